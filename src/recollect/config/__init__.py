@@ -1,0 +1,9 @@
+"""Settings: what can be set, and where each value came from.
+
+Built-in defaults < the user's TOML < the project's TOML < the environment (`RECOLLECT_…`) < flags.
+"""
+
+from recollect.config.loading import Loaded, load, override, user_file
+from recollect.config.settings import OpenAISettings, ScopeSettings, SearchSettings, Settings
+
+__all__ = ["Loaded", "OpenAISettings", "ScopeSettings", "SearchSettings", "Settings", "load", "override", "user_file"]

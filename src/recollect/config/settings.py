@@ -1,0 +1,125 @@
+"""Every setting there is, with its default, its meaning and what it may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from recollect.analysis import LANGUAGES
+from recollect.fusion import DEFAULT_K, METHODS, NORMALISATIONS
+from recollect.types import Ranking, Scope
+
+
+def setting(default: object, about: str) -> Any:
+    """A setting with its one line of documentation."""
+    return field(default=default, metadata={"about": about})
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """`[search]`: how a query is answered."""
+
+    limit: int = setting(10, "how many results")
+    fetch_k: int = setting(100, "how deep each source is read")
+    sources: tuple[str, ...] = setting(("keyword", "vector"), "which sources are asked")
+    fusion: str = setting("rrf", f"one of {', '.join(METHODS)}")
+    rrf_k: float = setting(float(DEFAULT_K), "RRF's constant; ranks count from 1")
+    normalisation: str = setting("none", f"of scores, for fusion by score: {', '.join(NORMALISATIONS)}")
+    text_weight: float = setting(1.0, "weight of the keyword source")
+    vector_weight: float = setting(1.0, "weight of the vector source")
+    decay: bool = setting(True, "let records of a decaying class count less with age")
+    half_life_days: float | None = setting(None, "let records without a class decay too")
+    importance_weight: float = setting(0.1, "how far importance moves a score")
+    mmr: bool = setting(False, "reorder for diversity")
+    mmr_lambda: float = setting(0.7, "1 is all relevance, 0 is all diversity")
+    min_score: float = setting(0.0, "leave out results that score less")
+
+    def ranking(self) -> Ranking:
+        """These settings as a query carries them."""
+        return Ranking(
+            fusion=self.fusion,
+            rrf_k=self.rrf_k,
+            normalisation=self.normalisation,
+            weights={"keyword": self.text_weight, "vector": self.vector_weight},
+            decay=self.decay,
+            half_life_days=self.half_life_days,
+            importance_weight=self.importance_weight,
+            mmr=self.mmr_lambda if self.mmr else None,
+            min_score=self.min_score,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeSettings:
+    """`[scope]`: who asks, and whose new records are."""
+
+    user: str | None = setting(None, "the user")
+    agent: str | None = setting(None, "the agent")
+    session: str | None = setting(None, "the session")
+
+    def scope(self) -> Scope:
+        """The scope these settings name."""
+        return Scope(self.user, self.agent, self.session)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAISettings:
+    """`[openai]`: an OpenAI-compatible endpoint for `embedder = "openai:MODEL"` and its like."""
+
+    base_url: str | None = setting(None, "where it answers, for example http://localhost:11434/v1")
+    api_key_env: str = setting("OPENAI_API_KEY", "the environment variable that holds the key")
+    dimensions: int | None = setting(None, "ask for vectors of this length")
+    query_prefix: str = setting("", "put before every query")
+    passage_prefix: str = setting("", "put before every passage")
+    timeout: float = setting(30.0, "seconds for one call")
+    retries: int = setting(3, "how often a failed call is tried again")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings."""
+
+    store: str | None = setting(None, "the store's file; by default one in the user's data folder")
+    embedder: str = setting("arctic-embed-s", "the model that embeds; `none` is keyword search only")
+    language: str | None = setting(None, "of the stemmer, kept by the store; english where none is set")
+    search: SearchSettings = field(default_factory=SearchSettings)
+    scope: ScopeSettings = field(default_factory=ScopeSettings)
+    openai: OpenAISettings = field(default_factory=OpenAISettings)
+
+
+def _one_of(names: Mapping[str, object] | tuple[str, ...]) -> tuple[Callable[[Any], bool], str]:
+    return (lambda value: value is None or value in names), f"one of {', '.join(names)}"
+
+
+def _from(low: float, high: float = math.inf) -> tuple[Callable[[Any], bool], str]:
+    words = f"{low:g} or more" if high == math.inf else f"between {low:g} and {high:g}"
+    return (lambda value: value is None or (math.isfinite(value) and low <= value <= high)), words
+
+
+def _above_zero() -> tuple[Callable[[Any], bool], str]:
+    return (lambda value: value is None or (math.isfinite(value) and value > 0)), "more than 0"
+
+
+CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
+    {
+        "language": _one_of(LANGUAGES),
+        "search.limit": _from(1, 10_000),
+        "search.fetch_k": _from(1, 100_000),
+        "search.fusion": _one_of(METHODS),
+        "search.rrf_k": _from(0),
+        "search.normalisation": _one_of(NORMALISATIONS),
+        "search.text_weight": _from(0),
+        "search.vector_weight": _from(0),
+        "search.half_life_days": _above_zero(),
+        "search.importance_weight": _from(0, 1),
+        "search.mmr_lambda": _from(0, 1),
+        "search.min_score": _from(0, 1),
+        "openai.dimensions": _from(1),
+        "openai.timeout": _above_zero(),
+        "openai.retries": _from(0, 20),
+    }
+)
+"""Setting → what its value must pass, and that in words."""

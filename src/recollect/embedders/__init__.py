@@ -1,0 +1,65 @@
+"""Text to vectors: one module a system, imported when its name is asked for.
+
+A spec is a name, or a name and what it is to open: `arctic-embed-s`, `hashing:256`, `openai:MODEL`, `ollama:MODEL`,
+`fastembed:MODEL`, `sentence-transformers:MODEL`. The part before the first colon is looked up; what it leads to is
+called with the whole spec and the options. A package adds its own under the entry point group `recollect.embedders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from recollect.errors import UsageError
+from recollect.models.cache import installed
+from recollect.models.catalogue import MODELS
+from recollect.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    from recollect.types import Embedder, Progress
+
+EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
+    kind="embedder",
+    builtin={
+        **{m.name: Entry("recollect.embedders.onnx:from_spec") for m in MODELS.values() if m.kind == "embedder"},
+        "hashing": Entry("recollect.embedders.hashing:from_spec"),
+        "openai": Entry("recollect.embedders.openai:from_spec"),
+        "ollama": Entry("recollect.embedders.openai:from_spec"),
+        "fastembed": Entry("recollect.embedders.fastembed:from_spec", "fastembed"),
+        "sentence-transformers": Entry("recollect.embedders.sentence_transformers:from_spec", "sentence-transformers"),
+    },
+    group="recollect.embedders",
+)
+
+
+def open_embedder(
+    spec: str,
+    *,
+    announce: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Embedder:
+    """The embedder that a spec names. A catalogue model that is not here is fetched, and `announce` told so."""
+    name = spec.partition(":")[0]
+    factory = EMBEDDERS.load(name)
+    if options:
+        _check(factory, spec, options)
+    if name in MODELS and not installed(name):
+        from recollect.models.fetch import fetch
+
+        fetch(name, announce=announce or _silent, progress=progress)
+    return factory(spec, **options)
+
+
+def _check(factory: Callable[..., Embedder], spec: str, options: dict[str, Any]) -> None:
+    """Refuse options that the embedder does not have, before anything is fetched or loaded for it."""
+    import inspect
+
+    try:
+        inspect.signature(factory).bind(spec, **options)
+    except TypeError as error:
+        raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
+
+
+def _silent(message: str) -> None:
+    """Where nobody listens."""

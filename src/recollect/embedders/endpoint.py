@@ -1,0 +1,139 @@
+"""One HTTP endpoint that answers JSON, asked with patience: what may pass is tried again, what will not is an error."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from recollect.errors import EmbedderError, UsageError
+
+if TYPE_CHECKING:
+    import httpx2
+
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses that may be gone at the next try."""
+
+FIRST_WAIT_S = 0.25
+LONGEST_WAIT_S = 30.0
+"""No wait is longer, whatever the server asks for: somebody is waiting for the search."""
+
+BODY_SHOWN = 200
+
+ADVICE = {
+    401: "check the API key",
+    403: "check the API key",
+    404: "check base_url and the model's name",
+}
+
+
+class Endpoint:
+    """A base address and the key for it. The key leaves in one header, to this host only, and is never shown."""
+
+    def __init__(self, base_url: str, api_key: str | None, *, timeout: float, retries: int) -> None:
+        if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).hostname:
+            raise UsageError(f"the base URL {base_url!r} is not an http or https address", hint="http://HOST:PORT/v1")
+        if timeout <= 0 or retries < 0:
+            raise UsageError("timeout must be above 0 and retries at least 0")
+        self._base_url = base_url.rstrip("/")
+        self._key = api_key
+        self._timeout = timeout
+        self._tries = retries + 1
+        self._lock = threading.Lock()
+        self._client: httpx2.Client | None = None
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The JSON that the server answers."""
+        import httpx2
+
+        for attempt in range(1, self._tries + 1):
+            last = attempt == self._tries
+            try:
+                response = self._http().post(self._base_url + path, json=body)
+            except httpx2.TransportError as error:
+                if last:
+                    raise self._unreachable(error) from error
+                time.sleep(_wait(attempt))
+                continue
+            except httpx2.HTTPError as error:
+                raise self._unreachable(error) from error
+            if response.status_code not in PASSING or last:
+                return self._read(response)
+            time.sleep(_wait(attempt, response.headers.get("retry-after")))
+        return None
+
+    def _http(self) -> httpx2.Client:
+        """The client, made at first use. It follows no redirect: key and text are for the host that was named."""
+        import httpx2
+
+        with self._lock:
+            if self._client is None:
+                headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+                self._client = httpx2.Client(headers=headers, timeout=self._timeout, follow_redirects=False)
+            return self._client
+
+    def _read(self, response: httpx2.Response) -> Any:
+        if response.is_redirect:
+            where = urlsplit(response.headers.get("location", "")).hostname or "another path"
+            raise EmbedderError(
+                f"{self.host} answered {response.status_code}, a redirect to {where}, which is not followed",
+                hint="give that address as base_url if it is the right one",
+            )
+        if not response.is_success:
+            raise EmbedderError(
+                f"{self.host} answered {response.status_code}: {self._excerpt(response)}",
+                hint=_advice(response.status_code),
+            )
+        try:
+            return response.json()
+        except ValueError as error:
+            raise EmbedderError(
+                f"{self.host} answered {response.status_code} with what is not JSON: {self._excerpt(response)}",
+                hint="check that base_url is that of an OpenAI-compatible API, usually ending in /v1",
+            ) from error
+
+    @property
+    def host(self) -> str:
+        """Host and port, without anything secret that an address may hold."""
+        parts = urlsplit(self._base_url)
+        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+    def _excerpt(self, response: httpx2.Response) -> str:
+        """The start of the body. A server may repeat the key in its complaint; we do not."""
+        text = response.text.replace(self._key, "[key]") if self._key else response.text
+        return text[:BODY_SHOWN].strip() or "nothing"
+
+    def _unreachable(self, error: Exception) -> EmbedderError:
+        tries = f"after {self._tries} tries" if self._tries > 1 else "at the only try"
+        return EmbedderError(
+            f"{self.host} did not answer {tries}: {type(error).__name__}: {error}",
+            hint="check that the server runs and that base_url is right",
+        )
+
+
+def _wait(attempt: int, retry_after: str | None = None) -> float:
+    """Seconds before the next try: what the server asks for, else doubling, with chance so that clients spread out."""
+    asked = _seconds(retry_after) if retry_after else None
+    if asked is not None:
+        return min(max(asked, 0.0), LONGEST_WAIT_S)
+    return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), LONGEST_WAIT_S) * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def _seconds(retry_after: str) -> float | None:
+    """A Retry-After header, which is a number of seconds or a date; None where it is neither."""
+    if retry_after.strip().isdecimal():
+        return float(retry_after)
+    try:
+        return (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
+    except (TypeError, ValueError):
+        return None
+
+
+def _advice(status: int) -> str:
+    if status in PASSING:
+        return "the server may need time; try again later"
+    return ADVICE.get(status, "the server's own words say why")

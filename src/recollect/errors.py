@@ -1,0 +1,96 @@
+"""Every error a caller can meet, in one tree.
+
+    RecollectError
+    ├── UsageError            wrong use: bad value, unknown name, missing argument   exit 2
+    │   ├── ConfigError       a setting that does not exist or does not fit
+    │   ├── UnknownRecord     no record has this id
+    │   └── SupersessionCycle a record would come to supersede itself
+    └── FailedError           the request was right, the world was not               exit 3
+        ├── StoreError        the store cannot be opened, read or written
+        ├── ModelError        a model is missing, damaged or cannot be fetched
+        ├── EmbedderError     an embedder did not answer, or not with vectors
+        └── SearchFailed      no source answered
+
+Each carries what happened (`message`), what to do next (`hint`) and a stable `code`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RecollectError(Exception):
+    """The root of the tree; never raised itself."""
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def as_dict(self) -> dict[str, dict[str, str]]:
+        """The error as the JSON that every edge prints."""
+        return {"error": {"code": self.code, "message": self.message, "hint": self.hint}}
+
+
+class UsageError(RecollectError):
+    """The caller asked for something that cannot be."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting does not exist or its value does not fit."""
+
+    code = "config"
+
+
+class UnknownRecord(UsageError):
+    """No record has the id that was given."""
+
+    code = "unknown_record"
+
+    def __init__(self, record_id: str) -> None:
+        super().__init__(
+            f"no record has the id {record_id!r}",
+            hint="`recollect list` shows the ids that are there",
+        )
+
+
+class SupersessionCycle(UsageError):
+    """A chain of supersession would lead back to its start."""
+
+    code = "supersession_cycle"
+
+
+class FailedError(RecollectError):
+    """The request was right; something it needs was not."""
+
+    code = "failed"
+
+
+class StoreError(FailedError):
+    """The store cannot be opened, read or written."""
+
+    code = "store"
+
+
+class ModelError(FailedError):
+    """A model's files are missing, damaged or out of reach."""
+
+    code = "model"
+
+
+class EmbedderError(FailedError):
+    """An embedder did not answer, or not with vectors."""
+
+    code = "embedder"
+
+
+class SearchFailed(FailedError):
+    """No source answered."""
+
+    code = "search_failed"

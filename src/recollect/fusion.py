@@ -1,0 +1,246 @@
+"""Ranked lists in, one ranking out; every score is a sum of contributions that can be shown.
+
+The mathematics only: no I/O and no other module of ours, so that `recollect.fuse` costs one small import.
+Adding a method is one function and one entry in `METHODS`; adding a normalisation is one in `NORMALISATIONS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+DEFAULT_K = 60
+"""RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One document's place in a list: its score where the source gave one, and when it is from (for ties)."""
+
+    id: str
+    score: float | None = None
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RankedList:
+    """What one source answered, best first. `bounded` scores (a cosine) are used as they are, others are squashed."""
+
+    source: str
+    entries: Sequence[Entry]
+    weight: float = 1.0
+    bounded: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.weight) and self.weight >= 0):
+            raise ValueError(f"the weight of {self.source!r} must be a number of 0 or more, not {self.weight!r}")
+        bad = next((e for e in self.entries if e.score is not None and not math.isfinite(e.score)), None)
+        if bad is not None:
+            raise ValueError(f"{self.source!r} gave {bad.id!r} the score {bad.score!r}; scores must be finite numbers")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one source gave to one document."""
+
+    rank: int
+    score: float | None
+    contribution: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """One document of the fused ranking. `fused` is the sum of the contributions, `score` that sum over the ceiling."""
+
+    id: str
+    fused: float
+    score: float
+    shares: Mapping[str, Share] = field(default_factory=dict)
+
+
+Contributions: TypeAlias = list[dict[str, float]]
+"""For each list in turn: document id → what the list gives to it."""
+
+Method: TypeAlias = Callable[[Sequence[RankedList], float, str], tuple[Contributions, float]]
+"""(lists, k, normalisation) → contributions, and the most that one document could collect."""
+
+
+def calculate_rrf_score(ranks: Iterable[int], *, k: float = DEFAULT_K) -> float:
+    """The RRF score of a document with these ranks, one per list that holds it."""
+    return math.fsum(1.0 / (_checked_k(k) + rank) for rank in ranks)
+
+
+def fuse(
+    lists: Iterable[RankedList] | Mapping[str, Sequence[object]],
+    *,
+    method: str = "rrf",
+    k: float = DEFAULT_K,
+    normalisation: str = "none",
+    weights: Mapping[str, float] | None = None,
+) -> list[Fused]:
+    """Fuse ranked lists into one ranking.
+
+    `lists` is a sequence of `RankedList`, or simply a mapping from a source's name to its ranking, best first:
+    ids, or (id, score) pairs. The order of the lists decides nothing but the last ties.
+    """
+    compute = _named(METHODS, method, "fusion method")
+    _named(NORMALISATIONS, normalisation, "normalisation")
+    ranked = [_without_repeats(ranking) for ranking in _as_lists(lists, weights or {}) if ranking.weight > 0]
+    if not ranked:
+        return []
+    contributions, ceiling = compute(ranked, _checked_k(k), normalisation)
+    return _collect(ranked, contributions, ceiling)
+
+
+def rrf(lists: Sequence[RankedList], k: float, _normalisation: str) -> tuple[Contributions, float]:
+    """Reciprocal Rank Fusion: Σ w / (k + rank). Scores are not read."""
+    shares = [
+        {entry.id: ranking.weight / (k + rank) for rank, entry in enumerate(ranking.entries, 1)} for ranking in lists
+    ]
+    return shares, math.fsum(ranking.weight / (k + 1) for ranking in lists)
+
+
+def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
+    """A convex combination of normalised scores: Σ w · norm(score) / Σ w."""
+    total = math.fsum(ranking.weight for ranking in lists)
+    return [_scaled(ranking, normalisation, ranking.weight / total) for ranking in lists], 1.0
+
+
+def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
+    """CombMNZ: the weighted sum, times the number of lists that hold the document."""
+    shares, _ = weighted(lists, _k, normalisation)
+    found = {key: sum(key in share for share in shares) for share in shares for key in share}
+    return [{key: found[key] * value for key, value in share.items()} for share in shares], float(len(lists))
+
+
+def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Contributions, float]:
+    """Borda count: with c documents in all, rank r earns (c - r + 1) / c; an absent document earns nothing."""
+    count = len({entry.id for ranking in lists for entry in ranking.entries})
+    shares = [
+        {entry.id: ranking.weight * (count - rank + 1) / count for rank, entry in enumerate(ranking.entries, 1)}
+        for ranking in lists
+    ]
+    return shares, math.fsum(ranking.weight for ranking in lists)
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {"rrf": rrf, "weighted": weighted, "combmnz": combmnz, "borda": borda}
+)
+
+
+def as_given(scores: Sequence[float], bounded: bool) -> list[float]:
+    """A bounded score as it is; an unbounded one (BM25, in FTS5 negative) as s / (1 + s) of its size."""
+    return list(scores) if bounded else [abs(s) / (1 + abs(s)) for s in scores]
+
+
+def minmax(scores: Sequence[float], _bounded: bool) -> list[float]:
+    """Best 1, worst 0; when all are equal, all are best."""
+    low, high = min(scores), max(scores)
+    return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
+
+
+def zscore(scores: Sequence[float], _bounded: bool) -> list[float]:
+    """The normal distribution function of the z-score: 0 to 1, so that absence (0) is never better than presence."""
+    mean, deviation = _moments(scores)
+    return [0.5 * (1 + math.erf((s - mean) / deviation / math.sqrt(2))) if deviation else 0.5 for s in scores]
+
+
+def dbsf(scores: Sequence[float], _bounded: bool) -> list[float]:
+    """Distribution-based: mean - 3σ is 0, mean + 3σ is 1, cut off outside."""
+    mean, deviation = _moments(scores)
+    return [min(1.0, max(0.0, (s - mean) / (6 * deviation) + 0.5)) if deviation else 0.5 for s in scores]
+
+
+NORMALISATIONS: Mapping[str, Callable[[Sequence[float], bool], list[float]]] = MappingProxyType(
+    {"none": as_given, "minmax": minmax, "zscore": zscore, "dbsf": dbsf}
+)
+
+
+def _moments(scores: Sequence[float]) -> tuple[float, float]:
+    mean = math.fsum(scores) / len(scores)
+    deviation = math.sqrt(math.fsum((s - mean) ** 2 for s in scores) / len(scores))
+    # Equal scores can leave a deviation of rounding error; dividing by it would invent differences.
+    return mean, deviation if deviation > 1e-12 * max(1.0, abs(mean)) else 0.0
+
+
+def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str, float]:
+    scores = [entry.score for entry in ranking.entries if entry.score is not None]
+    if len(scores) < len(ranking.entries):
+        raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method 'rrf' or 'borda'")
+    if not scores:
+        return {}
+    normalised = NORMALISATIONS[normalisation](scores, ranking.bounded)
+    return {entry.id: weight * value for entry, value in zip(ranking.entries, normalised, strict=True)}
+
+
+def _collect(lists: Sequence[RankedList], contributions: Contributions, ceiling: float) -> list[Fused]:
+    shares: dict[str, dict[str, Share]] = {}
+    order: dict[str, tuple[int, int, float]] = {}
+    for position, (ranking, given) in enumerate(zip(lists, contributions, strict=True)):
+        for rank, entry in enumerate(ranking.entries, 1):
+            shares.setdefault(entry.id, {})[ranking.source] = Share(rank, entry.score, given[entry.id])
+            place = (rank, position, -entry.time)
+            order[entry.id] = min(order.get(entry.id, place), place)
+    results = [_fused(key, of, ceiling) for key, of in shares.items()]
+    return sorted(results, key=lambda result: (-result.fused, *order[result.id], result.id))
+
+
+def _fused(key: str, shares: dict[str, Share], ceiling: float) -> Fused:
+    total = math.fsum(share.contribution for share in shares.values())
+    return Fused(key, total, min(1.0, max(0.0, total / ceiling)), shares)
+
+
+def _without_repeats(ranking: RankedList) -> RankedList:
+    """A document named twice keeps its better place; what follows moves up."""
+    first = {entry.id: entry for entry in reversed(ranking.entries)}
+    if len(first) == len(ranking.entries):
+        return ranking
+    kept = tuple({entry.id: first[entry.id] for entry in ranking.entries}.values())
+    return RankedList(ranking.source, kept, ranking.weight, ranking.bounded)
+
+
+def _as_lists(
+    lists: Iterable[RankedList] | Mapping[str, Sequence[object]], weights: Mapping[str, float]
+) -> list[RankedList]:
+    if isinstance(lists, Mapping):
+        lists = [
+            RankedList(source, tuple(_as_entry(item) for item in items), weights.get(source, 1.0))
+            for source, items in lists.items()
+        ]
+    elif weights:
+        raise ValueError("a RankedList carries its own weight; `weights` goes with a mapping of rankings")
+    ranked = list(lists)
+    names = [ranking.source for ranking in ranked]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two lists have the same source name: {', '.join(names)}")
+    if unknown := set(weights) - set(names):
+        raise ValueError(f"a weight names a source that is not there: {', '.join(sorted(unknown))}")
+    return ranked
+
+
+def _as_entry(item: object) -> Entry:
+    match item:
+        case Entry():
+            return item
+        case str():
+            return Entry(item)
+        case (str(key), int() | float() as score):
+            return Entry(key, float(score))
+    raise ValueError(f"a ranking holds ids or (id, score) pairs, not {item!r}")
+
+
+def _named(table: Mapping[str, T], name: str, what: str) -> T:
+    if name not in table:
+        raise ValueError(f"unknown {what} {name!r}; there are {', '.join(table)}")
+    return table[name]
+
+
+def _checked_k(k: float) -> float:
+    if not (math.isfinite(k) and k >= 0):
+        raise ValueError(f"k must be a number of 0 or more, not {k!r}")
+    return k

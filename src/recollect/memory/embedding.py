@@ -1,0 +1,115 @@
+"""Which embedder serves a store, and what happens when it is missing, new or changed.
+
+The store's vectors belong to the model that made them. A newly configured model fills its own space beside the
+old one; until it is complete the old one answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from recollect.errors import EmbedderError, RecollectError, UsageError
+from recollect.types import Embedder, Progress, Serving, VectorSpace, VectorSpaces
+
+BATCH = 64
+
+OpenEmbedder: TypeAlias = Callable[[str], Embedder]
+"""A name → the embedder, or an error that says why not."""
+
+
+class Embedding:
+    """The vector side of one store. Models are opened when first needed; one that failed is not tried again."""
+
+    def __init__(self, spaces: VectorSpaces, wanted: str | Embedder | None, open_embedder: OpenEmbedder) -> None:
+        self._spaces = spaces
+        self._wanted = None if wanted in (None, "none") else wanted
+        self._open = open_embedder
+        self._lock = threading.Lock()
+        self._opened: dict[str, Embedder | RecollectError] = {}
+        self._settled: Serving | None = None
+
+    @property
+    def configured(self) -> bool:
+        """Whether there is to be an embedder at all."""
+        return self._wanted is not None
+
+    def serving(self) -> Serving:
+        """What answers now: the wanted model if its space is active (in any process), else the model whose space is."""
+        with self._lock:
+            active = self._spaces.active
+            if self._settled is None or active is None or active.fingerprint != self._settled.space.fingerprint:
+                self._settled = self._settle(active)
+            return self._settled
+
+    def ensure(self, passages: Sequence[str], progress: Progress | None = None) -> None:
+        """See to it that passages have vectors, in the space that answers."""
+        serving = self.serving()
+        known = serving.index.known(passages)
+        new = [passage for passage in dict.fromkeys(passages) if passage not in known]
+        for start in range(0, len(new), BATCH):
+            batch = new[start : start + BATCH]
+            serving.index.save(batch, serving.embedder.passages(batch))
+            if progress:
+                progress(start + len(batch), len(new))
+
+    def fill(self, progress: Progress | None = None) -> int:
+        """Compute every missing vector of the wanted model, and let its space answer once none is missing."""
+        wanted = self._embedder()
+        space = self._space_of(wanted, self._spaces.active)
+        index = self._spaces.open(space)
+        total, done = index.coverage()[1], 0
+        while batch := index.missing(BATCH):
+            index.save(batch, wanted.passages(batch))
+            done += len(batch)
+            if progress:
+                progress(min(done, total), total)
+        self._spaces.activate(space)
+        return done
+
+    def _settle(self, active: VectorSpace | None) -> Serving:
+        wanted = self._embedder()
+        if active is not None and active.fingerprint != wanted.fingerprint:
+            if self._spaces.open(active).coverage()[0]:
+                return self._serve_old(active, wanted)
+            active = None
+        space = self._space_of(wanted, active)
+        if active is None:
+            self._spaces.activate(space)
+        return Serving(wanted, self._spaces.open(space), space)
+
+    def _serve_old(self, active: VectorSpace, wanted: Embedder) -> Serving:
+        """The old model answers until the new one's vectors are complete."""
+        move = f"`recollect embed` computes the vectors of {wanted.name}"
+        try:
+            old = self._opened_once(active.embedder)
+        except RecollectError as error:
+            raise EmbedderError(
+                f"the store's vectors are of {active.embedder}, which cannot be used now: {error.message}", hint=move
+            ) from error
+        if old.fingerprint != active.fingerprint:
+            raise EmbedderError(f"the store's vectors are of another {active.embedder} than today's", hint=move)
+        return Serving(old, self._spaces.open(active), active, f"{active.embedder} still answers; {move}")
+
+    def _space_of(self, embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
+        if active is not None and active.fingerprint == embedder.fingerprint:
+            return active
+        dimension = embedder.query("How long is a vector?").shape[0]
+        return VectorSpace(embedder.fingerprint, embedder.name, dimension)
+
+    def _embedder(self) -> Embedder:
+        if self._wanted is None:
+            raise UsageError("no embedder is configured", hint="set one: --embedder arctic-embed-s")
+        return self._opened_once(self._wanted) if isinstance(self._wanted, str) else self._wanted
+
+    def _opened_once(self, name: str) -> Embedder:
+        if name not in self._opened:
+            try:
+                self._opened[name] = self._open(name)
+            except RecollectError as error:
+                self._opened[name] = error
+        opened = self._opened[name]
+        if isinstance(opened, RecollectError):
+            raise opened
+        return opened

@@ -1,0 +1,107 @@
+"""Records and answers as JSON: one shape for the command line, HTTP and MCP. Fields may be added, never renamed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from recollect.types import Answer, Event, Record, Result, Trace
+
+
+def record_dict(record: Record) -> dict[str, Any]:
+    """A record; what is not set is left out, but for the fields that readers count on."""
+    optional = {
+        "importance": record.importance if record.importance != Record("", "").importance else None,
+        "decay": record.decay,
+        "happened_at": iso(record.happened_at),
+        "expires_at": iso(record.expires_at),
+        "edited_at": iso(record.edited_at),
+        "superseded_by": record.superseded_by,
+        "superseded_at": iso(record.superseded_at),
+        "source": record.source,
+        "path": record.path,
+        "lines": list(record.lines) if record.lines else None,
+    }
+    return {
+        "id": record.id,
+        "kind": record.kind,
+        "text": record.text,
+        "title": record.title,
+        "scope": record.scope.as_dict(),
+        "category": record.category,
+        "tags": list(record.tags),
+        "created_at": iso(record.created_at),
+        **{name: value for name, value in optional.items() if value is not None},
+    }
+
+
+def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
+    """An answer; with `explain`, each result's factors and the stages too."""
+    ranking = answer.query.ranking
+    fusion: dict[str, Any] = {"method": ranking.fusion}
+    if ranking.fusion == "rrf":
+        fusion["k"] = int(ranking.rrf_k) if ranking.rrf_k.is_integer() else ranking.rrf_k
+    elif ranking.fusion != "borda":
+        fusion["normalisation"] = ranking.normalisation
+    return {
+        "query": answer.query.text,
+        "fusion": {**fusion, "weights": dict(ranking.weights), "fetch_k": answer.query.fetch_k},
+        "results": [_result_dict(rank, result, explain) for rank, result in enumerate(answer.results, 1)],
+        "trace": _trace_dict(answer.trace),
+    }
+
+
+def event_dict(event: Event) -> dict[str, Any]:
+    """One line of history."""
+    return {
+        "seq": event.seq,
+        "id": event.id,
+        "action": event.action,
+        "at": iso(event.at),
+        "detail": dict(event.detail),
+    }
+
+
+def iso(at: datetime | None) -> str | None:
+    """A time in ISO 8601, UTC."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:
+    record = record_dict(result.record)
+    head = {name: record.pop(name) for name in ("id", "kind", "text", "title")}
+    explained = {"base": result.base, "factors": dict(result.factors), "total": result.total} if explain else {}
+    return {
+        **head,
+        "snippet": result.snippet,
+        "rank": rank,
+        "score": result.score,
+        "fused": result.fused,
+        "similarity": result.similarity,
+        "sources": {
+            name: {"rank": share.rank, "score": share.score, "contribution": share.contribution}
+            for name, share in result.shares.items()
+        },
+        "in_keyword": "keyword" in result.shares,
+        "in_semantic": "vector" in result.shares,
+        **explained,
+        **record,
+    }
+
+
+def _trace_dict(trace: Trace) -> dict[str, Any]:
+    return {
+        "took_ms": trace.took_ms,
+        "mode": trace.mode,
+        "sources": [
+            {"name": source.name, "status": source.status, "hits": source.hits, "took_ms": source.took_ms}
+            | ({"reason": source.reason} if source.reason else {})
+            for source in trace.sources
+        ],
+        "filtered": dict(trace.filtered),
+        "stages": [
+            {"name": stage.name, "in": stage.given, "out": stage.left, "took_ms": stage.took_ms}
+            for stage in trace.stages
+        ],
+        "warnings": list(trace.warnings),
+    }

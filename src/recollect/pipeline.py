@@ -1,0 +1,175 @@
+"""The way of a query: ask every source at once, fold duplicates, fuse, pass the stages, say what happened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+
+from recollect.errors import RecollectError, SearchFailed
+from recollect.fusion import Entry, Fused, RankedList, fuse
+from recollect.types import (
+    Answer,
+    Found,
+    Hit,
+    Query,
+    Record,
+    Result,
+    Source,
+    SourceTrace,
+    Stage,
+    StageTrace,
+    Trace,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One source's list, or why there is none."""
+
+    source: Source
+    trace: SourceTrace
+    found: Found = field(default_factory=Found)
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Sources and stages as values; calling it with a query gives the answer.
+
+    `absent` names sources that were asked for and cannot run, with the reason: they appear in the trace.
+    """
+
+    sources: tuple[Source, ...]
+    stages: tuple[tuple[str, Stage], ...]
+    executor: Executor
+    absent: tuple[tuple[str, str], ...] = ()
+
+    def __call__(self, query: Query) -> Answer:
+        """Answer one query."""
+        start = time.perf_counter()
+        replies = list(self.executor.map(lambda source: _ask(source, query), self.sources))
+        answered = [reply for reply in replies if reply.error is None]
+        if not answered:
+            raise _all_failed(replies, self.absent)
+        hits, folded = fold_hits((reply.source.name, reply.found.hits) for reply in answered)
+        results = _results(query, answered, hits)
+        results, stages = self._run_stages(query, results)
+        dropped = {trace.name: trace.given - trace.left for trace in stages}
+        trace = Trace(
+            took_ms=_since(start),
+            mode="hybrid" if len(answered) > 1 else f"{answered[0].source.name}-only",
+            sources=(
+                *(reply.trace for reply in replies),
+                *(SourceTrace(name, "skipped", reason=reason) for name, reason in self.absent),
+            ),
+            stages=stages,
+            filtered={
+                "superseded": dropped["superseded"],
+                "scope": dropped["scope"],
+                "duplicate": folded + sum(reply.found.folded for reply in answered),
+                "threshold": dropped["threshold"],
+            },
+            warnings=tuple(dict.fromkeys(_warnings(replies, self.absent))),
+        )
+        return Answer(query, tuple(_with_snippet(result, hits) for result in results), trace)
+
+    def _run_stages(
+        self, query: Query, results: Sequence[Result]
+    ) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
+        traces = []
+        for name, stage in self.stages:
+            start, given = time.perf_counter(), len(results)
+            results = stage(query, results)
+            traces.append(StageTrace(name, given, len(results), _since(start)))
+        return results, tuple(traces)
+
+
+@dataclass(slots=True)
+class FoldedHits:
+    """Every source's hits with duplicates folded: `lists[source]` is [(id, hit)], `records[id]` the survivor."""
+
+    lists: dict[str, list[tuple[str, Hit]]] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
+
+
+def fold_hits(lists: Iterable[tuple[str, Sequence[Hit]]]) -> tuple[FoldedHits, int]:
+    """Join hits of the same id or the same text under one survivor, and count those that were not it.
+
+    The first source in order decides which record stands for a text. Nothing is ranked yet, so folding cannot
+    leave a gap in the ranks.
+    """
+    folded, by_text, count = FoldedHits(), dict[bytes, str](), 0
+    for name, hits in lists:
+        places = folded.lists.setdefault(name, [])
+        for hit in hits:
+            key = hit.record.id if hit.record.id in folded.records else by_text.setdefault(hit.fold, hit.record.id)
+            folded.records.setdefault(key, hit.record)
+            by_text.setdefault(hit.fold, key)
+            count += key != hit.record.id
+            places.append((key, hit))
+    return folded, count
+
+
+def _ask(source: Source, query: Query) -> Reply:
+    start = time.perf_counter()
+    try:
+        found = source.search(query)
+    except Exception as error:  # noqa: BLE001  (an edge: whatever a source does, the others still answer)
+        reason = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
+        return Reply(source, SourceTrace(source.name, "failed", 0, _since(start), reason), error=error)
+    return Reply(source, SourceTrace(source.name, "ok", len(found.hits), _since(start)), found)
+
+
+def _results(query: Query, answered: Sequence[Reply], hits: FoldedHits) -> list[Result]:
+    ranking = query.ranking
+    lists = [
+        RankedList(
+            reply.source.name,
+            [Entry(key, hit.score, hit.record.time.timestamp()) for key, hit in hits.lists[reply.source.name]],
+            ranking.weights.get(reply.source.name, 1.0),
+            reply.source.bounded,
+        )
+        for reply in answered
+    ]
+    fused = fuse(lists, method=ranking.fusion, k=ranking.rrf_k, normalisation=ranking.normalisation)
+    bounded = [reply.source.name for reply in answered if reply.source.bounded]
+    return [_result(place, hits.records[place.id], bounded) for place in fused]
+
+
+def _result(place: Fused, record: Record, bounded: Sequence[str]) -> Result:
+    cosines = [place.shares[name].score for name in bounded if name in place.shares]
+    return Result(record, place.fused, place.score, place.shares, similarity=cosines[0] if cosines else None)
+
+
+def _with_snippet(result: Result, hits: FoldedHits) -> Result:
+    """The first source in order that has a snippet gives it."""
+    offers: list[Callable[[], str]] = [
+        hit.snippet
+        for name in hits.lists
+        if name in result.shares
+        for key, hit in hits.lists[name]
+        if key == result.record.id and hit.snippet is not None
+    ]
+    return replace(result, snippet=offers[0]()) if offers else result
+
+
+def _all_failed(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> SearchFailed:
+    reasons = [f"{reply.trace.name}: {reply.trace.reason}" for reply in replies]
+    reasons += [f"{name}: {reason}" for name, reason in absent]
+    hints = [reply.error.hint for reply in replies if isinstance(reply.error, RecollectError) and reply.error.hint]
+    error = SearchFailed(f"no source answered ({'; '.join(reasons)})", hint=hints[0] if hints else "")
+    error.__cause__ = replies[0].error if replies else None
+    return error
+
+
+def _warnings(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> list[str]:
+    """What the one who asked should know, said once."""
+    said = [warning for reply in replies for warning in reply.found.warnings]
+    said += [f"{reply.trace.name} did not answer: {reply.trace.reason}" for reply in replies if reply.error]
+    return said + [f"{name} was left out: {reason}" for name, reason in absent if reason]
+
+
+def _since(start: float) -> float:
+    return round((time.perf_counter() - start) * 1000, 3)

@@ -1,0 +1,84 @@
+"""What happens to a ranking after fusion, as mathematics: folding equal texts, decay with age, MMR.
+
+Pure functions over numbers and strings; the stages apply them to results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+DAY = 86_400.0
+"""Seconds."""
+
+HALF_LIVES: Mapping[str, float] = MappingProxyType(
+    {
+        "permanent": math.inf,
+        "stable": 90 * DAY,
+        "active": 14 * DAY,
+        "session": DAY,
+        "checkpoint": 4 * 3600.0,
+    }
+)
+"""Decay class → seconds after which a record counts half."""
+
+
+def fold(text: str) -> str:
+    """The form in which two texts count as the same: NFKC, case folded, white space collapsed."""
+    # Case folding can undo NFKC (and the reverse), so the Unicode standard normalises on both sides of it.
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return " ".join(folded.split())
+
+
+def fold_hash(text: str) -> bytes:
+    """Sixteen bytes that are equal exactly for texts that fold alike."""
+    return hashlib.blake2b(fold(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def decay(age: float, half_life: float) -> float:
+    """The factor for something `age` seconds old: 1 when new, 1/2 at the half-life. The future counts as now."""
+    if half_life <= 0:
+        raise ValueError(f"a half-life must be more than 0 seconds, not {half_life!r}")
+    return 2.0 ** (-max(0.0, age) / half_life)
+
+
+def importance_factor(importance: float, weight: float) -> float:
+    """The factor for an importance of 0 to 1: 1 at the middle, `1 ± weight` at the ends."""
+    return 1.0 + weight * (2.0 * importance - 1.0)
+
+
+def mmr(
+    relevance: Sequence[float],
+    similarity: Callable[[int], Sequence[float]],
+    *,
+    balance: float,
+    picks: int,
+) -> list[int]:
+    """Maximal Marginal Relevance: positions in the order picked, most relevant first.
+
+    Each pick has the highest `balance · relevance - (1 - balance) · (similarity to the nearest pick)`.
+    `similarity(i)` gives the similarities of `i` to all; it is asked once a pick, so the work is pool × picks.
+    Ties go to the earlier position. A balance of 1 keeps the order by relevance.
+    """
+    if not 0 <= balance <= 1:
+        raise ValueError(f"MMR's balance lies between 0 and 1, not {balance!r}")
+    left = sorted(range(len(relevance)), key=lambda i: -relevance[i])
+    nearest = [-math.inf] * len(relevance)
+    chosen: list[int] = []
+    while left and len(chosen) < picks:
+        best = 0
+        if chosen:
+            gains = [balance * relevance[i] - (1 - balance) * nearest[i] for i in left]
+            best = max(range(len(left)), key=gains.__getitem__)
+        pick = left.pop(best)
+        chosen.append(pick)
+        if balance < 1 and left:
+            row = similarity(pick)
+            for i in left:
+                nearest[i] = max(nearest[i], row[i])
+        elif balance == 1:
+            return [*chosen, *left][:picks]
+    return chosen

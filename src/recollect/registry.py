@@ -1,0 +1,90 @@
+"""One lazy table of named parts: nothing is imported before it is asked for by name.
+
+A part of ours is a `module:attribute` and the extra that brings what it imports. Third parties add their own through
+an entry point group. Parts of ours come first: a package cannot replace one by being installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+
+from recollect.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+Part = TypeVar("Part")
+
+OURS = __name__.partition(".")[0]
+
+
+class Entry(NamedTuple):
+    """Where a part of ours is, and the extra of this project that installs what it needs."""
+
+    target: str
+    extra: str | None = None
+
+
+@dataclass(frozen=True)
+class Registry(Generic[Part]):
+    """Parts of one kind by name: `builtin` ones, and those of the entry point `group`."""
+
+    kind: str
+    builtin: Mapping[str, Entry]
+    group: str
+
+    def load(self, name: str) -> Part:
+        """The part of that name, imported now."""
+        entry = self.builtin.get(name)
+        try:
+            return cast("Part", _resolve(entry.target) if entry else self._foreign(name).load())
+        except ImportError as error:
+            raise missing_package(error, f"the {self.kind} {name!r}", entry.extra if entry else None) from error
+
+    def names(self) -> list[str]:
+        """Every name that can be loaded or could be with its extra installed, ours first."""
+        foreign = {point.name for point in _entry_points(self.group)}
+        return [*self.builtin, *sorted(foreign - set(self.builtin))]
+
+    def _foreign(self, name: str) -> EntryPoint:
+        for point in _entry_points(self.group):
+            if point.name == name:
+                return point
+        raise UsageError(
+            f"unknown {self.kind} {name!r}; available: {', '.join(self.names())}",
+            hint=f"a package can add one with an entry point in the group {self.group!r}",
+        )
+
+
+def _entry_points(group: str) -> Iterable[EntryPoint]:
+    """What installed packages offer. Looked up only where a name is not ours: reading their metadata takes a while."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+def missing_package(error: ImportError, what: str, extra: str | None) -> Exception:
+    """The error for a part whose third-party package is not there; a broken import of our own is passed on as it is."""
+    package = (error.name or "").partition(".")[0]
+    if package == OURS:
+        return error
+    if not package:
+        return UsageError(f"{what} cannot be loaded: {error}", hint=_install(extra, None))
+    return UsageError(
+        f"{what} needs the package {package!r}, which cannot be imported: {error}", hint=_install(extra, package)
+    )
+
+
+def _install(extra: str | None, package: str | None) -> str:
+    if extra:
+        return f"pip install '{OURS}[{extra}]'"
+    return f"pip install {package}" if package else "reinstall the package that provides it"
+
+
+def _resolve(target: str) -> object:
+    module, _, attribute = target.partition(":")
+    return reduce(getattr, attribute.split("."), import_module(module))

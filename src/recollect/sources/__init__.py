@@ -1,0 +1,6 @@
+"""Retrievers: each turns a query into a ranked list."""
+
+from recollect.sources.keyword import KeywordSource
+from recollect.sources.vector import VectorSource
+
+__all__ = ["KeywordSource", "VectorSource"]

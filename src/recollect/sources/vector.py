@@ -1,0 +1,48 @@
+"""Search by meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from recollect.analysis import lead
+from recollect.types import Found, Hit, Query, Serving
+
+CATCH_UP = 32
+"""Records without a vector that a search embeds before it answers: about half a second; more are left, and said."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSource:
+    """Embeds the query and asks a store's vector index. Its scores are cosines.
+
+    What serves is asked for at each search, inside the source's own thread: loading a model must not hold up others.
+    """
+
+    serving: Callable[[], Serving]
+    name: str = "vector"
+    bounded: bool = True
+
+    def search(self, query: Query) -> Found:
+        """The visible records nearest to the query."""
+        if not query.text.strip():
+            return Found(warnings=("the query is empty",))
+        serving = self.serving()
+        warnings = _catch_up(serving)
+        matches = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
+        hits = (
+            Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found
+        )
+        return Found(tuple(hits), warnings, matches.folded)
+
+
+def _catch_up(serving: Serving) -> tuple[str, ...]:
+    """Embed what has no vector yet where that is quick; say so where it is not."""
+    warnings = [serving.warning] if serving.warning else []
+    waiting = serving.index.missing(CATCH_UP + 1)
+    if len(waiting) > CATCH_UP:
+        warnings.append("some records have no vector yet; `recollect embed` computes the missing ones")
+    elif waiting:
+        serving.index.save(waiting, serving.embedder.passages(waiting))
+    return tuple(warnings)

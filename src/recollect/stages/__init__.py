@@ -1,0 +1,31 @@
+"""What happens to results after fusion. Each stage is `(query, results) -> results`; `order` is their one order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recollect.stages.factors import decay, importance
+from recollect.stages.guard import in_force, in_scope
+from recollect.stages.limits import limit, threshold
+from recollect.stages.mmr import Mmr, VectorsOf
+from recollect.types import Stage
+
+__all__ = ["Mmr", "decay", "importance", "in_force", "in_scope", "limit", "order", "threshold"]
+
+
+def order(vectors: VectorsOf) -> tuple[tuple[str, Stage], ...]:
+    """The stages, named, in the one order there is.
+
+    The threshold comes before MMR: it reads scores, which MMR leaves alone, and what is too weak to be shown must
+    not push away what is not.
+    """
+    stages: Sequence[tuple[str, Stage]] = (
+        ("scope", in_scope),
+        ("superseded", in_force),
+        ("decay", decay),
+        ("importance", importance),
+        ("threshold", threshold),
+        ("mmr", Mmr(vectors)),
+        ("limit", limit),
+    )
+    return tuple(stages)

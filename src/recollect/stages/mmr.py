@@ -1,0 +1,49 @@
+"""Diversity: Maximal Marginal Relevance over the results' vectors, or over their words where one has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from recollect.fusion import minmax
+from recollect.ranking import fold, mmr
+from recollect.types import Query, Result
+
+if TYPE_CHECKING:
+    from recollect.types import Vector
+
+VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"
+"""Record ids → the vectors that are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mmr:
+    """Reorders the head of the ranking so that it does not say the same thing twice."""
+
+    vectors: VectorsOf
+
+    def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
+        """As many picks as will be shown, of all results; nothing when the query does not ask for it."""
+        balance = query.ranking.mmr
+        if balance is None or balance == 1 or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
+            return results
+        relevance = minmax([result.total for result in results], True)
+        picks = mmr(relevance, self._similarity(results), balance=balance, picks=query.limit)
+        return [results[i] for i in picks]
+
+    def _similarity(self, results: Sequence[Result]) -> Callable[[int], Sequence[float]]:
+        ids = [result.record.id for result in results]
+        known = self.vectors(ids)
+        if all(key in known for key in ids):
+            import numpy as np
+
+            matrix = np.stack([known[key] for key in ids])
+            return lambda i: (matrix @ matrix[i]).tolist()  # type: ignore[no-any-return]
+        words = [set(fold(result.record.text).split()) for result in results]
+        return lambda i: [_jaccard(words[i], other) for other in words]
+
+
+def _jaccard(a: set[str], b: set[str]) -> float:
+    union = len(a | b)
+    return len(a & b) / union if union else 1.0

@@ -1,0 +1,21 @@
+"""Where records are kept: one module per system, loaded when used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from recollect.errors import UsageError
+
+if TYPE_CHECKING:
+    from recollect.types import Store
+
+
+def open_store(place: str, *, language: str | None = None) -> Store:
+    """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`)."""
+    scheme, separator, _ = place.partition("://")
+    if separator and scheme != "sqlite":
+        raise UsageError(f"unknown kind of store {scheme!r}", hint="name a file, or sqlite:///path/to/file.db")
+    from recollect.stores.sqlite import SqliteStore
+
+    return SqliteStore(unquote(urlsplit(place).path) if separator else place, language=language)

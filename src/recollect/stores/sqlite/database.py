@@ -1,0 +1,186 @@
+"""One SQLite file: opening it safely, reading from a snapshot, writing in short transactions.
+
+Always through apsw, which brings its own SQLite: engines before 3.51.3 can lose acknowledged writes when several
+processes write and checkpoint in WAL mode, and the one that Python was built with is often older.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+
+from recollect.errors import StoreError
+from recollect.stores.sqlite.schema import APPLICATION_ID, migrate
+
+OLDEST_ENGINE = (3, 51, 3)
+BUSY_TIMEOUT_MS = 30_000
+WAL_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+class Database:
+    """A pool of reading connections and one writing connection to the same file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pid = os.getpid()
+        self._idle: list[apsw.Connection] = []
+        self._all: list[apsw.Connection] = []
+        self._pool_lock = threading.Lock()
+        self._write_lock = threading.Lock()
+        self._closed = False
+        check_engine(apsw.sqlite_lib_version())
+        self.read_only = _is_read_only(path)
+        with translated(path):
+            self._writer = self._connect()
+            try:
+                if self.read_only:
+                    _check_owner(self._writer, path)
+                else:
+                    _prepare(self._writer, path)
+            except BaseException:
+                self._writer.close()
+                raise
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[apsw.Connection]:
+        """A connection that sees one snapshot of the file until the block ends."""
+        with translated(self.path):
+            connection = self._take()
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self._idle.append(connection)
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[apsw.Connection]:
+        """The writing connection inside a transaction: committed and synced when the block ends, or undone."""
+        self._check_usable()
+        if self.read_only:
+            raise StoreError(f"{self.path} is read-only", hint="check the permissions of the file and its folder")
+        with translated(self.path), self._write_lock:
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            finally:
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close every connection; closing twice is harmless."""
+        if self._closed or self._pid != os.getpid():
+            return
+        self._closed = True
+        for connection in (*self._all, self._writer):
+            connection.close()
+
+    def _take(self) -> apsw.Connection:
+        self._check_usable()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+            with self._pool_lock:
+                self._all.append(connection)
+            return connection
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path} has been closed", hint="open it again with Memory.open(…)")
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"{self.path} was opened by another process",
+                hint="a connection does not survive a fork: call Memory.open(…) in the child",
+            )
+
+    def _connect(self) -> apsw.Connection:
+        mode = apsw.SQLITE_OPEN_READONLY if self.read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(str(self.path), flags=mode)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.execute(f"PRAGMA synchronous=FULL; PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
+        return connection
+
+
+def check_engine(version: str) -> None:
+    """Refuse an engine that may lose what it acknowledged."""
+    if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_ENGINE:
+        oldest = ".".join(map(str, OLDEST_ENGINE))
+        raise StoreError(
+            f"SQLite {version} can lose acknowledged writes; {oldest} or newer is needed",
+            hint=f"pip install --upgrade 'apsw>={oldest}.0'",
+        )
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn the engine's errors into ours, each with what to do about it."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise _explained(path, error) from error
+
+
+def _explained(path: Path, error: apsw.Error) -> StoreError:
+    match error:
+        case apsw.NotADBError():
+            return StoreError(f"{path} is not a Recollect store", hint="name another file; this one was left untouched")
+        case apsw.CorruptError():
+            return StoreError(f"{path} is damaged: {error}", hint="restore it from a backup; nothing was changed")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreError(
+                f"{path} was locked by another process for {BUSY_TIMEOUT_MS // 1000} seconds",
+                hint="try again; if it stays locked, look for a process that is stuck in the middle of a write",
+            )
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
+            return StoreError(
+                f"{path} cannot be opened for writing", hint="check the permissions of the file and its folder"
+            )
+        case apsw.FullError():
+            return StoreError(f"the disk is full; nothing was written to {path}", hint="free some space and try again")
+        case _:
+            return StoreError(f"{path}: {error}", hint="nothing of this write was kept")
+
+
+def _is_read_only(path: Path) -> bool:
+    try:
+        if path.is_dir():
+            raise StoreError(f"{path} is a folder", hint="a store is one file: name a file, for example memory.db")
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return False
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be opened: {error}", hint="name a file in a folder you may write to") from error
+    return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def _prepare(connection: apsw.Connection, path: Path) -> None:
+    _check_owner(connection, path)
+    # Two processes that open a new file at once both want to switch it to WAL; the switch does not wait by itself.
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            break
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    migrate(connection)
+
+
+def _check_owner(connection: apsw.Connection, path: Path) -> None:
+    owner = connection.execute("PRAGMA application_id").get
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if tables and owner != APPLICATION_ID:
+        raise StoreError(
+            f"{path} is a database of another program", hint="name another file; this one was left untouched"
+        )

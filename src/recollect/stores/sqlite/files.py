@@ -1,0 +1,26 @@
+"""What the store knows of the files it mirrors."""
+
+from __future__ import annotations
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.rows import SELECT, from_row
+from recollect.types import FileState, Record
+
+
+class SqliteFiles:
+    """Reads the files table and the chunks of a file; both are written as changes to the records."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def known(self, root: str) -> dict[str, FileState]:
+        """The files below a root, by path."""
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT path, root, mtime_ns, size, digest FROM files WHERE root = ?", (root,))
+            return {row[0]: FileState(*row) for row in rows}
+
+    def chunks(self, path: str) -> list[Record]:
+        """The chunks of one file."""
+        with self._database.read() as connection:
+            rows = connection.execute(f"{SELECT} WHERE path = ? AND kind = 'chunk' AND forgotten_at IS NULL", (path,))
+            return [from_row(row) for row in rows]

@@ -1,0 +1,199 @@
+"""The keyword index: FTS5 keeps the terms' places, BM25 is computed over the visible rows.
+
+FTS5 ranks with statistics of the whole table, so that one user's records would change another's ranking. Here it
+serves as the inverted index only: it is given ready terms, its vocabulary table is asked for one term at a time
+(no text of a user ever reaches its query language), and the score is Lucene's BM25 with the number of records,
+document frequencies and mean length of what the filter lets through.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.analysis import Analyzer
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.rows import meta, sequence, set_meta
+from recollect.stores.sqlite.top import best
+from recollect.stores.sqlite.visible import Visible, VisibleSets, integers
+from recollect.types import Filter, Matches
+
+K1, B = 1.2, 0.75
+TITLE_WEIGHT = 2.0
+BATCH_SECONDS = 0.1
+BATCH_CHANGES = 256
+KEPT_POSTINGS = 4_000_000
+"""Places of terms kept in memory: 32 MB of row numbers and as much of frequencies."""
+
+Postings: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""The rows that hold a term, rising, and how often each does."""
+
+_TABLES = """
+    DROP TABLE IF EXISTS terms_instance;
+    DROP TABLE IF EXISTS terms;
+    DROP TABLE IF EXISTS lengths;
+    CREATE VIRTUAL TABLE terms USING fts5(
+        title, text, content='', contentless_delete=1,
+        tokenize="ascii tokenchars '._-/\\:@&#+''!""$%()*,;<=>?[]^`{|}~'"
+    );
+    CREATE VIRTUAL TABLE terms_instance USING fts5vocab(terms, instance);
+    CREATE TABLE lengths (row INTEGER PRIMARY KEY, length INTEGER NOT NULL) STRICT;
+"""
+
+
+class SqliteKeywords:
+    """Search by words in one SQLite store."""
+
+    def __init__(self, database: Database, visible: VisibleSets, language: str | None) -> None:
+        self._database = database
+        self._visible = visible
+        self._lock = threading.Lock()
+        self._postings: dict[str, Postings] = {}
+        self._postings_size = 0
+        self._lengths: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
+        self._read_to = -1
+        self.analyzer = self._settle_language(language)
+
+    def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
+        """At most `depth` visible records with any of the terms, by BM25."""
+        self.catch_up()
+        with self._database.read() as connection:
+            last = sequence(connection)
+            visible = self._visible.get(connection, where, last)
+            with self._lock:
+                lengths = self._lengths_at(connection, last)
+                postings = [self._places(connection, term, last) for term in dict.fromkeys(terms)]
+            scores = bm25(postings, lengths, visible)
+            rows = np.flatnonzero(scores)
+            return best(connection, rows, scores[rows].round(9), depth)
+
+    def catch_up(self) -> None:
+        """Index every change that is not indexed yet, in short transactions."""
+        while self._behind():
+            with self._database.write() as connection:
+                self.follow(connection)
+
+    def follow(self, connection: apsw.Connection) -> None:
+        """Index the next changes inside a transaction that is already open."""
+        done = self._indexed_to(connection)
+        if done is None:
+            connection.execute(_TABLES)
+            done = 0
+        deadline = time.monotonic() + BATCH_SECONDS
+        changed = connection.execute(
+            "SELECT seq, row FROM history WHERE seq > ? ORDER BY seq LIMIT ?", (done, BATCH_CHANGES)
+        ).fetchall()
+        for position, (seq, row) in enumerate(changed):
+            done = seq
+            if all(later != row for _, later in changed[position + 1 :]):
+                self._index(connection, row)
+            if time.monotonic() > deadline:
+                break
+        set_meta(connection, "keywords", f"{self.analyzer.fingerprint} {done}")
+
+    def lag(self, connection: apsw.Connection) -> int:
+        """How many changes it has not read."""
+        return sequence(connection) - (self._indexed_to(connection) or 0)
+
+    def _settle_language(self, language: str | None) -> Analyzer:
+        """The language belongs to the store: it is set when the store is made, and changed by naming another."""
+        with self._database.read() as connection:
+            kept = meta(connection, "language")
+        if kept is None or (language and language != kept):
+            kept = language or "english"
+            analyzer = Analyzer(kept)
+            if not self._database.read_only:
+                with self._database.write() as connection:
+                    set_meta(connection, "language", kept)
+            return analyzer
+        return Analyzer(kept)
+
+    def _behind(self) -> bool:
+        if self._database.read_only:
+            return False
+        with self._database.read() as connection:
+            done = self._indexed_to(connection)
+            return done is None or done < sequence(connection)
+
+    def _indexed_to(self, connection: apsw.Connection) -> int | None:
+        """The last change indexed by this same analysis; None where there is no such index."""
+        noted = meta(connection, "keywords")
+        if noted is None:
+            return None
+        fingerprint, done = noted.rsplit(" ", 1)
+        return int(done) if fingerprint == self.analyzer.fingerprint else None
+
+    def _index(self, connection: apsw.Connection, row: int) -> None:
+        connection.execute("DELETE FROM terms WHERE rowid = ?", (row,))
+        connection.execute("DELETE FROM lengths WHERE row = ?", (row,))
+        found = connection.execute(
+            "SELECT title, text FROM records WHERE row = ? AND forgotten_at IS NULL", (row,)
+        ).fetchall()
+        if not found:
+            return
+        title, text = (list(self.analyzer.tokens(part)) for part in found[0])
+        connection.execute(
+            "INSERT INTO terms (rowid, title, text) VALUES (?, ?, ?)",
+            (row, " ".join(token.term for token in title), " ".join(token.term for token in text)),
+        )
+        length = sum(not token.stop for part in (title, text) for token in part)
+        connection.execute("INSERT INTO lengths VALUES (?, ?)", (row, max(1, length)))
+
+    def _lengths_at(self, connection: apsw.Connection, last: int) -> NDArray[np.int64]:
+        """The length of every row. What was read is kept, postings too, until something changes."""
+        if last > self._read_to:
+            only = "WHERE row IN (SELECT row FROM history WHERE seq > ?)" if self._read_to >= 0 else "WHERE ? < 0"
+            rows, lengths = (
+                integers(connection.execute(f"SELECT group_concat({of}) FROM lengths {only}", (self._read_to,)).get)
+                for of in ("row", "length")
+            )
+            size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
+            grown = np.zeros(max(size, len(self._lengths)), dtype=np.int64)
+            grown[: len(self._lengths)] = self._lengths
+            grown[rows] = lengths
+            self._lengths, self._read_to = grown, last
+            self._postings.clear()
+            self._postings_size = 0
+        return self._lengths
+
+    def _places(self, connection: apsw.Connection, term: str, last: int) -> Postings:
+        """The rows that hold a term, rising, and how often each does: a place in a title counts more."""
+        kept = self._postings.get(term)
+        if kept is not None:
+            return kept
+        joined = connection.execute(
+            "SELECT group_concat(iif(col = 'title', -doc, doc)) FROM terms_instance WHERE term = ?", (term,)
+        ).get
+        places = integers(joined)
+        rows = np.abs(places)
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        counts = np.where(places < 0, TITLE_WEIGHT, 1.0)
+        found = (rows[starts], np.add.reduceat(counts, starts) if len(starts) else counts)
+        # An older snapshot than the one the cache is of must not leave its view there.
+        if last == self._read_to and self._postings_size + len(rows) < KEPT_POSTINGS:
+            self._postings[term] = found
+            self._postings_size += len(rows)
+        return found
+
+
+def bm25(postings: Sequence[Postings], lengths: NDArray[np.int64], visible: Visible) -> NDArray[np.float64]:
+    """Lucene's BM25 of every row, 0 where no term matches or the row is not visible."""
+    scores = np.zeros(len(visible.mask), dtype=np.float64)
+    if not visible.count:
+        return scores
+    mean = float(lengths[: len(visible.mask)][visible.mask].mean()) or 1.0
+    for rows, counts in postings:
+        seen = visible.holds(rows)
+        found = int(seen.sum())
+        if found:
+            rows, counts = rows[seen], counts[seen]
+            idf = math.log(1 + (visible.count - found + 0.5) / (found + 0.5))
+            scores[rows] += idf * counts / (counts + K1 * (1 - B + B * lengths[rows] / mean))
+    return scores

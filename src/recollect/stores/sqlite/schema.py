@@ -1,0 +1,117 @@
+"""The tables, as numbered migrations: each runs once, in its own transaction, with its own record."""
+
+from __future__ import annotations
+
+import time
+
+import apsw
+
+from recollect.errors import StoreError
+
+APPLICATION_ID = 0x52434C54
+"""'RCLT' in the file's header: how a store is told from another program's database."""
+
+_FIRST = """
+    CREATE TABLE records (
+        row INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, so that indexes in memory cannot confuse two
+        id TEXT NOT NULL UNIQUE,
+        kind TEXT NOT NULL,
+        text TEXT NOT NULL,
+        title TEXT NOT NULL,
+        category TEXT,
+        tags TEXT NOT NULL,                     -- a JSON list; the table `tags` is its index
+        user TEXT, agent TEXT, session TEXT,
+        importance REAL NOT NULL,
+        decay TEXT,
+        time INTEGER NOT NULL,                  -- happened_at or created_at; times are microseconds of UTC
+        created_at INTEGER NOT NULL,
+        happened_at INTEGER,
+        expires_at INTEGER,
+        edited_at INTEGER,
+        superseded_by TEXT,
+        superseded_at INTEGER,
+        forgotten_at INTEGER,                   -- a tombstone: the id stays taken, the record answers nothing
+        source TEXT,
+        path TEXT, first_line INTEGER, last_line INTEGER,
+        fold BLOB NOT NULL,                     -- hash of the folded text
+        passage BLOB NOT NULL                   -- hash of what is embedded
+    ) STRICT;
+    CREATE INDEX records_scope ON records (user, agent, session);
+    CREATE INDEX records_fold ON records (fold);
+    CREATE INDEX records_passage ON records (passage);
+    CREATE INDEX records_time ON records (time);
+    CREATE INDEX records_path ON records (path) WHERE path IS NOT NULL;
+    CREATE INDEX records_expiry ON records (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE INDEX records_supersession ON records (superseded_at) WHERE superseded_at IS NOT NULL;
+    CREATE TABLE tags (tag TEXT NOT NULL, row INTEGER NOT NULL, PRIMARY KEY (tag, row)) STRICT, WITHOUT ROWID;
+
+    -- Append-only. Its sequence number is the clock that every derived index follows.
+    CREATE TABLE history (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        row INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        action TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        detail TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX history_id ON history (id);
+
+    CREATE TABLE spaces (
+        space INTEGER PRIMARY KEY,
+        fingerprint TEXT NOT NULL UNIQUE,
+        embedder TEXT NOT NULL,
+        dimension INTEGER NOT NULL
+    ) STRICT;
+    -- Vectors and embedding cache in one: keyed by what was embedded, so that moving text costs nothing.
+    CREATE TABLE embeddings (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        space INTEGER NOT NULL,
+        passage BLOB NOT NULL,
+        vector BLOB NOT NULL,                   -- float32, little endian, unit length
+        UNIQUE (space, passage)
+    ) STRICT;
+
+    CREATE TABLE files (
+        path TEXT PRIMARY KEY,
+        root TEXT NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        digest TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
+MIGRATIONS: tuple[tuple[str, str], ...] = (("records, history, vectors, files", _FIRST),)
+"""(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
+
+
+def migrate(connection: apsw.Connection) -> None:
+    """Bring the file to this version's schema. Safe for many processes at once and at any crash."""
+    while (done := _version(connection)) < len(MIGRATIONS):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have been first while this one waited for the lock.
+            if _version(connection) == done:
+                _apply(connection, done + 1)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    if done > len(MIGRATIONS):
+        raise StoreError(
+            f"the store has schema {done}, this version knows {len(MIGRATIONS)}", hint="upgrade: pip install -U recollect"
+        )
+
+
+def _apply(connection: apsw.Connection, number: int) -> None:
+    name, sql = MIGRATIONS[number - 1]
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, at INTEGER NOT NULL)"
+    )
+    connection.execute(sql)
+    connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, int(time.time() * 1e6)))
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={number}")
+
+
+def _version(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))

@@ -1,0 +1,62 @@
+"""The store put together: one database, the truth in it, and the two indexes that follow it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.files import SqliteFiles
+from recollect.stores.sqlite.keywords import SqliteKeywords
+from recollect.stores.sqlite.records import SqliteRecords
+from recollect.stores.sqlite.rows import sequence
+from recollect.stores.sqlite.vectors import SqliteSpaces
+from recollect.stores.sqlite.visible import VisibleSets
+
+
+class SqliteStore:
+    """One file; `:memory:` is a file too, in a temporary folder that goes when the store is closed."""
+
+    def __init__(self, path: str | Path, *, language: str | None = None) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if str(path) == ":memory:":
+            self._folder = tempfile.TemporaryDirectory(prefix="recollect-")
+            path = Path(self._folder.name) / "memory.db"
+        self._database = Database(Path(path).expanduser())
+        visible = VisibleSets()
+        self.keywords = SqliteKeywords(self._database, visible, language)
+        self.spaces = SqliteSpaces(self._database, visible)
+        self.files = SqliteFiles(self._database)
+        self.records = SqliteRecords(self._database, self.keywords.follow)
+
+    def status(self) -> dict[str, Any]:
+        """What it holds and how far its indexes have read."""
+        path = self._database.path
+        with self._database.read() as connection:
+            counts = connection.execute(
+                "SELECT count(*) FILTER (WHERE forgotten_at IS NULL),"
+                " count(*) FILTER (WHERE forgotten_at IS NULL AND kind = 'fact'),"
+                " count(*) FILTER (WHERE forgotten_at IS NULL AND kind = 'chunk'),"
+                " count(*) FILTER (WHERE forgotten_at IS NULL AND superseded_at IS NOT NULL),"
+                " count(*) FILTER (WHERE forgotten_at IS NOT NULL) FROM records"
+            ).get
+            return {
+                "store": str(path),
+                "engine": f"SQLite {apsw.sqlite_lib_version()}",
+                "bytes": sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*")),
+                "records": dict(zip(("total", "facts", "chunks", "superseded", "forgotten"), counts, strict=True)),
+                "files": connection.execute("SELECT count(*) FROM files").get,
+                "sequence": sequence(connection),
+                "language": self.keywords.analyzer.language,
+                "keyword_lag": self.keywords.lag(connection),
+            }
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        self._database.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None

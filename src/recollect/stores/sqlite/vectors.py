@@ -1,0 +1,221 @@
+"""The vector index: exact cosine over a matrix in memory that follows the file by sequence number.
+
+A search first narrows the matrix to the visible rows; no approximate index is asked, so nothing can starve.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.errors import EmbedderError
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.rows import meta, passage_hash, sequence, set_meta
+from recollect.stores.sqlite.top import best
+from recollect.stores.sqlite.visible import VisibleSets, integers
+from recollect.types import Filter, Matches, VectorSpace
+
+if TYPE_CHECKING:
+    from recollect.types import Matrix, Vector
+
+SAVE_BATCH = 200
+GATHER_BELOW = 0.5
+"""Share of visible rows under which copying them out beats multiplying the whole matrix."""
+
+
+class SqliteSpaces:
+    """The vector spaces of one SQLite store."""
+
+    def __init__(self, database: Database, visible: VisibleSets) -> None:
+        self._database = database
+        self._visible = visible
+        self._open: dict[str, SqliteVectors] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def active(self) -> VectorSpace | None:
+        """The space that answers, in every process."""
+        with self._database.read() as connection:
+            fingerprint = meta(connection, "space")
+            found = connection.execute(
+                "SELECT fingerprint, embedder, dimension FROM spaces WHERE fingerprint = ?", (fingerprint,)
+            ).fetchall()
+        return VectorSpace(*found[0]) if found else None
+
+    def open(self, space: VectorSpace) -> SqliteVectors:
+        """The index of one space, made where there is none."""
+        with self._lock:
+            if space.fingerprint not in self._open:
+                number = self._number(space)
+                self._open[space.fingerprint] = SqliteVectors(self._database, self._visible, space, number)
+            return self._open[space.fingerprint]
+
+    def activate(self, space: VectorSpace) -> None:
+        """From now on this space answers."""
+        self.open(space)
+        with self._database.write() as connection:
+            set_meta(connection, "space", space.fingerprint)
+
+    def _number(self, space: VectorSpace) -> int:
+        find = "SELECT space FROM spaces WHERE fingerprint = ?"
+        with self._database.read() as connection:
+            number = connection.execute(find, (space.fingerprint,)).get
+        if number is None:
+            with self._database.write() as connection:
+                connection.execute(
+                    "INSERT OR IGNORE INTO spaces (fingerprint, embedder, dimension) VALUES (?, ?, ?)",
+                    (space.fingerprint, space.embedder, space.dimension),
+                )
+                number = connection.execute(find, (space.fingerprint,)).get
+        return int(number)
+
+
+class SqliteVectors:
+    """Search by vector in one space of one SQLite store."""
+
+    def __init__(self, database: Database, visible: VisibleSets, space: VectorSpace, number: int) -> None:
+        self._database = database
+        self._visible = visible
+        self._space = space
+        self._number = number
+        self._lock = threading.Lock()
+        self._rows: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._matrix: NDArray[np.float32] = np.zeros((0, space.dimension), dtype=np.float32)
+        self._place: dict[int, int] = {}
+        self._used = 0
+        self._read_to = (-1, -1)
+        self._without: set[int] = set()
+
+    def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
+        """At most `depth` visible records by falling cosine."""
+        if vector.shape != (self._space.dimension,):
+            raise EmbedderError(
+                f"the query's vector has {vector.shape[-1]} numbers, the store's have {self._space.dimension}",
+                hint="the embedder answered for another model than the one it names",
+            )
+        with self._database.read() as connection:
+            last = sequence(connection)
+            visible = self._visible.get(connection, where, last)
+            with self._lock:
+                self._follow(connection, last)
+                rows, matrix = self._rows[: self._used], self._matrix[: self._used]
+            seen = visible.holds(rows)
+            few = seen.sum() < GATHER_BELOW * len(rows)
+            scores = matrix[seen] @ vector if few else (matrix @ vector)[seen]
+            # The same text must get the same score wherever in the matrix its row stands.
+            return best(connection, rows[seen], scores.astype(np.float64).round(6), depth)
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of these records, where there are any."""
+        with self._database.read() as connection:
+            found = connection.execute(
+                "SELECT id, vector FROM records JOIN embeddings ON embeddings.passage = records.passage"
+                " WHERE space = ? AND id IN (SELECT value FROM json_each(?))",
+                (self._number, json.dumps(list(ids))),
+            )
+            return {key: np.frombuffer(vector, dtype=np.float32) for key, vector in found}
+
+    def missing(self, limit: int) -> list[str]:
+        """Passages that have no vector yet."""
+        with self._database.read() as connection, self._lock:
+            self._follow(connection, sequence(connection))
+            rows = sorted(self._without)[:limit]
+            found = connection.execute(
+                "SELECT DISTINCT iif(title = '', text, title || char(10) || text) FROM records"
+                " WHERE row IN (SELECT value FROM json_each(?))",
+                (json.dumps(rows),),
+            )
+            return [passage for (passage,) in found]
+
+    def known(self, passages: Sequence[str]) -> set[str]:
+        """Those of the passages whose vectors are kept already."""
+        hashes = {passage_hash(passage): passage for passage in passages}
+        with self._database.read() as connection:
+            find = "SELECT passage FROM embeddings WHERE space = ? AND passage = ?"
+            return {
+                passage for key, passage in hashes.items() if connection.execute(find, (self._number, key)).get
+            }
+
+    def coverage(self) -> tuple[int, int]:
+        """How many records have a vector, and how many have none."""
+        with self._database.read() as connection, self._lock:
+            self._follow(connection, sequence(connection))
+            return len(self._place), len(self._without)
+
+    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
+        """Keep the vectors of passages, in short transactions."""
+        for start in range(0, len(passages), SAVE_BATCH):
+            with self._database.write() as connection:
+                connection.executemany(
+                    "INSERT INTO embeddings (space, passage, vector) VALUES (?, ?, ?)"
+                    " ON CONFLICT (space, passage) DO NOTHING",
+                    [
+                        (self._number, passage_hash(passage), vector.astype("<f4").tobytes())
+                        for passage, vector in zip(
+                            passages[start : start + SAVE_BATCH], vectors[start : start + SAVE_BATCH], strict=True
+                        )
+                    ],
+                )
+
+    def _follow(self, connection: apsw.Connection, last: int) -> None:
+        """Read the changes since the last time: changed records, and vectors that came later."""
+        newest = int(connection.execute("SELECT ifnull(max(number), 0) FROM embeddings").get)
+        seq, number = self._read_to
+        if last <= seq and newest <= number:
+            return  # nothing new, or an older snapshot than another thread has read already
+        select = (
+            "SELECT row, vector FROM records LEFT JOIN embeddings ON embeddings.passage = records.passage"
+            " AND space = ? WHERE forgotten_at IS NULL"
+        )
+        if seq < 0:
+            self._take(connection.execute(select, (self._number,)).fetchall())
+        else:
+            changed = integers(
+                connection.execute("SELECT group_concat(DISTINCT row) FROM history WHERE seq > ?", (seq,)).get
+            ).tolist()
+            arrived = connection.execute(
+                "SELECT row FROM embeddings JOIN records USING (passage) WHERE number > ? AND space = ?",
+                (number, self._number),
+            )
+            rows = set(changed).union(row for (row,) in arrived)
+            self._drop(rows)
+            only = f"{select} AND row IN (SELECT value FROM json_each(?))"
+            self._take(connection.execute(only, (self._number, json.dumps(list(rows)))).fetchall())
+        self._read_to = (last, newest)
+
+    def _drop(self, rows: set[int]) -> None:
+        """Rows that changed lose their old place; row 0 is never visible."""
+        self._without -= rows
+        for row in rows & self._place.keys():
+            self._rows[self._place.pop(row)] = 0
+
+    def _take(self, found: list[tuple[int, bytes | None]]) -> None:
+        self._without.update(row for row, vector in found if vector is None)
+        held = [(row, vector) for row, vector in found if vector is not None]
+        if not held:
+            return
+        self._make_room(len(held))
+        end = self._used + len(held)
+        self._rows[self._used : end] = [row for row, _ in held]
+        flat = np.frombuffer(b"".join(vector for _, vector in held), dtype="<f4")
+        self._matrix[self._used : end] = flat.reshape(len(held), self._space.dimension)
+        self._place.update({row: self._used + i for i, (row, _) in enumerate(held)})
+        self._used = end
+
+    def _make_room(self, more: int) -> None:
+        """Grow by doubling, leaving out the places that were given up. Searches under way keep the old arrays."""
+        if self._used + more <= len(self._rows):
+            return
+        live = np.flatnonzero(self._rows[: self._used])
+        size = max(2 * (len(live) + more), 64) if self._used else more
+        rows = np.zeros(size, dtype=np.int64)
+        matrix = np.zeros((size, self._space.dimension), dtype=np.float32)
+        rows[: len(live)], matrix[: len(live)] = self._rows[live], self._matrix[live]
+        self._rows, self._matrix, self._used = rows, matrix, len(live)
+        self._place = {int(row): place for place, row in enumerate(rows[: len(live)])}

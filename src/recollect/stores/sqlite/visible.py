@@ -1,0 +1,125 @@
+"""Which rows a filter lets through: one SQL condition, and the set it gives as an array to rank within.
+
+Every source ranks inside this set and takes its statistics from it, so that a search in a shared store answers as
+if the store held nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.stores.sqlite.rows import micros
+from recollect.types import Filter
+
+KEPT_SETS = 32
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def condition(where: Filter) -> tuple[str, list[Any]]:
+    """The filter as SQL over `records`, with its parameters."""
+    clauses = ["forgotten_at IS NULL"]
+    values: list[Any] = []
+
+    def require(clause: str, *given: Any) -> None:
+        clauses.append(clause)
+        values.extend(given)
+
+    if not where.any_scope:
+        scope = where.scope
+        for column, value in (("user", scope.user), ("agent", scope.agent), ("session", scope.session)):
+            require(f"({column} IS NULL OR {column} = ?)", value)
+    moment = micros(where.moment)
+    if where.as_of:
+        # A text that was changed since then is not what was known then.
+        require("time <= ? AND (edited_at IS NULL OR edited_at <= ?)", moment, moment)
+    if not where.superseded:
+        require("(superseded_at IS NULL OR superseded_at > ?)", moment)
+    require("(expires_at IS NULL OR expires_at > ?)", moment)
+    for column, names in (("category", where.categories), ("kind", where.kinds)):
+        if names:
+            require(f"{column} IN ({', '.join('?' * len(names))})", *names)
+    for tag in where.tags:
+        require("row IN (SELECT row FROM tags WHERE tag = ?)", tag)
+    if where.path is not None:
+        globs = _path_globs(where.path)
+        require(f"({' OR '.join(['path GLOB ?'] * len(globs))})", *globs)
+    if where.since:
+        require("time >= ?", micros(where.since))
+    if where.until:
+        require("time < ?", micros(where.until))
+    return " AND ".join(clauses), values
+
+
+def _path_globs(pattern: str) -> list[str]:
+    """A path filter names a file or a folder, whole or by its last parts, with `*` where wanted."""
+    name = pattern.rstrip("/")
+    return [name, f"*/{name}", f"{name}/*", f"*/{name}/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The rows of one filter at one sequence number: `mask[row]` is True for those let through."""
+
+    mask: NDArray[np.bool_]
+    count: int
+
+    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each row whether it is let through; rows newer than the set are not."""
+        inside = rows < len(self.mask)
+        return inside & self.mask[np.where(inside, rows, 0)]
+
+
+class VisibleSets:
+    """Keeps the sets of recent filters until a change, or the clock, could make them wrong."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Filter, int], tuple[Visible, int, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, connection: apsw.Connection, where: Filter, sequence: int) -> Visible:
+        """The set of `where` in this connection's snapshot, whose last change is `sequence`."""
+        key = (replace(where, now=_NEVER), sequence)
+        moment = micros(where.moment) or 0
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept and kept[1] <= moment < kept[2]:
+                self._kept.move_to_end(key)
+                return kept[0]
+        visible = _select(connection, where)
+        with self._lock:
+            self._kept[key] = (visible, moment, _next_event(connection, moment))
+            while len(self._kept) > KEPT_SETS:
+                self._kept.popitem(last=False)
+        return visible
+
+
+def _select(connection: apsw.Connection, where: Filter) -> Visible:
+    sql, values = condition(where)
+    size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
+    mask = np.zeros(size, dtype=np.bool_)
+    rows = integers(connection.execute(f"SELECT group_concat(row) FROM records WHERE {sql}", values).get)
+    mask[rows] = True
+    return Visible(mask, len(rows))
+
+
+def _next_event(connection: apsw.Connection, moment: int) -> int:
+    """When something next expires, or a supersession set for later begins."""
+    times = connection.execute(
+        "SELECT (SELECT min(expires_at) FROM records WHERE expires_at > ?1),"
+        " (SELECT min(superseded_at) FROM records WHERE superseded_at > ?1)",
+        (moment,),
+    ).get
+    return min((time for time in times if time is not None), default=2**63)
+
+
+def integers(joined: Any) -> NDArray[np.int64]:
+    """Numbers that SQLite joined with commas: the fastest way to get many of them out of it."""
+    return np.fromstring(joined, dtype=np.int64, sep=",") if joined else np.zeros(0, dtype=np.int64)

@@ -1,0 +1,96 @@
+"""The words of the project as frozen data, and the seams as Protocols.
+
+A `Query` goes to each `Source`, which answers `Hit`s; fusion and the stages turn these into `Result`s; the
+`Answer` holds them with a `Trace` of what happened. `Record` is what a store keeps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recollect.types.answers import (
+    Answer,
+    Found,
+    Hit,
+    Query,
+    Ranking,
+    Result,
+    SourceTrace,
+    StageTrace,
+    Trace,
+)
+from recollect.types.records import (
+    Change,
+    Event,
+    FileState,
+    Filter,
+    Forget,
+    GLOBAL,
+    KINDS,
+    Put,
+    Record,
+    SawFile,
+    Scope,
+    Supersede,
+    now,
+)
+from recollect.types.seams import (
+    Embedder,
+    Files,
+    KeywordIndex,
+    Match,
+    Matches,
+    Progress,
+    Records,
+    Serving,
+    Source,
+    Stage,
+    Store,
+    VectorIndex,
+    VectorSpace,
+    VectorSpaces,
+)
+
+if TYPE_CHECKING:
+    from recollect.types.seams import Matrix, Vector
+
+__all__ = [
+    "Answer",
+    "Change",
+    "Embedder",
+    "Event",
+    "FileState",
+    "Files",
+    "Filter",
+    "Forget",
+    "Found",
+    "GLOBAL",
+    "Hit",
+    "KINDS",
+    "KeywordIndex",
+    "Match",
+    "Matches",
+    "Matrix",
+    "Progress",
+    "Put",
+    "Query",
+    "Ranking",
+    "Record",
+    "Records",
+    "Result",
+    "SawFile",
+    "Scope",
+    "Serving",
+    "Source",
+    "SourceTrace",
+    "Stage",
+    "StageTrace",
+    "Store",
+    "Supersede",
+    "Trace",
+    "Vector",
+    "VectorIndex",
+    "VectorSpace",
+    "VectorSpaces",
+    "now",
+]

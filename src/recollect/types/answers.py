@@ -1,0 +1,134 @@
+"""A question and its answer: what was asked, what each source found, what came of it and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from recollect.fusion import DEFAULT_K, Share
+from recollect.types.records import Filter, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How lists become one ranking, and what happens after. The defaults are the project's."""
+
+    fusion: str = "rrf"
+    rrf_k: float = DEFAULT_K
+    normalisation: str = "none"
+    weights: Mapping[str, float] = field(default_factory=dict)
+    decay: bool = True
+    half_life_days: float | None = None
+    importance_weight: float = 0.1
+    mmr: float | None = None
+    min_score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question, who asks it, and how deep to look."""
+
+    text: str
+    limit: int = 10
+    fetch_k: int = 100
+    filter: Filter = field(default_factory=Filter)
+    ranking: Ranking = field(default_factory=Ranking)
+
+    @property
+    def depth(self) -> int:
+        """How far each source is read: `fetch_k`, and more only where more results were asked for than that."""
+        return max(self.fetch_k, self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A record's place in one source's list; its rank is its position, from 1.
+
+    `fold` tells texts that count as the same. A snippet is only made for what is shown, so it is a function.
+    """
+
+    record: Record
+    fold: bytes
+    score: float | None = None
+    snippet: Callable[[], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One source's list, best first, and what the one who asked should know about it."""
+
+    hits: tuple[Hit, ...] = ()
+    warnings: tuple[str, ...] = ()
+    folded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One record of the answer, with everything that put it where it is."""
+
+    record: Record
+    fused: float
+    base: float
+    shares: Mapping[str, Share]
+    snippet: str = ""
+    similarity: float | None = None
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def total(self) -> float:
+        """What the ranking is by after fusion: the fused score over its ceiling, times every factor."""
+        product = self.base
+        for factor in self.factors.values():
+            product *= factor
+        return product
+
+    @property
+    def score(self) -> float:
+        """The total, kept within 0 and 1."""
+        return min(1.0, max(0.0, self.total))
+
+    def scaled(self, name: str, factor: float) -> Result:
+        """The same result with one more factor."""
+        return replace(self, factors={**self.factors, name: factor})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTrace:
+    """How one source did: `ok`, `failed`, or `skipped` with its reason."""
+
+    name: str
+    status: str
+    hits: int = 0
+    took_ms: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTrace:
+    """One step after fusion: how many results it was given, how many it left, how long it took."""
+
+    name: str
+    given: int
+    left: int
+    took_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What ran, how long it took, what was dropped and why."""
+
+    took_ms: float = 0.0
+    mode: str = "hybrid"
+    sources: tuple[SourceTrace, ...] = ()
+    stages: tuple[StageTrace, ...] = ()
+    filtered: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The results, best first, and the trace."""
+
+    query: Query
+    results: tuple[Result, ...] = ()
+    trace: Trace = Trace()

@@ -1,0 +1,196 @@
+"""The seams, as Protocols: what a store, a source, an embedder and a stage must be able to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from recollect.types.answers import Found, Query, Result
+from recollect.types.records import Change, Event, FileState, Filter, Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from recollect.analysis import Analyzer
+
+    Vector: TypeAlias = NDArray[np.float32]
+    Matrix: TypeAlias = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What an index answers: a record and its score there."""
+
+    record: Record
+    score: float
+    fold: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """An index's answer, best first, no text twice; `folded` counts the repeats that stood among them."""
+
+    found: tuple[Match, ...] = ()
+    folded: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSpace:
+    """The space of one model's vectors, named by its fingerprint. Vectors of two spaces are never compared."""
+
+    fingerprint: str
+    embedder: str
+    dimension: int
+
+
+Stage: TypeAlias = Callable[[Query, Sequence[Result]], Sequence[Result]]
+"""A step after fusion. It knows neither the pipeline nor a store."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (done, total) as long work goes on."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A retriever: a query in, a ranked list out."""
+
+    @property
+    def name(self) -> str:
+        """Its name in settings, traces and results."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its scores lie within -1 and 1 and may be compared as they are (a cosine)."""
+
+    def search(self, query: Query) -> Found:
+        """At most `query.depth` hits that pass `query.filter`, best first, no text twice."""
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Text to unit vectors. Prefixes for queries and passages are its own affair."""
+
+    @property
+    def name(self) -> str:
+        """The name that opens it again."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the vectors of the same text would."""
+
+    def passages(self, texts: Sequence[str]) -> Matrix:
+        """One unit vector a text, in order."""
+
+    def query(self, text: str) -> Vector:
+        """The unit vector of a query."""
+
+
+class Records(Protocol):
+    """The truth: what is stored, and everything that happened to it."""
+
+    def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
+        """Make changes. Each group holds or fails as one; the records put come back as they now stand."""
+
+    def get(self, ids: Sequence[str]) -> list[Record]:
+        """The records with these ids that are not forgotten, in the order asked; others are left out."""
+
+    def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
+        """Visible records, newest first."""
+
+    def history(self, record_id: str) -> list[Event]:
+        """All that happened to one record, oldest first."""
+
+
+class Files(Protocol):
+    """What a store knows of the files it has chunks of."""
+
+    def known(self, root: str) -> dict[str, FileState]:
+        """The files below a root, by path, as they were when they were indexed."""
+
+    def chunks(self, path: str) -> list[Record]:
+        """The chunks of one file."""
+
+
+class KeywordIndex(Protocol):
+    """Finds records by terms, ranked by BM25 over the records that the filter lets through, and no others."""
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """The chain that made its terms, and must make the query's."""
+
+    def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
+        """At most `depth` records with any of the terms, best first, no text twice."""
+
+
+class VectorIndex(Protocol):
+    """The vectors of one space: finds records by cosine, exactly, among those that the filter lets through."""
+
+    def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
+        """At most `depth` records by falling cosine, no text twice."""
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of these records, where there are any."""
+
+    def missing(self, limit: int) -> list[str]:
+        """Passages that have no vector yet."""
+
+    def known(self, passages: Sequence[str]) -> set[str]:
+        """Those of the passages whose vectors are kept already."""
+
+    def coverage(self) -> tuple[int, int]:
+        """How many records have a vector, and how many have none."""
+
+    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
+        """Keep the vectors of passages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """An embedder and the index of its space, ready to answer; a warning where it is not the one that was wanted."""
+
+    embedder: Embedder
+    index: VectorIndex
+    space: VectorSpace
+    warning: str = ""
+
+
+class VectorSpaces(Protocol):
+    """The vector spaces of a store. One is active and answers; another may be filled beside it."""
+
+    @property
+    def active(self) -> VectorSpace | None:
+        """The space that answers."""
+
+    def open(self, space: VectorSpace) -> VectorIndex:
+        """The index of one space, made where there is none."""
+
+    def activate(self, space: VectorSpace) -> None:
+        """From now on, in every process, this space answers."""
+
+
+class Store(Protocol):
+    """One truth and the indexes derived from it."""
+
+    @property
+    def records(self) -> Records:
+        """The truth."""
+
+    @property
+    def files(self) -> Files:
+        """Which files it mirrors."""
+
+    @property
+    def keywords(self) -> KeywordIndex:
+        """Search by words."""
+
+    @property
+    def spaces(self) -> VectorSpaces:
+        """Search by meaning."""
+
+    def status(self) -> dict[str, Any]:
+        """What it holds and how far its indexes have read."""
+
+    def close(self) -> None:
+        """Give back what it holds open; closing twice is harmless."""
