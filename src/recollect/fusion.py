@@ -128,9 +128,7 @@ def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[
     return shares, math.fsum(ranking.weight for ranking in lists)
 
 
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {"rrf": rrf, "weighted": weighted, "combmnz": combmnz, "borda": borda}
-)
+METHODS: Mapping[str, Method] = MappingProxyType({"rrf": rrf, "weighted": weighted, "combmnz": combmnz, "borda": borda})
 
 
 def as_given(scores: Sequence[float], bounded: bool) -> list[float]:

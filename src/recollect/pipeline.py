@@ -54,8 +54,7 @@ class Pipeline:
         if not answered:
             raise _all_failed(replies, self.absent)
         hits, folded = fold_hits((reply.source.name, reply.found.hits) for reply in answered)
-        results = _results(query, answered, hits)
-        results, stages = self._run_stages(query, results)
+        results, stages = self._run_stages(query, _results(query, answered, hits))
         dropped = {trace.name: trace.given - trace.left for trace in stages}
         trace = Trace(
             took_ms=_since(start),
@@ -75,9 +74,7 @@ class Pipeline:
         )
         return Answer(query, tuple(_with_snippet(result, hits) for result in results), trace)
 
-    def _run_stages(
-        self, query: Query, results: Sequence[Result]
-    ) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
+    def _run_stages(self, query: Query, results: Sequence[Result]) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
         traces = []
         for name, stage in self.stages:
             start, given = time.perf_counter(), len(results)

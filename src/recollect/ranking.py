@@ -42,7 +42,7 @@ def decay(age: float, half_life: float) -> float:
     """The factor for something `age` seconds old: 1 when new, 1/2 at the half-life. The future counts as now."""
     if half_life <= 0:
         raise ValueError(f"a half-life must be more than 0 seconds, not {half_life!r}")
-    return 2.0 ** (-max(0.0, age) / half_life)
+    return math.exp2(-max(0.0, age) / half_life)
 
 
 def importance_factor(importance: float, weight: float) -> float:

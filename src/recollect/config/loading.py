@@ -30,6 +30,13 @@ class Loaded:
     settings: Settings
     origins: Mapping[str, str]
 
+    def value(self, name: str) -> Any:
+        """The value of a setting by its dotted name."""
+        value: Any = self.settings
+        for part in name.split("."):
+            value = getattr(value, part)
+        return value
+
 
 def load(
     *,
@@ -108,7 +115,7 @@ def _from_project(path: Path) -> dict[str, tuple[object, str]]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
-    found = {}
+    found: dict[str, tuple[object, str]] = {}
     for name in names():
         variable = ENVIRONMENT + name.replace(".", "_").upper()
         if environment.get(variable):
@@ -146,31 +153,26 @@ _MISFIT = object()
 
 def _converted(hint: Any, value: object) -> object:
     """The value as the type asked for; text from the environment is read as TOML would be."""
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if typing.get_origin(hint) is tuple:
         items = value.split(",") if isinstance(value, str) else value
         fits = isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
-        return tuple(item.strip() for item in items) if fits else _MISFIT  # type: ignore[union-attr, attr-defined]
-    for kind in kinds:
-        match value:
-            case bool() if kind is bool:
-                return value
-            case str() if kind is bool and value.lower() in ("true", "false", "1", "0", "yes", "no", "on", "off"):
-                return value.lower() in ("true", "1", "yes", "on")
-            case str() if kind is str:
-                return value
-            case bool():
-                continue
-            case int() | float() if kind is float:
-                return float(value)
-            case int() if kind is int:
-                return value
-            case str() if kind in (int, float):
-                return _number(kind, value)
-    return _MISFIT
+        return tuple(item.strip() for item in items) if fits else _MISFIT  # type: ignore[attr-defined]
+    kind = typing.get_args(hint)[0] if isinstance(hint, types.UnionType) else hint
+    match value:
+        case bool():
+            return value if kind is bool else _MISFIT
+        case str() if kind is not str:
+            return _from_text(kind, value)
+        case int() if kind is float:
+            return float(value)
+    return value if isinstance(value, kind) else _MISFIT
 
 
-def _number(kind: type, text: str) -> object:
+def _from_text(kind: type, text: str) -> object:
+    if kind is bool:
+        return {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}.get(
+            text.lower(), _MISFIT
+        )
     try:
         return kind(text)
     except ValueError:

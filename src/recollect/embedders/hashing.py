@@ -11,7 +11,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -28,9 +28,6 @@ LEAST_DIMENSION = 8
 
 VERSION = 1
 """Part of the fingerprint: raise it when the vectors change."""
-
-WORD_WEIGHT = 2.0
-"""A whole word beside its trigrams, each of which weighs 1: the same word counts for more than shared letters."""
 
 WORD = re.compile(r"\w+")
 
@@ -67,11 +64,11 @@ class HashingEmbedder:
         vector = self._sum(_features(text))
         length = float(np.linalg.norm(vector))
         if not length:  # nothing to read, or everything cancelled out: the one fixed direction of "no text"
-            vector = self._sum(Counter({"": 1.0}))
+            vector = self._sum({"": 1.0})
             length = float(np.linalg.norm(vector))
         return (vector / length).astype(np.float32)
 
-    def _sum(self, features: Counter[str]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _sum(self, features: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         vector = np.zeros(self.dimension, dtype=np.float64)
         for feature, weight in features.items():
             number = _hash(feature)
@@ -79,10 +76,9 @@ class HashingEmbedder:
         return vector
 
 
-def _features(text: str) -> Counter[str]:
-    """Words and trigrams with their weights; a feature's tenth occurrence says little, so its root counts."""
-    counts = Counter(_each_feature(text))
-    return Counter({f: count**0.5 * (WORD_WEIGHT if f[0] == "w" else 1.0) for f, count in counts.items()})
+def _features(text: str) -> dict[str, float]:
+    """Words and trigrams with their weights: the root of the count, since a tenth occurrence says little."""
+    return {feature: count**0.5 for feature, count in Counter(_each_feature(text)).items()}
 
 
 def _each_feature(text: str) -> Iterator[str]:

@@ -15,6 +15,8 @@ from recollect.errors import EmbedderError, UsageError
 from recollect.models.text import well_formed
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from recollect.types import Matrix, Vector
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -73,18 +75,18 @@ class OpenAICompatible:
         matrix = self._read(self._endpoint.post("/embeddings", request), len(texts))
         return unit_rows(matrix, name=self.name)
 
-    def _read(self, answer: Any, count: int) -> Matrix:
+    def _read(self, answer: Any, count: int) -> NDArray[np.float64]:
         """The vectors of an answer in the order of the texts, whatever order they came in."""
         try:
             entries = sorted(answer["data"], key=lambda entry: int(entry["index"]))
             if [int(entry["index"]) for entry in entries] != list(range(count)):
                 raise self._refusal(f"{len(entries)} vectors that are not one for each of {count} texts")
-            matrix = np.array([entry["embedding"] for entry in entries], dtype=np.float32)
+            matrix = np.array([entry["embedding"] for entry in entries], dtype=np.float64)
         except (KeyError, TypeError, ValueError) as error:
             raise self._refusal("something that is not a list of vectors") from error
         return self._checked(matrix)
 
-    def _checked(self, matrix: Matrix) -> Matrix:
+    def _checked(self, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
         expected = self._seen_dimension or matrix.shape[-1]
         if not expected or matrix.shape != (len(matrix), expected):
             raise self._refusal(f"vectors of dimension {matrix.shape[-1]} where {expected} was expected")
@@ -102,11 +104,13 @@ def from_spec(
     *,
     base_url: str | None = None,
     api_key: str | None = None,
+    dimensions: int | None = None,
+    query_prefix: str = "",
+    passage_prefix: str = "",
     timeout: float = 60.0,
     retries: int = 4,
-    **options: Any,
 ) -> OpenAICompatible:
-    """`openai:MODEL` or `ollama:MODEL`; the further options are those of `OpenAICompatible`.
+    """`openai:MODEL` or `ollama:MODEL`.
 
     Where nothing is said, the first asks at `OPENAI_BASE_URL` with `OPENAI_API_KEY`, the second on this machine and
     without a key: the one in the environment is not meant for it.
@@ -121,7 +125,9 @@ def from_spec(
         api_key = api_key or os.environ.get("OPENAI_API_KEY")
     if url == OPENAI_URL and not api_key:
         raise UsageError(f"{spec} needs an API key", hint="set OPENAI_API_KEY, or OPENAI_BASE_URL for another server")
-    return OpenAICompatible(spec, Endpoint(url, api_key, timeout=timeout, retries=retries), **options)
+    endpoint = Endpoint(url, api_key, timeout=timeout, retries=retries)
+    prefixes = {"query_prefix": query_prefix, "passage_prefix": passage_prefix}
+    return OpenAICompatible(spec, endpoint, dimensions=dimensions, **prefixes)
 
 
 EXAMPLES = {"openai": "openai:text-embedding-3-small", "ollama": "ollama:nomic-embed-text"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from recollect.embedders.vectors import fingerprint, unit_rows
@@ -23,22 +22,19 @@ class SentenceTransformersEmbedder:
         self.name = f"sentence-transformers:{model}"
         self._revision = options.get("revision") or "main"
         self._model = SentenceTransformer(model, **options)
-        self._dimension = len(self._model.encode_query("dimension", show_progress_bar=False))
+        self._dimension = len(self.query("dimension"))
 
     @property
     def fingerprint(self) -> str:
         """Model and revision as named, tokens read, dimension, prompts."""
-        model = self._model
-        prompts = [f"{kind}={prompt}" for kind, prompt in sorted(model.prompts.items())]
-        facts = (str(model.max_seq_length), f"{self._dimension}d")
+        prompts = [f"{kind}={prompt}" for kind, prompt in sorted(self._model.prompts.items())]
+        facts = (str(self._model.max_seq_length), f"{self._dimension}d")
         return fingerprint(f"{self.name}@{self._revision}", *facts, prefixes=prompts)
 
     def passages(self, texts: Sequence[str]) -> Matrix:
         """One unit vector a text, in order."""
-        if not texts:
-            return np.empty((0, self._dimension), dtype=np.float32)
         rows = self._model.encode_document([well_formed(text) for text in texts], show_progress_bar=False)
-        return unit_rows(rows, name=self.name)
+        return unit_rows(rows.reshape(len(texts), self._dimension), name=self.name)
 
     def query(self, text: str) -> Vector:
         """The unit vector of a query."""
@@ -49,7 +45,6 @@ class SentenceTransformersEmbedder:
 
 def from_spec(spec: str, **options: Any) -> SentenceTransformersEmbedder:
     """`sentence-transformers:MODEL`; options are those of its `SentenceTransformer`."""
-    model = spec.partition(":")[2]
-    if not model:
-        raise UsageError(f"{spec!r} does not name a model", hint="for example sentence-transformers:all-MiniLM-L6-v2")
-    return SentenceTransformersEmbedder(model, **options)
+    if model := spec.partition(":")[2]:
+        return SentenceTransformersEmbedder(model, **options)
+    raise UsageError(f"{spec!r} does not name a model", hint="for example sentence-transformers:all-MiniLM-L6-v2")

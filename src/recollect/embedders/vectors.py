@@ -21,8 +21,9 @@ QUERIES_KEPT = 256
 
 def unit_rows(rows: ArrayLike, *, name: str) -> Matrix:
     """The rows with length 1. A row without a direction cannot be compared with anything, and is refused."""
-    matrix = np.atleast_2d(np.asarray(rows, dtype=np.float32))
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused for that
+        matrix = np.atleast_2d(np.asarray(rows, dtype=np.float32))
+        lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or not lengths.all():
         raise EmbedderError(
             f"{name} gave a vector that is zero or not finite", hint="the model cannot read this text, or is damaged"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -39,6 +40,8 @@ from recollect.types import (
     Supersede,
 )
 
+_log = logging.getLogger("recollect")
+
 WORKERS = 8
 """Threads for sources: two for each of four searches at once; more wait their turn."""
 
@@ -64,7 +67,7 @@ class Memory:
         embedder: str | Embedder | None = None,
         settings: Settings | None = None,
         language: str | None = None,
-        announce: Callable[[str], None] = logging.getLogger("recollect").warning,
+        announce: Callable[[str], None] = _log.warning,
     ) -> Self:
         """Open a store, making it where there is none.
 
@@ -124,9 +127,7 @@ class Memory:
         """Remember many, given as `{"text": …, …}`. All are checked before the first is stored."""
         given = [dict(record) for record in records]
         made = [record_from_json(record, self.scope) for record in given]
-        groups = [
-            [Put(record, merge="id" not in fields)] for record, fields in zip(made, given, strict=True)
-        ]
+        groups = [[Put(record, merge="id" not in fields)] for record, fields in zip(made, given, strict=True)]
         stored = self.store.records.apply(groups)
         self._embed_for_now([record.passage for record in stored], progress)
         return stored
@@ -206,7 +207,9 @@ class Memory:
         """
         filters = {name: options.pop(name) for name in FILTERS if name in options}
         named = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **options}
-        search = config.override(self.settings.search, {key: value for key, value in named.items() if value is not None})
+        search = config.override(
+            self.settings.search, {key: value for key, value in named.items() if value is not None}
+        )
         where = where or make_filter(self._scope(None, user, agent, session), **filters)
         query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking())
         return self._pipeline(search.sources)(query)
@@ -215,12 +218,6 @@ class Memory:
         """The record with this id, or None; with a scope, only if one of that scope may see it."""
         found = self.store.records.get([record_id])
         return next((record for record in found if scope is None or scope.admits(record.scope)), None)
-
-    def list(
-        self, where: Filter | None = None, *, limit: int = 100, offset: int = 0, **filters: Any
-    ) -> list[Record]:
-        """Visible records, newest first; filters as for `search`."""
-        return self.store.records.list(where or make_filter(self.scope, **filters), limit=limit, offset=offset)
 
     def history(self, record_id: str) -> list[Event]:
         """Everything that happened to a record, oldest first; also to one that is forgotten."""
@@ -237,6 +234,10 @@ class Memory:
             covered, missing = self.store.spaces.open(active).coverage()
             vectors = {"embedder": active.embedder, "dimension": active.dimension, "with": covered, "without": missing}
         return {**self.store.status(), "vectors": vectors}
+
+    def list(self, where: Filter | None = None, *, limit: int = 100, offset: int = 0, **filters: Any) -> list[Record]:
+        """Visible records, newest first; filters as for `search`."""
+        return self.store.records.list(where or make_filter(self.scope, **filters), limit=limit, offset=offset)
 
     # -- inside ---------------------------------------------------------------------------------------------
 
@@ -294,6 +295,23 @@ def _opener(settings: Settings, announce: Callable[[str], None]) -> Callable[[st
     def open_by_name(name: str) -> Embedder:
         from recollect.embedders import open_embedder
 
-        return open_embedder(name, announce=announce, endpoint=settings.openai)
+        return open_embedder(name, announce=announce, **_endpoint(settings, name))
 
     return open_by_name
+
+
+def _endpoint(settings: Settings, name: str) -> dict[str, Any]:
+    """What an endpoint is told beside its model's name; a key is read from the environment only when it is needed."""
+    if name.partition(":")[0] not in ("openai", "ollama"):
+        return {}
+    said = settings.openai
+    options = {
+        "base_url": said.base_url,
+        "api_key": os.environ.get(said.api_key_env),
+        "dimensions": said.dimensions,
+        "query_prefix": said.query_prefix,
+        "passage_prefix": said.passage_prefix,
+        "timeout": said.timeout,
+        "retries": said.retries,
+    }
+    return {name: value for name, value in options.items() if value is not None}

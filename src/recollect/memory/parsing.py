@@ -56,9 +56,7 @@ def make_record(
     _check(isinstance(text, str) and bool(text.strip()), "a record needs some text", "say what is to be remembered")
     _check(len(text) <= MAX_TEXT, f"the text is longer than {MAX_TEXT:,} characters", "split it, or index it as a file")
     _check(kind in KINDS, f"unknown kind {kind!r}", f"there are {', '.join(KINDS)}")
-    _check(
-        decay is None or decay in HALF_LIVES, f"unknown decay class {decay!r}", f"there are {', '.join(HALF_LIVES)}"
-    )
+    _check(decay is None or decay in HALF_LIVES, f"unknown decay class {decay!r}", f"there are {', '.join(HALF_LIVES)}")
     _check(_is_share(importance), f"importance lies between 0 and 1, not {importance!r}", "0.5 is the middle")
     _check(not isinstance(tags, str), f"tags are a list, not {tags!r}", '["a", "b"]')
     _check(id is None or bool(str(id).strip()), "an id cannot be empty", "leave it out to have one made")
@@ -119,7 +117,9 @@ def record_from_json(line: object, default: Scope) -> Record:
     _check(not unknown, f"unknown field {', '.join(map(repr, unknown))}", f"there are {', '.join(sorted(_FIELDS))}")
     scope = _scope_from(given, default)
     _check_types(given)
-    return make_record(given.pop("text"), scope=scope, **{key: value for key, value in given.items() if value is not None})
+    return make_record(
+        given.pop("text"), scope=scope, **{key: value for key, value in given.items() if value is not None}
+    )
 
 
 def parse_time(value: datetime | str | None) -> datetime | None:
@@ -135,7 +135,8 @@ def parse_time(value: datetime | str | None) -> datetime | None:
         parsed = datetime.fromisoformat(value.strip())
     except ValueError:
         raise UsageError(
-            f"{value!r} is not a time", hint="write 2026-03-14, 2026-03-14T15:09Z, or a span back from now: 36h, 2w, 3mo"
+            f"{value!r} is not a time",
+            hint="write 2026-03-14, 2026-03-14T15:09Z, or a span back from now: 36h, 2w, 3mo",
         ) from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 

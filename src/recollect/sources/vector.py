@@ -31,9 +31,7 @@ class VectorSource:
         serving = self.serving()
         warnings = _catch_up(serving)
         matches = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
-        hits = (
-            Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found
-        )
+        hits = (Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found)
         return Found(tuple(hits), warnings, matches.folded)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 
 from recollect.ranking import DAY, HALF_LIVES, importance_factor
 from recollect.ranking import decay as decay_factor
@@ -15,14 +16,7 @@ def decay(query: Query, results: Sequence[Result]) -> Sequence[Result]:
     if not query.ranking.decay:
         return results
     moment = query.filter.moment
-    scaled = []
-    for result in results:
-        half_life = _half_life(result.record, query.ranking.half_life_days)
-        if math.isfinite(half_life):
-            age = (moment - result.record.time).total_seconds()
-            result = result.scaled("decay", decay_factor(age, half_life))
-        scaled.append(result)
-    return _sorted(scaled)
+    return _sorted([_aged(result, moment, query.ranking.half_life_days) for result in results])
 
 
 def importance(query: Query, results: Sequence[Result]) -> Sequence[Result]:
@@ -35,6 +29,14 @@ def importance(query: Query, results: Sequence[Result]) -> Sequence[Result]:
             for result in results
         ]
     )  # fmt: skip
+
+
+def _aged(result: Result, moment: datetime, days: float | None) -> Result:
+    half_life = _half_life(result.record, days)
+    if math.isinf(half_life):
+        return result
+    age = (moment - result.record.time).total_seconds()
+    return result.scaled("decay", decay_factor(age, half_life))
 
 
 def _half_life(record: Record, days: float | None) -> float:

@@ -39,7 +39,7 @@ class Mmr:
             import numpy as np
 
             matrix = np.stack([known[key] for key in ids])
-            return lambda i: (matrix @ matrix[i]).tolist()  # type: ignore[no-any-return]
+            return lambda i: (matrix @ matrix[i]).tolist()
         words = [set(fold(result.record.text).split()) for result in results]
         return lambda i: [_jaccard(words[i], other) for other in words]
 

@@ -20,13 +20,13 @@ from recollect.types.answers import (
     Trace,
 )
 from recollect.types.records import (
+    GLOBAL,
+    KINDS,
     Change,
     Event,
     FileState,
     Filter,
     Forget,
-    GLOBAL,
-    KINDS,
     Put,
     Record,
     SawFile,
@@ -52,9 +52,12 @@ from recollect.types.seams import (
 )
 
 if TYPE_CHECKING:
-    from recollect.types.seams import Matrix, Vector
+    from recollect.types.seams import Matrix as Matrix
+    from recollect.types.seams import Vector as Vector
 
 __all__ = [
+    "GLOBAL",
+    "KINDS",
     "Answer",
     "Change",
     "Embedder",
@@ -64,13 +67,10 @@ __all__ = [
     "Filter",
     "Forget",
     "Found",
-    "GLOBAL",
     "Hit",
-    "KINDS",
     "KeywordIndex",
     "Match",
     "Matches",
-    "Matrix",
     "Progress",
     "Put",
     "Query",
@@ -88,7 +88,6 @@ __all__ = [
     "Store",
     "Supersede",
     "Trace",
-    "Vector",
     "VectorIndex",
     "VectorSpace",
     "VectorSpaces",

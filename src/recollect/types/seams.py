@@ -96,11 +96,11 @@ class Records(Protocol):
     def get(self, ids: Sequence[str]) -> list[Record]:
         """The records with these ids that are not forgotten, in the order asked; others are left out."""
 
-    def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
-        """Visible records, newest first."""
-
     def history(self, record_id: str) -> list[Event]:
         """All that happened to one record, oldest first."""
+
+    def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
+        """Visible records, newest first."""
 
 
 class Files(Protocol):

@@ -158,7 +158,9 @@ def _is_read_only(path: Path) -> bool:
             path.parent.mkdir(parents=True, exist_ok=True)
             return False
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path} cannot be opened: {error}", hint="name a file in a folder you may write to") from error
+        raise StoreError(
+            f"{path} cannot be opened: {error}", hint="name a file in a folder you may write to"
+        ) from error
     return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 

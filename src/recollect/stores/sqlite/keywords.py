@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import apsw
 import numpy as np
@@ -87,7 +87,7 @@ class SqliteKeywords:
             connection.execute(_TABLES)
             done = 0
         deadline = time.monotonic() + BATCH_SECONDS
-        changed = connection.execute(
+        changed: list[Any] = connection.execute(
             "SELECT seq, row FROM history WHERE seq > ? ORDER BY seq LIMIT ?", (done, BATCH_CHANGES)
         ).fetchall()
         for position, (seq, row) in enumerate(changed):
@@ -133,7 +133,7 @@ class SqliteKeywords:
     def _index(self, connection: apsw.Connection, row: int) -> None:
         connection.execute("DELETE FROM terms WHERE rowid = ?", (row,))
         connection.execute("DELETE FROM lengths WHERE row = ?", (row,))
-        found = connection.execute(
+        found: list[Any] = connection.execute(
             "SELECT title, text FROM records WHERE row = ? AND forgotten_at IS NULL", (row,)
         ).fetchall()
         if not found:
@@ -193,7 +193,7 @@ def bm25(postings: Sequence[Postings], lengths: NDArray[np.int64], visible: Visi
         seen = visible.holds(rows)
         found = int(seen.sum())
         if found:
-            rows, counts = rows[seen], counts[seen]
             idf = math.log(1 + (visible.count - found + 0.5) / (found + 0.5))
-            scores[rows] += idf * counts / (counts + K1 * (1 - B + B * lengths[rows] / mean))
+            held, often = rows[seen], counts[seen]
+            scores[held] += idf * often / (often + K1 * (1 - B + B * lengths[held] / mean))
     return scores

@@ -57,6 +57,17 @@ class SqliteRecords:
             found = {key: _find(connection, key) for key in ids}
         return [record for key in ids if (record := found[key]) is not None]
 
+    def history(self, record_id: str) -> list[Event]:
+        """All that happened to one record, oldest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT seq, id, action, at, detail FROM history WHERE id = ? ORDER BY seq", (record_id,)
+            )
+            return [
+                Event(seq, key, action, moment(at) or now(), json.loads(detail))
+                for seq, key, action, at, detail in rows
+            ]
+
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
         sql, values = condition(where)
@@ -65,16 +76,6 @@ class SqliteRecords:
                 f"{SELECT} WHERE {sql} ORDER BY time DESC, id LIMIT ? OFFSET ?", (*values, limit, offset)
             )
             return [from_row(row) for row in rows]
-
-    def history(self, record_id: str) -> list[Event]:
-        """All that happened to one record, oldest first."""
-        with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT seq, id, action, at, detail FROM history WHERE id = ? ORDER BY seq", (record_id,)
-            )
-            return [
-                Event(seq, key, action, moment(at) or now(), json.loads(detail)) for seq, key, action, at, detail in rows
-            ]
 
 
 def _apply(connection: apsw.Connection, change: Change) -> list[Record]:
@@ -147,7 +148,8 @@ def _supersede(connection: apsw.Connection, change: Supersede) -> None:
         return
     if old.superseded_by is not None:
         raise UsageError(
-            f"{old.id!r} is superseded already, by {old.superseded_by!r}", hint=f"supersede {old.superseded_by!r} instead"
+            f"{old.id!r} is superseded already, by {old.superseded_by!r}",
+            hint=f"supersede {old.superseded_by!r} instead",
         )
     if not old.scope.admits(new.scope):
         raise UsageError(

@@ -99,7 +99,8 @@ def migrate(connection: apsw.Connection) -> None:
                 connection.execute("ROLLBACK")
     if done > len(MIGRATIONS):
         raise StoreError(
-            f"the store has schema {done}, this version knows {len(MIGRATIONS)}", hint="upgrade: pip install -U recollect"
+            f"the store has schema {done}, this version knows {len(MIGRATIONS)}",
+            hint="upgrade: pip install -U recollect",
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import apsw
 import numpy as np
@@ -43,7 +43,7 @@ class SqliteSpaces:
         """The space that answers, in every process."""
         with self._database.read() as connection:
             fingerprint = meta(connection, "space")
-            found = connection.execute(
+            found: Any = connection.execute(
                 "SELECT fingerprint, embedder, dimension FROM spaces WHERE fingerprint = ?", (fingerprint,)
             ).fetchall()
         return VectorSpace(*found[0]) if found else None
@@ -138,9 +138,7 @@ class SqliteVectors:
         hashes = {passage_hash(passage): passage for passage in passages}
         with self._database.read() as connection:
             find = "SELECT passage FROM embeddings WHERE space = ? AND passage = ?"
-            return {
-                passage for key, passage in hashes.items() if connection.execute(find, (self._number, key)).get
-            }
+            return {passage for key, passage in hashes.items() if connection.execute(find, (self._number, key)).get}
 
     def coverage(self) -> tuple[int, int]:
         """How many records have a vector, and how many have none."""
@@ -195,7 +193,8 @@ class SqliteVectors:
         for row in rows & self._place.keys():
             self._rows[self._place.pop(row)] = 0
 
-    def _take(self, found: list[tuple[int, bytes | None]]) -> None:
+    def _take(self, found: list[Any]) -> None:
+        """Add (row, vector) pairs; a row without a vector is noted as such."""
         self._without.update(row for row, vector in found if vector is None)
         held = [(row, vector) for row, vector in found if vector is not None]
         if not held:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import apsw
 import numpy as np
@@ -20,42 +21,46 @@ from recollect.stores.sqlite.rows import micros
 from recollect.types import Filter
 
 KEPT_SETS = 32
+_Clause: TypeAlias = tuple[str, Sequence[Any]]
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def condition(where: Filter) -> tuple[str, list[Any]]:
     """The filter as SQL over `records`, with its parameters."""
-    clauses = ["forgotten_at IS NULL"]
-    values: list[Any] = []
+    clauses: list[_Clause] = [("forgotten_at IS NULL", ()), *_of_scope(where), *_of_moment(where), *_of_wishes(where)]
+    return " AND ".join(sql for sql, _ in clauses), [value for _, values in clauses for value in values]
 
-    def require(clause: str, *given: Any) -> None:
-        clauses.append(clause)
-        values.extend(given)
 
+def _of_scope(where: Filter) -> Iterator[_Clause]:
     if not where.any_scope:
-        scope = where.scope
-        for column, value in (("user", scope.user), ("agent", scope.agent), ("session", scope.session)):
-            require(f"({column} IS NULL OR {column} = ?)", value)
+        for part in ("user", "agent", "session"):
+            yield f"({part} IS NULL OR {part} = ?)", (getattr(where.scope, part),)
+
+
+def _of_moment(where: Filter) -> Iterator[_Clause]:
+    """What holds at the time asked about. A text that was changed since then is not what was known then."""
     moment = micros(where.moment)
     if where.as_of:
-        # A text that was changed since then is not what was known then.
-        require("time <= ? AND (edited_at IS NULL OR edited_at <= ?)", moment, moment)
+        yield "time <= ? AND (edited_at IS NULL OR edited_at <= ?)", (moment, moment)
     if not where.superseded:
-        require("(superseded_at IS NULL OR superseded_at > ?)", moment)
-    require("(expires_at IS NULL OR expires_at > ?)", moment)
+        yield "(superseded_at IS NULL OR superseded_at > ?)", (moment,)
+    yield "(expires_at IS NULL OR expires_at > ?)", (moment,)
+
+
+def _of_wishes(where: Filter) -> Iterator[_Clause]:
+    """What the one who asks wants to see of it."""
     for column, names in (("category", where.categories), ("kind", where.kinds)):
         if names:
-            require(f"{column} IN ({', '.join('?' * len(names))})", *names)
+            yield f"{column} IN ({', '.join('?' * len(names))})", names
     for tag in where.tags:
-        require("row IN (SELECT row FROM tags WHERE tag = ?)", tag)
+        yield "row IN (SELECT row FROM tags WHERE tag = ?)", (tag,)
     if where.path is not None:
         globs = _path_globs(where.path)
-        require(f"({' OR '.join(['path GLOB ?'] * len(globs))})", *globs)
+        yield f"({' OR '.join(['path GLOB ?'] * len(globs))})", globs
     if where.since:
-        require("time >= ?", micros(where.since))
+        yield "time >= ?", (micros(where.since),)
     if where.until:
-        require("time < ?", micros(where.until))
-    return " AND ".join(clauses), values
+        yield "time < ?", (micros(where.until),)
 
 
 def _path_globs(pattern: str) -> list[str]:

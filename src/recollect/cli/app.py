@@ -1,0 +1,101 @@
+"""The group of commands, and the one place where an error becomes text and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from recollect import __version__
+from recollect.cli.options import common
+from recollect.errors import RecollectError
+
+COMMANDS = {
+    "search": ("search", "Find what answers a question."),
+    "add": ("records", "Remember a text, or many from standard input."),
+    "get": ("records", "Show one record."),
+    "list": ("records", "Show records, newest first."),
+    "supersede": ("records", "Let one record take another's place."),
+    "forget": ("records", "Take records out of every answer."),
+    "history": ("records", "Show everything that happened to a record."),
+    "index": ("files", "Mirror a folder of markdown files."),
+    "embed": ("files", "Compute the vectors that are missing."),
+    "status": ("inspect", "Show what the store holds and how current it is."),
+    "config": ("inspect", "Show the settings and where each came from."),
+    "model": ("models", "List, fetch, find or remove models."),
+    "demo": ("demo", "Try it on the notes that come with it."),
+}
+"""Command → the module that has it, and its line in the help, so that `--help` imports none of them."""
+
+
+class Commands(click.Group):
+    """Loads a command's module when the command is run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click gives it)
+        """The commands in the order a newcomer meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command itself."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"recollect.cli.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name if cmd_name != "list" else "list_")
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="recollect")
+@common
+@click.pass_context
+def app(context: click.Context, /, **options: Any) -> None:
+    r"""Recollect remembers, and finds again: hybrid search over your facts and notes.
+
+    \b
+    Start here:
+      recollect index ~/notes
+      recollect search "where did I put the spare key?"
+    """
+    context.obj = options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 found or done, 1 nothing found, 2 wrong use, 3 failed."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in words
+    try:
+        outcome = app.main(args=words, prog_name="recollect", standalone_mode=False)
+        sys.stdout.flush()
+    except RecollectError as error:
+        return _say(error.as_dict(), as_json, error.exit_code)
+    except click.ClickException as error:
+        hint = f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
+        return _say({"error": {"code": "usage", "message": error.format_message(), "hint": hint}}, as_json, 2)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`); keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _say(error: dict[str, dict[str, str]], as_json: bool, code: int) -> int:
+    if as_json:
+        click.echo(json.dumps(error), err=True)
+    else:
+        said = error["error"]
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {said['message']}", err=True)
+        if said["hint"]:
+            click.echo(f"  {said['hint']}", err=True)
+    return code

@@ -1,0 +1,64 @@
+"""Commands that look at the whole: status, config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from recollect.cli.options import common, json_flag, load_settings, open_memory
+
+
+@click.command()
+@common
+@json_flag
+def status(as_json: bool, **options: Any) -> int:
+    """Show what the store holds and how current its indexes are."""
+    from recollect.cli.output import as_text, print_json, print_table
+
+    with open_memory(options) as memory:
+        state = memory.status()
+    if as_json:
+        print_json(state)
+        return 0
+    flat = [(name, value) for name, value in state.items() if not isinstance(value, dict)]
+    flat += [
+        (f"{name}.{key}", of) for name, value in state.items() if isinstance(value, dict) for key, of in value.items()
+    ]
+    print_table([(name, as_text(value)) for name, value in flat])
+    return 0
+
+
+@click.group()
+def config() -> None:
+    """Show the settings and where each came from."""
+
+
+@config.command()
+@common
+@json_flag
+def show(as_json: bool, **options: Any) -> int:
+    """Every setting, its value, and the place that gave it."""
+    from recollect.cli.output import as_text, print_json, print_table
+
+    loaded = load_settings(options)
+    rows = [(name, loaded.value(name), origin) for name, origin in loaded.origins.items()]
+    if as_json:
+        print_json({name: {"value": value, "from": origin} for name, value, origin in rows})
+    else:
+        print_table([(name, as_text(value), origin) for name, value, origin in rows])
+    return 0
+
+
+@config.command()
+@json_flag
+def path(as_json: bool) -> int:
+    """Where the user's own settings file is."""
+    from recollect.cli.output import print_json
+    from recollect.config import user_file
+
+    if as_json:
+        print_json({"path": str(user_file())})
+    else:
+        click.echo(user_file())
+    return 0

@@ -1,0 +1,108 @@
+"""Flags that mean the same in every command, and what they open."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from recollect.config import Loaded
+    from recollect.memory import Memory
+    from recollect.types import Scope
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COMMON = ("store", "config", "user", "agent", "session", "embedder")
+_FILTERS = ("category", "tags", "kind", "path", "since", "until", "as_of")
+
+
+def common(command: F) -> F:
+    """The flags of every command; given before the command or after it."""
+    for option in (
+        click.option("--embedder", metavar="NAME", help="The embedding model; `none` is keyword search only."),
+        click.option("--session", metavar="NAME", help="The session asked for, or written to."),
+        click.option("--agent", metavar="NAME", help="The agent asked for, or written to."),
+        click.option("--user", metavar="NAME", help="The user asked for, or written to."),
+        click.option("--config", metavar="FILE", help="A settings file instead of the user's and the project's."),
+        click.option("--store", metavar="PATH", help="The store's file (or RECOLLECT_STORE)."),
+    ):
+        command = option(command)
+    return command
+
+
+def json_flag(command: F) -> F:
+    """`--json`, the same everywhere."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def filters(command: F) -> F:
+    """The flags that narrow what is seen."""
+    for option in (
+        click.option("--as-of", metavar="TIME", help="Answer as of then."),
+        click.option("--until", metavar="TIME", help="Only what is from before then."),
+        click.option("--since", metavar="TIME", help="Only what is from then on: 2w, 36h, 2026-03-14."),
+        click.option("--path", metavar="GLOB", help="Only from this file or folder."),
+        click.option("--kind", type=click.Choice(["fact", "chunk"]), help="Only facts, or only chunks of files."),
+        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only with this tag; repeat for more."),
+        click.option(
+            "--category", multiple=True, metavar="NAME", help="Only of this category; repeat for any of them."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The common flags, those after the command over those before it."""
+    before = click.get_current_context().find_root().obj or {}
+    return {name: options.get(name) if options.get(name) is not None else before.get(name) for name in _COMMON}
+
+
+def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None = None) -> Loaded:
+    """All settings, with the flags on top."""
+    from recollect import config
+
+    said = given(options)
+    flags = {name: said[name] for name in ("store", "embedder")}
+    flags |= {f"scope.{name}": said[name] for name in ("user", "agent", "session")}
+    flags |= {f"search.{name}": value for name, value in (search or {}).items()}
+    return config.load(config=Path(said["config"]) if said["config"] else None, flags=flags)
+
+
+def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = None) -> Memory:
+    """The memory that the flags and settings name."""
+    from recollect.memory import Memory
+
+    return Memory.open(settings=load_settings(options, search).settings, announce=notice)
+
+
+def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of `filters`, as `Memory` takes them."""
+    return {name: options[name] for name in _FILTERS}
+
+
+def asked_scope(memory: Memory) -> Scope | None:
+    """The scope to hold a record's id against: none where no scope is named anywhere."""
+    return memory.scope if memory.scope.as_dict() else None
+
+
+def notice(message: str) -> None:
+    """Something a person should know, kept out of the way of programs."""
+    click.echo(click.style(message, dim=True), err=True)
+
+
+def progress(label: str) -> Callable[[int, int], None] | None:
+    """A counter on a terminal; nothing in a pipe."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int) -> None:
+        share = f"{100 * done // total:3d} %" if total else ""
+        end = "\n" if done >= total else ""
+        click.echo(f"\r{label} {done:,} of {total:,} {share}{end}", err=True, nl=False)
+
+    return show

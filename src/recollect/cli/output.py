@@ -1,0 +1,144 @@
+"""How results look on a terminal: quiet, one record a paragraph, the ranks that each source gave beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recollect.types import Answer, Record, Result
+
+WIDTH = 100
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_answer(answer: Answer, *, explain: bool = False) -> None:
+    """The results on standard output, what happened on standard error."""
+    for rank, result in enumerate(answer.results, 1):
+        click.echo(_headline(rank, result))
+        if place := where(result.record):
+            click.echo(click.style(f"    {place}", dim=True))
+        click.echo(textwrap.fill(result.snippet, WIDTH, initial_indent="    ", subsequent_indent="    "))
+        if explain:
+            click.echo(_explanation(result))
+    click.echo(click.style(_summary(answer), dim=True), err=True)
+    for warning in answer.trace.warnings:
+        click.echo(click.style(f"note: {warning}", fg="yellow"), err=True)
+
+
+def print_record(record: Record) -> None:
+    """A record in full."""
+    about = [
+        ("id", record.id),
+        ("kind", record.kind),
+        ("scope", " ".join(f"{part}={name}" for part, name in record.scope.as_dict().items())),
+        ("category", record.category),
+        ("tags", ", ".join(record.tags)),
+        ("importance", f"{record.importance:g}"),
+        ("decay", record.decay),
+        ("stored", _time(record.created_at)),
+        ("happened", _time(record.happened_at)),
+        ("expires", _time(record.expires_at)),
+        ("superseded", f"by {record.superseded_by} from {_time(record.superseded_at)}" if record.superseded_by else ""),
+        ("where", where(record)),
+    ]
+    if record.title:
+        click.echo(click.style(record.title, bold=True))
+    click.echo(record.text)
+    click.echo()
+    for name, value in about:
+        if value:
+            click.echo(click.style(f"{name:>10}  {value}", dim=True))
+
+
+def print_listing(records: list[Record]) -> None:
+    """A line a record."""
+    for record in records:
+        words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
+        line = textwrap.shorten(words, WIDTH - 24, placeholder=" …")
+        click.echo(
+            f"{click.style(record.id[:32], fg='cyan')}  {click.style(_time(record.time)[:10], dim=True)}  {line}"
+        )
+
+
+def print_table(rows: list[tuple[str, ...]]) -> None:
+    """Columns as wide as they need to be."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def where(record: Record) -> str:
+    """The record's file and lines, as short as they can be from here."""
+    if record.path is None:
+        return ""
+    path = Path(record.path)
+    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(base):
+            path = Path(prefix) / path.relative_to(base)
+            break
+    return f"{path}:{record.lines[0]}-{record.lines[1]}" if record.lines else os.fspath(path)
+
+
+def _headline(rank: int, result: Result) -> str:
+    record = result.record
+    name = record.title or textwrap.shorten(record.text, 60, placeholder=" …")
+    ranks = "  ".join(f"{source} #{share.rank}" for source, share in result.shares.items())
+    return (
+        f"{rank:>2}. {click.style(name, bold=True)}  "
+        f"{click.style(f'{result.score:.2f}', fg='green')}  {click.style(ranks, fg='cyan')}"
+    )
+
+
+def _explanation(result: Result) -> str:
+    lines = [
+        f"      {name}: rank {share.rank}, score {_number(share.score)} → {share.contribution:.6f}"
+        for name, share in result.shares.items()
+    ]
+    factors = "".join(f" × {name} {factor:.4f}" for name, factor in result.factors.items())
+    lines.append(
+        f"      fused {result.fused:.6f}, of the most possible {result.base:.4f}{factors} = {result.total:.4f}"
+    )
+    return click.style("\n".join(lines), dim=True)
+
+
+def _summary(answer: Answer) -> str:
+    ranking, trace = answer.query.ranking, answer.trace
+    how = f"{ranking.fusion} k={ranking.rrf_k:g}" if ranking.fusion == "rrf" else ranking.fusion
+    count = len(answer.results)
+    found = "nothing found" if not count else f"{count} result{'s' if count > 1 else ''}"
+    return f"{found} · {trace.mode} · {how} · {trace.took_ms:.0f} ms"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _time(at: datetime | None) -> str:
+    return "" if at is None else at.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def as_text(value: Any) -> str:
+    """A value as a person reads it."""
+    match value:
+        case None:
+            return "–"
+        case bool():
+            return "yes" if value else "no"
+        case tuple() | list():
+            return ", ".join(map(str, value))
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)

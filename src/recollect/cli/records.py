@@ -1,0 +1,177 @@
+"""Commands on single records: add, get, list, supersede, forget, history."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from recollect.cli.options import (
+    asked_scope,
+    common,
+    filter_options,
+    filters,
+    json_flag,
+    notice,
+    open_memory,
+    progress,
+)
+from recollect.errors import UnknownRecord, UsageError
+
+
+@click.command()
+@click.argument("text")
+@click.option("--id", "record_id", help="An id of your own; putting it again updates the record.")
+@click.option("--title")
+@click.option("--category")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Repeat for more.")
+@click.option("--importance", type=float, metavar="0..1", help="0.5 is the middle.")
+@click.option("--decay", metavar="CLASS", help="permanent, stable, active, session or checkpoint.")
+@click.option("--happened-at", metavar="TIME", help="When it happened, where that is not now.")
+@click.option("--expires-at", metavar="TIME", help="From then on it is not found any more.")
+@click.option("--source", help="Where it comes from.")
+@click.option("--supersedes", metavar="ID", help="The record whose place it takes.")
+@common
+@json_flag
+def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool, **options: Any) -> int:
+    """Remember TEXT. With `-`, read JSON lines from standard input: {"text": …, "tags": […], "scope": {…}}."""
+    from recollect.cli.output import print_json
+    from recollect.memory.shape import record_dict
+
+    fields = {name: options[name] for name in _FIELDS if options[name] not in (None, ())}
+    with open_memory(options) as memory:
+        if text == "-":
+            if fields or record_id or supersedes:
+                raise UsageError("with `-` every field comes from its JSON line", hint='{"text": "…", "tags": ["a"]}')
+            stored = memory.add_many(_json_lines(), progress=progress("embedding"))
+        else:
+            if record_id is not None:
+                fields["id"] = record_id
+            stored = [memory.add(text, supersedes=supersedes, **fields)]
+    if as_json:
+        print_json([record_dict(record) for record in stored] if text == "-" else record_dict(stored[0]))
+    elif text == "-":
+        notice(f"remembered {len(stored):,}")
+    else:
+        click.echo(stored[0].id)
+    return 0
+
+
+_FIELDS = ("title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source")
+
+
+def _json_lines() -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        if line.strip():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UsageError(f"line {number} is not JSON: {error}", hint="nothing was stored") from error
+            if not isinstance(value, dict):
+                raise UsageError(f"line {number} is not a JSON object", hint='{"text": "…"}; nothing was stored')
+            yield value
+
+
+@click.command()
+@click.argument("record_id", metavar="ID")
+@common
+@json_flag
+def get(record_id: str, as_json: bool, **options: Any) -> int:
+    """Show one record."""
+    from recollect.cli.output import print_json, print_record
+    from recollect.memory.shape import record_dict
+
+    with open_memory(options) as memory:
+        record = memory.get(record_id, scope=asked_scope(memory))
+    if record is None:
+        raise UnknownRecord(record_id)
+    if as_json:
+        print_json(record_dict(record))
+    else:
+        print_record(record)
+    return 0
+
+
+@click.command("list")
+@click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="How many to pass over first.")
+@click.option("--superseded", is_flag=True, help="Also what has been superseded.")
+@click.option("--any-scope", is_flag=True, help="Of every user, agent and session.")
+@filters
+@common
+@json_flag
+def list_(limit: int, offset: int, superseded: bool, any_scope: bool, as_json: bool, **options: Any) -> int:
+    """Show records, newest first."""
+    from recollect.cli.output import print_json, print_listing
+    from recollect.memory.shape import record_dict
+
+    with open_memory(options) as memory:
+        narrowed = filter_options(options)
+        records = memory.list(limit=limit, offset=offset, superseded=superseded, any_scope=any_scope, **narrowed)
+    if as_json:
+        print_json([record_dict(record) for record in records])
+    else:
+        print_listing(records)
+    return 0 if records else 1
+
+
+@click.command()
+@click.argument("record_id", metavar="ID")
+@click.argument("by", required=False, metavar="[BY]")
+@click.option("--text", help="A new text that takes its place.")
+@click.option("--at", metavar="TIME", help="Since when; by default since the new record.")
+@common
+@json_flag
+def supersede(record_id: str, by: str | None, text: str | None, at: str | None, as_json: bool, **options: Any) -> int:
+    """Let the record BY, or a new one with --text, take the place of the record ID."""
+    from recollect.cli.output import print_json
+    from recollect.memory.shape import record_dict
+
+    with open_memory(options) as memory:
+        record = memory.supersede(record_id, by, text=text, at=at)
+    if as_json:
+        print_json(record_dict(record))
+    else:
+        click.echo(record.id)
+    return 0
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID…")
+@click.option("--purge", is_flag=True, help="Wipe the content too, for good.")
+@common
+@json_flag
+def forget(ids: tuple[str, ...], purge: bool, as_json: bool, **options: Any) -> int:
+    """Take records out of every answer; all of them, or none if one is unknown."""
+    from recollect.cli.output import print_json
+
+    with open_memory(options) as memory:
+        memory.forget(*ids, purge=purge)
+    if as_json:
+        print_json({"forgotten": list(ids)})
+    else:
+        notice(f"forgot {len(ids)}")
+    return 0
+
+
+@click.command()
+@click.argument("record_id", metavar="ID")
+@common
+@json_flag
+def history(record_id: str, as_json: bool, **options: Any) -> int:
+    """Show everything that happened to a record, oldest first."""
+    from recollect.cli.output import print_json
+    from recollect.memory.shape import event_dict
+
+    with open_memory(options) as memory:
+        events = [event_dict(event) for event in memory.history(record_id)]
+    if as_json:
+        print_json(events)
+        return 0
+    for event in events:
+        detail = ", ".join(f"{name} {value}" for name, value in event["detail"].items())
+        click.echo(f"{event['at'][:19]}  {event['action']:<10}  {detail}".rstrip())
+    return 0

@@ -1,0 +1,59 @@
+"""`recollect search`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from recollect.cli.options import common, filter_options, filters, json_flag, open_memory
+
+_RANKING = (
+    "limit", "fetch_k", "sources", "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "mmr",
+    "mmr_lambda", "min_score",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("query")
+@click.option("--limit", "-n", type=int, help="How many results (10).")
+@click.option("--sources", metavar="NAMES", help="Which sources are asked: keyword,vector.")
+@click.option("--fetch-k", type=int, metavar="N", help="How deep each source is read (100).")
+@click.option("--fusion", metavar="METHOD", help="rrf (default), weighted, combmnz or borda.")
+@click.option("--rrf-k", type=float, metavar="K", help="RRF's constant (60).")
+@click.option("--normalisation", metavar="NAME", help="Of scores, when fusing by score: none, minmax, zscore, dbsf.")
+@click.option("--text-weight", type=float, metavar="W", help="Weight of the keyword source (1).")
+@click.option("--vector-weight", type=float, metavar="W", help="Weight of the vector source (1).")
+@click.option("--mmr/--no-mmr", default=None, help="Reorder for diversity.")
+@click.option("--mmr-lambda", type=float, metavar="L", help="1 is all relevance, 0 all diversity (0.7).")
+@click.option("--decay", metavar="WHEN", help="on, off, or a half-life for records without a class: 30d.")
+@click.option("--min-score", type=float, metavar="S", help="Leave out results that score less, 0 to 1.")
+@click.option("--superseded", is_flag=True, help="Also what has been superseded.")
+@click.option("--explain", is_flag=True, help="Show how each score came about.")
+@filters
+@common
+@json_flag
+def search(query: str, decay: str | None, superseded: bool, explain: bool, as_json: bool, **options: Any) -> int:
+    """Find what answers QUERY, best first, with the rank that each source gave."""
+    from recollect.cli.output import print_answer, print_json
+    from recollect.memory.shape import answer_dict
+
+    ranking = {name: options[name] for name in _RANKING} | _decay(decay)
+    with open_memory(options, ranking) as memory:
+        answer = memory.search(query, superseded=superseded, **filter_options(options))
+    if as_json:
+        print_json(answer_dict(answer, explain=explain))
+    else:
+        print_answer(answer, explain=explain)
+    return 0 if answer.results else 1
+
+
+def _decay(words: str | None) -> dict[str, object]:
+    """`on`, `off`, or a half-life in days."""
+    match words:
+        case None:
+            return {}
+        case "on" | "off":
+            return {"decay": words == "on"}
+        case _:
+            return {"decay": True, "half_life_days": words.removesuffix("d")}

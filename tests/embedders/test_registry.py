@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect.embedders import EMBEDDERS, open_embedder
+from recollect.errors import UsageError
+from recollect.registry import Entry, Registry
+
+
+@pytest.fixture
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package of somebody else's that adds two embedders, one under a name of ours."""
+    about = tmp_path / "acme-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[recollect.embedders]\nacme = acme_embedders:opened\nhashing = acme_embedders:opened\n"
+    )
+    (tmp_path / "acme_embedders.py").write_text("def opened(spec, *, size=1):\n    return (spec, size)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "acme_embedders", raising=False)
+    return tmp_path
+
+
+def test_names_are_ours():
+    """Every embedder of ours is listed, the default first."""
+    assert EMBEDDERS.names()[:7] == [
+        "arctic-embed-s",
+        "bge-small-en",
+        "hashing",
+        "openai",
+        "ollama",
+        "fastembed",
+        "sentence-transformers",
+    ]
+
+
+def test_an_unknown_name_is_answered_with_what_there_is():
+    """The error lists the names that can be given."""
+    with pytest.raises(
+        UsageError, match=r"unknown embedder 'word2vec'; available: arctic-embed-s, .*hashing"
+    ) as caught:
+        open_embedder("word2vec:large")
+    assert "recollect.embedders" in caught.value.hint
+
+
+def test_a_reranker_cannot_be_opened_as_an_embedder():
+    """A model of another kind is not among the names."""
+    with pytest.raises(UsageError, match="unknown embedder 'minilm-l12-reranker'"):
+        open_embedder("minilm-l12-reranker")
+
+
+def test_another_package_adds_an_embedder(foreign):
+    """A name from an entry point is listed, loaded and called with the whole spec and the options."""
+    assert "acme" in EMBEDDERS.names()
+    assert open_embedder("acme:large", size=3) == ("acme:large", 3)
+
+
+def test_another_package_does_not_replace_ours(foreign):
+    """A name of ours stays ours, and is listed once."""
+    assert open_embedder("hashing").name == "hashing:256"
+    assert EMBEDDERS.names().count("hashing") == 1
+
+
+def test_a_package_that_lost_its_module_is_named(foreign):
+    """An entry point whose module cannot be imported is wrong use that names what is missing."""
+    (foreign / "acme_embedders.py").write_text("import acme_core\n")
+    with pytest.raises(UsageError, match="the embedder 'acme' needs the package 'acme_core'") as caught:
+        open_embedder("acme")
+    assert caught.value.hint == "pip install acme_core"
+
+
+@pytest.mark.parametrize(
+    ("spec", "package", "extra"),
+    [
+        ("fastembed:BAAI/bge-small-en-v1.5", "fastembed", "fastembed"),
+        ("sentence-transformers:all-MiniLM-L6-v2", "sentence_transformers", "sentence-transformers"),
+    ],
+)
+def test_a_missing_package_says_what_to_install(monkeypatch, spec, package, extra):
+    """Without the optional package the error names it and the extra that brings it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"recollect.embedders.{package}", raising=False)
+    with pytest.raises(UsageError, match=f"needs the package '{package}'") as caught:
+        open_embedder(spec)
+    assert caught.value.hint == f"pip install 'recollect[{extra}]'"
+
+
+def test_an_option_that_does_not_exist_is_wrong_use():
+    """The error names the option before anything is loaded."""
+    with pytest.raises(UsageError, match=r"hashing cannot be opened with these options.*colour"):
+        open_embedder("hashing", colour="red")
+
+
+def test_nothing_is_imported_before_it_is_asked_for():
+    """Listing does not import; loading does."""
+    registry: Registry[object] = Registry("thing", {"page": Entry("this:d")}, "recollect.things")
+    sys.modules.pop("this", None)
+    assert registry.names() == ["page"]
+    assert "this" not in sys.modules
+
+
+def test_a_broken_import_of_ours_is_not_blamed_on_the_user():
+    """A module of this project that is missing is our bug, and is not reported as a package to install."""
+    registry: Registry[object] = Registry(
+        "thing", {"lost": Entry("recollect.no_such_module:x", "all")}, "recollect.things"
+    )
+    with pytest.raises(ModuleNotFoundError, match=r"recollect\.no_such_module"):
+        registry.load("lost")
