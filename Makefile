@@ -30,10 +30,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.speed
 
 eval: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.quality --write
 
 docs: $(VENV)/.dev
-	$(BIN)/python -m benchmarks.render_docs
+	$(BIN)/python docs/render_reference.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

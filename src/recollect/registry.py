@@ -45,6 +45,11 @@ class Registry(Generic[Part]):
         except ImportError as error:
             raise missing_package(error, f"the {self.kind} {name!r}", entry.extra if entry else None) from error
 
+    def check(self, name: str) -> None:
+        """Refuse a name that nothing has, without importing anything."""
+        if name not in self.builtin:
+            self._foreign(name)
+
     def names(self) -> list[str]:
         """Every name that can be loaded or could be with its extra installed, ours first."""
         foreign = {point.name for point in _entry_points(self.group)}

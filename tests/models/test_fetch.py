@@ -337,6 +337,19 @@ def test_two_processes_fetching_at_once_both_succeed(cache, hub):
     assert [path.name for path in cache.iterdir()] == [ARCTIC_EMBED_S.folder]
 
 
+def test_the_first_to_finish_stays(arctic, cache, hub):
+    """A model that another brought in meanwhile is not moved from under those who have it open."""
+    brought: list[int] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if not brought:
+            brought.append(fetch(NAME, origin=arctic, announce=quiet).stat().st_ino)
+
+    folder = fetch(NAME, origin="hub", announce=quiet, progress=meanwhile)
+    assert [folder.stat().st_ino] == brought
+    assert [path.name for path in cache.iterdir()] == [folder.name]
+
+
 def test_a_cache_that_cannot_be_written_says_so(arctic, cache):
     """Where the cache cannot be, the error names the place and the setting that moves it."""
     cache.write_text("a file where the folder should be")

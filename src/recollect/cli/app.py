@@ -59,13 +59,13 @@ class Commands(click.Group):
 @common
 @click.pass_context
 def app(context: click.Context, /, **options: Any) -> None:
-    r"""Recollect remembers, and finds again: hybrid search over your facts and notes.
+    """Recollect remembers, and finds again: hybrid search over your facts and notes.
 
     \b
     Start here:
       recollect index ~/notes
       recollect search "where did I put the spare key?"
-    """
+    """  # noqa: D301  (click reads the backspace as "keep these lines")
     context.obj = options
 
 

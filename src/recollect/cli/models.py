@@ -51,9 +51,7 @@ def list_(as_json: bool) -> int:
             for row in rows
         ]
     )
-    notice(
-        "* the default. Others by name: openai:MODEL, ollama:MODEL, fastembed:MODEL, sentence-transformers:MODEL, hashing"
-    )
+    notice("* the default. Also: openai:MODEL, ollama:MODEL, fastembed:MODEL, sentence-transformers:MODEL, hashing")
     return 0
 
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from recollect import config
 from recollect.config import Settings
+from recollect.embedders import EMBEDDERS, open_embedder
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.ingest import Report, mirror
 from recollect.memory.embedding import Embedding
@@ -52,6 +53,9 @@ class Memory:
     def __init__(
         self, store: Store, settings: Settings, embedder: str | Embedder | None, *, announce: Callable[[str], None]
     ) -> None:
+        if isinstance(embedder, str) and embedder != "none":
+            # A name that nothing has is wrong use, and said at once; a model that is missing is found out when needed.
+            EMBEDDERS.check(embedder.partition(":")[0])
         self.store = store
         self.settings = settings
         self.scope = settings.scope.scope()
@@ -293,8 +297,6 @@ def default_store() -> Path:
 
 def _opener(settings: Settings, announce: Callable[[str], None]) -> Callable[[str], Embedder]:
     def open_by_name(name: str) -> Embedder:
-        from recollect.embedders import open_embedder
-
         return open_embedder(name, announce=announce, **_endpoint(settings, name))
 
     return open_by_name

@@ -1,0 +1,87 @@
+"""Writes docs/reference.md from the code: every command, setting and error. `make docs` runs it, a test compares."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from recollect import errors
+from recollect.cli.app import app
+from recollect.config import Settings
+
+PAGE = Path(__file__).parent / "reference.md"
+
+EXIT_CODES = """Exit codes: 0 found or done, 1 nothing found, 2 wrong use, 3 failed. With `--json` an error is
+`{"error": {"code", "message", "hint"}}` on standard error."""
+
+PLACES = """In the user's `config.toml` (`recollect config path`), a project's `recollect.toml` (only `language`,
+`[search]` and `[scope]`: it may come with someone else's repository), a file named by `--config`, or the environment:
+`search.fetch_k` is `RECOLLECT_SEARCH_FETCH_K`."""
+
+VARIABLES = """Other variables: `RECOLLECT_CONFIG` (a settings file), `RECOLLECT_MODELS` (where model files are kept),
+`RECOLLECT_OFFLINE=1` (fetch nothing), `RECOLLECT_THREADS` (threads of a model)."""
+
+
+def render() -> str:
+    """The whole page."""
+    parts = [
+        "# Reference",
+        "Written by `make docs`; do not edit by hand.",
+        "## Commands",
+        EXIT_CODES,
+        *_commands(app, "recollect"),
+        "## Settings",
+        PLACES,
+        "| setting | default | meaning |\n|---|---|---|\n" + "\n".join(_settings(Settings, "")),
+        VARIABLES,
+        "## Errors",
+        "| code | exit | meaning |\n|---|---|---|\n" + "\n".join(_errors()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _commands(command: click.Command, name: str) -> Iterator[str]:
+    context = click.Context(
+        command, info_name=name, max_content_width=100, terminal_width=100, help_option_names=["-h", "--help"]
+    )
+    yield f"### `{name}`\n\n```text\n{command.get_help(context)}\n```"
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            if found is not None:
+                yield from _commands(found, f"{name} {child}")
+
+
+def _settings(table: type, prefix: str) -> Iterator[str]:
+    hints = typing.get_type_hints(table)
+    for entry in dataclasses.fields(table):
+        if dataclasses.is_dataclass(hints[entry.name]):
+            yield from _settings(hints[entry.name], f"{prefix}{entry.name}.")
+        else:
+            shown = "–" if entry.default is None else f"`{_toml(entry.default)}`"
+            yield f"| `{prefix}{entry.name}` | {shown} | {entry.metadata['about']} |"
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return "[" + ", ".join(f'"{item}"' for item in value) + "]"
+        case str():
+            return f'"{value}"'
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _errors() -> Iterator[str]:
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.RecollectError) and kind is not errors.RecollectError:
+            yield f"| `{kind.code}` | {kind.exit_code} | {(kind.__doc__ or '').splitlines()[0]} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

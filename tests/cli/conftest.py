@@ -1,0 +1,52 @@
+"""Every command runs as in a new user's home: no settings, no store, and keyword search unless a test says more."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from recollect.cli import main
+
+
+@dataclass
+class Ran:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def error(self):
+        return json.loads(self.err.strip().splitlines()[-1])["error"]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home with nothing in it, and the current folder."""
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "none")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(home, capsys, monkeypatch):
+    """Run a command in this process and give back what it printed."""
+
+    def call(*words, stdin=""):
+        import io
+        import sys
+
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
+        code = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return call

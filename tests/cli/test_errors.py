@@ -1,0 +1,105 @@
+import apsw
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["search", "x", "--fusion", "magic"], 2, "search.fusion"),
+        (["search", "x", "--rrf-k", "-1"], 2, "search.rrf_k"),
+        (["search", "x", "--limit", "0"], 2, "search.limit"),
+        (["search", "x", "--fetch-k", "0"], 2, "search.fetch_k"),
+        (["search", "x", "--min-score", "2"], 2, "search.min_score"),
+        (["search", "x", "--sources", "telepathy"], 2, "telepathy"),
+        (["search", "x", "--since", "yesterdayish"], 2, "not a time"),
+        (["search", "x", "--decay", "soon"], 2, "half_life_days"),
+        (["search", "x", "--embedder", "nonsense"], 2, "nonsense"),
+        (["search"], 2, "QUERY"),
+        (["serach", "x"], 2, "serach"),
+        (["add", "  "], 2, "needs some text"),
+        (["add", "x", "--importance", "7"], 2, "importance"),
+        (["add", "x", "--decay", "quickly"], 2, "quickly"),
+        (["add", "x", "--supersedes", "nobody"], 2, "nobody"),
+        (["get", "nobody"], 2, "nobody"),
+        (["forget", "nobody"], 2, "nobody"),
+        (["history", "nobody"], 2, "nobody"),
+        (["supersede", "nobody", "--text", "x"], 2, "nobody"),
+        (["supersede", "nobody"], 2, "by an id or by a new text"),
+        (["config", "show", "--config", "nowhere.toml"], 2, "nowhere.toml"),
+        (["status", "--store", "postgres://x"], 2, "postgres"),
+    ],
+)
+def test_wrong_use_is_named_and_changes_nothing(run, words, code, part):
+    """Each mistake exits 2, names what was wrong in JSON and in words, and stores nothing."""
+    run("add", "something to find", "--id", "kept")
+    before = run("list", "--json", "--superseded").out
+    in_words = run(*words)
+    assert (in_words.code, in_words.out) == (code, "")
+    assert part in in_words.err
+    in_json = run(*words, "--json")
+    assert in_json.error["message"]
+    assert run("list", "--json", "--superseded").out == before
+
+
+def test_unknown_settings_are_refused_nested_ones_too(run, home):
+    """A typo in a file names the file and the nearest setting there is."""
+    for text, near in (
+        ("fusoin = 'rrf'", ""),
+        ("[search]\nfetchk = 5", "search.fetch_k"),
+        ("[serch]\nlimit = 5", "search"),
+    ):
+        (home / "recollect.toml").write_text(text)
+        refused = run("search", "x", "--json")
+        assert (refused.code, refused.error["code"]) == (2, "config")
+        assert "recollect.toml" in refused.error["message"]
+        assert near in refused.error["hint"]
+
+
+def test_a_settings_file_that_is_not_toml_is_refused(run, home):
+    """Broken TOML, and a value of the wrong type, name the file."""
+    for text in ("[search", "[search]\nlimit = 'many'", "[search]\nmmr = 1", "search = 3"):
+        (home / "recollect.toml").write_text(text)
+        refused = run("search", "x", "--json")
+        assert (refused.code, refused.error["code"]) == (2, "config")
+        assert "recollect.toml" in refused.error["message"]
+
+
+def test_a_project_may_not_say_where_data_goes(run, home):
+    """A cloned repository's settings cannot redirect the store or the embedder."""
+    for text in ("store = 'x.db'", "embedder = 'openai:x'", "[openai]\nbase_url = 'http://evil.example/v1'"):
+        (home / "recollect.toml").write_text(text)
+        refused = run("search", "x", "--json")
+        assert (refused.code, refused.error["code"]) == (2, "config")
+    (home / "recollect.toml").write_text("[search]\nlimit = 1")
+    run("add", "tea one")
+    run("add", "tea two")
+    assert len(run("search", "tea", "--json").json["results"]) == 1
+    assert run("config", "show", "--json").json["search.limit"] == {"value": 1, "from": str(home / "recollect.toml")}
+
+
+def test_a_store_that_cannot_be_is_exit_3_and_untouched(run, home):
+    """A folder, another program's database and a text file are refused, byte for byte as they were."""
+    foreign = home / "foreign.db"
+    connection = apsw.Connection(str(foreign))
+    connection.execute("CREATE TABLE t (x); INSERT INTO t VALUES (1)")
+    connection.close()
+    text = home / "text.db"
+    text.write_text("these are my shopping notes, not a database\n" * 50)
+    for place in (foreign, text):
+        before = place.read_bytes()
+        for words in (["add", "x"], ["search", "x"], ["status"]):
+            refused = run(*words, "--store", place, "--json")
+            assert (refused.code, refused.error["code"]) == (3, "store")
+            assert str(place) in refused.error["message"]
+            assert refused.error["hint"]
+        assert place.read_bytes() == before
+        assert not list(home.glob(f"{place.name}-*"))
+    assert run("add", "x", "--store", home).code == 3
+    assert run("add", "x", "--store", "/proc/recollect.db").code == 3
+
+
+def test_every_source_failing_is_an_error(run):
+    """Search by vectors alone without a model is exit 3, never an empty answer."""
+    run("add", "x")
+    refused = run("search", "x", "--sources", "vector", "--json")
+    assert (refused.code, refused.error["code"]) == (3, "search_failed")

@@ -1,0 +1,96 @@
+"""The command line as a process: speed of a cold start, pipes, and standard streams."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RECOLLECT = Path(sys.executable).parent / "recollect"
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return {**os.environ, "RECOLLECT_STORE": str(tmp_path / "store.db"), "HOME": str(tmp_path)}
+
+
+def run(environment, *words, **options):
+    return subprocess.run(
+        [RECOLLECT, *words], env=environment, capture_output=True, text=True, timeout=60, check=False, **options
+    )
+
+
+def fastest(times, action):
+    """The best of several: what the code costs, not what else the machine was doing."""
+    spent = []
+    for _ in range(times):
+        start = time.perf_counter()
+        action()
+        spent.append(time.perf_counter() - start)
+    return min(spent)
+
+
+def test_help_loads_nothing_heavy(environment):
+    """`--help` imports neither numpy, apsw, regex nor onnxruntime, and starts within 0.4 s."""
+    code = (
+        "import sys\nfrom recollect.cli import main\nmain(['--help'])\n"
+        "print(sorted({'numpy','apsw','regex','onnxruntime','httpx2','tokenizers','yaml'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert shown.stdout.splitlines()[-1] == "[]"
+    assert fastest(5, lambda: run(environment, "--help")) < 0.4
+
+
+def test_import_recollect_loads_no_third_party_package():
+    """`import recollect` and `recollect.fuse` need the standard library alone."""
+    code = (
+        "import sys\nbefore = set(sys.modules)\nimport recollect\nrecollect.fuse({'a': ['x']})\n"
+        "names = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(names - set(sys.stdlib_module_names) - {'recollect'}))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_a_cold_keyword_search_is_quick(environment):
+    """A new process answers by keyword within 0.5 s on an idle machine; twice that is allowed here."""
+    run(environment, "add", "tea with Ada", "--embedder", "none")
+    assert fastest(5, lambda: run(environment, "search", "tea", "--embedder", "none")) < 1.0
+
+
+def test_a_cold_hybrid_search_is_quick(environment):
+    """A new process loads the model and answers within 1.5 s on an idle machine; twice that is allowed here."""
+    model_home = {**environment, "HOME": os.environ["HOME"]}
+    run(model_home, "add", "tea with Ada")
+    assert run(model_home, "search", "hot drink").returncode == 0
+    assert fastest(3, lambda: run(model_home, "search", "hot drink")) < 3.0
+
+
+def test_data_goes_to_standard_output_and_talk_to_standard_error(environment):
+    """With `--json` standard output is one JSON document; an error leaves it empty."""
+    run(environment, "add", "tea", "--embedder", "none")
+    found = run(environment, "search", "tea", "--embedder", "none", "--json")
+    assert found.stdout.startswith("{")
+    assert found.stderr == ""
+    wrong = run(environment, "search", "tea", "--fusion", "magic", "--json")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith('{"error"')
+
+
+def test_a_closed_pipe_is_no_error(environment):
+    """`recollect … | head` ends quietly."""
+    for number in range(60):
+        run(environment, "add", f"tea number {number}", "--embedder", "none") if number < 3 else None
+    command = f"'{RECOLLECT}' list --json --embedder none | head -c 1"
+    shown = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
+    assert shown.stderr == ""
+
+
+def test_python_dash_m_works(environment):
+    """`python -m recollect` is the same program."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "recollect", "--version"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert shown.stdout.startswith("recollect, version ")

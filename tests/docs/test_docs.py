@@ -1,0 +1,130 @@
+"""Documents that cannot drift: every block of the README runs, the reference is the code's own words."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect import config
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(kind):
+    return [text for language, text in BLOCKS if language == kind]
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    """A shell in a copy of nothing: the project's folder, a store of its own, the environment's commands first."""
+    folder = tmp_path_factory.mktemp("readme")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "RECOLLECT_STORE": str(folder / "store.db"),
+        "XDG_CONFIG_HOME": str(folder),
+    }
+
+    def run(command):
+        return subprocess.run(
+            ["sh", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False
+        )
+
+    return run
+
+
+def sessions():
+    """The commands of each block with a prompt, and what the README says they print."""
+    for text in blocks("console"):
+        if text.startswith("$"):
+            yield [part.partition("\n")[::2] for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
+
+
+@pytest.mark.xdist_group("readme")
+def test_every_console_block_runs_and_prints_what_it_says(shell):
+    """Each command ends well, and its output begins as the README shows; … stands for anything."""
+    steps = [step for session in sessions() for step in session]
+    assert len(steps) >= 8
+    for command, shown in steps:
+        ran = shell(command)
+        assert ran.returncode == 0, (command, ran.stderr)
+        pattern = ".*".join(map(re.escape, shown.rstrip("\n").split("…")))
+        assert re.match(pattern, ran.stdout, flags=re.DOTALL), (command, ran.stdout)
+
+
+@pytest.mark.xdist_group("readme")
+def test_the_two_commands_at_the_top_run(shell):
+    """`make demo` runs for real; `make test` is the run we are in, so make is only asked what it would do."""
+    top = next(text for text in blocks("console") if not text.startswith("$"))
+    commands = [line.partition("#")[0].strip() for line in top.splitlines()]
+    assert commands == ["make demo", "make test"]
+    demo = shell("make demo")
+    assert demo.returncode == 0, demo.stderr
+    assert "judged questions" in demo.stdout
+    planned = shell("make --dry-run test").stdout
+    for step in ("ruff check", "mypy", "lint-imports", "pytest"):
+        assert step in planned
+
+
+def test_the_install_block_installs(shell, tmp_path):
+    """`pip install .` builds the package, with its notes and its type marker, from a clean copy."""
+    assert "pip install .\n" in blocks("console")
+    ran = shell(f"'{sys.executable}' -m pip install --quiet --no-deps --target '{tmp_path}' .")
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "recollect" / "py.typed").is_file()
+    assert len(list((tmp_path / "recollect" / "sample" / "notes").rglob("*.md"))) == 32
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_every_python_block_runs(code, tmp_path):
+    """The examples run as they stand, in a new folder."""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+
+
+@pytest.mark.parametrize("text", blocks("toml"))
+def test_every_settings_block_is_understood(text, tmp_path):
+    """The settings shown are settings there are."""
+    (tmp_path / "config.toml").write_text(text)
+    loaded = config.load(config=tmp_path / "config.toml", environment={})
+    assert loaded.settings != config.Settings()
+
+
+def test_no_block_is_left_out():
+    """Every block of the README is of a kind that a test here runs."""
+    assert {language for language, _ in BLOCKS} == {"console", "python", "toml"}
+    assert len(README.splitlines()) <= 150
+
+
+def test_the_reference_is_what_the_code_says():
+    """docs/reference.md is `make docs`' output; run it after changing a command, a setting or an error."""
+    spec = importlib.util.spec_from_file_location("render_reference", ROOT / "docs" / "render_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.PAGE.read_text(encoding="utf-8") == module.render()
+
+
+def test_every_dependency_has_its_decision():
+    """Each run-time dependency names a decision record that exists."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = text.partition("\ndependencies = [")[2].partition("\n]")[0].strip().splitlines()
+    numbers = {path.name[:3] for path in (ROOT / "docs" / "decisions").glob("*.md")}
+    assert len(listed) >= 10
+    for line in listed:
+        found = re.search(r"docs/decisions/(\d{3})", line)
+        assert found, line
+        assert found[1] in numbers, line
+
+
+def test_links_between_documents_lead_somewhere():
+    """Every relative link in the documents names a file that is there."""
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), (page.name, target)
