@@ -172,3 +172,18 @@ def test_models_are_listed(run):
     assert {"installed", "licence", "bytes"} <= rows[0].keys()
     unknown = run("model", "path", "nonsense", "--json")
     assert (unknown.code, unknown.error["code"]) == (2, "usage")
+
+
+def test_a_scope_named_by_flags_bounds_every_command(run):
+    """With `--user bob`, Ada's record can be neither read, forgotten nor superseded."""
+    run("add", "Secret", "--id", "s", "--user", "ada")
+    for words in (["get", "s"], ["forget", "s"], ["history", "s"], ["supersede", "s", "--text", "x"]):
+        assert run(*words, "--user", "bob").code == 2
+    assert run("get", "s", "--user", "ada", "--json").json["text"] == "Secret"
+
+
+def test_an_empty_scope_is_refused_not_taken_as_global(run):
+    """`--user "$UNSET"` must not store for everybody."""
+    assert run("add", "Secret", "--user", "").code == 2
+    assert run("add", "-", stdin='{"text": "Secret", "scope": {"user": ""}}').code == 2
+    assert run("list", "--any-scope").code == 1

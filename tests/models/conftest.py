@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 import zipfile
@@ -81,15 +82,16 @@ def arctic() -> Path:
 
 
 @pytest.fixture
-def cache(arctic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of the test's own, and an index that has nothing."""
+def cache(arctic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache of the test's own, and an index that has nothing. Deleted: forty models are more than a gigabyte."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
     monkeypatch.delenv("RECOLLECT_OFFLINE", raising=False)
     for setting in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(setting)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    return tmp_path / "models"
+    yield tmp_path / "models"
+    shutil.rmtree(tmp_path)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from recollect.embedders import open_embedder
 from recollect.errors import ModelError, UsageError
 from recollect.models import cache as cache_module
+from recollect.models import places
 from recollect.models.cache import digest
 from recollect.models.catalogue import ARCTIC_EMBED_S
 from recollect.models.fetch import fetch, installed, model_path, remove
@@ -116,6 +118,27 @@ def test_progress_rises_to_the_whole(cache, hub):
     fetch(NAME, origin="hub", announce=quiet, progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert seen[-1] == (34_015_111 + 711_649, 34_015_111 + 711_649)
+
+
+def test_looking_at_what_pip_does_never_fails(tmp_path):
+    """Folders that pip deletes while we look for how far it is do not fail the fetch."""
+    gone = threading.Event()
+
+    def tidy() -> None:
+        for number in range(1500):
+            folder = tmp_path / f"pip-{number}" / "inner"
+            folder.mkdir(parents=True)
+            (folder / "a.whl").write_bytes(b"1234")
+            shutil.rmtree(folder.parent)
+        gone.set()
+
+    worker = threading.Thread(target=tidy)
+    worker.start()
+    try:
+        while not gone.is_set():
+            assert places._growth(tmp_path, ARCTIC_EMBED_S) in (0, 4)
+    finally:
+        worker.join()
 
 
 def test_an_interrupted_download_leaves_nothing(cache, hub):

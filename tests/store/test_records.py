@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -266,7 +267,7 @@ SECRETS = ("quixotryptic", "zwibblefrotz", "vlorbian", "krelmish", "snorvian", "
 
 
 def test_purge_leaves_nothing_in_any_table(path: Path, memory: Memory, dump: Dump) -> None:
-    """No row of any table, the vectors of earlier texts among them, holds what was purged."""
+    """No row of any table, and no term of the index, holds what was purged."""
     key = make_secret(memory)
     assert any(secret in str(dump()).lower() for secret in SECRETS), "the test can see them"
     memory.forget(key, purge=True)
@@ -276,8 +277,8 @@ def test_purge_leaves_nothing_in_any_table(path: Path, memory: Memory, dump: Dum
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     terms = {term for (term,) in connection.execute("SELECT DISTINCT term FROM terms_instance")}
     connection.close()
-    assert terms.isdisjoint(SECRETS)
-    assert {"innocent", "bystand"} <= terms
+    assert {"innoc", "bystand"} <= terms
+    assert not [term for term in terms if term.startswith(tuple(secret[:5] for secret in SECRETS))]
 
 
 def test_purge_takes_the_vectors_of_earlier_texts_too(memory: Memory, dump: Dump) -> None:
@@ -375,12 +376,13 @@ def test_forgetting_touches_nothing_else(path: Path, memory: Memory, dump: Dump)
         pytest.param(Supersede("old", "unknown"), id="supersede-by-unknown"),
         pytest.param(Supersede("new", "new"), id="cycle"),
         pytest.param(Forget("unknown"), id="forget-unknown"),
-        pytest.param(Put(Record("theirs", "x", scope=Scope("bob"))), id="other-scope"),
+        pytest.param(Put(Record("ada's", "taken over", scope=Scope("bob"))), id="other-scope"),
     ],
 )
 def test_a_failing_change_undoes_its_whole_group(store: SqliteStore, dump: Dump, failing: Any) -> None:
     """Whatever stood before the failing change in its group is undone, and what stands after is not done."""
-    store.records.apply([[Put(Record("old", "old text")), Put(Record("theirs", "ada's", scope=Scope("ada")))]])
+    ours = [Record("old", "old text"), Record("spare", "spare"), Record("ada's", "hers", scope=Scope("ada"))]
+    store.records.apply([[Put(record) for record in ours]])
     before = dump()
     with pytest.raises(UsageError):
         store.records.apply(
@@ -388,17 +390,14 @@ def test_a_failing_change_undoes_its_whole_group(store: SqliteStore, dump: Dump,
                 [
                     Put(Record("new", "new text")),
                     Put(Record("old", "changed")),
-                    Forget("theirs"),
+                    Forget("spare"),
                     failing,
                     Put(Record("z", "z")),
                 ]
             ]
-            if failing != Put(Record("theirs", "x", scope=Scope("bob")))
-            else [[Put(Record("new", "new text")), Put(Record("old", "changed")), failing]]
         )
     assert dump() == before
-    assert store.records.get(["new", "z"]) == []
-    assert store.records.get(["old"])[0].text == "old text"
+    assert store.records.get(["new", "z", "spare"]) == [ours[1]]
 
 
 def test_add_with_an_unknown_id_to_supersede_stores_nothing(memory: Memory) -> None:
@@ -419,8 +418,6 @@ def test_the_store_works_on_after_a_failed_group(memory: Memory) -> None:
 
 def test_a_writer_that_waited_for_the_lock_does_its_work_when_it_has_it(path: Path, store: SqliteStore) -> None:
     """However long it waited, the first transaction it gets does the work; it does not give the lock back unused."""
-    import threading
-
     blocker = apsw.Connection(str(path))
     blocker.execute("BEGIN IMMEDIATE")
     begun: list[str] = []

@@ -12,7 +12,6 @@ import click
 if TYPE_CHECKING:
     from recollect.config import Loaded
     from recollect.memory import Memory
-    from recollect.types import Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,17 +76,12 @@ def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = N
     """The memory that the flags and settings name."""
     from recollect.memory import Memory
 
-    return Memory.open(settings=load_settings(options, search).settings, announce=notice)
+    return Memory.open(settings=load_settings(options, search).settings, announce=notice, fetching=progress("fetching"))
 
 
 def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The flags of `filters`, as `Memory` takes them."""
     return {name: options[name] for name in _FILTERS}
-
-
-def asked_scope(memory: Memory) -> Scope | None:
-    """The scope to hold a record's id against: none where no scope is named anywhere."""
-    return memory.scope if memory.scope.as_dict() else None
 
 
 def notice(message: str) -> None:

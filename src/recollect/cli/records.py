@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from recollect.cli.options import (
-    asked_scope,
     common,
     filter_options,
     filters,
@@ -85,7 +84,7 @@ def get(record_id: str, as_json: bool, **options: Any) -> int:
     from recollect.memory.shape import record_dict
 
     with open_memory(options) as memory:
-        record = memory.get(record_id, scope=asked_scope(memory))
+        record = memory.get(record_id)
     if record is None:
         raise UnknownRecord(record_id)
     if as_json:

@@ -103,9 +103,16 @@ def _above_zero() -> tuple[Callable[[Any], bool], str]:
     return (lambda value: value is None or (math.isfinite(value) and value > 0)), "more than 0"
 
 
+def _named() -> tuple[Callable[[Any], bool], str]:
+    return (lambda value: value is None or bool(value.strip())), "a name that is not empty"
+
+
 CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
     {
         "language": _one_of(LANGUAGES),
+        "scope.user": _named(),
+        "scope.agent": _named(),
+        "scope.session": _named(),
         "search.limit": _from(1, 10_000),
         "search.fetch_k": _from(1, 100_000),
         "search.fusion": _one_of(METHODS),

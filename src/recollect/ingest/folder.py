@@ -40,10 +40,11 @@ def mirror(root: Path, files: Files, *, scope: Scope, tags: tuple[str, ...], rep
     seen: set[str] = set()
     for path in _walk(root, report):
         seen.add(str(path))
-        state = _state(path, root, known.get(str(path)), report)
-        if state is not None:
+        read = _read_if_new(path, root, known.get(str(path)), report)
+        if read is not None:
+            state, content = read
             before = files.chunks(str(path))
-            note = read_note(path.read_text(encoding="utf-8", errors="replace"), path.stem)
+            note = read_note(content.decode("utf-8-sig", "replace"), path.stem)
             yield _difference(note, state, before, _common(note, scope, tags), report)
     # Removals come last, so that the vectors of text that moved to another file are still there for it.
     for gone in known.keys() - seen:
@@ -70,8 +71,8 @@ def _walk(root: Path, report: Report) -> Iterator[Path]:
                 yield path
 
 
-def _state(path: Path, root: Path, known: FileState | None, report: Report) -> FileState | None:
-    """The file's state if its content is new; None where there is nothing to do."""
+def _read_if_new(path: Path, root: Path, known: FileState | None, report: Report) -> tuple[FileState, bytes] | None:
+    """The file's state and content if it may have changed; None where there is nothing to do."""
     try:
         stat = path.stat()
         if known and (known.mtime_ns, known.size) == (stat.st_mtime_ns, stat.st_size):
@@ -80,11 +81,12 @@ def _state(path: Path, root: Path, known: FileState | None, report: Report) -> F
         if stat.st_size > MAX_FILE:
             report.skipped[str(path)] = f"larger than {MAX_FILE // 1024 // 1024} MiB"
             return None
-        digest = hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+        content = path.read_bytes()
     except OSError as error:
         report.skipped[str(path)] = error.strerror or "cannot be read"
         return None
-    return FileState(str(path), str(root), stat.st_mtime_ns, stat.st_size, digest)
+    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
+    return FileState(str(path), str(root), stat.st_mtime_ns, stat.st_size, digest), content
 
 
 def _difference(

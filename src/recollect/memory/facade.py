@@ -25,6 +25,7 @@ from recollect.sources import KeywordSource, VectorSource
 from recollect.stages import order
 from recollect.stores import open_store
 from recollect.types import (
+    GLOBAL,
     Answer,
     Change,
     Embedder,
@@ -39,6 +40,7 @@ from recollect.types import (
     Source,
     Store,
     Supersede,
+    now,
 )
 
 _log = logging.getLogger("recollect")
@@ -51,7 +53,13 @@ class Memory:
     """Remembers, and finds again. Safe to use from several threads; several processes may open the same store."""
 
     def __init__(
-        self, store: Store, settings: Settings, embedder: str | Embedder | None, *, announce: Callable[[str], None]
+        self,
+        store: Store,
+        settings: Settings,
+        embedder: str | Embedder | None,
+        *,
+        announce: Callable[[str], None],
+        fetching: Progress | None = None,
     ) -> None:
         if isinstance(embedder, str) and embedder != "none":
             # A name that nothing has is wrong use, and said at once; a model that is missing is found out when needed.
@@ -60,7 +68,7 @@ class Memory:
         self.settings = settings
         self.scope = settings.scope.scope()
         self._announce = announce
-        self.embedding = Embedding(store.spaces, embedder, _opener(settings, announce))
+        self.embedding = Embedding(store.spaces, embedder, _opener(settings, announce, fetching))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
 
     @classmethod
@@ -72,12 +80,13 @@ class Memory:
         settings: Settings | None = None,
         language: str | None = None,
         announce: Callable[[str], None] = _log.warning,
+        fetching: Progress | None = None,
     ) -> Self:
         """Open a store, making it where there is none.
 
         `store` is a file (or `:memory:`), `embedder` a model's name, an object with the `Embedder` methods, or
         "none" for keyword search only; what is left out comes from the settings. `announce` is told when a model
-        is about to be fetched, and when something could not be done as well as it should.
+        is about to be fetched, and when something could not be done as well as it should; `fetching` shows progress.
         """
         settings = settings or config.load().settings
         place = store or settings.store or default_store()
@@ -86,6 +95,7 @@ class Memory:
             settings,
             embedder if embedder is not None else settings.embedder,
             announce=announce,
+            fetching=fetching,
         )
 
     def __enter__(self) -> Self:
@@ -123,6 +133,7 @@ class Memory:
         self._embed_for_now([record.passage])
         changes: list[Change] = [Put(record, merge="id" not in fields and supersedes is None)]
         if supersedes is not None:
+            self._check_scope([supersedes])
             changes.append(Supersede(supersedes, record.id))
         stored = self.store.records.apply([changes])
         return stored[0]
@@ -146,6 +157,7 @@ class Memory:
         if (by is None) == (text is None):
             raise UsageError("a record is superseded by an id or by a new text", hint="give `by` or `text`, not both")
         moment = parse_time(at)
+        self._check_scope([record_id, *([by] if by else [])])
         if by is not None:
             self.store.records.apply([[Supersede(record_id, by, moment)]])
             return self._require(by)
@@ -161,6 +173,7 @@ class Memory:
 
     def forget(self, *ids: str, purge: bool = False) -> None:
         """Take records out of every answer, all or none; with `purge`, wipe their content for good."""
+        self._check_scope(ids)
         self.store.records.apply([[Forget(record_id, purge) for record_id in ids]])
 
     def index(
@@ -214,19 +227,25 @@ class Memory:
         search = config.override(
             self.settings.search, {key: value for key, value in named.items() if value is not None}
         )
+        if where is not None and (filters or user or agent or session):
+            raise UsageError(
+                "a search is narrowed by `where` or by single filters, not both", hint="put all into `where`"
+            )
         where = where or make_filter(self._scope(None, user, agent, session), **filters)
+        where = replace(where, now=now())  # a filter kept for later must not keep its time
         query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking())
         return self._pipeline(search.sources)(query)
 
     def get(self, record_id: str, *, scope: Scope | None = None) -> Record | None:
-        """The record with this id, or None; with a scope, only if one of that scope may see it."""
+        """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
+        asking = scope or self.scope
         found = self.store.records.get([record_id])
-        return next((record for record in found if scope is None or scope.admits(record.scope)), None)
+        return next((record for record in found if asking == GLOBAL or asking.admits(record.scope)), None)
 
     def history(self, record_id: str) -> list[Event]:
         """Everything that happened to a record, oldest first; also to one that is forgotten."""
         events = self.store.records.history(record_id)
-        if not events:
+        if not events or (self.scope != GLOBAL and self.get(record_id) is None):
             raise UnknownRecord(record_id)
         return events
 
@@ -279,7 +298,15 @@ class Memory:
 
     def _scope(self, scope: Scope | None, user: str | None, agent: str | None, session: str | None) -> Scope:
         base = scope or self.scope
+        if "" in (user, agent, session, base.user, base.agent, base.session):
+            raise UsageError("a part of a scope cannot be empty", hint="leave it out, or give it a name")
         return Scope(user or base.user, agent or base.agent, session or base.session)
+
+    def _check_scope(self, ids: Sequence[str]) -> None:
+        """Where a scope is set, ids beyond it are unknown."""
+        if self.scope != GLOBAL:
+            for record_id in ids:
+                self._require(record_id)
 
     def _require(self, record_id: str) -> Record:
         record = self.get(record_id)
@@ -295,9 +322,11 @@ def default_store() -> Path:
     return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
 
 
-def _opener(settings: Settings, announce: Callable[[str], None]) -> Callable[[str], Embedder]:
+def _opener(
+    settings: Settings, announce: Callable[[str], None], fetching: Progress | None
+) -> Callable[[str], Embedder]:
     def open_by_name(name: str) -> Embedder:
-        return open_embedder(name, announce=announce, **_endpoint(settings, name))
+        return open_embedder(name, announce=announce, progress=fetching, **_endpoint(settings, name))
 
     return open_by_name
 

@@ -152,7 +152,8 @@ def _scope_from(given: dict[str, Any], default: Scope) -> Scope:
     parts = {**named, **{part: given.pop(part) for part in ("user", "agent", "session") if part in given}}
     unknown = sorted(parts.keys() - {"user", "agent", "session"})
     _check(not unknown, f"unknown part of a scope: {', '.join(unknown)}", "there are user, agent, session")
-    _check(all(isinstance(value, str) for value in parts.values()), f"a scope holds text, not {parts!r}", "")
+    fits = all(isinstance(value, str) and value for value in parts.values())
+    _check(fits, f"a part of a scope is a name, not {parts!r}", "leave out what is not set")
     return Scope(**parts) if parts else default
 
 

