@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from recollect.errors import RecollectError, SearchFailed
 from recollect.fusion import Entry, Fused, RankedList, fuse
@@ -72,7 +72,7 @@ class Pipeline:
             },
             warnings=tuple(dict.fromkeys(_warnings(replies, self.absent))),
         )
-        return Answer(query, tuple(_with_snippet(result, hits) for result in results), trace)
+        return Answer(query, tuple(results), trace)
 
     def _run_stages(self, query: Query, results: Sequence[Result]) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
         traces = []
@@ -85,10 +85,14 @@ class Pipeline:
 
 @dataclass(slots=True)
 class FoldedHits:
-    """Every source's hits with duplicates folded: `lists[source]` is [(id, hit)], `records[id]` the survivor."""
+    """Every source's hits with duplicates folded: `lists[source]` is [(id, hit)], `records[id]` the survivor.
+
+    `excerpts[id]` makes the snippet of the first source in order that has one.
+    """
 
     lists: dict[str, list[tuple[str, Hit]]] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
+    excerpts: dict[str, Callable[[], str]] = field(default_factory=dict)
 
 
 def fold_hits(lists: Iterable[tuple[str, Sequence[Hit]]]) -> tuple[FoldedHits, int]:
@@ -104,6 +108,8 @@ def fold_hits(lists: Iterable[tuple[str, Sequence[Hit]]]) -> tuple[FoldedHits, i
             key = hit.record.id if hit.record.id in folded.records else by_text.setdefault(hit.fold, hit.record.id)
             folded.records.setdefault(key, hit.record)
             by_text.setdefault(hit.fold, key)
+            if hit.snippet is not None:
+                folded.excerpts.setdefault(key, hit.snippet)
             count += key != hit.record.id
             places.append((key, hit))
     return folded, count
@@ -132,24 +138,19 @@ def _results(query: Query, answered: Sequence[Reply], hits: FoldedHits) -> list[
     ]
     fused = fuse(lists, method=ranking.fusion, k=ranking.rrf_k, normalisation=ranking.normalisation)
     bounded = [reply.source.name for reply in answered if reply.source.bounded]
-    return [_result(place, hits.records[place.id], bounded) for place in fused]
+    return [_result(place, hits, bounded) for place in fused]
 
 
-def _result(place: Fused, record: Record, bounded: Sequence[str]) -> Result:
+def _result(place: Fused, hits: FoldedHits, bounded: Sequence[str]) -> Result:
     cosines = [place.shares[name].score for name in bounded if name in place.shares]
-    return Result(record, place.fused, place.score, place.shares, similarity=cosines[0] if cosines else None)
-
-
-def _with_snippet(result: Result, hits: FoldedHits) -> Result:
-    """The first source in order that has a snippet gives it."""
-    offers: list[Callable[[], str]] = [
-        hit.snippet
-        for name in hits.lists
-        if name in result.shares
-        for key, hit in hits.lists[name]
-        if key == result.record.id and hit.snippet is not None
-    ]
-    return replace(result, snippet=offers[0]()) if offers else result
+    return Result(
+        hits.records[place.id],
+        place.fused,
+        place.score,
+        place.shares,
+        hits.excerpts.get(place.id),
+        similarity=cosines[0] if cosines else None,
+    )
 
 
 def _all_failed(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> SearchFailed:

@@ -120,7 +120,7 @@ def test_each_decay_class_forgets_faster_than_the_one_before():
     assert factors[0] == 1.0
 
 
-# --- importance
+# --- how importance moves a score
 
 
 @pytest.mark.parametrize(("importance", "factor"), [(0.0, 0.8), (0.5, 1.0), (1.0, 1.2), (0.75, 1.1)])
@@ -136,11 +136,9 @@ def test_importance_moves_around_one(importance, factor):
 @st.composite
 def pools(draw):
     """Relevances and similarities with many ties: a pool's relevances, and its matrix of similarities."""
-    size = draw(st.integers(0, 9))
     grid = st.integers(-4, 4)
-    relevance = [value / 4 for value in draw(st.lists(grid, min_size=size, max_size=size))]
-    plane = draw(st.lists(st.tuples(grid, grid), min_size=size, max_size=size))
-    return relevance, [[(a * c + b * d) / 32 for c, d in plane] for a, b in plane]
+    pool = draw(st.lists(st.tuples(grid, grid, grid), max_size=8))
+    return [r / 4 for r, _, _ in pool], [[(a * c + b * d) / 32 for _, c, d in pool] for _, a, b in pool]
 
 
 BALANCES = st.one_of(st.sampled_from([0.0, 0.5, 0.7, 1.0]), st.floats(0, 1))

@@ -44,7 +44,7 @@ class Query:
 class Hit:
     """A record's place in one source's list; its rank is its position, from 1.
 
-    `fold` tells texts that count as the same. A snippet is only made for what is shown, so it is a function.
+    `fold` tells texts that count as the same. A snippet is made only for what is shown, so it is a function.
     """
 
     record: Record
@@ -70,9 +70,14 @@ class Result:
     fused: float
     base: float
     shares: Mapping[str, Share]
-    snippet: str = ""
+    excerpt: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     similarity: float | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def snippet(self) -> str:
+        """The part of the text worth showing, made when it is asked for."""
+        return self.excerpt() if self.excerpt else ""
 
     @property
     def total(self) -> float:
