@@ -83,7 +83,7 @@ def arctic() -> Path:
 
 @pytest.fixture
 def cache(arctic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache of the test's own, and an index that has nothing. Deleted: forty models are more than a gigabyte."""
+    """An empty cache of the test's own, deleted afterwards (forty models are a gigabyte), and an empty index."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
     monkeypatch.delenv("RECOLLECT_OFFLINE", raising=False)
     for setting in [name for name in os.environ if name.startswith("PIP_")]:

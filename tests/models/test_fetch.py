@@ -125,7 +125,7 @@ def test_looking_at_what_pip_does_never_fails(tmp_path):
     gone = threading.Event()
 
     def tidy() -> None:
-        for number in range(1500):
+        for number in range(200):
             folder = tmp_path / f"pip-{number}" / "inner"
             folder.mkdir(parents=True)
             (folder / "a.whl").write_bytes(b"1234")

@@ -45,9 +45,9 @@ def open_embedder(
     if options:
         _check(factory, spec, options)
     if name in MODELS and not installed(name):
-        from recollect.models.fetch import fetch
+        from recollect.models.fetch import fetch_unasked
 
-        fetch(name, announce=announce or _silent, progress=progress)
+        fetch_unasked(name, announce=announce or _silent, progress=progress)
     return factory(spec, **options)
 
 

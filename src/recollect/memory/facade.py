@@ -333,12 +333,14 @@ def _opener(
 
 def _endpoint(settings: Settings, name: str) -> dict[str, Any]:
     """What an endpoint is told beside its model's name; a key is read from the environment only when it is needed."""
-    if name.partition(":")[0] not in ("openai", "ollama"):
+    kind = name.partition(":")[0]
+    if kind not in ("openai", "ollama"):
         return {}
     said = settings.openai
     options = {
         "base_url": said.base_url,
-        "api_key": os.environ.get(said.api_key_env),
+        # A key is for the server it was made for; a local Ollama has no use for it.
+        "api_key": os.environ.get(said.api_key_env) if kind == "openai" else None,
         "dimensions": said.dimensions,
         "query_prefix": said.query_prefix,
         "passage_prefix": said.passage_prefix,

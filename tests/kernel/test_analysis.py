@@ -1,0 +1,404 @@
+from __future__ import annotations
+
+import time
+import unicodedata
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.analysis import LANGUAGES, Analyzer, lead, snippet
+from recollect.analysis.chain import MAX_QUERY_TERMS, MAX_TERM
+from recollect.analysis.snippets import WIDTH
+
+MANY = settings(max_examples=2000, deadline=None)
+ENGLISH = Analyzer()
+NASTY = st.sampled_from(
+    "#+'’_-./:@&,19aAbBsSßİŉﬁⅣ½⑴ﷺ\ufe70\u037a\u0345\u0301\u200d\ufe0f\u00ad\x00\ud800京ー가कि\u0e33ﾊﾟ㌀❤🎉 \n"
+)
+ANY_TEXT = st.text(st.one_of(st.characters(exclude_categories=()), NASTY), max_size=40)
+NASTY_TEXT = st.text(NASTY, max_size=12)
+MEGABYTE = 1_000_000
+
+
+def terms(text: str, language: str = "english") -> list[str]:
+    """The terms a document is indexed under."""
+    return [token.term for token in Analyzer(language).tokens(text)]
+
+
+def meet(query: str, document: str, language: str = "english") -> bool:
+    """Whether the document holds every term of the query, and there are any."""
+    wanted = set(Analyzer(language).query(query))
+    return bool(wanted) and wanted <= set(terms(document, language))
+
+
+# --- the table of traps
+
+
+@pytest.mark.parametrize(
+    ("query", "document"),
+    [
+        ("1.0.21", "What was fixed in 1.0.21?"),
+        ("1.0.21", "Release v1.0.21, at last."),
+        ("v1.0.21", "v1.0.21"),
+        ("V1.0.21", "v1.0.21"),
+        ("1000", "1,000 rows"),
+        ("2024", "2024-05-08"),
+        ("snakeCase", "snake_case"),
+        ("snake-case", "snakeCase"),
+        ("SNAKE_CASE", "snake-case"),
+        ("snake", "snake_case"),
+        ("case", "the SnakeCase"),
+        ("parse_config", "parseConfig()"),
+        ("server", "HTTPServer"),
+        ("http", "HTTPServer"),
+        ("fusion", "src/recollect/fusion.py"),
+        ("src/recollect/fusion.py", "see `src/recollect/fusion.py`."),
+        ("users", r"C:\Users\anna"),
+        ("readme", "docs/readme.md#install"),
+        ("notepad", "edited in notepad++"),
+        ("example", "user@example.com"),
+        ("state-of-the-art", "a state-of-the-art sauna"),
+        ("art", "state\u2010of\u2010the\u2010art"),
+        ("C++", "written in C++, mostly"),
+        ("c#", "C# and F#"),
+        ("Anna", "Anna's flat"),
+        ("Anna", "ANNA’S flat"),
+        ("Anna's", "Anna lives here"),
+        ("don't", "I don’t know"),
+        ("O'Reilly", "an O’Reilly book"),
+        ("running", "he runs"),
+    ],
+)
+def test_code_and_english_meet(query, document):
+    """Versions, identifiers, paths, hyphens, signs and apostrophes are found however they are written."""
+    assert meet(query, document)
+
+
+@pytest.mark.parametrize(
+    ("query", "document"),
+    [
+        ("नमस्ते", "सबको नमस्ते कहो"),
+        ("हिन्दी", "मैं हिन्दी बोलता हूँ"),
+        ("क्ष", "क्\u200dष"),
+        ("السلام", "السلام عليكم"),
+        ("ไทย", "ภาษาไทยยากไหม"),
+        ("北京", "我在北京工作"),
+        ("京", "我在北京工作"),
+        ("東京タワー", "昨日は東京タワーに行った"),
+        ("한국", "한국어를 배운다"),
+        ("한국어", unicodedata.normalize("NFD", "한국어")),
+        ("コーヒー", "朝のコーヒーを飲む"),
+        ("コーヒー", "ｺｰﾋｰ"),
+        ("パソコン", "ﾊﾟｿｺﾝ"),
+        ("アパート", "㌀"),
+        ("abc 123", "ＡＢＣ１２３"),
+        ("1.0.21", "１．０．２１"),
+        ("office file", "oﬃce ﬁle"),
+        ("strasse", "Straße"),
+        ("istanbul", "İstanbul"),
+        ("ingilizce", "İngilizce"),
+        ("cafe", "café"),
+        ("cafés", "cafe\u0301"),
+        ("resume", "résumé"),
+        ("foobar", "foo\u00adbar"),
+        ("ΑΘΗΝΑΣ", "αθηνας"),
+        ("йод", "ЙОД"),
+        ("🎉", "done 🎉🎉"),
+        ("❤", "with ❤\ufe0f"),
+        ("💻", "👩\u200d💻"),
+    ],
+)
+def test_scripts_meet(query, document):
+    """Scripts without spaces, marks, width, ligatures, case and Latin accents do not hide a word."""
+    assert meet(query, document)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("1.0", "1.0.21"),
+        ("0.21", "1.0.21"),
+        ("21", "1.0.21"),
+        ("1.0.2", "v1.0.21"),
+        ("C", "C++"),
+        ("C++", "C#"),
+        ("и", "й"),
+        ("мои", "мой"),
+        ("北海", "京北"),
+        ("नमस्ते", "नमस्कार"),
+        ("❤\ufe0f", "☀\ufe0f"),
+    ],
+)
+def test_different_things_share_no_term(one, other):
+    """A version is not its beginning, C is not C++, a Cyrillic mark makes a letter, an emoji's style is no word."""
+    assert not set(ENGLISH.query(one)) & set(terms(other))
+
+
+@pytest.mark.parametrize("word", ["नमस्ते", "हिन्दी", "السلام", "мой", "1.0.21", "c++", "❤"])
+def test_words_kept_whole(word):
+    """Marks stay with their letters, and dots with their numbers: one word, one term."""
+    assert terms(word) == [word]
+
+
+def test_an_identifier_meets_in_its_whole_and_shares_its_parts():
+    """The three ways to write a compound give the same terms: the whole first, then the parts."""
+    assert terms("snake_case") == terms("snakeCase") == terms("snake-case") == ["snakecas", "snake", "case"]
+
+
+def test_a_query_of_cjk_asks_for_pairs_and_for_one_character_alone():
+    """Pairs are precise enough for a query; a single character is asked for only where it is all there is."""
+    assert ENGLISH.query("北京工") == ["北京", "京工"]
+    assert ENGLISH.query("京") == ["京"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("to be or not to be", ["to", "be", "or", "not"]),
+        ("The WHO", ["the", "who"]),
+        ("the cat and the dog", ["cat", "dog"]),
+        ("what is 北京", ["北京"]),
+        ("don't", ["dont"]),
+    ],
+)
+def test_stop_words_go_unless_there_is_nothing_else(text, expected):
+    """A query keeps its better words; one of stop words only keeps them, and finds its own text by them."""
+    assert ENGLISH.query(text) == expected
+    assert meet(text, text)
+
+
+@pytest.mark.parametrize(
+    "contraction",
+    ["don't", "it's", "we've", "you'll", "they're", "wouldn't", "I'd", "she'll", "who's", "let's", "isn’t"],
+)
+def test_contractions_are_stop_words(contraction):
+    """What is made of stop words is one: "she'll" is not the word "shell", and outweighs no real word of a query."""
+    assert ENGLISH.query(f"{contraction} sauna") == ["sauna"]
+
+
+@pytest.mark.parametrize("word", ["id", "ill", "well", "shell"])
+def test_words_that_look_like_contractions_are_words(word):
+    """An `id`, or being ill, can be searched for, though "I'd" and "I'll" cannot."""
+    assert ENGLISH.query(f"{word} of the patient") == [word, "patient"]
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\x00", "\ud800", "?!…", "''", "_", "AND", '"', "NEAR(", "*", "col:"])
+def test_queries_of_nothing_much_are_harmless(text):
+    """Nothing, NUL, a lone surrogate, and the signs of a query language give plain words or no terms."""
+    assert ENGLISH.query(text) in ([], ["and"], ["near"], ["col"])
+    assert ENGLISH.query(text + " sauna")[-1] == "sauna"
+
+
+def test_a_nul_or_a_surrogate_parts_words():
+    """Characters that are no text stand between words like a space."""
+    assert ENGLISH.query("cat\x00dog\ud800sauna") == ["cat", "dog", "sauna"]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "the quick brown fox ", "the ", "a", "a-", "aB", "A", "_", "1.", "1,", "/a.b", "a#", "\"'", "\x00",
+        "é", "नमस्ते", "北京工作", "ภาษา", "🎉",
+    ],
+)  # fmt: skip
+def test_a_megabyte_is_read_in_time_and_bounded(unit):
+    """One megabyte of anything is analysed as a query in less than 3 s, into at most 512 terms."""
+    text = unit * (MEGABYTE // len(unit.encode()))
+    began = time.perf_counter()
+    found = ENGLISH.query(text)
+    assert time.perf_counter() - began < 3
+    assert len(found) <= MAX_QUERY_TERMS
+
+
+def test_a_query_has_at_most_512_terms():
+    """Of a hundred thousand different words the first 512 are asked for."""
+    words = [f"word{number}" for number in range(100_000)]
+    found = ENGLISH.query(" ".join(words))
+    assert len(found) == MAX_QUERY_TERMS == 512
+    assert found[0] == "word0"
+
+
+def test_hostile_marks_are_read_in_time():
+    """Forty thousand combining marks on one letter, which Unicode would sort one by one, do not stop a search."""
+    text = "a" + "\u0301\u0316" * 20_000
+    began = time.perf_counter()
+    ENGLISH.query(text)
+    assert time.perf_counter() - began < 0.5
+
+
+# --- languages
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "document"),
+    [
+        ("german", "Haus", "zwei Häuser"),
+        ("german", "Katzen", "eine Katze"),
+        ("french", "continuel", "continuellement"),
+        ("french", "école", "L'ÉCOLE"),
+        ("russian", "книга", "много книгами"),
+        ("hindi", "लड़की", "दो लड़कियाँ"),
+        ("turkish", "kitap", "kitaplar"),
+    ],
+)
+def test_stemming_is_by_language(language, query, document):
+    """A word meets its inflected forms in its own language, and mostly not in English."""
+    assert meet(query, document, language)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "kept"),
+    [("german", "Was darf nicht in die Wurmkiste?", "wurmkist"), ("french", "Où est la gare ?", "gar")],
+)
+def test_stop_words_are_by_language(language, text, kept):
+    """Each language leaves out its own common words, and not another's."""
+    assert kept in Analyzer(language).query(text)
+    assert len(Analyzer(language).query(text)) < len(ENGLISH.query(text))
+
+
+def test_none_keeps_words_as_they_are():
+    """Without a language nothing is stemmed and nothing is a stop word; only case and accents go."""
+    assert Analyzer("none").query("The runners are Running to Cafés") == [
+        "the", "runners", "are", "running", "to", "cafes",
+    ]  # fmt: skip
+    assert not any(token.stop for token in Analyzer("none").tokens("the and of"))
+
+
+def test_an_unknown_language_is_refused():
+    """The message names the language and those that exist."""
+    with pytest.raises(ValueError, match="unknown language 'klingon'; there are none, arabic"):
+        Analyzer("klingon")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_has_its_stemmer(language):
+    """Each language that is offered can be used, and has a fingerprint of its own."""
+    assert meet("Sauna 北京 1.0.21", "1.0.21 sauna 北京", language)
+    assert Analyzer(language).fingerprint.endswith(f":{language}")
+
+
+# --- properties of any text at all
+
+
+@MANY
+@given(text=st.one_of(ANY_TEXT, NASTY_TEXT))
+def test_a_text_is_found_by_itself(text):
+    """Every term of a text as a query is among the terms of the same text as a document."""
+    assert set(ENGLISH.query(text)) <= set(terms(text))
+
+
+@MANY
+@given(text=st.one_of(ANY_TEXT, NASTY_TEXT))
+def test_tokens_stand_where_they_say(text):
+    """Every token's span lies inside the text, is not empty, and does not go back behind the one before."""
+    tokens = list(ENGLISH.tokens(text))
+    assert all(0 <= token.start < token.end <= len(text) for token in tokens)
+    assert [token.start for token in tokens] == sorted(token.start for token in tokens)
+
+
+@MANY
+@given(text=st.one_of(ANY_TEXT, NASTY_TEXT), language=st.sampled_from(LANGUAGES))
+def test_terms_are_fit_for_an_index(text, language):
+    """No term is empty or holds white space, which would break it in two in an index that joins terms by spaces."""
+    found = terms(text, language)
+    assert all(found)
+    assert not [term for term in found if term.split() != [term]]
+
+
+@MANY
+@given(stem=NASTY_TEXT, times=st.integers(1, 60), end=st.sampled_from(["", "#", "++", "'s", "_", "-b"]))
+def test_terms_are_short(stem, times, end):
+    """No term is longer than 80 characters, however long the word (and its sign) is."""
+    assert all(len(term) <= MAX_TERM + 2 for term in terms(stem * times + end))
+
+
+@MANY
+@given(text=st.one_of(ANY_TEXT, NASTY_TEXT))
+def test_case_and_composition_do_not_matter(text):
+    """The decomposed form of a text is found by the text."""
+    assert ENGLISH.query(unicodedata.normalize("NFD", text)) == ENGLISH.query(unicodedata.normalize("NFC", text))
+
+
+def test_one_analyzer_serves_many_threads():
+    """Eight threads with one analyzer get the tokens that one thread gets, each time."""
+    texts = [f"Runners number{n} were running snake_case{n} relational stories 北京 v1.0.{n}" for n in range(200)]
+    analyzer = Analyzer()
+    alone = [list(Analyzer().tokens(text)) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda _: [list(analyzer.tokens(text)) for text in texts], range(16)))
+    assert all(each == alone for each in together)
+
+
+# --- snippets
+
+
+def shown(text: str, query: str, **options: int) -> str:
+    """The snippet of a text for a query."""
+    return snippet(text, ENGLISH.query(query), ENGLISH, **options)
+
+
+FILLER = "some words that say nothing of what is wanted here and go on for a while. "
+
+
+def test_a_short_text_is_shown_whole():
+    """What fits is shown as it is, in one line, without an ellipsis."""
+    assert shown("The boiler\nis  in the cellar.", "boiler") == "The boiler is in the cellar."
+
+
+def test_a_snippet_shows_the_match_in_its_sentence():
+    """A match far down is shown with words before and after it, whole words at both ends."""
+    line = shown(FILLER * 20 + "the dishwasher leaks again " + FILLER * 20, "dishwashers")
+    assert "the dishwasher leaks again" in line
+    assert line.startswith("… ")
+    assert line.endswith(" …")
+    assert set(line.split()) <= {"…", *FILLER.split(), "the", "dishwasher", "leaks", "again"}
+
+
+def test_a_snippet_without_match_is_the_beginning():
+    """Where nothing matches, the beginning is shown."""
+    assert shown(FILLER * 20, "dishwasher") == lead(FILLER * 20)
+
+
+@pytest.mark.parametrize("gap", [0, 60, 120, 180, 200])
+@pytest.mark.parametrize("before", [0, 50, 1000])
+def test_a_snippet_shows_all_the_terms_that_fit(before, gap):
+    """Two terms that fit into one window are both shown, wherever the window is."""
+    filler = (FILLER * 20)[:before]
+    line = shown(f"{filler} dishwasher {(FILLER * 3)[:gap]} sauna {FILLER * 20}", "sauna dishwasher")
+    assert "dishwasher" in line
+    assert "sauna" in line
+
+
+@pytest.mark.parametrize(
+    ("before", "match"),
+    [("我" * 500, "北京"), ("https://example.com/" + "x/" * 300, "sauna"), ("ภาษา" * 200, "北京")],
+)
+def test_a_snippet_of_a_text_without_spaces_shows_the_match(before, match):
+    """Chinese, Thai and long addresses have no spaces to begin at; the match is shown all the same."""
+    line = shown(before + match + before, match)
+    assert match in line
+    assert len(line) <= WIDTH + 4
+
+
+WORDS = st.text("abcdefgh京é", min_size=1, max_size=12)
+
+
+@MANY
+@given(before=st.lists(WORDS, max_size=60), after=st.lists(WORDS, max_size=60), width=st.sampled_from([120, 240]))
+def test_a_snippet_contains_a_match(before, after, width):
+    """Wherever the match stands among words, it is in the snippet, which is one line of bounded length."""
+    line = shown(" ".join([*before, "needle", *after]), "needles", width=width)
+    assert "needle" in line
+    assert len(line) <= width + 4
+
+
+@MANY
+@given(text=st.one_of(ANY_TEXT, NASTY_TEXT), times=st.integers(1, 12), width=st.integers(1, 60))
+def test_a_snippet_of_anything_is_one_bounded_line(text, times, width):
+    """Any text, repeated to any length, gives a line no longer than asked (and its two ellipses)."""
+    line = shown(text * times, text, width=width)
+    assert len(line) <= width + 4
+    assert line == " ".join(line.split())
+    assert len(lead(text * times, width=width)) <= width + 2

@@ -1,0 +1,72 @@
+"""No model, no key, no network: keyword search works, says so, and does not wait for the network each time."""
+
+import time
+
+import pytest
+
+from recollect.config import Settings
+from recollect.errors import ModelError
+from recollect.memory import Memory
+from recollect.models.fetch import RETRY_AFTER_S, fetch_unasked
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """An empty cache, an index that has nothing, and a hub that refuses connections."""
+    monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    return tmp_path
+
+
+def test_search_answers_by_keyword_and_says_why(nowhere):
+    """The record is stored without a vector, the answer is keyword-only, and the reason names the command."""
+    said = []
+    with Memory.open(nowhere / "m.db", embedder="arctic-embed-s", settings=Settings(), announce=said.append) as memory:
+        memory.add("Tea with Ada.")
+        answer = memory.search("tea")
+    assert [result.record.text for result in answer.results] == ["Tea with Ada."]
+    assert answer.trace.mode == "keyword-only"
+    assert any("fetching arctic-embed-s" in message for message in said)
+    assert any("stored without vectors" in message for message in said)
+    assert "could not be fetched" in answer.trace.warnings[0]
+
+
+def test_a_fetch_that_failed_is_not_tried_again_at_once(nowhere):
+    """The second try fails at once with the reason of the first; after a while it is tried again."""
+    with pytest.raises(ModelError, match="could not be fetched"):
+        fetch_unasked("arctic-embed-s", announce=lambda _: None)
+    said = []
+    start = time.perf_counter()
+    with pytest.raises(ModelError, match="a short while ago") as refused:
+        fetch_unasked("arctic-embed-s", announce=said.append)
+    assert time.perf_counter() - start < 0.1
+    assert said == []
+    assert "recollect model fetch arctic-embed-s" in refused.value.hint
+    (note,) = (nowhere / "models").glob("*.failed")
+    old = time.time() - RETRY_AFTER_S - 1
+    import os
+
+    os.utime(note, (old, old))
+    with pytest.raises(ModelError, match="could not be fetched"):
+        fetch_unasked("arctic-embed-s", announce=said.append)
+    assert said
+
+
+def test_offline_is_said_at_once_and_leaves_nothing(nowhere, monkeypatch):
+    """RECOLLECT_OFFLINE forbids the network, without a note of failure that would outlive it."""
+    monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
+    with pytest.raises(ModelError, match="RECOLLECT_OFFLINE"):
+        fetch_unasked("arctic-embed-s", announce=lambda _: None)
+    assert not list(nowhere.rglob("*.failed"))
+
+
+def test_what_was_added_without_a_model_gets_its_vector_later(nowhere, monkeypatch):
+    """Once a model is there, the next search embeds what is missing before it answers."""
+    with Memory.open(nowhere / "m.db", embedder="none", settings=Settings()) as memory:
+        memory.add("Tea with Ada.")
+    with Memory.open(nowhere / "m.db", embedder="hashing", settings=Settings()) as memory:
+        answer = memory.search("tea")
+        assert answer.trace.mode == "hybrid"
+        assert set(answer.results[0].shares) == {"keyword", "vector"}

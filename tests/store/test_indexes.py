@@ -1,0 +1,560 @@
+"""Derived indexes: they follow the truth, can be thrown away, and never read a user's text as a query language."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+import pytest
+
+from recollect import Memory, Scope
+from recollect.embedders.hashing import HashingEmbedder
+from recollect.errors import EmbedderError
+from recollect.stores.sqlite.visible import Visible
+from recollect.types import Filter, Put, Record
+
+OpenMemory = Callable[..., Memory]
+
+
+def found(memory: Memory, query: str, *sources: str, **options: Any) -> list[str]:
+    """What a search finds, as texts."""
+    answer = memory.search(query, sources=sources or None, **options)
+    return [result.record.text for result in answer.results]
+
+
+def ranking(memory: Memory, query: str, **options: Any) -> list[tuple[Any, ...]]:
+    """Everything a search says of its results."""
+    return [(r.record.id, r.score, r.similarity, dict(r.shares), r.snippet) for r in memory.search(query, **options).results]
+
+
+# -- a write is visible to the next search ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["keyword", "vector"])
+def test_a_write_is_visible_to_the_next_search(memory: Memory, source: str) -> None:
+    """In the same process and thread: an add, an update, a supersession, a forget."""
+    for i in range(20):
+        memory.add(f"otter number {i}", id="o")
+        assert found(memory, "otter", source) == [f"otter number {i}"]
+    new = memory.supersede("o", text="otter moved out")
+    assert found(memory, "otter", source) == ["otter moved out"]
+    memory.forget(new.id)
+    assert found(memory, "otter", source) == []
+
+
+def test_a_write_is_visible_to_the_next_search_in_another_thread(memory: Memory) -> None:
+    """Each of four threads finds at once what another thread has just added."""
+    missed: list[str] = []
+    turn = threading.Barrier(4)
+    said: dict[tuple[int, int], str] = {}
+
+    def work(me: int) -> None:
+        for i in range(15):
+            said[me, i] = memory.add(f"thread {me} says word{me}x{i}").text
+            turn.wait(60)
+            other = said[(me + 1) % 4, i]
+            for source in ("keyword", "vector"):
+                if other not in found(memory, other, source):
+                    missed.append(f"{source}: {other}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(said) == 60
+    assert missed == []
+
+
+ECHO = """
+import sys
+from recollect import Memory
+from recollect.config import Settings
+with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as memory:
+    for line in sys.stdin:
+        command, _, text = line.strip().partition(" ")
+        if command == "add":
+            print(memory.add(text).id, flush=True)
+        elif command == "forget":
+            memory.forget(text)
+            print("done", flush=True)
+        else:
+            print("|".join(r.record.text for r in memory.search(text, sources=command).results), flush=True)
+"""
+
+
+class Other:
+    """Another process that has the same store open and does as it is told."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", ECHO, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __call__(self, command: str, text: str) -> str:
+        """One command, and its answer."""
+        self.process.stdin.write(f"{command} {text}\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def other(path: Path, memory: Memory) -> Iterator[Other]:
+    """A second process on the test's store."""
+    process = Other(path)
+    yield process
+    process.end()
+
+
+def test_a_write_is_visible_to_the_next_search_in_another_process(memory: Memory, other: Other) -> None:
+    """In both directions and by both sources, for adds and for forgets, turn by turn."""
+    for i in range(10):
+        here = memory.add(f"badger {i} was added here")
+        for source in ("keyword", "vector"):
+            assert here.text in other(source, here.text).split("|")
+        there = other("add", f"badger {i} was added there")
+        for source in ("keyword", "vector"):
+            assert f"badger {i} was added there" in found(memory, f"badger {i} was added there", source)
+        memory.forget(there)
+        assert "there" not in other("keyword", "badger there")
+        assert "there" not in other("vector", f"badger {i} was added there")
+        other("forget", here.id)
+        assert found(memory, "badger") == []
+
+
+def test_vectors_saved_later_by_another_process_appear(open_memory: OpenMemory, path: Path, run_python: Any) -> None:
+    """Records that had no vector are found by vector as soon as another process has computed them."""
+    words = open_memory(embedder="none")
+    words.add_many([{"text": f"walrus on floe {i}"} for i in range(50)])
+    memory = open_memory()
+    answer = memory.search("walrus on floe 7", sources=["vector"])
+    assert answer.results == ()
+    assert "recollect embed" in " ".join(answer.trace.warnings), "more are missing than a search makes up for"
+    run_python(
+        "import sys; from recollect import Memory; from recollect.config import Settings\n"
+        "print(Memory.open(sys.argv[1], embedder='hashing:64', settings=Settings()).embed())",
+        path,
+    )
+    assert found(memory, "walrus on floe 7", "vector")[0] == "walrus on floe 7"
+    assert memory.status()["vectors"] == {"embedder": "hashing:64", "dimension": 64, "with": 50, "without": 0}
+
+
+def test_a_search_makes_up_for_a_few_missing_vectors(open_memory: OpenMemory) -> None:
+    """What was stored without an embedder is found by vector at the next search with one."""
+    open_memory(embedder="none").add_many([{"text": f"walrus {i}"} for i in range(20)])
+    assert found(open_memory(), "walrus 3", "vector")[0] == "walrus 3"
+
+
+def test_a_large_group_is_found_whole_by_a_search_that_it_overtook(
+    open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group larger than one indexing step, committed between a search's catching up and its reading, is not lost.
+
+    The interleaving of two processes is made certain: the second one writes when the first has just caught up.
+    """
+    reader, writer = open_memory(), open_memory()
+    reader.add("one puffin")
+    group = [Put(Record(f"p{i}", f"puffin number {i}")) for i in range(400)]
+    keywords = reader.store.keywords
+    caught_up = keywords.catch_up
+
+    def overtaken() -> None:
+        caught_up()
+        monkeypatch.undo()
+        writer.store.records.apply([group])
+
+    monkeypatch.setattr(keywords, "catch_up", overtaken)
+    reader.search("puffin", sources=["keyword"], limit=1000)
+    assert len(found(reader, "puffin", "keyword", limit=1000)) == 401
+
+
+def test_a_record_that_is_being_updated_is_never_missing(memory: Memory) -> None:
+    """While one thread changes its tags again and again, the others always find it by vector and by words."""
+    memory.add_many([{"text": f"gannet {i}", "id": f"g{i}"} for i in range(300)])
+    memory.embed()
+    stop = threading.Event()
+    missed: dict[str, int] = {"keyword": 0, "vector": 0}
+    searches = 0
+
+    def look() -> None:
+        nonlocal searches
+        while not stop.is_set():
+            for source in missed:
+                searches += 1
+                if "gannet 7" not in found(memory, "gannet 7", source, limit=300, fetch_k=300):
+                    missed[source] += 1
+
+    watchers = [threading.Thread(target=look) for _ in range(3)]
+    for watcher in watchers:
+        watcher.start()
+    for i in range(150):
+        memory.add("gannet 7", id="g7", tags=[f"t{i}"])
+    stop.set()
+    for watcher in watchers:
+        watcher.join()
+    assert searches > 10
+    assert missed == {"keyword": 0, "vector": 0}
+
+
+def test_a_search_under_way_does_not_lose_a_record_that_another_thread_updates(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index follows an update while a search reads the matrix: that search still finds the record.
+
+    The interleaving of two threads is made certain: the update comes when the search has just taken its rows.
+    """
+    memory.add_many([{"text": f"gannet {i}", "id": f"g{i}"} for i in range(5)])
+    index, vector = memory.embedding.serving().index, HashingEmbedder(64).query("gannet 3")
+    index.search(vector, Filter(), 5)
+    holds = Visible.holds
+
+    def interrupted(visible: Visible, rows: Any) -> Any:
+        monkeypatch.undo()
+        memory.add("gannet 3", id="g3", tags=["new"])
+        index.search(vector, Filter(), 5)
+        return holds(visible, rows)
+
+    monkeypatch.setattr(Visible, "holds", interrupted)
+    assert {match.record.id for match in index.search(vector, Filter(), 5).found} == {"g0", "g1", "g2", "g3", "g4"}
+
+
+# -- thrown away and rebuilt --------------------------------------------------------------------------------
+
+QUERIES = ("heron", "lake boat", "the", "café", "湖", "v1.2 snake_case")
+
+
+def fill(memory: Memory) -> None:
+    """A few hundred records with repeats, titles and forgotten ones."""
+    chance = random.Random(5)
+    words = ["heron", "lake", "reeds", "boat", "the", "in", "café", "v1.2", "湖水", "snake_case"]
+    memory.add_many(
+        {"text": " ".join(chance.choices(words, k=chance.randint(1, 8))), "title": chance.choice(["", "Lake"]), "id": f"r{i}"}
+        for i in range(400)
+    )
+    memory.forget(*(f"r{i}" for i in range(0, 400, 9)))
+
+
+DROPPED = {
+    "the note": "DELETE FROM meta WHERE key = 'keywords'",
+    "all of it": "DELETE FROM meta WHERE key = 'keywords'; DROP TABLE terms_instance; DROP TABLE terms; DROP TABLE lengths",
+    "the tables": "DROP TABLE terms_instance; DROP TABLE terms; DROP TABLE lengths",
+    "the terms": "DROP TABLE terms_instance; DROP TABLE terms",
+}
+
+
+@pytest.mark.parametrize("open_while_dropped", [False, True])
+@pytest.mark.parametrize("what", DROPPED)
+def test_a_keyword_index_dropped_by_hand_is_rebuilt(
+    open_memory: OpenMemory, path: Path, what: str, open_while_dropped: bool
+) -> None:
+    """Whatever of it is gone, the next search answers as before, in a store that was open all along or opened after."""
+    memory = open_memory()
+    fill(memory)
+    before = {query: ranking(memory, query) for query in QUERIES}
+    assert all(before.values())
+    if not open_while_dropped:
+        memory.close()
+    connection = apsw.Connection(str(path))
+    connection.execute(DROPPED[what])
+    connection.close()
+    again = memory if open_while_dropped else open_memory()
+    assert {query: ranking(again, query) for query in QUERIES} == before
+    again.add("an index that is written to again: zebra")
+    assert found(again, "zebra", "keyword") == ["an index that is written to again: zebra"]
+
+
+def test_a_dropped_index_does_not_stop_a_write(open_memory: OpenMemory, path: Path) -> None:
+    """The truth can be written while the index is gone."""
+    memory = open_memory()
+    memory.add("first")
+    connection = apsw.Connection(str(path))
+    connection.execute(DROPPED["the tables"])
+    connection.close()
+    memory.add("second one")
+    assert found(memory, "first second", "keyword") == ["second one", "first"]
+
+
+def test_vectors_deleted_by_hand_are_computed_again(open_memory: OpenMemory, path: Path) -> None:
+    """The vectors of a store can be deleted too; `embed` brings back the same answers."""
+    memory = open_memory()
+    fill(memory)
+    before = {query: ranking(memory, query) for query in QUERIES}
+    memory.close()
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM embeddings")
+    connection.close()
+    again = open_memory()
+    again.embed()
+    assert {query: ranking(again, query) for query in QUERIES} == before
+
+
+def test_another_language_rebuilds_the_index(open_memory: OpenMemory) -> None:
+    """The language is the store's: naming another re-analyses everything, naming none keeps it."""
+    with open_memory() as memory:
+        memory.add("Die Häuser am See")
+        assert found(memory, "Haus", "keyword") == []
+    with open_memory(language="german") as memory:
+        assert found(memory, "Haus", "keyword") == ["Die Häuser am See"]
+    with open_memory() as memory:
+        assert memory.status()["language"] == "german"
+        assert found(memory, "Haus", "keyword") == ["Die Häuser am See"]
+    with open_memory(language="english") as memory:
+        assert found(memory, "Haus", "keyword") == []
+
+
+def test_a_language_change_reaches_a_store_that_is_open(open_memory: OpenMemory, path: Path) -> None:
+    """A process that has the store open follows the language, instead of changing the index back and forth."""
+    first = open_memory()
+    first.add("Die Häuser am See")
+    second = open_memory(language="german")
+    connection = apsw.Connection(str(path))
+    noted = []
+    for _ in range(3):
+        for memory in (first, second):
+            assert found(memory, "Häuser", "keyword") == ["Die Häuser am See"]
+            noted.append(connection.execute("SELECT value FROM meta WHERE key = 'keywords'").get.rsplit(" ", 1)[0])
+    connection.close()
+    assert len(set(noted[1:])) == 1, f"the index was rebuilt at every turn: {noted}"
+
+
+# -- hostile queries ----------------------------------------------------------------------------------------
+
+PIECES: Sequence[str] = (
+    '"', "'", "''", '""', "`", "*", "heron*", "^heron", "NEAR(", "NEAR(heron lake, 5)", "NEAR", "AND", "OR", "NOT",
+    "(", ")", "((((", "{title text}:", "title:", "text:heron", "col:", "-title:x", "+", "-", "--", "; DROP TABLE records;",
+    "' OR 1=1 --", "\" OR \"\" = \"", "UNION SELECT * FROM records", "%", "_", "\\", "\x00", "heron\x00lake", "\u202e", "\u2066",
+    "\u200b", "\ufeff", "\ud800", "\udfff", "\ud83d", "😀", "👩\u200d👩\u200d👧", "🇩🇪", "e\u0301\u0302\u0303", "湖", "湖水", "湖の水", "한국어",
+    "ไทย", "١٢٣", "1.0.21", "v1..2", "a.b.c.d", "C++", "C#", "snake_case", "camelCase", "HTTPServer", "heron", "lake", "the",
+    "/etc/passwd", "../..", "http://x/?q=1#a", "a@b.c", "\n", "\t", "\r\n", "\x1b[31m", "ﬁ", "ß", "İ", "ı", "ſ", "Ω", "™", "½", "²",
+    "🏳️\u200d🌈", "\u0600", "\ufdfa", "¯\\_(ツ)_/¯", "$1", "?1", ":name", "@x", "json_each(", "[1,2]", "{}", "null", "NaN", "1e999", "0x1F",
+)  # fmt: skip
+
+
+def hostile(count: int, seed: int = 99) -> Iterator[str]:
+    """Random mixtures of everything above, and of random characters of all planes."""
+    chance = random.Random(seed)
+    for _ in range(count):
+        kind = chance.random()
+        if kind < 0.75:
+            yield chance.choice(["", " "]).join(chance.choices(PIECES, k=chance.randint(1, 6)))
+        elif kind < 0.95:
+            yield "".join(chr(chance.choice([chance.randrange(0x250), chance.randrange(0x110000)])) for _ in range(chance.randint(0, 12)))
+        else:
+            yield chance.choice(PIECES) * chance.randint(2, 60)
+
+
+MEGABYTE = 1_000_000
+LONG = ("heron " * (MEGABYTE // 6), '"' * MEGABYTE, "NEAR(" * (MEGABYTE // 5), "湖" * MEGABYTE, "x" * MEGABYTE)
+
+
+def attack(memory: Memory, queries: Iterator[str] | Sequence[str]) -> int:
+    """Every query is answered, by both sources, with nothing that Ada may not see; how many found something."""
+    hits = 0
+    for query in queries:
+        answer = memory.search(query, user="ada", limit=5)
+        assert [trace.status for trace in answer.trace.sources] == ["ok", "ok"], (query[:100], answer.trace)
+        outside = [r.record for r in answer.results if r.record.scope not in (Scope(), Scope("ada"))]
+        assert not outside, query[:100]
+        hits += any("keyword" in result.shares for result in answer.results)
+    return hits
+
+
+@pytest.fixture
+def besieged(memory: Memory) -> Memory:
+    """Records of Ada, of Bob and of nobody, the hostile pieces among their texts."""
+    memory.add_many(
+        {"text": f"{piece} heron lake {i}", **({} if i % 3 == 2 else {"user": ("ada", "bob")[i % 3]})}
+        for i, piece in enumerate(PIECES)
+    )
+    memory.embed()
+    return memory
+
+
+def test_no_query_is_read_as_a_language(besieged: Memory, dump: Any) -> None:
+    """Three thousand hostile queries: no exception, nothing out of scope, nothing changed."""
+    before = dump()
+    assert attack(besieged, hostile(3000)) > 1000
+    assert dump() == before
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1200)
+def test_no_query_is_read_as_a_language_long(besieged: Memory, dump: Any) -> None:
+    """The same with twenty thousand."""
+    before = dump()
+    assert attack(besieged, hostile(20_000, seed=100)) > 7000
+    assert dump() == before
+
+
+def test_a_megabyte_of_query_is_answered(besieged: Memory) -> None:
+    """Pasted text, quotes, syntax, CJK and one endless word, a megabyte of each."""
+    assert attack(besieged, LONG) >= 2
+
+
+def test_what_a_hostile_text_says_can_be_found(besieged: Memory) -> None:
+    """Stored as text, syntax is text: the record that holds it comes back whole."""
+    texts = found(besieged, "DROP TABLE records", "keyword", any_scope=True)
+    assert "; DROP TABLE records; heron lake 25" in texts[0]
+    assert any("NEAR(" in text for text in found(besieged, "NEAR(", "keyword", any_scope=True))
+
+
+# -- the vector index follows -------------------------------------------------------------------------------
+
+
+class Shuffled(HashingEmbedder):
+    """Another model of the same dimension: the same numbers in another order, as a new version of a model might be."""
+
+    def __init__(self, name: str = "shuffled", dimension: int = 64) -> None:
+        super().__init__(dimension)
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{self._name}@1/{self.dimension}d"
+
+    def query(self, text: str) -> Any:
+        return np.ascontiguousarray(super().query(text)[::-1])
+
+
+def test_an_update_of_a_text_replaces_its_vector(memory: Memory) -> None:
+    """The old text's vector no longer finds the record; the new one's does, and the record is there once."""
+    memory.add("an aardvark digs", id="a")
+    memory.add("completely different subject", id="b")
+    memory.search("aardvark")
+    memory.add("zeppelins over the harbour", id="a")
+    similarity = {r.record.id: r.similarity for r in memory.search("an aardvark digs", sources=["vector"]).results}
+    assert similarity.keys() == {"a", "b"}
+    assert similarity["a"] < 0.5
+    (first, *_) = memory.search("zeppelins over the harbour", sources=["vector"]).results
+    assert (first.record.id, first.similarity) == ("a", 1.0)
+    assert memory.status()["vectors"]["with"] == 2
+
+
+def test_a_forgotten_record_leaves_the_vector_index(memory: Memory) -> None:
+    """It is neither found nor counted."""
+    keys = [memory.add(f"record {i}").id for i in range(5)]
+    memory.forget(*keys[:3])
+    assert len(found(memory, "record", "vector")) == 2
+    assert memory.status()["vectors"]["with"] == 2
+
+
+def test_the_index_survives_many_updates(memory: Memory) -> None:
+    """Hundreds of updates, forgets and adds in turn: both sources know exactly the live records."""
+    chance = random.Random(3)
+    live: dict[str, str] = {}
+    for i in range(300):
+        if live and chance.random() < 0.3:
+            memory.forget(key := chance.choice(sorted(live)))
+            del live[key]
+        else:
+            key = f"k{chance.randrange(40)}"
+            live[key] = memory.add(f"state {i}", id=key).text
+        if i % 30 == 29:
+            for source in ("keyword", "vector"):
+                assert set(found(memory, "state", source, limit=100)) == set(live.values())
+
+
+def test_a_model_of_the_same_dimension_is_told_apart(open_memory: OpenMemory) -> None:
+    """The old space serves, with the old model, until every vector of the new one is there; then the new one does."""
+    with open_memory() as memory:
+        memory.add_many([{"text": f"capercaillie {i}"} for i in range(40)])
+    memory = open_memory(embedder=Shuffled())
+    answer = memory.search("capercaillie 7")
+    assert answer.trace.mode == "hybrid"
+    assert (answer.results[0].record.text, answer.results[0].similarity) == ("capercaillie 7", 1.0)
+    assert any("hashing:64" in w and "recollect embed" in w for w in answer.trace.warnings)
+    memory.add("capercaillie added while the old model serves")
+    assert found(memory, "capercaillie added while the old model serves", "vector")[0].endswith("serves")
+    assert memory.store.spaces.active.embedder == "hashing:64"
+    assert memory.embed() == 41
+    assert memory.store.spaces.active.embedder == "shuffled"
+    answer = memory.search("capercaillie 7")
+    assert (answer.results[0].record.text, answer.results[0].similarity) == ("capercaillie 7", 1.0)
+    assert answer.trace.warnings == ()
+
+
+def test_another_process_follows_when_the_new_model_is_complete(open_memory: OpenMemory) -> None:
+    """A memory that is open with the new model changes over as soon as some other has finished the vectors."""
+    with open_memory() as memory:
+        memory.add("capercaillie")
+    waiting, worker = open_memory(embedder=Shuffled()), open_memory(embedder=Shuffled())
+    assert waiting.search("capercaillie").trace.warnings
+    worker.embed()
+    answer = waiting.search("capercaillie")
+    assert answer.trace.warnings == ()
+    assert answer.results[0].similarity == 1.0
+
+
+def test_an_old_model_that_cannot_be_opened_leaves_words(open_memory: OpenMemory) -> None:
+    """Keyword search answers alone, and the warning names the command that mends it."""
+    with open_memory(embedder=Shuffled("gone-from-the-registry")) as memory:
+        memory.add("ptarmigan in snow")
+    memory = open_memory()
+    answer = memory.search("ptarmigan")
+    assert answer.trace.mode == "keyword-only"
+    assert [result.record.text for result in answer.results] == ["ptarmigan in snow"]
+    assert [(t.name, t.status) for t in answer.trace.sources] == [("keyword", "ok"), ("vector", "failed")]
+    said = " ".join(answer.trace.warnings)
+    assert "gone-from-the-registry" in said
+    assert "recollect embed" in said
+    memory.embed()
+    assert memory.search("ptarmigan").trace.mode == "hybrid"
+
+
+class Interrupted(Shuffled):
+    """Works for one batch, then the user presses Ctrl-C or the model fails."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error, self.batches = error, 0
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        self.batches += 1
+        if self.batches > 1:
+            raise self.error
+        return super().passages(texts)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), EmbedderError("out of memory")], ids=["ctrl-c", "failed"])
+def test_an_interrupted_embed_leaves_the_old_model_serving(open_memory: OpenMemory, error: BaseException) -> None:
+    """What was computed is kept, the old model answers, and running it again does the rest only."""
+    with open_memory() as memory:
+        memory.add_many([{"text": f"capercaillie {i}"} for i in range(150)])
+    memory = open_memory(embedder=Interrupted(error))
+    with pytest.raises(type(error)):
+        memory.embed()
+    assert memory.store.spaces.active.embedder == "hashing:64"
+    answer = memory.search("capercaillie 99")
+    assert (answer.trace.mode, answer.results[0].similarity) == ("hybrid", 1.0)
+    assert open_memory(embedder=Shuffled()).embed() == 150 - 64
+    assert memory.search("capercaillie 99", sources=["vector"]).results[0].similarity == 1.0
+
+
+def test_moving_a_text_costs_no_embedding(open_memory: OpenMemory) -> None:
+    """The same passage under another id or scope is not embedded again."""
+    embedder = Shuffled()
+    calls: list[int] = []
+    plain = embedder.passages
+    embedder.passages = lambda texts: calls.append(len(texts)) or plain(texts)
+    memory = open_memory(embedder=embedder)
+    memory.add("a text on the move", id="a", user="ada")
+    memory.forget("a")
+    memory.add("a text on the move", id="b", user="bob")
+    assert calls == [1]
+    assert found(memory, "a text on the move", "vector", user="bob") == ["a text on the move"]

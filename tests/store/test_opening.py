@@ -1,0 +1,481 @@
+"""Opening a store: what is refused and left untouched, what is made, and who may come at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.stores import open_store
+from recollect.stores.sqlite import SqliteStore, schema
+from recollect.stores.sqlite.database import check_engine
+
+OpenMemory = Callable[..., Memory]
+
+
+def refused(path: object, match: str) -> None:
+    """Opening fails with our error, which says what and what next, and leaves the folder's files as they were."""
+    with pytest.raises(StoreError, match=match) as caught:
+        SqliteStore(path)
+    assert caught.value.message
+    assert caught.value.hint
+
+
+# -- what is not a store ------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    """A folder is not a store, and nothing is put into it."""
+    refused(tmp_path, "is a folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_programs_database_is_left_untouched(path: Path) -> None:
+    """A SQLite file of someone else is refused, and has the same bytes after."""
+    theirs = sqlite3.connect(path)
+    theirs.execute("CREATE TABLE bookmarks (url TEXT)")
+    theirs.execute("INSERT INTO bookmarks VALUES ('https://example.org')")
+    theirs.commit()
+    theirs.close()
+    before = path.read_bytes()
+    refused(path, "another program")
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+OWNER = """
+import os, sqlite3, sys
+theirs = sqlite3.connect(sys.argv[1])
+theirs.execute("PRAGMA journal_mode=WAL")
+theirs.execute("CREATE TABLE bookmarks (url TEXT)")
+theirs.commit()
+print("open", flush=True)
+sys.stdin.readline()
+theirs.execute("INSERT INTO bookmarks VALUES ('x')")
+theirs.commit()
+print(theirs.execute("SELECT count(*) FROM bookmarks").fetchone()[0], flush=True)
+sys.stdin.readline()
+os._exit(0)
+"""
+
+
+def test_another_programs_database_that_is_in_use_is_left_untouched(path: Path) -> None:
+    """While another process has it open in WAL mode, and after that process has died and left its log behind."""
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def files() -> dict[str, bytes]:
+        return {name: path.with_name(name).read_bytes() for name in (path.name, f"{path.name}-wal")}
+
+    assert owner.stdout.readline() == "open\n"
+    before = files()
+    refused(path, "another program")
+    assert files() == before
+    owner.stdin.write("\n")
+    owner.stdin.flush()
+    assert owner.stdout.readline() == "1\n"
+    owner.communicate("\n")
+    before = files()
+    refused(path, "another program")
+    assert files() == before
+
+
+@pytest.mark.parametrize("content", [b"# Shopping\n- milk\n" * 400, b"x\n", b"\x00" * 4096, b"SQLite format 3\x00 but not really"])
+def test_a_file_that_is_no_database_is_left_untouched(path: Path, content: bytes) -> None:
+    """A text file is refused, and has the same bytes after."""
+    path.write_bytes(content)
+    refused(path, "not a Recollect store")
+    assert path.read_bytes() == content
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_damaged_store_says_so(path: Path, open_memory: OpenMemory) -> None:
+    """Bytes overwritten in the middle of a store give a StoreError, never a wrong answer or a bare exception."""
+    with open_memory(embedder="none") as memory:
+        memory.add_many([{"text": f"text {i} " * 50} for i in range(200)])
+    raw = bytearray(path.read_bytes())
+    raw[4096 : len(raw) - 4096] = random.Random(1).randbytes(len(raw) - 8192)
+    path.write_bytes(raw)
+    with pytest.raises(StoreError), Memory.open(path, embedder="none", settings=Settings()) as memory:
+        memory.list()
+
+
+@pytest.mark.parametrize(
+    "place", ["below-a-file/memory.db", "nul\x00byte.db", "n" * 300 + ".db", "~nobody-of-this-name/memory.db", "caf\udce9.db"]
+)
+def test_a_path_that_cannot_be_is_refused(tmp_path: Path, place: str) -> None:
+    """Below a file, with a NUL, too long, in the home of nobody, with a byte that is no text: always our own error."""
+    (tmp_path / "below-a-file").write_text("a file")
+    refused(place if place.startswith("~") else f"{tmp_path}/{place}", ".")
+    assert (tmp_path / "below-a-file").read_text() == "a file"
+
+
+@pytest.mark.parametrize("place", ["postgres://host/db", "http://example.org/x.db", "foo://"])
+def test_an_unknown_kind_of_store_is_refused(place: str) -> None:
+    """A URL of a system that there is no store for."""
+    with pytest.raises(UsageError, match="unknown kind of store"):
+        open_store(place)
+
+
+def test_an_unknown_language_is_refused(path: Path) -> None:
+    """A language without a stemmer is our own error, and the store can be opened with another."""
+    with pytest.raises(RecollectError, match="klingon"):
+        SqliteStore(path, language="klingon")
+    SqliteStore(path, language="german").close()
+
+
+# -- what is made -------------------------------------------------------------------------------------------
+
+
+def test_an_empty_file_becomes_a_store(path: Path, open_memory: OpenMemory) -> None:
+    """`touch memory.db` is a promise of a store."""
+    path.touch()
+    with open_memory() as memory:
+        memory.add("first words")
+    with open_memory() as memory:
+        assert [record.text for record in memory.list()] == ["first words"]
+
+
+def test_missing_folders_are_made(tmp_path: Path, open_memory: OpenMemory) -> None:
+    """The folders above a new store come into being with it."""
+    place = tmp_path / "a" / "b c" / "ü" / "memory.db"
+    with open_memory(place) as memory:
+        memory.add("x")
+    assert place.is_file()
+
+
+def test_a_url_names_the_same_file_as_its_path(path: Path) -> None:
+    """`sqlite:///…` with percent signs decoded is the path."""
+    place = path.parent / "with space.db"
+    open_store(f"sqlite://{place.parent}/with%20space.db").close()
+    assert place.is_file()
+
+
+def test_memory_stores_are_apart_and_leave_nothing(open_memory: OpenMemory) -> None:
+    """Each `:memory:` is a store of its own, and its folder goes when it is closed."""
+    first, second = open_memory(":memory:"), open_memory(":memory:")
+    first.add("only here")
+    assert second.list() == []
+    folder = first.store._database.path.parent
+    assert folder.is_dir()
+    first.close()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["notes [1].db", "100%.db", "a?b.db", "#x.db", "日記.db"])
+def test_a_store_of_any_name_works(tmp_path: Path, open_memory: OpenMemory, name: str) -> None:
+    """Characters that mean something in URLs and globs mean nothing in a file's name."""
+    with open_memory(tmp_path / name) as memory:
+        memory.add("x")
+        assert memory.status()["bytes"] >= (tmp_path / name).stat().st_size > 0
+    assert (tmp_path / name).is_file()
+
+
+# -- versions -----------------------------------------------------------------------------------------------
+
+
+def test_a_store_of_a_later_version_is_refused(path: Path, open_memory: OpenMemory) -> None:
+    """A schema from the future is not touched, and the hint says to upgrade."""
+    open_memory().close()
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="99") as caught:
+        SqliteStore(path)
+    assert "upgrade" in caught.value.hint
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("version", ["3.40.1", "3.51.2", "3.8.0", "2.99.99"])
+def test_an_engine_that_can_lose_writes_is_refused(version: str) -> None:
+    """The message names the version found, the one needed, and how to get it."""
+    with pytest.raises(StoreError, match=version) as caught:
+        check_engine(version)
+    assert "3.51.3" in caught.value.message
+    assert "apsw" in caught.value.hint
+
+
+@pytest.mark.parametrize("version", ["3.51.3", "3.52.0", "4.0.0", apsw.sqlite_lib_version()])
+def test_a_good_engine_is_taken(version: str) -> None:
+    """The oldest good one, later ones, and the one that is here."""
+    check_engine(version)
+
+
+MIGRATE = """
+import sys, time
+from recollect.stores.sqlite import SqliteStore, schema
+slow = '''
+    CREATE TABLE added (n INTEGER PRIMARY KEY, blob TEXT) STRICT;
+    ALTER TABLE records ADD COLUMN added INTEGER;
+    WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 200000)
+        INSERT INTO added SELECT n, 'row ' || n FROM c;
+    UPDATE records SET added = 1;
+'''
+schema.MIGRATIONS = (*schema.MIGRATIONS, ("a slow one", slow))
+print("go", flush=True)
+SqliteStore(sys.argv[1]).close()
+print("done", flush=True)
+"""
+
+
+def test_a_migration_that_is_killed_leaves_the_old_or_the_new(
+    path: Path, open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at any moment of a second, slow migration, the store is whole, at version 1 or 2, and opens."""
+    with open_memory(embedder="none") as memory:
+        memory.add_many([{"text": f"text {i}", "id": str(i)} for i in range(100)])
+    versions = []
+    chance = random.Random(4)
+    for _ in range(6):
+        copy = path.parent / "copy.db"
+        shutil.copy(path, copy)
+        process = subprocess.Popen([sys.executable, "-c", MIGRATE, str(copy)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "go\n"
+        time.sleep(chance.uniform(0.0, 0.3))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        connection = apsw.Connection(str(copy))
+        assert connection.execute("PRAGMA integrity_check").get == "ok"
+        version = connection.pragma("user_version")
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        assert ("added" in tables) == (version == 2)
+        assert connection.execute("SELECT count(*) FROM migrations").get == version
+        if version == 2:
+            assert connection.execute("SELECT count(*) FROM records WHERE added = 1").get == 100
+            assert connection.execute("SELECT count(*) FROM added").get == 200_000
+        connection.close()
+        versions.append(version)
+        with monkeypatch.context() as patch:
+            patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("a quick one", "CREATE TABLE quick (n)"))[: max(version, 2)])
+            with open_memory(copy, embedder="none") as memory:
+                assert len(memory.list(limit=200)) == 100
+        for file in path.parent.glob("copy.db*"):
+            file.unlink()
+    assert 1 in versions, "at least one was killed before its end"
+
+
+def test_a_creation_that_is_killed_leaves_a_store_that_opens(tmp_path: Path, open_memory: OpenMemory) -> None:
+    """A process killed while it makes a new store leaves nothing, or a store, but nothing in between."""
+    script = (
+        "import sys; from recollect.stores.sqlite import SqliteStore; print('go', flush=True)\n"
+        "for i in range(1000): SqliteStore(f'{sys.argv[1]}/{i}.db').close()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "go\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    made = sorted(tmp_path.glob("*.db"), key=lambda file: int(file.stem))
+    assert made
+    with open_memory(made[-1]) as memory:
+        memory.add("goes on")
+        assert [result.record.text for result in memory.search("goes on").results] == ["goes on"]
+
+
+# -- read-only ----------------------------------------------------------------------------------------------
+
+AS_NOBODY = """
+import os, sys
+from recollect import Memory
+from recollect.config import Settings
+from recollect.errors import RecollectError
+def look(place, first):
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        answer = memory.search("bittern in the reeds")
+        print(first, answer.trace.mode, "|".join(r.record.text for r in answer.results), *answer.trace.warnings, sep="\\t")
+        for attempt in (lambda: memory.add("new"), lambda: memory.forget("kept"), lambda: memory.supersede("kept", text="x")):
+            try:
+                attempt()
+                print("wrote")
+            except RecollectError as error:
+                print(type(error).__name__, error.message, error.hint, sep="\\t")
+# Everything is loaded first: a user without rights may not read Python's own files here.
+warm = Memory.open(":memory:", embedder="hashing:64", settings=Settings())
+warm.add("x", id="kept"); warm.search("x"); warm.supersede("kept", text="y"); warm.close()
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+look(sys.argv[1], "found")
+"""
+
+
+@pytest.fixture
+def sealed() -> Iterator[Callable[[Path], Path]]:
+    """Copies a store to a folder where all may read and none may write."""
+    folder = Path(tempfile.mkdtemp(prefix="recollect-sealed-"))
+
+    def seal(path: Path) -> Path:
+        shutil.copy(path, folder / "memory.db")
+        (folder / "memory.db").chmod(0o444)
+        folder.chmod(0o555)
+        return folder / "memory.db"
+
+    yield seal
+    folder.chmod(stat.S_IRWXU)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("state", ["complete", "without vectors", "empty"])
+def test_a_store_that_may_only_be_read_is_searched_and_refuses_writes(
+    path: Path, open_memory: OpenMemory, sealed: Callable[[Path], Path], run_python: Any, state: str
+) -> None:
+    """A process without the right to write (as root, one that has become `nobody`) searches, and its writes are refused."""
+    with open_memory(embedder="none" if state == "without vectors" else "hashing:64") as memory:
+        if state != "empty":
+            memory.add("a bittern stands in the reeds", id="kept")
+            memory.search("bittern")
+    place = sealed(path)
+    before = place.read_bytes()
+    first, *writes = run_python(AS_NOBODY, place).splitlines()
+    assert len(writes) == 3
+    for line in writes:
+        name, message, hint = line.split("\t")
+        assert (name, "read-only" in message, bool(hint)) == ("StoreError", True, True)
+    _, mode, texts, *warnings = first.split("\t")
+    assert texts == ("" if state == "empty" else "a bittern stands in the reeds")
+    assert mode == "hybrid"
+    assert bool(warnings) == (state == "without vectors")
+    assert place.read_bytes() == before
+    assert [file.name for file in place.parent.iterdir()] == ["memory.db"]
+
+
+# -- closed, forked, many at once ---------------------------------------------------------------------------
+
+USES: dict[str, Callable[[Memory], object]] = {
+    "add": lambda memory: memory.add("more"),
+    "add_many": lambda memory: memory.add_many([{"text": "more"}]),
+    "get": lambda memory: memory.get("k"),
+    "list": lambda memory: memory.list(),
+    "search": lambda memory: memory.search("text"),
+    "search by words": lambda memory: memory.search("text", sources=["keyword"]),
+    "history": lambda memory: memory.history("k"),
+    "forget": lambda memory: memory.forget("k"),
+    "supersede": lambda memory: memory.supersede("k", text="other"),
+    "embed": lambda memory: memory.embed(),
+    "status": lambda memory: memory.status(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_closed_memory_says_so(memory: Memory, use: str) -> None:
+    """Every use after `close` is a StoreError that says it is closed; closing again is harmless."""
+    memory.add("some text", id="k")
+    memory.search("text")
+    memory.close()
+    memory.close()
+    with pytest.raises(StoreError, match="has been closed"):
+        USES[use](memory)
+
+
+FORKED = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")
+from recollect import Memory
+from recollect.config import Settings
+from recollect.errors import RecollectError
+memory = Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings())
+memory.add("some text", id="k")
+memory.search("text")
+child = os.fork()
+if child == 0:
+    signal.alarm(10)  # a child that hangs is ended, and its answer is missing
+    try:
+        eval(sys.argv[2])(memory)
+        print("no error", flush=True)
+    except RecollectError as error:
+        print(type(error).__name__, error.message, flush=True)
+    memory.close()
+    os._exit(0)
+os.waitpid(child, 0)
+memory.add("the parent goes on")
+print(len(memory.search("parent text").results), flush=True)
+memory.close()
+"""
+
+
+@pytest.mark.parametrize(
+    "use", ["lambda m: m.add('x')", "lambda m: m.get('k')", "lambda m: m.search('text')", "lambda m: m.embed()"]
+)
+def test_a_memory_used_after_a_fork_says_so(path: Path, run_python: Any, use: str) -> None:
+    """In the child every use is a StoreError that names the fork, never a hang; the parent goes on."""
+    *child, parent = run_python(FORKED, path, use).splitlines()
+    assert len(child) == 1, "the child hung until it was ended"
+    assert child[0].startswith("StoreError")
+    assert "another process" in child[0]
+    assert parent == "2"
+
+
+CREATE = """
+import os, sys, time
+from recollect import Memory
+from recollect.config import Settings
+folder, me, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
+Memory.open(":memory:", embedder="hashing:64", settings=Settings()).close()
+for n in range(rounds):
+    print("ready", flush=True)
+    while not os.path.exists(f"{folder}/go{n}"):
+        time.sleep(0.001)
+    with Memory.open(f"{folder}/{n}/new/memory.db", embedder="hashing:64", settings=Settings()) as memory:
+        memory.add(f"process {me} was here", id=me)
+        assert memory.search(f"process {me} was here").results
+print("end", flush=True)
+"""
+
+
+def test_sixteen_processes_make_the_same_store_at_once(tmp_path: Path, open_memory: OpenMemory) -> None:
+    """In three rounds all of them succeed, and every record of each is there."""
+    workers = [
+        subprocess.Popen([sys.executable, "-c", CREATE, str(tmp_path), str(me), "3"], stdout=subprocess.PIPE, text=True)
+        for me in range(16)
+    ]
+    for n in range(3):
+        assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 16
+        (tmp_path / f"go{n}").touch()
+    assert [worker.stdout.readline() for worker in workers] == ["end\n"] * 16
+    assert [worker.communicate() and worker.returncode for worker in workers] == [0] * 16
+    for n in range(3):
+        with open_memory(tmp_path / str(n) / "new" / "memory.db") as memory:
+            assert {record.id for record in memory.list()} == {str(me) for me in range(16)}
+            assert memory.status()["vectors"] == {"embedder": "hashing:64", "dimension": 64, "with": 16, "without": 0}
+
+
+def test_a_process_that_stops_in_the_middle_of_a_write_is_waited_for(path: Path, memory: Memory) -> None:
+    """A second writer waits for the first; nothing is lost or refused."""
+    blocker = apsw.Connection(str(path))
+    blocker.execute("BEGIN IMMEDIATE")
+    timer = threading.Timer(0.5, blocker.execute, ("COMMIT",))
+    timer.start()
+    started = time.monotonic()
+    memory.add("waited for its turn")
+    assert time.monotonic() - started > 0.3
+    timer.join()
+    blocker.close()
+    assert [record.text for record in memory.list()] == ["waited for its turn"]
+
+
+def test_a_file_can_be_moved_when_it_is_closed(path: Path, open_memory: OpenMemory) -> None:
+    """A closed store is one file, which holds everything."""
+    with open_memory() as memory:
+        memory.add("moves house")
+    assert os.listdir(path.parent) == [path.name]  # noqa: PTH208
+    moved = path.rename(path.with_name("moved.db"))
+    with open_memory(moved) as memory:
+        assert [result.record.text for result in memory.search("house").results] == ["moves house"]
