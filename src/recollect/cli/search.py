@@ -26,7 +26,13 @@ _RANKING = (
 @click.option("--vector-weight", type=float, metavar="W", help="Weight of the vector source (1).")
 @click.option("--mmr/--no-mmr", default=None, help="Reorder for diversity.")
 @click.option("--mmr-lambda", type=float, metavar="L", help="1 is all relevance, 0 all diversity (0.7).")
-@click.option("--decay", metavar="WHEN", help="on, off, or a half-life for records without a class: 30d.")
+@click.option(
+    "--decay",
+    metavar="[WHEN]",
+    is_flag=False,
+    flag_value="on",
+    help="on, off, or a half-life for records without a class: 30d.",
+)
 @click.option("--min-score", type=float, metavar="S", help="Leave out results that score less, 0 to 1.")
 @click.option("--superseded", is_flag=True, help="Also what has been superseded.")
 @click.option("--explain", is_flag=True, help="Show how each score came about.")

@@ -19,7 +19,7 @@ from recollect.embedders import EMBEDDERS, open_embedder
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.ingest import Report, mirror
 from recollect.memory.embedding import Embedding
-from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, parse_time, record_from_json
+from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, parse_scope, parse_time, record_from_json
 from recollect.pipeline import Pipeline
 from recollect.sources import KeywordSource, VectorSource
 from recollect.stages import order
@@ -117,7 +117,7 @@ class Memory:
         self,
         text: str,
         *,
-        scope: Scope | None = None,
+        scope: Scope | Mapping[str, str] | None = None,
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
@@ -211,6 +211,7 @@ class Memory:
         fetch_k: int | None = None,
         sources: Sequence[str] | None = None,
         where: Filter | None = None,
+        scope: Scope | Mapping[str, str] | None = None,
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
@@ -227,11 +228,11 @@ class Memory:
         search = config.override(
             self.settings.search, {key: value for key, value in named.items() if value is not None}
         )
-        if where is not None and (filters or user or agent or session):
+        if where is not None and (filters or scope or user or agent or session):
             raise UsageError(
                 "a search is narrowed by `where` or by single filters, not both", hint="put all into `where`"
             )
-        where = where or make_filter(self._scope(None, user, agent, session), **filters)
+        where = where or make_filter(self._scope(scope, user, agent, session), **filters)
         where = replace(where, now=now())  # a filter kept for later must not keep its time
         query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking())
         return self._pipeline(search.sources)(query)
@@ -258,9 +259,21 @@ class Memory:
             vectors = {"embedder": active.embedder, "dimension": active.dimension, "with": covered, "without": missing}
         return {**self.store.status(), "vectors": vectors}
 
-    def list(self, where: Filter | None = None, *, limit: int = 100, offset: int = 0, **filters: Any) -> list[Record]:
-        """Visible records, newest first; filters as for `search`."""
-        return self.store.records.list(where or make_filter(self.scope, **filters), limit=limit, offset=offset)
+    def list(
+        self,
+        where: Filter | None = None,
+        *,
+        limit: int = 100,
+        offset: int = 0,
+        scope: Scope | Mapping[str, str] | None = None,
+        user: str | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        **filters: Any,
+    ) -> list[Record]:
+        """Visible records, newest first; scope and filters as for `search`."""
+        where = self._where(where, self._scope(scope, user, agent, session), filters)
+        return self.store.records.list(where, limit=limit, offset=offset)
 
     # -- inside ---------------------------------------------------------------------------------------------
 
@@ -296,11 +309,21 @@ class Memory:
             except RecollectError as error:
                 self._announce(f"stored without vectors: {error.message}")
 
-    def _scope(self, scope: Scope | None, user: str | None, agent: str | None, session: str | None) -> Scope:
-        base = scope or self.scope
+    def _scope(
+        self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None
+    ) -> Scope:
+        """The scope named by a call, over the one that is set."""
+        base = parse_scope(scope) if isinstance(scope, Mapping) else scope or self.scope
         if "" in (user, agent, session, base.user, base.agent, base.session):
             raise UsageError("a part of a scope cannot be empty", hint="leave it out, or give it a name")
         return Scope(user or base.user, agent or base.agent, session or base.session)
+
+    def _where(self, where: Filter | None, scope: Scope, filters: Mapping[str, Any]) -> Filter:
+        if where is None:
+            return make_filter(scope, **filters)
+        if filters or scope != self.scope:
+            raise UsageError("a filter is given as `where` or in single parts, not both", hint="put all into `where`")
+        return replace(where, now=now())  # a filter that was kept must not keep its time
 
     def _check_scope(self, ids: Sequence[str]) -> None:
         """Where a scope is set, ids beyond it are unknown."""

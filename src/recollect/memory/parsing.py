@@ -150,11 +150,16 @@ def _scope_from(given: dict[str, Any], default: Scope) -> Scope:
     named = given.pop("scope", None) or {}
     _check(isinstance(named, Mapping), f"a scope is an object, not {named!r}", '{"scope": {"user": "ada"}}')
     parts = {**named, **{part: given.pop(part) for part in ("user", "agent", "session") if part in given}}
+    return parse_scope(parts) if parts else default
+
+
+def parse_scope(parts: Mapping[str, Any]) -> Scope:
+    """A scope from its parts by name."""
     unknown = sorted(parts.keys() - {"user", "agent", "session"})
     _check(not unknown, f"unknown part of a scope: {', '.join(unknown)}", "there are user, agent, session")
     fits = all(isinstance(value, str) and value for value in parts.values())
     _check(fits, f"a part of a scope is a name, not {parts!r}", "leave out what is not set")
-    return Scope(**parts) if parts else default
+    return Scope(**parts)
 
 
 def _check_types(given: Mapping[str, Any]) -> None:
