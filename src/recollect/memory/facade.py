@@ -228,12 +228,7 @@ class Memory:
         search = config.override(
             self.settings.search, {key: value for key, value in named.items() if value is not None}
         )
-        if where is not None and (filters or scope or user or agent or session):
-            raise UsageError(
-                "a search is narrowed by `where` or by single filters, not both", hint="put all into `where`"
-            )
-        where = where or make_filter(self._scope(scope, user, agent, session), **filters)
-        where = replace(where, now=now())  # a filter kept for later must not keep its time
+        where = self._where(where, self._scope(scope, user, agent, session), filters)
         query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking())
         return self._pipeline(search.sources)(query)
 
@@ -319,6 +314,8 @@ class Memory:
         return Scope(user or base.user, agent or base.agent, session or base.session)
 
     def _where(self, where: Filter | None, scope: Scope, filters: Mapping[str, Any]) -> Filter:
+        if unknown := filters.keys() - set(FILTERS):
+            raise UsageError(f"unknown filter {min(unknown)!r}", hint=f"there are {', '.join(FILTERS)}")
         if where is None:
             return make_filter(scope, **filters)
         if filters or scope != self.scope:
