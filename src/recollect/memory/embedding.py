@@ -6,10 +6,13 @@ old one; until it is complete the old one answers.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from recollect.config import Settings
+from recollect.embedders import open_embedder
 from recollect.errors import EmbedderError, RecollectError, UsageError
 from recollect.types import Embedder, Progress, Serving, VectorSpace, VectorSpaces
 
@@ -113,3 +116,31 @@ class Embedding:
         if isinstance(opened, RecollectError):
             raise opened
         return opened
+
+
+def opener(settings: Settings, announce: Callable[[str], None], fetching: Progress | None) -> OpenEmbedder:
+    """How embedders are opened by name: with what the settings say of endpoints."""
+
+    def open_by_name(name: str) -> Embedder:
+        return open_embedder(name, announce=announce, progress=fetching, **_endpoint(settings, name))
+
+    return open_by_name
+
+
+def _endpoint(settings: Settings, name: str) -> dict[str, Any]:
+    """What an endpoint is told beside its model's name; a key is read from the environment only when it is needed."""
+    kind = name.partition(":")[0]
+    if kind not in ("openai", "ollama"):
+        return {}
+    said = settings.openai
+    options = {
+        "base_url": said.base_url,
+        # A key is for the server it was made for; a local Ollama has no use for it.
+        "api_key": os.environ.get(said.api_key_env) if kind == "openai" else None,
+        "dimensions": said.dimensions,
+        "query_prefix": said.query_prefix,
+        "passage_prefix": said.passage_prefix,
+        "timeout": said.timeout,
+        "retries": said.retries,
+    }
+    return {name: value for name, value in options.items() if value is not None}

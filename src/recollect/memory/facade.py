@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,10 +14,10 @@ from typing import Any, Self
 
 from recollect import config
 from recollect.config import Settings
-from recollect.embedders import EMBEDDERS, open_embedder
+from recollect.embedders import EMBEDDERS
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.ingest import Report, mirror
-from recollect.memory.embedding import Embedding
+from recollect.memory.embedding import Embedding, opener
 from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, parse_scope, parse_time, record_from_json
 from recollect.pipeline import Pipeline
 from recollect.sources import KeywordSource, VectorSource
@@ -68,7 +67,7 @@ class Memory:
         self.settings = settings
         self.scope = settings.scope.scope()
         self._announce = announce
-        self.embedding = Embedding(store.spaces, embedder, _opener(settings, announce, fetching))
+        self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
 
     @classmethod
@@ -340,31 +339,3 @@ def default_store() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
-
-
-def _opener(
-    settings: Settings, announce: Callable[[str], None], fetching: Progress | None
-) -> Callable[[str], Embedder]:
-    def open_by_name(name: str) -> Embedder:
-        return open_embedder(name, announce=announce, progress=fetching, **_endpoint(settings, name))
-
-    return open_by_name
-
-
-def _endpoint(settings: Settings, name: str) -> dict[str, Any]:
-    """What an endpoint is told beside its model's name; a key is read from the environment only when it is needed."""
-    kind = name.partition(":")[0]
-    if kind not in ("openai", "ollama"):
-        return {}
-    said = settings.openai
-    options = {
-        "base_url": said.base_url,
-        # A key is for the server it was made for; a local Ollama has no use for it.
-        "api_key": os.environ.get(said.api_key_env) if kind == "openai" else None,
-        "dimensions": said.dimensions,
-        "query_prefix": said.query_prefix,
-        "passage_prefix": said.passage_prefix,
-        "timeout": said.timeout,
-        "retries": said.retries,
-    }
-    return {name: value for name, value in options.items() if value is not None}
