@@ -548,9 +548,11 @@ def test_a_supersession_set_for_later_begins_then(memory: Memory) -> None:
     a, b = memory.add("the old rule"), memory.add("the new rule")
     memory.supersede(a.id, by=b.id, at=now() + timedelta(days=1))
     assert set(texts(memory, "rule")) == {"the old rule", "the new rule"}
-    later = Filter(now=now() + timedelta(days=2))
-    assert texts(memory, "rule", where=later) == ["the new rule"]
-    assert set(texts(memory, "rule")) == {"the old rule", "the new rule"}
+    terms, later = ["rule"], Filter(now=now() + timedelta(days=2))
+    for where, count in ((later, 1), (Filter(), 2), (later, 1)):
+        assert len(memory.store.keywords.search(terms, where, 10).found) == count
+        assert len(memory.store.records.list(where, limit=10)) == count
+    assert texts(memory, "rule", as_of=later.now) == ["the new rule"]
 
 
 def test_a_changed_text_is_not_shown_as_of_before_its_change(memory: Memory) -> None:
@@ -569,12 +571,12 @@ def test_expired_records_answer_nothing(memory: Memory) -> None:
     for sources in (["keyword"], ["vector"]):
         before = texts(memory, "parking permit", sources=sources)
         assert set(before) == {"parking permit number nine", "parking permit forever"}
-        assert texts(memory, "parking permit", sources=sources, where=Filter(now=end)) == ["parking permit forever"]
+        assert texts(memory, "parking permit", sources=sources, as_of=end) == ["parking permit forever"]
         assert (
-            len(texts(memory, "parking permit", sources=sources, where=Filter(now=end - timedelta(microseconds=1))))
+            len(texts(memory, "parking permit", sources=sources, as_of=end - timedelta(microseconds=1)))
             == 2
         )
-    assert [record.text for record in memory.list(Filter(now=end))] == ["parking permit forever"]
+    assert [record.text for record in memory.store.records.list(Filter(now=end), limit=9)] == ["parking permit forever"]
 
 
 # -- the clock that indexes follow --------------------------------------------------------------------------

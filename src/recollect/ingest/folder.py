@@ -15,6 +15,9 @@ from recollect.ingest.markdown import Note, read_note
 from recollect.types import Change, Files, FileState, Forget, Put, Record, SawFile, Scope
 
 SUFFIXES = (".md", ".markdown")
+GROUP = 200
+"""Changes of one transaction."""
+
 MAX_FILE = 2 * 1024 * 1024
 """Bytes; a longer "note" is data."""
 
@@ -32,7 +35,7 @@ class Report:
 
 
 def mirror(root: Path, files: Files, *, scope: Scope, tags: tuple[str, ...], report: Report) -> Iterator[list[Change]]:
-    """The changes that make the store mirror the folder, one group a file, removals last."""
+    """The changes that make the store mirror the folder, file by file, removals last."""
     root = root.expanduser().resolve()
     if not root.is_dir():
         raise UsageError(f"{root} is not a folder", hint="name a folder of markdown files")
@@ -45,12 +48,12 @@ def mirror(root: Path, files: Files, *, scope: Scope, tags: tuple[str, ...], rep
             state, content = read
             before = files.chunks(str(path))
             note = read_note(content.decode("utf-8-sig", "replace"), path.stem)
-            yield _difference(note, state, before, _common(note, scope, tags), report)
+            yield from _slices(_difference(note, state, before, _common(note, scope, tags), report))
     # Removals come last, so that the vectors of text that moved to another file are still there for it.
     for gone in known.keys() - seen:
         if _is_gone(Path(gone), root):
             report.removed.append(gone)
-            yield [*(Forget(chunk.id, purge=True) for chunk in files.chunks(gone)), SawFile(gone, None)]
+            yield from _slices([*(Forget(chunk.id, purge=True) for chunk in files.chunks(gone)), SawFile(gone, None)])
 
 
 def _walk(root: Path, report: Report) -> Iterator[Path]:
@@ -98,6 +101,15 @@ def _difference(
     kept = {record.id for record in after}
     gone = [Forget(record.id, purge=True) for record in before if record.id not in kept]
     return [*(Put(record) for record in after), *gone, SawFile(state.path, state)]
+
+
+def _slices(changes: list[Change]) -> Iterator[list[Change]]:
+    """Groups small enough for a short transaction.
+
+    A file counts as seen with its last one, so that a crash between two of them only means that it is read again.
+    """
+    for start in range(0, len(changes), GROUP):
+        yield changes[start : start + GROUP]
 
 
 def _records(note: Note, path: str, common: Mapping[str, Any]) -> Iterator[Record]:

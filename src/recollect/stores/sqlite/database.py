@@ -37,7 +37,7 @@ class Database:
         check_engine(apsw.sqlite_lib_version())
         self.read_only = _is_read_only(path)
         with translated(path):
-            self._writer = self._connect()
+            self._writer = self._connect(create=True)
             try:
                 if self.read_only:
                     _check_owner(self._writer, path)
@@ -102,8 +102,10 @@ class Database:
                 hint="a connection does not survive a fork: call Memory.open(…) in the child",
             )
 
-    def _connect(self) -> apsw.Connection:
-        mode = apsw.SQLITE_OPEN_READONLY if self.read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    def _connect(self, *, create: bool = False) -> apsw.Connection:
+        mode = apsw.SQLITE_OPEN_READONLY if self.read_only else apsw.SQLITE_OPEN_READWRITE
+        if create and not self.read_only:
+            mode |= apsw.SQLITE_OPEN_CREATE
         connection = apsw.Connection(str(self.path), flags=mode)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         connection.execute(f"PRAGMA synchronous=FULL; PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")

@@ -59,7 +59,14 @@ class SqliteKeywords:
         self._postings_size = 0
         self._lengths: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self._read_to = -1
-        self.analyzer = self._settle_language(language)
+        self._analyzer = self._settle_language(language)
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """The chain of the store's language."""
+        with self._database.read() as connection:
+            self._follow_language(connection)
+        return self._analyzer
 
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
         """At most `depth` visible records with any of the terms, by BM25."""
@@ -82,6 +89,7 @@ class SqliteKeywords:
 
     def follow(self, connection: apsw.Connection) -> None:
         """Index the next changes inside a transaction that is already open."""
+        self._follow_language(connection)
         done = self._indexed_to(connection)
         if done is None:
             connection.execute(_TABLES)
@@ -96,7 +104,7 @@ class SqliteKeywords:
                 self._index(connection, row)
             if time.monotonic() > deadline:
                 break
-        set_meta(connection, "keywords", f"{self.analyzer.fingerprint} {done}")
+        set_meta(connection, "keywords", f"{self._analyzer.fingerprint} {done}")
 
     def lag(self, connection: apsw.Connection) -> int:
         """How many changes it has not read."""
@@ -106,19 +114,23 @@ class SqliteKeywords:
         """The language belongs to the store: it is set when the store is made, and changed by naming another."""
         with self._database.read() as connection:
             kept = meta(connection, "language")
-        if kept is None or (language and language != kept):
-            kept = language or "english"
-            analyzer = Analyzer(kept)
-            if not self._database.read_only:
-                with self._database.write() as connection:
-                    set_meta(connection, "language", kept)
-            return analyzer
-        return Analyzer(kept)
+        wanted = Analyzer(language or kept or "english")
+        if wanted.language != kept and not self._database.read_only:
+            with self._database.write() as connection:
+                set_meta(connection, "language", wanted.language)
+        return wanted
+
+    def _follow_language(self, connection: apsw.Connection) -> None:
+        """Another process may have changed the store's language."""
+        kept = meta(connection, "language")
+        if kept is not None and kept != self._analyzer.language:
+            self._analyzer = Analyzer(kept)
 
     def _behind(self) -> bool:
         if self._database.read_only:
             return False
         with self._database.read() as connection:
+            self._follow_language(connection)
             done = self._indexed_to(connection)
             return done is None or done < sequence(connection)
 
@@ -128,7 +140,7 @@ class SqliteKeywords:
         if noted is None:
             return None
         fingerprint, done = noted.rsplit(" ", 1)
-        return int(done) if fingerprint == self.analyzer.fingerprint else None
+        return int(done) if fingerprint == self._analyzer.fingerprint else None
 
     def _index(self, connection: apsw.Connection, row: int) -> None:
         connection.execute("DELETE FROM terms WHERE rowid = ?", (row,))
@@ -138,7 +150,7 @@ class SqliteKeywords:
         ).fetchall()
         if not found:
             return
-        title, text = (list(self.analyzer.tokens(part)) for part in found[0])
+        title, text = (list(self._analyzer.tokens(part)) for part in found[0])
         connection.execute(
             "INSERT INTO terms (rowid, title, text) VALUES (?, ?, ?)",
             (row, " ".join(token.term for token in title), " ".join(token.term for token in text)),

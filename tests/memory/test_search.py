@@ -1,0 +1,859 @@
+"""Search through the façade: every sentence of DESIGN §5 that a caller can see, and the shape of the answer."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recollect import Memory, Scope
+from recollect.config import ScopeSettings, SearchSettings, Settings, override
+from recollect.embedders.hashing import HashingEmbedder
+from recollect.errors import EmbedderError, SearchFailed, UsageError
+from recollect.memory.shape import answer_dict
+from recollect.types import Answer, Embedder, Filter, Put, Query, Record, Supersede, now
+
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+OpenMemory = Callable[..., Memory]
+WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")
+
+
+def texts(memory: Memory, query: str, **options: Any) -> list[str]:
+    """What a search finds, as texts."""
+    return [result.record.text for result in memory.search(query, **options).results]
+
+
+def at_noon(memory: Memory, query: str, **options: Any) -> Answer:
+    """A search with the clock stopped, so that two answers can be compared to the last digit."""
+    search = override(memory.settings.search, options)
+    return memory._pipeline(search.sources)(
+        Query(query, search.limit, search.fetch_k, Filter(now=NOON), search.ranking())
+    )
+
+
+def ids(answer: Answer) -> list[str]:
+    """What an answer holds, as ids."""
+    return [result.record.id for result in answer.results]
+
+
+def fill(memory: Memory, count: int = 200, seed: int = 1) -> None:
+    """A random corpus with repeats, decay classes, importances and times."""
+    chance = random.Random(seed)
+    memory.store.records.apply(
+        [
+            [
+                Put(
+                    Record(
+                        f"r{i:03}",
+                        " ".join(chance.choices(WORDS, k=chance.randint(2, 7))),
+                        importance=chance.choice([0.5, 0.5, 0.0, 1.0]),
+                        decay=chance.choice([None, "stable", "active", "session"]),
+                        created_at=NOON - timedelta(days=chance.randint(0, 60)),
+                    )
+                )
+                for i in range(count)
+            ]
+        ]
+    )
+    memory.embed()
+
+
+class Counting(HashingEmbedder):
+    """The hashing embedder, which fails when it is told to."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__(64)
+        self.error = error
+
+    def query(self, text: str) -> Any:
+        if self.error:
+            raise self.error
+        return super().query(text)
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        if self.error:
+            raise self.error
+        return super().passages(texts)
+
+
+# -- §5.3 depth does not depend on limit --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"mmr": True, "mmr_lambda": 0.3},
+        {"decay": False, "importance_weight": 0.0},
+        {"half_life_days": 5.0},
+        {"mmr": True, "mmr_lambda": 0.5, "half_life_days": 5.0},
+        {"fusion": "weighted", "normalisation": "minmax"},
+        {"fusion": "combmnz", "mmr": True},
+        {"fusion": "borda", "min_score": 0.3},
+        {"sources": ["vector"], "mmr": True},
+    ],
+    ids=str,
+)
+def test_a_small_limit_gives_a_prefix_of_a_large_one(memory: Memory, seed: int, options: dict[str, Any]) -> None:
+    """`search(limit=n)` is the beginning of `search(limit=50)`, scores and all, whatever happens after fusion."""
+    fill(memory, seed=seed)
+    for query in ("heron lake", "mist dawn boat", "the ice", "oar by the reeds in the mist"):
+        (full,) = (at_noon(memory, query, limit=50, **options).results,)
+        assert len(full) > 10
+        for limit in (1, 2, 7, 49):
+            part = at_noon(memory, query, limit=limit, **options).results
+            assert part == full[:limit]
+
+
+def test_fetch_k_grows_only_where_limit_exceeds_it(memory: Memory) -> None:
+    """Each source is read `fetch_k` deep, or `limit` deep where that is more."""
+    fill(memory)
+    for fetch_k, limit, depth in ((5, 3, 5), (5, 5, 5), (5, 30, 30), (1, 1, 1), (80, 10, 80)):
+        answer = memory.search("heron lake", fetch_k=fetch_k, limit=limit)
+        assert [trace.hits for trace in answer.trace.sources] == [depth, depth]
+        assert len(answer.results) == limit
+    assert ids(memory.search("heron lake", fetch_k=30, limit=5)) == ids(memory.search("heron lake", fetch_k=30, limit=30))[:5]
+
+
+def test_depth_is_a_ranking_knob(memory: Memory) -> None:
+    """With two equal lists no deeper than k + 1, what is in both precedes what is in one."""
+    fill(memory)
+    for query in ("heron lake", "mist dawn boat"):
+        both = [len(r.shares) == 2 for r in memory.search(query, fetch_k=20, limit=20, decay=False, importance_weight=0).results]
+        assert True in both
+        assert False in both
+        assert both == sorted(both, reverse=True)
+
+
+# -- §5.4 duplicates fold -----------------------------------------------------------------------------------
+
+
+def test_the_same_text_under_different_ids_is_one_result(memory: Memory) -> None:
+    """Texts that fold alike give one result, to which both sources contribute, and the trace counts the others."""
+    for i, text in enumerate(["Heron by the lake", "heron  BY the lake", "Ｈeron by the\nlake"]):
+        memory.add(text, id=f"twin{i}", created_at=NOON + timedelta(days=i))
+    memory.add("a heron elsewhere", id="other", created_at=NOON)
+    answer = at_noon(memory, "heron by the lake")
+    assert ids(answer) == ["twin2", "other"]
+    assert {name: share.rank for name, share in answer.results[0].shares.items()} == {"keyword": 1, "vector": 1}
+    assert {name: share.rank for name, share in answer.results[1].shares.items()} == {"keyword": 2, "vector": 2}
+    assert answer.results[0].score == 1.0
+    assert answer.trace.filtered["duplicate"] == 4
+
+
+def test_places_freed_by_folding_are_refilled(memory: Memory) -> None:
+    """Fifty repeats at the head of each list leave room for `fetch_k` different texts, with ranks counted after."""
+    for i in range(50):
+        memory.add("heron lake", id=f"same{i}")
+    for i in range(20):
+        memory.add(f"heron lake {'and more words ' * (i + 1)} {i}", id=f"other{i}")
+    for source in ("keyword", "vector"):
+        answer = memory.search("heron lake", sources=[source], fetch_k=10, limit=10)
+        assert len(answer.results) == 10
+        assert len({result.record.text for result in answer.results}) == 10
+        assert [result.shares[source].rank for result in answer.results] == list(range(1, 11))
+        assert answer.results[0].record.text == "heron lake"
+        assert answer.trace.filtered["duplicate"] == 49
+
+
+def test_the_keyword_sources_record_stands_for_a_text(memory: Memory) -> None:
+    """Where the sources prefer different twins, the keyword source's is shown, and both still contribute to it."""
+    memory.add("quiet morning at the pond", id="titled", title="Heron heron heron", created_at=NOON)
+    memory.add("quiet morning at the pond", id="plain", created_at=NOON)
+    only = {source: memory.search("heron", sources=[source]).results[0].record.id for source in ("keyword", "vector")}
+    assert only == {"keyword": "titled", "vector": "titled"}
+    memory.add("quiet morning at the pond", id="newer", created_at=NOON + timedelta(days=1))
+    by_vector = memory.search("quiet morning at the pond", sources=["vector"]).results[0].record.id
+    by_words = memory.search("heron quiet morning at the pond", sources=["keyword"]).results[0].record.id
+    assert (by_vector, by_words) == ("newer", "titled")
+    (result,) = memory.search("quiet morning at the pond heron").results
+    assert result.record.id == "titled"
+    assert result.shares.keys() == {"keyword", "vector"}
+
+
+# -- §5.5 fusion and ties -----------------------------------------------------------------------------------
+
+
+def test_fused_scores_are_the_formulas(memory: Memory) -> None:
+    """Every result's `fused` is Σ w / (k + rank) of the ranks it shows, and `score` that over the ceiling."""
+    fill(memory)
+    options: dict[str, Any] = {"decay": False, "importance_weight": 0.0, "limit": 50}
+    for k, text_weight, vector_weight in ((60.0, 1.0, 1.0), (10.0, 2.0, 0.5), (0.0, 1.0, 1.0)):
+        answer = memory.search("heron lake", rrf_k=k, text_weight=text_weight, vector_weight=vector_weight, **options)
+        weights = {"keyword": text_weight, "vector": vector_weight}
+        ceiling = sum(weights.values()) / (k + 1)
+        for result in answer.results:
+            expected = sum(weights[name] / (k + share.rank) for name, share in result.shares.items())
+            assert result.fused == pytest.approx(expected, abs=1e-12)
+            assert result.score == pytest.approx(expected / ceiling, abs=1e-12)
+        assert [r.fused for r in answer.results] == sorted((r.fused for r in answer.results), reverse=True)
+
+
+def test_a_weight_of_zero_is_absence(memory: Memory) -> None:
+    """A source that weighs nothing changes neither order nor scores."""
+    fill(memory)
+    weightless = at_noon(memory, "heron lake", vector_weight=0.0)
+    alone = at_noon(memory, "heron lake", sources=["keyword"])
+    assert [(r.record.id, r.score) for r in weightless.results] == [(r.record.id, r.score) for r in alone.results]
+
+
+def test_ties_go_to_the_newer_then_to_the_lower_id(memory: Memory) -> None:
+    """Equal scores in a source are ordered by time, then by id, whatever the order they were stored in."""
+    texts_of = {"b": "heron one", "a": "heron two", "c": "heron six", "d": "heron ten"}
+    for key in "cadb":
+        memory.add(texts_of[key], id=key, created_at=NOON + timedelta(days=key == "d"))
+    assert ids(memory.search("heron", sources=["keyword"])) == ["d", "a", "b", "c"]
+
+
+def test_a_tie_between_sources_goes_to_the_better_rank_then_to_the_first_source(open_memory: OpenMemory) -> None:
+    """Rank 1 by words alone precedes rank 1 by vector alone: the same score, the same rank, the first source."""
+    memory = open_memory(embedder=Mirror())
+    for key, text in {"z-words": "heron", "y-words": "heron and more words", "a-meaning": "meaning", "b-meaning": "meanings"}.items():
+        memory.add(text, id=key)
+    answer = memory.search("heron", fetch_k=2, limit=2)
+    assert [(r.record.id, list(r.shares), r.fused) for r in answer.results] == [
+        ("z-words", ["keyword"], 1 / 61),
+        ("a-meaning", ["vector"], 1 / 61),
+    ]
+
+
+class Mirror(Counting):
+    """Finds `meaning` for a query of `heron`: what words cannot find."""
+
+    def query(self, text: str) -> Any:
+        return super().query("meaning" if text == "heron" else text)
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        return np.stack([HashingEmbedder(64).query(text) for text in texts])
+
+
+def test_the_order_in_which_sources_are_named_changes_nothing(memory: Memory) -> None:
+    """`vector,keyword` is `keyword,vector`."""
+    fill(memory)
+    one, two = (at_noon(memory, "heron lake", sources=names) for names in (["keyword", "vector"], ["vector", "keyword"]))
+    assert one.results == two.results
+
+
+# -- §5.6 scores that mean something ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
+def test_scores_lie_between_0_and_1_and_min_score_reads_them(memory: Memory, fusion: str) -> None:
+    """Under every fusion `min_score` keeps exactly the results whose `score` is at least that much."""
+    fill(memory)
+    full = at_noon(memory, "heron lake", fusion=fusion, limit=100).results
+    assert all(0 <= result.score <= 1 for result in full)
+    assert len({result.score for result in full}) > 10
+    for least in (0.1, 0.25, full[5].score, 0.9, 1.0):
+        kept = at_noon(memory, "heron lake", fusion=fusion, limit=100, min_score=least)
+        assert list(kept.results) == [result for result in full if result.score >= least]
+
+
+@pytest.mark.parametrize("k", [0.0, 1.0, 60.0, 1000.0])
+def test_rank_1_in_both_is_a_score_of_1_under_rrf(memory: Memory, k: float) -> None:
+    """The most that the sources could give is 1, whatever k is; so is rank 1 in the only source that answers."""
+    memory.add("heron by the lake")
+    memory.add("an unrelated thing")
+    for sources in (["keyword", "vector"], ["keyword"], ["vector"]):
+        assert memory.search("heron by the lake", rrf_k=k, sources=sources).results[0].score == pytest.approx(1.0)
+
+
+def test_similarity_is_the_cosine_where_it_is_known(memory: Memory) -> None:
+    """An exact repeat has similarity 1; what only words found has none."""
+    memory.add("heron by the lake", id="a")
+    memory.add("heron " + "something else entirely " * 9, id="b")
+    answer = memory.search("heron by the lake", fetch_k=1, limit=1)
+    assert answer.results[0].similarity == pytest.approx(1.0, abs=1e-6)
+    words = memory.search("heron", sources=["keyword"])
+    assert [result.similarity for result in words.results] == [None, None]
+
+
+def test_keyword_scores_are_positive_and_fall(memory: Memory) -> None:
+    """BM25 as FTS5 gives it is negative; ours is not."""
+    fill(memory)
+    scores = [r.shares["keyword"].score for r in memory.search("heron lake", sources=["keyword"], limit=50, decay=False, importance_weight=0).results]
+    assert all(score > 0 for score in scores)
+    assert scores == sorted(scores, reverse=True)
+
+
+# -- §5.7 snippets ------------------------------------------------------------------------------------------
+
+
+def test_a_snippet_is_the_keyword_sources_around_the_match(memory: Memory) -> None:
+    """Where words match the snippet shows them; where only the vector source found a record, its beginning."""
+    filler = "nothing of interest happens here at all. " * 30
+    memory.add(f"{filler} The heron stands still. {filler}", id="deep")
+    (result,) = memory.search("heron").results
+    assert "The heron stands still." in result.snippet
+    assert len(result.snippet) < 300
+    (result,) = memory.search("heron", sources=["vector"]).results
+    assert result.snippet.startswith("nothing of interest")
+    assert "heron" not in result.snippet
+
+
+# -- §5.8 superseded ----------------------------------------------------------------------------------------
+
+
+def test_a_superseded_record_at_rank_1_does_not_appear(memory: Memory) -> None:
+    """The best match in both sources is superseded: neither it nor a gap in the ranks is seen."""
+    memory.add("the office plant is watered on Monday", id="old")
+    memory.add("plants are watered weekly", id="near")
+    assert ids(memory.search("the office plant is watered on Monday"))[0] == "old"
+    new = memory.supersede("old", text="a robot waters it")
+    answer = memory.search("the office plant is watered on Monday")
+    assert set(ids(answer)) == {"near", new.id}
+    assert [answer.results[0].shares[name].rank for name in ("keyword", "vector")] == [1, 1]
+    assert answer.trace.filtered["superseded"] == 0, "the sources left it out; the guard found nothing"
+    assert "old" in ids(memory.search("office plant", superseded=True))
+
+
+# -- §5.9 decay, importance, MMR ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("decay", "age", "factor"),
+    [
+        ("stable", timedelta(days=90), 0.5),
+        ("active", timedelta(days=14), 0.5),
+        ("active", timedelta(days=28), 0.25),
+        ("session", timedelta(days=1), 0.5),
+        ("checkpoint", timedelta(hours=4), 0.5),
+        ("active", timedelta(0), 1.0),
+        ("active", timedelta(days=-30), 1.0),
+        ("permanent", timedelta(days=9999), None),
+        (None, timedelta(days=9999), None),
+    ],
+)
+def test_decay_halves_at_the_half_life(memory: Memory, decay: str | None, age: timedelta, factor: float | None) -> None:
+    """By decay class; permanent and none never; a future date counts as now; `decay=False` turns it off."""
+    memory.add("heron", decay=decay, created_at=NOON - age)
+    (result,) = at_noon(memory, "heron").results
+    assert result.factors == ({} if factor is None else {"decay": pytest.approx(factor)})
+    assert result.score == pytest.approx(factor or 1.0)
+    (result,) = at_noon(memory, "heron", decay=False).results
+    assert (result.factors, result.score) == ({}, pytest.approx(1.0))
+
+
+def test_half_life_days_is_for_what_has_no_class(memory: Memory) -> None:
+    """It makes plain records decay, and leaves those with a class, `permanent` too, as they are."""
+    for decay in (None, "permanent", "stable"):
+        memory.add(f"heron {decay}", decay=decay, created_at=NOON - timedelta(days=10))
+    found = {r.record.decay: r.factors.get("decay") for r in at_noon(memory, "heron", half_life_days=10).results}
+    assert found == {None: pytest.approx(0.5), "permanent": None, "stable": pytest.approx(2 ** (-10 / 90))}
+
+
+def test_age_counts_from_when_it_happened(memory: Memory) -> None:
+    """What happened long ago is old even if it was stored today; `as_of` moves the clock."""
+    memory.add("heron", decay="active", created_at=NOON, happened_at=NOON - timedelta(days=14))
+    (result,) = at_noon(memory, "heron").results
+    assert result.factors["decay"] == pytest.approx(0.5)
+    (result,) = memory.search("heron", as_of=NOON + timedelta(days=14)).results
+    assert result.factors["decay"] == pytest.approx(0.25)
+
+
+def test_decay_changes_the_order(memory: Memory) -> None:
+    """An old better match falls behind a fresh weaker one, and is first again without decay."""
+    memory.add("heron lake", id="old", decay="session", created_at=NOON - timedelta(days=9))
+    memory.add("heron lake and a lot of other words", id="new", decay="session", created_at=NOON)
+    assert ids(at_noon(memory, "heron lake")) == ["new", "old"]
+    assert ids(at_noon(memory, "heron lake", decay=False)) == ["old", "new"]
+
+
+def test_importance_moves_a_score(memory: Memory) -> None:
+    """Importance 1 raises by the weight, 0 lowers by it, 0.5 leaves alone; a weight of 0 turns it off."""
+    for value in (0.0, 0.5, 1.0):
+        memory.add(f"heron {value}", importance=value)
+    found = {r.record.importance: r.factors.get("importance") for r in memory.search("heron", importance_weight=0.2).results}
+    assert found == {0.0: pytest.approx(0.8), 0.5: None, 1.0: pytest.approx(1.2)}
+    assert all(not r.factors for r in memory.search("heron", importance_weight=0.0).results)
+    (first, *_) = memory.search("heron", importance_weight=1.0).results
+    assert first.record.importance == 1.0
+    assert 0 <= first.score <= 1
+
+
+@pytest.mark.parametrize("embedder", ["hashing:64", "none"])
+def test_mmr_takes_near_duplicates_from_the_head(open_memory: OpenMemory, embedder: str) -> None:
+    """Three ways of saying one thing do not fill the top three, by vectors or, without them, by words."""
+    memory = open_memory(embedder=embedder)
+    for i in range(3):
+        memory.add(f"heron lake reeds dawn {'.' * i} {'!' * i}x{i}", id=f"near{i}")
+    memory.add("heron boat oar harbour", id="other1")
+    memory.add("heron ice winter snow", id="other2")
+    assert set(ids(memory.search("heron lake reeds dawn", limit=3))) == {"near0", "near1", "near2"}
+    diverse = ids(memory.search("heron lake reeds dawn", limit=3, mmr=True, mmr_lambda=0.2))
+    assert diverse[0] == ids(memory.search("heron lake reeds dawn"))[0]
+    assert {"other1", "other2"} == set(diverse[1:])
+
+
+def test_mmr_of_lambda_1_changes_nothing(memory: Memory) -> None:
+    """All relevance is the order without MMR."""
+    fill(memory)
+    plain = at_noon(memory, "heron lake", limit=30)
+    assert at_noon(memory, "heron lake", limit=30, mmr=True, mmr_lambda=1.0).results == plain.results
+
+
+def test_mmr_on_five_thousand_candidates_is_quick(memory: Memory) -> None:
+    """The work is pool times picks, not pool squared."""
+    chance = np.random.default_rng(3)
+    records = [Record(f"r{i}", f"heron {i}") for i in range(5000)]
+    memory.store.records.apply([Put(record) for record in records[i : i + 500]] for i in range(0, 5000, 500))
+    vectors = chance.normal(size=(5000, 64)).astype(np.float32)
+    memory.embedding.serving().index.save([r.passage for r in records], vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    options: dict[str, Any] = {"fetch_k": 5000, "limit": 10, "mmr": True}
+    memory.search("heron", **options)
+    start = time.perf_counter()
+    answer = memory.search("heron", **options)
+    assert len(answer.results) == 10
+    assert next(stage.given for stage in answer.trace.stages if stage.name == "mmr") == 5000
+    assert time.perf_counter() - start < 5
+
+
+# -- §5.10 reads change nothing -----------------------------------------------------------------------------
+
+
+def test_reads_never_change_anything(memory: Memory, dump: Callable[[], Any]) -> None:
+    """After fifty searches, gets, lists and histories every row and every score is what it was."""
+    fill(memory, 50)
+    before, answer = dump(), at_noon(memory, "heron lake")
+    sequence = memory.status()["sequence"]
+    for i in range(50):
+        memory.search(f"heron {WORDS[i % len(WORDS)]}", mmr=i % 2 == 0)
+        memory.get("r001")
+        memory.list(limit=5)
+        memory.history("r001")
+    assert memory.status()["sequence"] == sequence
+    assert dump() == before
+    assert at_noon(memory, "heron lake").results == answer.results
+
+
+# -- §5.11 failing sources ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mmr", [False, True])
+@pytest.mark.parametrize("error", [EmbedderError("the model is on fire"), RuntimeError("boom"), OSError(5, "I/O")], ids=str)
+def test_a_failing_source_leaves_the_other_answering(open_memory: OpenMemory, error: Exception, mmr: bool) -> None:
+    """The trace names the source and the reason; the answer is keyword-only, with a warning, and with full scores."""
+    open_memory(embedder="none").add_many([{"text": "heron by the lake"}, {"text": "heron in the reeds"}])
+    memory = open_memory(embedder=Counting(error))
+    answer = memory.search("heron lake", mmr=mmr)
+    assert answer.trace.mode == "keyword-only"
+    keyword, vector = answer.trace.sources
+    assert (keyword.name, keyword.status, keyword.hits) == ("keyword", "ok", 2)
+    assert (vector.name, vector.status, vector.hits) == ("vector", "failed", 0)
+    assert str(error) in vector.reason
+    assert any("vector" in warning and str(error) in warning for warning in answer.trace.warnings)
+    assert [result.score for result in answer.results][0] == pytest.approx(1.0)
+    assert len(answer.results) == 2
+
+
+def test_a_source_that_fails_later_leaves_the_other_answering(open_memory: OpenMemory) -> None:
+    """A model that worked and then stops working is no reason for an error, nor for a record that is not stored."""
+    embedder = Counting()
+    memory = open_memory(embedder=embedder)
+    memory.add("heron by the lake")
+    assert memory.search("heron").trace.mode == "hybrid"
+    embedder.error = EmbedderError("out of memory")
+    memory.add("heron in the reeds")
+    answer = memory.search("heron", mmr=True)
+    assert answer.trace.mode == "keyword-only"
+    assert len(answer.results) == 2
+    embedder.error = None
+    answer = memory.search("heron")
+    assert answer.trace.mode == "hybrid"
+    assert all("vector" in result.shares for result in answer.results), "what was stored meanwhile has its vector now"
+
+
+def test_an_embedder_that_raises_any_error_does_not_stop_a_write(open_memory: OpenMemory) -> None:
+    """A third party's embedder may raise what it likes: the words are stored, and it is said that vectors are missing."""
+    said: list[str] = []
+    memory = open_memory(embedder=Counting(RuntimeError("boom")), announce=said.append)
+    memory.add("heron by the lake")
+    assert texts(memory, "heron") == ["heron by the lake"]
+    assert any("boom" in line for line in said)
+
+
+def test_all_sources_failing_is_an_error(open_memory: OpenMemory) -> None:
+    """Never an empty list: the error names every source and its reason."""
+    open_memory(embedder="none").add("heron")
+    memory = open_memory(embedder=Counting(RuntimeError("boom")))
+    with pytest.raises(SearchFailed, match=r"vector.*boom"):
+        memory.search("heron", sources=["vector"])
+    with pytest.raises(SearchFailed, match="no embedder is configured"):
+        open_memory(embedder="none").search("heron", sources=["vector"])
+
+
+def test_without_an_embedder_words_answer_and_the_trace_says_so(open_memory: OpenMemory) -> None:
+    """Mode keyword-only, the vector source skipped with its reason, and one warning."""
+    memory = open_memory(embedder="none")
+    memory.add("heron by the lake")
+    answer = memory.search("heron")
+    assert answer.trace.mode == "keyword-only"
+    assert [(t.name, t.status, bool(t.reason)) for t in answer.trace.sources] == [("keyword", "ok", False), ("vector", "skipped", True)]
+    assert answer.trace.sources[1].reason == "no embedder is configured"
+    assert len(answer.trace.warnings) == 1
+    asked = memory.search("heron", sources=["keyword"])
+    assert (asked.trace.mode, asked.trace.warnings, len(asked.trace.sources)) == ("keyword-only", (), 1)
+
+
+# -- filters ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def varied(memory: Memory) -> Memory:
+    """Records that differ in everything that can be filtered by, all of which say heron."""
+    day = timedelta(days=1)
+    for key, fields in {
+        "plain": {},
+        "work": {"category": "work", "tags": ["red"]},
+        "home": {"category": "home", "tags": ["red", "blue"]},
+        "chunk": {"kind": "chunk", "path": "/notes/birds/heron.md", "lines": (1, 3)},
+        "deep": {"kind": "chunk", "path": "/notes/birds/old/list.md", "lines": (4, 5)},
+        "brackets": {"kind": "chunk", "path": "/notes/[2026] birds/a?b.md", "lines": (1, 1)},
+        "old": {"created_at": NOON - 100 * day},
+        "long ago": {"happened_at": NOON - 20_000 * day},
+    }.items():
+        memory.add(f"heron {key}", id=key, **{"created_at": NOON, **fields})
+    return memory
+
+
+ALL = {"plain", "work", "home", "chunk", "deep", "brackets", "old", "long ago"}
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, ALL),
+        ({"category": "work"}, {"work"}),
+        ({"category": ["work", "home"]}, {"work", "home"}),
+        ({"category": "nothing"}, set()),
+        ({"tags": ["red"]}, {"work", "home"}),
+        ({"tags": "red"}, {"work", "home"}),
+        ({"tags": ["red", "blue"]}, {"home"}),
+        ({"tags": ["Red"]}, set()),
+        ({"kind": "chunk"}, {"chunk", "deep", "brackets"}),
+        ({"kind": "fact", "category": "work"}, {"work"}),
+        ({"path": "/notes/birds/heron.md"}, {"chunk"}),
+        ({"path": "heron.md"}, {"chunk"}),
+        ({"path": "birds"}, {"chunk", "deep"}),
+        ({"path": "/notes/birds/"}, {"chunk", "deep"}),
+        ({"path": "birds/*.md"}, {"chunk", "deep"}),
+        ({"path": "eron.md"}, set()),
+        ({"path": "bird"}, set()),
+        ({"path": "[2026] birds"}, {"brackets"}),
+        ({"path": "a?b.md"}, {"brackets"}),
+        ({"path": "heron?md"}, set()),
+        ({"path": "[h]eron.md"}, set()),
+        ({"since": NOON - timedelta(days=50)}, ALL - {"old", "long ago"}),
+        ({"since": NOON}, ALL - {"old", "long ago"}),
+        ({"until": NOON}, {"old", "long ago"}),
+        ({"until": "2000-01-01"}, {"long ago"}),
+        ({"since": "2000-01-01", "until": "2026-03-14"}, {"old"}),
+        ({"as_of": NOON - timedelta(days=1)}, {"old", "long ago"}),
+        ({"as_of": "1950-01-01"}, set()),
+    ],
+    ids=str,
+)
+def test_filters_are_applied_inside_every_source(varied: Memory, filters: dict[str, Any], expected: set[str]) -> None:
+    """Each source and the listing give exactly what the filter lets through, even to a depth of as many."""
+    assert {record.id for record in varied.list(**filters)} == expected
+    for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
+        depth = max(1, len(expected))
+        answer = varied.search("heron", sources=sources, fetch_k=depth, limit=depth, **filters)
+        assert set(ids(answer)) == expected
+
+
+def test_spans_count_back_from_now(memory: Memory) -> None:
+    """`since="2d"` is two days ago."""
+    memory.add("heron yesterday", created_at=now() - timedelta(days=1))
+    memory.add("heron last week", created_at=now() - timedelta(days=7))
+    assert texts(memory, "heron", since="2d") == ["heron yesterday"]
+    assert texts(memory, "heron", until="2d") == ["heron last week"]
+    assert set(texts(memory, "heron", since="2w")) == {"heron yesterday", "heron last week"}
+
+
+def test_the_settings_scope_is_who_asks_and_whose_records_are(open_memory: OpenMemory) -> None:
+    """A memory opened for Ada stores as Ada and sees as Ada; a call can name another."""
+    ada = open_memory(settings=Settings(scope=ScopeSettings(user="ada")))
+    assert ada.add("heron of Ada").scope == Scope("ada")
+    assert ada.add("heron of Bob", user="bob").scope == Scope("bob")
+    assert texts(ada, "heron") == ["heron of Ada"]
+    assert texts(ada, "heron", user="bob") == ["heron of Bob"]
+    assert [record.text for record in ada.list()] == ["heron of Ada"]
+
+
+def test_add_and_add_many_agree_on_scope(open_memory: OpenMemory) -> None:
+    """Naming a session for one record keeps the user of the settings, whichever way it is added."""
+    memory = open_memory(settings=Settings(scope=ScopeSettings(user="ada")))
+    one = memory.add("one", session="s")
+    (two,) = memory.add_many([{"text": "two", "session": "s"}])
+    assert one.scope == two.scope == Scope("ada", None, "s")
+
+
+@pytest.mark.parametrize("part", ["user", "agent", "session"])
+def test_an_empty_name_is_no_way_to_everybody(memory: Memory, part: str) -> None:
+    """A user whose name was lost on the way is refused; the text does not become global."""
+    for attempt in (
+        lambda: memory.add("a secret", **{part: ""}),
+        lambda: memory.add("a secret", scope=Scope(**{part: ""})),
+        lambda: memory.add_many([{"text": "a secret", part: ""}]),
+        lambda: memory.search("a secret", **{part: ""}),
+        lambda: memory.list(**{part: ""}),
+    ):
+        with pytest.raises(UsageError):
+            attempt()
+    assert memory.list(any_scope=True) == []
+
+
+# -- queries ------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_store_gives_an_empty_answer(memory: Memory) -> None:
+    """No error, no results, both sources fine."""
+    answer = memory.search("anything")
+    assert answer.results == ()
+    assert [trace.status for trace in answer.trace.sources] == ["ok", "ok"]
+    assert answer.trace.mode == "hybrid"
+
+
+@pytest.mark.parametrize("query", ["", " ", "\n\t", "\u3000"])
+def test_an_empty_query_finds_nothing_and_says_so(memory: Memory, query: str) -> None:
+    """Nothing was asked, so nothing is found."""
+    memory.add("heron")
+    answer = memory.search(query)
+    assert answer.results == ()
+    assert answer.trace.warnings
+
+
+@pytest.mark.parametrize("query", ["...", "!?", "\"", "AND", "*", "\x00", "()"])
+def test_a_query_of_signs_is_answered(memory: Memory, query: str) -> None:
+    """No words to look for is no error."""
+    memory.add("heron")
+    assert [trace.status for trace in memory.search(query).trace.sources] == ["ok", "ok"]
+
+
+def test_a_query_of_only_stop_words_still_finds(memory: Memory) -> None:
+    """`to be or not to be` finds its text by words, and first."""
+    memory.add("To be, or not to be: that is the question")
+    memory.add("herons stand in reeds")
+    assert texts(memory, "to be or not to be", sources=["keyword"])[0].startswith("To be")
+    assert texts(memory, "to be or not to be")[0].startswith("To be")
+
+
+def test_stop_words_are_left_out_beside_better_words(memory: Memory) -> None:
+    """A query with content words does not match on `the`."""
+    memory.add("the the the the")
+    memory.add("heron")
+    assert texts(memory, "the heron", sources=["keyword"]) == ["heron"]
+
+
+def test_one_matching_word_of_eight_is_enough(memory: Memory) -> None:
+    """Words are joined by or: seven words that match nothing do not hide the one that does."""
+    memory.add("the capercaillie calls at dawn")
+    memory.add("an unrelated note")
+    query = "quarterly budget meeting capercaillie spreadsheet revenue forecast manager"
+    assert texts(memory, query, sources=["keyword"]) == ["the capercaillie calls at dawn"]
+    assert texts(memory, query)[0] == "the capercaillie calls at dawn"
+
+
+@pytest.mark.parametrize(
+    ("stored", "query"),
+    [
+        ("upgrade to 1.0.21 today", "1.0.21"),
+        ("call parse_config first", "parseConfig"),
+        ("the HTTPServer class", "http server"),
+        ("a well-known fact", "well known"),
+        ("東京都に住んでいます", "東京"),
+        ("湖", "湖"),
+        ("naïve café", "naive cafe"),
+        ("written in C++ and C#", "c++"),
+        ("the Straße is closed", "strasse"),
+        ("running herons", "heron run"),
+        ("🚀 launched", "🚀"),
+    ],
+)
+def test_words_of_all_kinds_are_found(memory: Memory, stored: str, query: str) -> None:
+    """Versions, identifiers, hyphens, CJK of one or two characters, accents, signs."""
+    memory.add(stored)
+    memory.add("something else altogether")
+    assert texts(memory, query, sources=["keyword"]) == [stored]
+
+
+def test_a_version_does_not_match_another(memory: Memory) -> None:
+    """1.0.21 is not 1.0.2, nor 21."""
+    for version in ("1.0.2", "1.0.21", "21"):
+        memory.add(f"release {version}")
+    assert texts(memory, "1.0.21", sources=["keyword"]) == ["release 1.0.21"]
+
+
+def test_a_match_in_a_title_counts_more(memory: Memory) -> None:
+    """Of two records with the same words, the one that has them in its title is first."""
+    memory.add("some words about heron", id="text")
+    memory.add("some words about birds", id="title", title="heron")
+    assert ids(memory.search("heron", sources=["keyword"])) == ["title", "text"]
+
+
+# -- trace and JSON -----------------------------------------------------------------------------------------
+
+
+def test_the_trace_says_what_ran(memory: Memory) -> None:
+    """Sources in order with hits and times, every stage with what it was given and left, what was dropped."""
+    fill(memory, 60)
+    answer = memory.search("heron lake", limit=5, min_score=0.5, mmr=True)
+    trace = answer.trace
+    assert trace.took_ms > 0
+    assert trace.mode == "hybrid"
+    assert [source.name for source in trace.sources] == ["keyword", "vector"]
+    assert all(source.status == "ok" and source.hits > 5 and 0 < source.took_ms <= trace.took_ms for source in trace.sources)
+    assert [stage.name for stage in trace.stages] == ["scope", "superseded", "decay", "importance", "threshold", "mmr", "limit"]
+    for one, two in itertools.pairwise(trace.stages):
+        assert one.left == two.given
+    assert trace.stages[-1].left == len(answer.results) == 5
+    threshold = trace.stages[4]
+    assert trace.filtered["threshold"] == threshold.given - threshold.left > 0
+    assert (trace.filtered["scope"], trace.filtered["superseded"]) == (0, 0)
+    assert trace.warnings == ()
+
+
+@pytest.fixture
+def as_json(memory: Memory) -> dict[str, Any]:
+    """An answer with a fact and a chunk, through JSON and back."""
+    memory.add("heron by the lake", id="f", category="technical", tags=["bird"], user="ada", importance=0.9, decay="stable")
+    memory.add("heron by the river", id="c", kind="chunk", title="Birds", path="docs/x.md", lines=(10, 24))
+    answer = memory.search("heron by the lake", user="ada")
+    return json.loads(json.dumps(answer_dict(answer)))
+
+
+def test_the_answer_as_json_has_every_field_of_the_design(as_json: dict[str, Any]) -> None:
+    """Names and types of DESIGN §6, at every level."""
+    assert as_json["query"] == "heron by the lake"
+    assert as_json["fusion"]["method"] == "rrf"
+    assert as_json["fusion"]["k"] == 60
+    fact, chunk = as_json["results"]
+    kinds: dict[str, Any] = {
+        "id": str, "kind": str, "text": str, "title": str, "snippet": str, "rank": int, "score": float, "fused": float,
+        "similarity": float, "sources": dict, "in_keyword": bool, "in_semantic": bool, "scope": dict, "tags": list,
+        "created_at": str,
+    }  # fmt: skip
+    for result in (fact, chunk):
+        for name, kind in kinds.items():
+            assert isinstance(result[name], kind), name
+        for share in result["sources"].values():
+            assert isinstance(share["rank"], int)
+            assert isinstance(share["score"], float)
+            assert isinstance(share["contribution"], float)
+    assert (fact["rank"], fact["id"], fact["kind"], fact["category"], fact["tags"]) == (1, "f", "fact", "technical", ["bird"])
+    assert (fact["scope"], fact["score"]) == ({"user": "ada"}, 1.0)
+    assert (fact["in_keyword"], fact["in_semantic"], fact["sources"].keys()) == (True, True, {"keyword", "vector"})
+    assert (chunk["rank"], chunk["path"], chunk["lines"], chunk["title"], chunk["category"]) == (2, "docs/x.md", [10, 24], "Birds", None)
+    assert datetime.fromisoformat(fact["created_at"]).utcoffset() == timedelta(0)
+    trace = as_json["trace"]
+    assert isinstance(trace["took_ms"], float)
+    assert trace["mode"] == "hybrid"
+    for source, name in zip(trace["sources"], ("keyword", "vector"), strict=True):
+        assert (source["name"], source["status"], source["hits"]) == (name, "ok", 2)
+        assert isinstance(source["took_ms"], float)
+    assert {name: trace["filtered"][name] for name in ("superseded", "scope", "duplicate")} == {
+        "superseded": 0, "scope": 0, "duplicate": 0,
+    }  # fmt: skip
+    assert isinstance(trace["stages"], list)
+    assert trace["warnings"] == []
+
+
+def test_the_answer_as_json_says_how_fresh_a_result_is(as_json: dict[str, Any]) -> None:
+    """DESIGN §6 names `freshness` beside path and lines."""
+    assert all(isinstance(result["freshness"], str) for result in as_json["results"] if "path" in result)
+
+
+def test_the_sum_of_contributions_is_the_fused_score(as_json: dict[str, Any]) -> None:
+    """What is shown adds up."""
+    for result in as_json["results"]:
+        assert sum(share["contribution"] for share in result["sources"].values()) == pytest.approx(result["fused"], abs=1e-12)
+
+
+def test_explain_shows_every_factor(memory: Memory) -> None:
+    """Base times factors is the total, in the JSON too."""
+    memory.add("heron", importance=1.0, decay="active", created_at=NOON - timedelta(days=14))
+    (result,) = answer_dict(at_noon(memory, "heron"), explain=True)["results"]
+    assert result["factors"] == {"decay": pytest.approx(0.5), "importance": pytest.approx(1.1)}
+    assert result["total"] == pytest.approx(result["base"] * 0.5 * 1.1)
+
+
+@pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
+def test_every_fusion_can_be_written_as_json(memory: Memory, fusion: str) -> None:
+    """Also where a fraction is RRF's constant, and where no result is."""
+    memory.add("heron")
+    for query in ("heron", "nothing of the kind"):
+        shape = json.loads(json.dumps(answer_dict(memory.search(query, fusion=fusion, rrf_k=12.5))))
+        assert shape["fusion"]["method"] == fusion
+        assert shape["fusion"].get("k", 12.5) == 12.5
+
+
+def test_settings_are_the_defaults_of_a_search(open_memory: OpenMemory) -> None:
+    """What a call leaves out comes from the settings; what it names wins."""
+    memory = open_memory(settings=Settings(search=SearchSettings(limit=2, sources=("keyword",), fusion="borda")))
+    memory.add_many([{"text": f"heron {i}"} for i in range(5)])
+    answer = memory.search("heron")
+    assert (len(answer.results), answer.trace.mode, answer.query.ranking.fusion) == (2, "keyword-only", "borda")
+    assert len(memory.search("heron", limit=4).results) == 4
+
+
+# -- the default model --------------------------------------------------------------------------------------
+
+
+def test_the_default_model_finds_what_shares_no_word(open_memory: OpenMemory, arctic: Embedder) -> None:
+    """A question in other words finds its fact by meaning, and the search is hybrid."""
+    memory = open_memory(embedder=arctic)
+    memory.add_many(
+        [
+            {"text": "The spare key is under the blue flower pot."},
+            {"text": "Quarterly revenue grew by eight percent."},
+            {"text": "Our cat prefers to sleep on the keyboard."},
+        ]
+    )
+    answer = memory.search("how do I get into the house if I am locked out?")
+    assert answer.trace.mode == "hybrid"
+    assert answer.results[0].record.text == "The spare key is under the blue flower pot."
+    assert answer.results[0].similarity > 0.3
+
+
+def test_a_store_changes_over_from_hashing_to_the_default_model(open_memory: OpenMemory, arctic: Embedder) -> None:
+    """Two real embedders: the old one serves until `embed`, then meanings are found."""
+    with open_memory() as memory:
+        memory.add_many([{"text": "The feline is napping."}, {"text": "Stocks fell sharply."}])
+    memory = open_memory(embedder=arctic)
+    before = memory.search("a cat asleep", sources=["vector"])
+    assert "hashing:64" in " ".join(before.trace.warnings)
+    assert memory.embed() == 2
+    after = memory.search("a cat asleep", sources=["vector"])
+    assert after.results[0].record.text == "The feline is napping."
+    assert after.trace.warnings == ()
+    assert memory.status()["vectors"]["embedder"] == arctic.name
+
+
+def test_the_default_model_is_opened_by_its_name(open_memory: OpenMemory, path: Path) -> None:
+    """`embedder="arctic-embed-s"` is the model of the cache, and what it stored is its own space."""
+    memory = open_memory(embedder="arctic-embed-s")
+    memory.add("The kettle is boiling.")
+    (result,) = memory.search("The kettle is boiling.", sources=["vector"]).results
+    assert result.similarity > 0.7
+    assert memory.status()["vectors"]["dimension"] == 384
+
+
+def test_supersession_in_a_chain_is_the_same_for_every_source(memory: Memory) -> None:
+    """A long chain: only its end is found, whatever the depth."""
+    keys = [memory.add(f"price is {i} euros", id=f"p{i}").id for i in range(12)]
+    memory.store.records.apply([[Supersede(old, new)] for old, new in itertools.pairwise(keys)])
+    for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
+        assert ids(memory.search("price is 3 euros", sources=sources, fetch_k=1, limit=1)) == ["p11"]
+        assert ids(memory.search("price is 3 euros", sources=sources)) == ["p11"]
+    assert replace(memory.get("p11"), edited_at=None).superseded_by is None
