@@ -18,6 +18,9 @@ DEFAULT_K = 60
 """RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1."""
 
 
+ROUNDING = 1e-12
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One document's place in a list: its score where the source gave one, and when it is from (for ties)."""
@@ -132,26 +135,25 @@ METHODS: Mapping[str, Method] = MappingProxyType({"rrf": rrf, "weighted": weight
 
 
 def as_given(scores: Sequence[float], bounded: bool) -> list[float]:
-    """A bounded score as it is; an unbounded one (BM25, in FTS5 negative) as s / (1 + s) of its size."""
-    return list(scores) if bounded else [abs(s) / (1 + abs(s)) for s in scores]
+    """A bounded score as it is; an unbounded one, such as BM25's, as s / (1 + s)."""
+    return list(scores) if bounded else [s / (1 + abs(s)) for s in scores]
 
 
 def minmax(scores: Sequence[float], _bounded: bool) -> list[float]:
     """Best 1, worst 0; when all are equal, all are best."""
-    low, high = min(scores), max(scores)
-    return [(s - low) / (high - low) if high > low else 1.0 for s in scores]
+    sized = _sized(scores)
+    low, high = min(sized), max(sized)
+    return [(s - low) / (high - low) if high > low else 1.0 for s in sized]
 
 
 def zscore(scores: Sequence[float], _bounded: bool) -> list[float]:
     """The normal distribution function of the z-score: 0 to 1, so that absence (0) is never better than presence."""
-    mean, deviation = _moments(scores)
-    return [0.5 * (1 + math.erf((s - mean) / deviation / math.sqrt(2))) if deviation else 0.5 for s in scores]
+    return [0.5 * (1 + math.erf(z / math.sqrt(2))) for z in _deviations(scores)]
 
 
 def dbsf(scores: Sequence[float], _bounded: bool) -> list[float]:
     """Distribution-based: mean - 3σ is 0, mean + 3σ is 1, cut off outside."""
-    mean, deviation = _moments(scores)
-    return [min(1.0, max(0.0, (s - mean) / (6 * deviation) + 0.5)) if deviation else 0.5 for s in scores]
+    return [min(1.0, max(0.0, z / 6 + 0.5)) for z in _deviations(scores)]
 
 
 NORMALISATIONS: Mapping[str, Callable[[Sequence[float], bool], list[float]]] = MappingProxyType(
@@ -159,11 +161,26 @@ NORMALISATIONS: Mapping[str, Callable[[Sequence[float], bool], list[float]]] = M
 )
 
 
-def _moments(scores: Sequence[float]) -> tuple[float, float]:
-    mean = math.fsum(scores) / len(scores)
-    deviation = math.sqrt(math.fsum((s - mean) ** 2 for s in scores) / len(scores))
+def _sized(scores: Sequence[float]) -> list[float]:
+    """The scores over the largest of them, so that no unit is too large or too small to compute with."""
+    largest = max(abs(s) for s in scores)
+    return [s / largest for s in scores] if largest else list(scores)
+
+
+def _deviations(scores: Sequence[float]) -> list[float]:
+    """How many standard deviations each is above the mean; 0 where all are equal."""
+    sized = _sized(scores)
+    mean = math.fsum(sized) / len(sized)
+    deviation = math.sqrt(math.fsum((s - mean) ** 2 for s in sized) / len(sized))
     # Equal scores can leave a deviation of rounding error; dividing by it would invent differences.
-    return mean, deviation if deviation > 1e-12 * max(1.0, abs(mean)) else 0.0
+    return [(s - mean) / deviation if deviation > ROUNDING else 0.0 for s in sized]
+
+
+def _falling(scores: list[float], bounded: bool) -> list[float]:
+    """Scores of which more is better. A list is best first: where scores rise, less is better (FTS5's are negative)."""
+    if not bounded and (scores[0] < scores[-1] or scores[0] == scores[-1] < 0):
+        return [-s for s in scores]
+    return scores
 
 
 def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str, float]:
@@ -172,7 +189,7 @@ def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str,
         raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method 'rrf' or 'borda'")
     if not scores:
         return {}
-    normalised = NORMALISATIONS[normalisation](scores, ranking.bounded)
+    normalised = NORMALISATIONS[normalisation](_falling(scores, ranking.bounded), ranking.bounded)
     return {entry.id: weight * value for entry, value in zip(ranking.entries, normalised, strict=True)}
 
 

@@ -26,11 +26,28 @@ HALF_LIVES: Mapping[str, float] = MappingProxyType(
 """Decay class → seconds after which a record counts half."""
 
 
+MOST_MARKS = 30
+SHORT = 1000
+"""Characters below which square time is no time."""
+
+
 def fold(text: str) -> str:
     """The form in which two texts count as the same: NFKC, case folded, white space collapsed."""
     # Case folding can undo NFKC (and the reverse), so the Unicode standard normalises on both sides of it.
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _stream_safe(text)).casefold())
     return " ".join(folded.split())
+
+
+def _stream_safe(text: str) -> str:
+    """No more than thirty marks on one letter, as in Unicode's stream-safe format: sorting them takes square time."""
+    if text.isascii() or len(text) <= SHORT:
+        return text
+    kept, marks = [], 0
+    for character in text:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks <= MOST_MARKS:
+            kept.append(character)
+    return "".join(kept)
 
 
 def fold_hash(text: str) -> bytes:
@@ -40,7 +57,7 @@ def fold_hash(text: str) -> bytes:
 
 def decay(age: float, half_life: float) -> float:
     """The factor for something `age` seconds old: 1 when new, 1/2 at the half-life. The future counts as now."""
-    if half_life <= 0:
+    if not half_life > 0:
         raise ValueError(f"a half-life must be more than 0 seconds, not {half_life!r}")
     return math.exp2(-max(0.0, age) / half_life)
 

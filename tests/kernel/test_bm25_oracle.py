@@ -16,7 +16,7 @@ from recollect.analysis import Analyzer
 from recollect.evaluation import evaluate, read_dataset
 from recollect.ranking import fold
 from recollect.stores.sqlite import SqliteStore
-from recollect.stores.sqlite.keywords import K1, TITLE_WEIGHT, B
+from recollect.stores.sqlite.keywords import TITLE_WEIGHT
 from recollect.types import Filter, Put, Record, Scope
 
 DEPTH = 100
@@ -92,7 +92,7 @@ def _ask_us(texts: dict[str, str], queries: dict[str, list[str]], folder: Path) 
 
 
 def _ask_bm25s(documents: dict[str, list[str]], queries: dict[str, list[str]]) -> dict[str, dict[str, float]]:
-    engine = bm25s.BM25(method="lucene", k1=K1, b=B)
+    engine = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
     engine.index(list(documents.values()), show_progress=False)
     names = list(documents)
     answers = {}
@@ -214,12 +214,14 @@ def test_other_users_records_do_not_move_a_score(notes, open_store):
 
 
 def test_a_title_counts_more_than_the_text(open_store):
-    """A word in the title counts as often as `TITLE_WEIGHT` says, in a record of the same length."""
-    assert TITLE_WEIGHT > 1
-    store = open_store(
-        [Record("text", "sauna cellar", title="boiler"), Record("title", "boiler cellar", title="sauna")]
-    )
-    assert [match.record.id for match in store.keywords.search(["sauna"], Filter(), 2).found] == ["title", "text"]
+    """A word in the title counts as often as `TITLE_WEIGHT` says, but once in the record's length."""
+    records = [
+        Record("in-text", "sauna cellar", title="boiler", created_at=THEN),
+        Record("in-title", "boiler cellar", title="sauna", created_at=THEN),
+    ]
+    title, text = open_store(records).keywords.search(["sauna"], Filter(), 2).found
+    assert (title.record.id, text.record.id) == ("in-title", "in-text")
+    assert title.score / text.score == pytest.approx((TITLE_WEIGHT / (TITLE_WEIGHT + 1.2)) / (1 / (1 + 1.2)))
 
 
 # --- ties inside one source

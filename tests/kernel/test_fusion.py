@@ -18,7 +18,7 @@ CASES = [
 ]
 MANY = settings(max_examples=2000, deadline=None)
 IDS = [f"d{number}" for number in range(6)]
-CODES = st.binary(max_size=13)
+CODES = st.one_of(st.binary(min_size=9, max_size=13), st.binary(max_size=13))
 THREE = st.integers(0, 3)
 
 
@@ -345,6 +345,15 @@ def test_equal_scores_under_each_normalisation():
     """All equal is all best under minmax, and the middle under zscore and dbsf."""
     given_ = {name: normalise([3.3] * 3, False) for name, normalise in NORMALISATIONS.items() if name != "none"}
     assert given_ == {"minmax": [1.0] * 3, "zscore": [0.5] * 3, "dbsf": [0.5] * 3}
+
+
+@pytest.mark.parametrize(
+    ("normalisation", "expected"),
+    [("minmax", [1.0, 0.5, 0.0]), ("zscore", [0.889668, 0.5, 0.110332]), ("dbsf", [0.704124, 0.5, 0.295876])],
+)
+def test_normalisations_are_their_formulas(normalisation, expected):
+    """Three scores at equal steps: their deviation is √(2/3) steps, so the outer ones stand 1.2247 of it away."""
+    assert NORMALISATIONS[normalisation]([8.0, 5.0, 2.0], False) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("normalisation", ["minmax", "zscore", "dbsf"])

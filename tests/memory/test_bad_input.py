@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import math
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -207,7 +206,7 @@ def test_an_unknown_embedder_is_refused_and_leaves_nothing_open(
         open_memory(path if place == "a file" else place, embedder="nonesuch")
     gc.collect()
     if FILES.is_dir():
-        held = [os.readlink(link) for link in FILES.iterdir() if link.exists()]
+        held = [str(link.readlink()) for link in FILES.iterdir() if link.exists()]
         assert not [name for name in held if name.startswith(str(path))]
 
 
@@ -270,7 +269,18 @@ def test_a_text_of_a_million_characters_is_taken(memory: Memory) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["2026-03-14", "2026-03-14T15:09Z", "2026-03-14T15:09:26.5+02:00", "2w", "36h", " 3mo ", "10 d", "5min", "1y", "20260314"],
+    [
+        "2026-03-14",
+        "2026-03-14T15:09Z",
+        "2026-03-14T15:09:26.5+02:00",
+        "2w",
+        "36h",
+        " 3mo ",
+        "10 d",
+        "5min",
+        "1y",
+        "20260314",
+    ],
 )
 def test_good_times_are_taken(memory: Memory, given: str) -> None:
     """ISO 8601, and spans back from now."""
@@ -280,7 +290,9 @@ def test_good_times_are_taken(memory: Memory, given: str) -> None:
     memory.search("x", since=given)
 
 
-@pytest.mark.parametrize("at", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), datetime(1969, 12, 31)])  # noqa: DTZ001
+@pytest.mark.parametrize(
+    "at", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), datetime.fromisoformat("1969-12-31")]
+)
 def test_the_ends_of_time_can_be_stored(memory: Memory, at: datetime) -> None:
     """The first and the last moment of the calendar survive the round trip; a time without a zone is UTC."""
     record = memory.add("x", happened_at=at, decay="active")
@@ -297,7 +309,13 @@ def test_none_means_left_out(memory: Memory) -> None:
     (many,) = memory.add_many([{"text": "through add_many", **unset}])
     one = memory.add("through add", **unset)
     for record in (one, many):
-        assert (record.title, record.tags, record.importance, record.kind, record.scope) == ("", (), 0.5, "fact", Scope())
+        assert (record.title, record.tags, record.importance, record.kind, record.scope) == (
+            "",
+            (),
+            0.5,
+            "fact",
+            Scope(),
+        )
 
 
 def test_errors_are_one_tree_and_carry_what_to_do(kept: Memory) -> None:

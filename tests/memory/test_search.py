@@ -122,14 +122,20 @@ def test_fetch_k_grows_only_where_limit_exceeds_it(memory: Memory) -> None:
         answer = memory.search("heron lake", fetch_k=fetch_k, limit=limit)
         assert [trace.hits for trace in answer.trace.sources] == [depth, depth]
         assert len(answer.results) == limit
-    assert ids(memory.search("heron lake", fetch_k=30, limit=5)) == ids(memory.search("heron lake", fetch_k=30, limit=30))[:5]
+    assert (
+        ids(memory.search("heron lake", fetch_k=30, limit=5))
+        == ids(memory.search("heron lake", fetch_k=30, limit=30))[:5]
+    )
 
 
 def test_depth_is_a_ranking_knob(memory: Memory) -> None:
     """With two equal lists no deeper than k + 1, what is in both precedes what is in one."""
     fill(memory)
     for query in ("heron lake", "mist dawn boat"):
-        both = [len(r.shares) == 2 for r in memory.search(query, fetch_k=20, limit=20, decay=False, importance_weight=0).results]
+        both = [
+            len(r.shares) == 2
+            for r in memory.search(query, fetch_k=20, limit=20, decay=False, importance_weight=0).results
+        ]
         assert True in both
         assert False in both
         assert both == sorted(both, reverse=True)
@@ -218,7 +224,12 @@ def test_ties_go_to_the_newer_then_to_the_lower_id(memory: Memory) -> None:
 def test_a_tie_between_sources_goes_to_the_better_rank_then_to_the_first_source(open_memory: OpenMemory) -> None:
     """Rank 1 by words alone precedes rank 1 by vector alone: the same score, the same rank, the first source."""
     memory = open_memory(embedder=Mirror())
-    for key, text in {"z-words": "heron", "y-words": "heron and more words", "a-meaning": "meaning", "b-meaning": "meanings"}.items():
+    for key, text in {
+        "z-words": "heron",
+        "y-words": "heron and more words",
+        "a-meaning": "meaning",
+        "b-meaning": "meanings",
+    }.items():
         memory.add(text, id=key)
     answer = memory.search("heron", fetch_k=2, limit=2)
     assert [(r.record.id, list(r.shares), r.fused) for r in answer.results] == [
@@ -240,7 +251,9 @@ class Mirror(Counting):
 def test_the_order_in_which_sources_are_named_changes_nothing(memory: Memory) -> None:
     """`vector,keyword` is `keyword,vector`."""
     fill(memory)
-    one, two = (at_noon(memory, "heron lake", sources=names) for names in (["keyword", "vector"], ["vector", "keyword"]))
+    one, two = (
+        at_noon(memory, "heron lake", sources=names) for names in (["keyword", "vector"], ["vector", "keyword"])
+    )
     assert one.results == two.results
 
 
@@ -281,7 +294,10 @@ def test_similarity_is_the_cosine_where_it_is_known(memory: Memory) -> None:
 def test_keyword_scores_are_positive_and_fall(memory: Memory) -> None:
     """BM25 as FTS5 gives it is negative; ours is not."""
     fill(memory)
-    scores = [r.shares["keyword"].score for r in memory.search("heron lake", sources=["keyword"], limit=50, decay=False, importance_weight=0).results]
+    scores = [
+        r.shares["keyword"].score
+        for r in memory.search("heron lake", sources=["keyword"], limit=50, decay=False, importance_weight=0).results
+    ]
     assert all(score > 0 for score in scores)
     assert scores == sorted(scores, reverse=True)
 
@@ -373,7 +389,9 @@ def test_importance_moves_a_score(memory: Memory) -> None:
     """Importance 1 raises by the weight, 0 lowers by it, 0.5 leaves alone; a weight of 0 turns it off."""
     for value in (0.0, 0.5, 1.0):
         memory.add(f"heron {value}", importance=value)
-    found = {r.record.importance: r.factors.get("importance") for r in memory.search("heron", importance_weight=0.2).results}
+    found = {
+        r.record.importance: r.factors.get("importance") for r in memory.search("heron", importance_weight=0.2).results
+    }
     assert found == {0.0: pytest.approx(0.8), 0.5: None, 1.0: pytest.approx(1.2)}
     assert all(not r.factors for r in memory.search("heron", importance_weight=0.0).results)
     (first, *_) = memory.search("heron", importance_weight=1.0).results
@@ -408,7 +426,9 @@ def test_mmr_on_five_thousand_candidates_is_quick(memory: Memory) -> None:
     records = [Record(f"r{i}", f"heron {i}") for i in range(5000)]
     memory.store.records.apply([Put(record) for record in records[i : i + 500]] for i in range(0, 5000, 500))
     vectors = chance.normal(size=(5000, 64)).astype(np.float32)
-    memory.embedding.serving().index.save([r.passage for r in records], vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+    memory.embedding.serving().index.save(
+        [r.passage for r in records], vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    )
     options: dict[str, Any] = {"fetch_k": 5000, "limit": 10, "mmr": True}
     memory.search("heron", **options)
     start = time.perf_counter()
@@ -440,7 +460,9 @@ def test_reads_never_change_anything(memory: Memory, dump: Callable[[], Any]) ->
 
 
 @pytest.mark.parametrize("mmr", [False, True])
-@pytest.mark.parametrize("error", [EmbedderError("the model is on fire"), RuntimeError("boom"), OSError(5, "I/O")], ids=str)
+@pytest.mark.parametrize(
+    "error", [EmbedderError("the model is on fire"), RuntimeError("boom"), OSError(5, "I/O")], ids=str
+)
 def test_a_failing_source_leaves_the_other_answering(open_memory: OpenMemory, error: Exception, mmr: bool) -> None:
     """The trace names the source and the reason; the answer is keyword-only, with a warning, and with full scores."""
     open_memory(embedder="none").add_many([{"text": "heron by the lake"}, {"text": "heron in the reeds"}])
@@ -452,7 +474,7 @@ def test_a_failing_source_leaves_the_other_answering(open_memory: OpenMemory, er
     assert (vector.name, vector.status, vector.hits) == ("vector", "failed", 0)
     assert str(error) in vector.reason
     assert any("vector" in warning and str(error) in warning for warning in answer.trace.warnings)
-    assert [result.score for result in answer.results][0] == pytest.approx(1.0)
+    assert answer.results[0].score == pytest.approx(1.0)
     assert len(answer.results) == 2
 
 
@@ -474,7 +496,7 @@ def test_a_source_that_fails_later_leaves_the_other_answering(open_memory: OpenM
 
 
 def test_an_embedder_that_raises_any_error_does_not_stop_a_write(open_memory: OpenMemory) -> None:
-    """A third party's embedder may raise what it likes: the words are stored, and it is said that vectors are missing."""
+    """A third party's embedder may raise what it likes: the words are stored, and what is missing is said."""
     said: list[str] = []
     memory = open_memory(embedder=Counting(RuntimeError("boom")), announce=said.append)
     memory.add("heron by the lake")
@@ -498,7 +520,10 @@ def test_without_an_embedder_words_answer_and_the_trace_says_so(open_memory: Ope
     memory.add("heron by the lake")
     answer = memory.search("heron")
     assert answer.trace.mode == "keyword-only"
-    assert [(t.name, t.status, bool(t.reason)) for t in answer.trace.sources] == [("keyword", "ok", False), ("vector", "skipped", True)]
+    assert [(t.name, t.status, bool(t.reason)) for t in answer.trace.sources] == [
+        ("keyword", "ok", False),
+        ("vector", "skipped", True),
+    ]
     assert answer.trace.sources[1].reason == "no embedder is configured"
     assert len(answer.trace.warnings) == 1
     asked = memory.search("heron", sources=["keyword"])
@@ -561,7 +586,7 @@ ALL = {"plain", "work", "home", "chunk", "deep", "brackets", "old", "long ago"}
         ({"as_of": NOON - timedelta(days=1)}, {"old", "long ago"}),
         ({"as_of": "1950-01-01"}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else None,
 )
 def test_filters_are_applied_inside_every_source(varied: Memory, filters: dict[str, Any], expected: set[str]) -> None:
     """Each source and the listing give exactly what the filter lets through, even to a depth of as many."""
@@ -634,7 +659,7 @@ def test_an_empty_query_finds_nothing_and_says_so(memory: Memory, query: str) ->
     assert answer.trace.warnings
 
 
-@pytest.mark.parametrize("query", ["...", "!?", "\"", "AND", "*", "\x00", "()"])
+@pytest.mark.parametrize("query", ["...", "!?", '"', "AND", "*", "\x00", "()"])
 def test_a_query_of_signs_is_answered(memory: Memory, query: str) -> None:
     """No words to look for is no error."""
     memory.add("heron")
@@ -713,8 +738,18 @@ def test_the_trace_says_what_ran(memory: Memory) -> None:
     assert trace.took_ms > 0
     assert trace.mode == "hybrid"
     assert [source.name for source in trace.sources] == ["keyword", "vector"]
-    assert all(source.status == "ok" and source.hits > 5 and 0 < source.took_ms <= trace.took_ms for source in trace.sources)
-    assert [stage.name for stage in trace.stages] == ["scope", "superseded", "decay", "importance", "threshold", "mmr", "limit"]
+    assert all(
+        source.status == "ok" and source.hits > 5 and 0 < source.took_ms <= trace.took_ms for source in trace.sources
+    )
+    assert [stage.name for stage in trace.stages] == [
+        "scope",
+        "superseded",
+        "decay",
+        "importance",
+        "threshold",
+        "mmr",
+        "limit",
+    ]
     for one, two in itertools.pairwise(trace.stages):
         assert one.left == two.given
     assert trace.stages[-1].left == len(answer.results) == 5
@@ -727,7 +762,9 @@ def test_the_trace_says_what_ran(memory: Memory) -> None:
 @pytest.fixture
 def as_json(memory: Memory) -> dict[str, Any]:
     """An answer with a fact and a chunk, through JSON and back."""
-    memory.add("heron by the lake", id="f", category="technical", tags=["bird"], user="ada", importance=0.9, decay="stable")
+    memory.add(
+        "heron by the lake", id="f", category="technical", tags=["bird"], user="ada", importance=0.9, decay="stable"
+    )
     memory.add("heron by the river", id="c", kind="chunk", title="Birds", path="docs/x.md", lines=(10, 24))
     answer = memory.search("heron by the lake", user="ada")
     return json.loads(json.dumps(answer_dict(answer)))
@@ -751,10 +788,22 @@ def test_the_answer_as_json_has_every_field_of_the_design(as_json: dict[str, Any
             assert isinstance(share["rank"], int)
             assert isinstance(share["score"], float)
             assert isinstance(share["contribution"], float)
-    assert (fact["rank"], fact["id"], fact["kind"], fact["category"], fact["tags"]) == (1, "f", "fact", "technical", ["bird"])
+    assert (fact["rank"], fact["id"], fact["kind"], fact["category"], fact["tags"]) == (
+        1,
+        "f",
+        "fact",
+        "technical",
+        ["bird"],
+    )
     assert (fact["scope"], fact["score"]) == ({"user": "ada"}, 1.0)
     assert (fact["in_keyword"], fact["in_semantic"], fact["sources"].keys()) == (True, True, {"keyword", "vector"})
-    assert (chunk["rank"], chunk["path"], chunk["lines"], chunk["title"], chunk["category"]) == (2, "docs/x.md", [10, 24], "Birds", None)
+    assert (chunk["rank"], chunk["path"], chunk["lines"], chunk["title"], chunk["category"]) == (
+        2,
+        "docs/x.md",
+        [10, 24],
+        "Birds",
+        None,
+    )
     assert datetime.fromisoformat(fact["created_at"]).utcoffset() == timedelta(0)
     trace = as_json["trace"]
     assert isinstance(trace["took_ms"], float)
@@ -777,7 +826,9 @@ def test_the_answer_as_json_says_how_fresh_a_result_is(as_json: dict[str, Any]) 
 def test_the_sum_of_contributions_is_the_fused_score(as_json: dict[str, Any]) -> None:
     """What is shown adds up."""
     for result in as_json["results"]:
-        assert sum(share["contribution"] for share in result["sources"].values()) == pytest.approx(result["fused"], abs=1e-12)
+        assert sum(share["contribution"] for share in result["sources"].values()) == pytest.approx(
+            result["fused"], abs=1e-12
+        )
 
 
 def test_explain_shows_every_factor(memory: Memory) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +30,9 @@ def found(memory: Memory, query: str, *sources: str, **options: Any) -> list[str
 
 def ranking(memory: Memory, query: str, **options: Any) -> list[tuple[Any, ...]]:
     """Everything a search says of its results."""
-    return [(r.record.id, r.score, r.similarity, dict(r.shares), r.snippet) for r in memory.search(query, **options).results]
+    return [
+        (r.record.id, r.score, r.similarity, dict(r.shares), r.snippet) for r in memory.search(query, **options).results
+    ]
 
 
 # -- a write is visible to the next search ------------------------------------------------------------------
@@ -60,9 +61,7 @@ def test_a_write_is_visible_to_the_next_search_in_another_thread(memory: Memory)
             said[me, i] = memory.add(f"thread {me} says word{me}x{i}").text
             turn.wait(60)
             other = said[(me + 1) % 4, i]
-            for source in ("keyword", "vector"):
-                if other not in found(memory, other, source):
-                    missed.append(f"{source}: {other}")
+            missed.extend(s for s in ("keyword", "vector") if other not in found(memory, other, s))
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for thread in threads:
@@ -93,10 +92,8 @@ with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as mem
 class Other:
     """Another process that has the same store open and does as it is told."""
 
-    def __init__(self, path: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", ECHO, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
 
     def __call__(self, command: str, text: str) -> str:
         """One command, and its answer."""
@@ -104,18 +101,11 @@ class Other:
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()
 
-    def end(self) -> None:
-        self.process.stdin.close()
-        self.process.wait(30)
-        self.process.stdout.close()
-
 
 @pytest.fixture
-def other(path: Path, memory: Memory) -> Iterator[Other]:
+def other(path: Path, memory: Memory, start: Callable[..., Any]) -> Other:
     """A second process on the test's store."""
-    process = Other(path)
-    yield process
-    process.end()
+    return Other(start("-c", ECHO, path))
 
 
 def test_a_write_is_visible_to_the_next_search_in_another_process(memory: Memory, other: Other) -> None:
@@ -240,7 +230,11 @@ def fill(memory: Memory) -> None:
     chance = random.Random(5)
     words = ["heron", "lake", "reeds", "boat", "the", "in", "café", "v1.2", "湖水", "snake_case"]
     memory.add_many(
-        {"text": " ".join(chance.choices(words, k=chance.randint(1, 8))), "title": chance.choice(["", "Lake"]), "id": f"r{i}"}
+        {
+            "text": " ".join(chance.choices(words, k=chance.randint(1, 8))),
+            "title": chance.choice(["", "Lake"]),
+            "id": f"r{i}",
+        }
         for i in range(400)
     )
     memory.forget(*(f"r{i}" for i in range(0, 400, 9)))
@@ -248,7 +242,9 @@ def fill(memory: Memory) -> None:
 
 DROPPED = {
     "the note": "DELETE FROM meta WHERE key = 'keywords'",
-    "all of it": "DELETE FROM meta WHERE key = 'keywords'; DROP TABLE terms_instance; DROP TABLE terms; DROP TABLE lengths",
+    "all of it": (
+        "DELETE FROM meta WHERE key = 'keywords'; DROP TABLE terms_instance; DROP TABLE terms; DROP TABLE lengths"
+    ),
     "the tables": "DROP TABLE terms_instance; DROP TABLE terms; DROP TABLE lengths",
     "the terms": "DROP TABLE terms_instance; DROP TABLE terms",
 }
@@ -283,7 +279,7 @@ def test_a_dropped_index_does_not_stop_a_write(open_memory: OpenMemory, path: Pa
     connection.execute(DROPPED["the tables"])
     connection.close()
     memory.add("second one")
-    assert found(memory, "first second", "keyword") == ["second one", "first"]
+    assert set(found(memory, "first second", "keyword")) == {"first", "second one"}
 
 
 def test_vectors_deleted_by_hand_are_computed_again(open_memory: OpenMemory, path: Path) -> None:
@@ -315,30 +311,33 @@ def test_another_language_rebuilds_the_index(open_memory: OpenMemory) -> None:
 
 
 def test_a_language_change_reaches_a_store_that_is_open(open_memory: OpenMemory, path: Path) -> None:
-    """A process that has the store open follows the language, instead of changing the index back and forth."""
+    """A process that has the store open follows the language, with what it had cached, and does not change it back."""
     first = open_memory()
     first.add("Die Häuser am See")
+    assert found(first, "Haus", "keyword") == []
     second = open_memory(language="german")
     connection = apsw.Connection(str(path))
     noted = []
     for _ in range(3):
         for memory in (first, second):
-            assert found(memory, "Häuser", "keyword") == ["Die Häuser am See"]
+            assert found(memory, "Haus", "keyword") == ["Die Häuser am See"]
             noted.append(connection.execute("SELECT value FROM meta WHERE key = 'keywords'").get.rsplit(" ", 1)[0])
     connection.close()
-    assert len(set(noted[1:])) == 1, f"the index was rebuilt at every turn: {noted}"
+    assert len(set(noted)) == 1, f"the index was rebuilt at every turn: {noted}"
 
 
 # -- hostile queries ----------------------------------------------------------------------------------------
 
 PIECES: Sequence[str] = (
     '"', "'", "''", '""', "`", "*", "heron*", "^heron", "NEAR(", "NEAR(heron lake, 5)", "NEAR", "AND", "OR", "NOT",
-    "(", ")", "((((", "{title text}:", "title:", "text:heron", "col:", "-title:x", "+", "-", "--", "; DROP TABLE records;",
-    "' OR 1=1 --", "\" OR \"\" = \"", "UNION SELECT * FROM records", "%", "_", "\\", "\x00", "heron\x00lake", "\u202e", "\u2066",
-    "\u200b", "\ufeff", "\ud800", "\udfff", "\ud83d", "😀", "👩\u200d👩\u200d👧", "🇩🇪", "e\u0301\u0302\u0303", "湖", "湖水", "湖の水", "한국어",
-    "ไทย", "١٢٣", "1.0.21", "v1..2", "a.b.c.d", "C++", "C#", "snake_case", "camelCase", "HTTPServer", "heron", "lake", "the",
-    "/etc/passwd", "../..", "http://x/?q=1#a", "a@b.c", "\n", "\t", "\r\n", "\x1b[31m", "ﬁ", "ß", "İ", "ı", "ſ", "Ω", "™", "½", "²",
-    "🏳️\u200d🌈", "\u0600", "\ufdfa", "¯\\_(ツ)_/¯", "$1", "?1", ":name", "@x", "json_each(", "[1,2]", "{}", "null", "NaN", "1e999", "0x1F",
+    "(", ")", "((((", "{title text}:", "title:", "text:heron", "col:", "-title:x", "+", "-", "--",
+    "; DROP TABLE records;", "' OR 1=1 --", '" OR "" = "', "UNION SELECT * FROM records", "%", "_", "\\", "\x00",
+    "heron\x00lake", "\u202e", "\u2066", "\u200b", "\ufeff", "\ud800", "\udfff", "\ud83d", "😀",
+    "👩\u200d👩\u200d👧", "🇩🇪", "e\u0301\u0302\u0303", "湖", "湖水", "湖の水", "한국어", "ไทย", "١٢٣", "1.0.21",
+    "v1..2", "a.b.c.d", "C++", "C#", "snake_case", "camelCase", "HTTPServer", "heron", "lake", "the", "/etc/passwd",
+    "../..", "http://x/?q=1#a", "a@b.c", "\n", "\t", "\r\n", "\x1b[31m", "ﬁ", "ß", "İ", "ı", "ſ", "Ω", "™", "½", "²",
+    "🏳️\u200d🌈", "\u0600", "\ufdfa", "¯\\_(ツ)_/¯", "$1", "?1", ":name", "@x", "json_each(", "[1,2]", "{}", "null",
+    "NaN", "1e999", "0x1F",
 )  # fmt: skip
 
 
@@ -350,7 +349,10 @@ def hostile(count: int, seed: int = 99) -> Iterator[str]:
         if kind < 0.75:
             yield chance.choice(["", " "]).join(chance.choices(PIECES, k=chance.randint(1, 6)))
         elif kind < 0.95:
-            yield "".join(chr(chance.choice([chance.randrange(0x250), chance.randrange(0x110000)])) for _ in range(chance.randint(0, 12)))
+            yield "".join(
+                chr(chance.choice([chance.randrange(0x250), chance.randrange(0x110000)]))
+                for _ in range(chance.randint(0, 12))
+            )
         else:
             yield chance.choice(PIECES) * chance.randint(2, 60)
 

@@ -8,8 +8,6 @@ import shutil
 import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,7 +23,7 @@ from recollect.config import Settings
 from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores import open_store
 from recollect.stores.sqlite import SqliteStore, schema
-from recollect.stores.sqlite.database import check_engine
+from recollect.stores.sqlite.database import _check_owner, check_engine
 
 OpenMemory = Callable[..., Memory]
 
@@ -76,11 +74,9 @@ os._exit(0)
 """
 
 
-def test_another_programs_database_that_is_in_use_is_left_untouched(path: Path) -> None:
+def test_another_programs_database_that_is_in_use_is_left_untouched(path: Path, start: Any) -> None:
     """While another process has it open in WAL mode, and after that process has died and left its log behind."""
-    owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    owner = start("-c", OWNER, path)
 
     def files() -> dict[str, bytes]:
         return {name: path.with_name(name).read_bytes() for name in (path.name, f"{path.name}-wal")}
@@ -92,13 +88,17 @@ def test_another_programs_database_that_is_in_use_is_left_untouched(path: Path) 
     owner.stdin.write("\n")
     owner.stdin.flush()
     assert owner.stdout.readline() == "1\n"
-    owner.communicate("\n")
+    owner.stdin.write("\n")
+    owner.stdin.flush()
+    owner.wait(30)
     before = files()
     refused(path, "another program")
     assert files() == before
 
 
-@pytest.mark.parametrize("content", [b"# Shopping\n- milk\n" * 400, b"x\n", b"\x00" * 4096, b"SQLite format 3\x00 but not really"])
+@pytest.mark.parametrize(
+    "content", [b"# Shopping\n- milk\n" * 400, b"x\n", b"\x00" * 4096, b"SQLite format 3\x00 but not really"]
+)
 def test_a_file_that_is_no_database_is_left_untouched(path: Path, content: bytes) -> None:
     """A text file is refused, and has the same bytes after."""
     path.write_bytes(content)
@@ -119,7 +119,8 @@ def test_a_damaged_store_says_so(path: Path, open_memory: OpenMemory) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["below-a-file/memory.db", "nul\x00byte.db", "n" * 300 + ".db", "~nobody-of-this-name/memory.db", "caf\udce9.db"]
+    "place",
+    ["below-a-file/memory.db", "nul\x00byte.db", "n" * 300 + ".db", "~nobody-of-this-name/memory.db", "caf\udce9.db"],
 )
 def test_a_path_that_cannot_be_is_refused(tmp_path: Path, place: str) -> None:
     """Below a file, with a NUL, too long, in the home of nobody, with a byte that is no text: always our own error."""
@@ -238,7 +239,7 @@ print("done", flush=True)
 
 
 def test_a_migration_that_is_killed_leaves_the_old_or_the_new(
-    path: Path, open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch
+    path: Path, open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch, start: Any
 ) -> None:
     """Killed at any moment of a second, slow migration, the store is whole, at version 1 or 2, and opens."""
     with open_memory(embedder="none") as memory:
@@ -248,11 +249,11 @@ def test_a_migration_that_is_killed_leaves_the_old_or_the_new(
     for _ in range(6):
         copy = path.parent / "copy.db"
         shutil.copy(path, copy)
-        process = subprocess.Popen([sys.executable, "-c", MIGRATE, str(copy)], stdout=subprocess.PIPE, text=True)
+        process = start("-c", MIGRATE, copy)
         assert process.stdout.readline() == "go\n"
         time.sleep(chance.uniform(0.0, 0.3))
         process.send_signal(signal.SIGKILL)
-        process.communicate()
+        process.wait()
         connection = apsw.Connection(str(copy))
         assert connection.execute("PRAGMA integrity_check").get == "ok"
         version = connection.pragma("user_version")
@@ -265,7 +266,9 @@ def test_a_migration_that_is_killed_leaves_the_old_or_the_new(
         connection.close()
         versions.append(version)
         with monkeypatch.context() as patch:
-            patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("a quick one", "CREATE TABLE quick (n)"))[: max(version, 2)])
+            patch.setattr(
+                schema, "MIGRATIONS", (*schema.MIGRATIONS, ("a quick one", "CREATE TABLE quick (n)"))[: max(version, 2)]
+            )
             with open_memory(copy, embedder="none") as memory:
                 assert len(memory.list(limit=200)) == 100
         for file in path.parent.glob("copy.db*"):
@@ -273,17 +276,19 @@ def test_a_migration_that_is_killed_leaves_the_old_or_the_new(
     assert 1 in versions, "at least one was killed before its end"
 
 
-def test_a_creation_that_is_killed_leaves_a_store_that_opens(tmp_path: Path, open_memory: OpenMemory) -> None:
+def test_a_creation_that_is_killed_leaves_a_store_that_opens(
+    tmp_path: Path, open_memory: OpenMemory, start: Any
+) -> None:
     """A process killed while it makes a new store leaves nothing, or a store, but nothing in between."""
     script = (
         "import sys; from recollect.stores.sqlite import SqliteStore; print('go', flush=True)\n"
         "for i in range(1000): SqliteStore(f'{sys.argv[1]}/{i}.db').close()"
     )
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    process = start("-c", script, tmp_path)
     assert process.stdout.readline() == "go\n"
     time.sleep(0.5)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.wait()
     made = sorted(tmp_path.glob("*.db"), key=lambda file: int(file.stem))
     assert made
     with open_memory(made[-1]) as memory:
@@ -301,8 +306,10 @@ from recollect.errors import RecollectError
 def look(place, first):
     with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
         answer = memory.search("bittern in the reeds")
-        print(first, answer.trace.mode, "|".join(r.record.text for r in answer.results), *answer.trace.warnings, sep="\\t")
-        for attempt in (lambda: memory.add("new"), lambda: memory.forget("kept"), lambda: memory.supersede("kept", text="x")):
+        found = "|".join(result.record.text for result in answer.results)
+        print(first, answer.trace.mode, found, *answer.trace.warnings, sep="\\t")
+        writes = (lambda: memory.add("new"), lambda: memory.forget("kept"), lambda: memory.supersede("kept", text="x"))
+        for attempt in writes:
             try:
                 attempt()
                 print("wrote")
@@ -333,26 +340,30 @@ def sealed() -> Iterator[Callable[[Path], Path]]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("state", ["complete", "without vectors", "empty"])
+@pytest.mark.parametrize("state", ["complete", "one without a vector", "without vectors", "empty"])
 def test_a_store_that_may_only_be_read_is_searched_and_refuses_writes(
     path: Path, open_memory: OpenMemory, sealed: Callable[[Path], Path], run_python: Any, state: str
 ) -> None:
-    """A process without the right to write (as root, one that has become `nobody`) searches, and its writes are refused."""
-    with open_memory(embedder="none" if state == "without vectors" else "hashing:64") as memory:
-        if state != "empty":
-            memory.add("a bittern stands in the reeds", id="kept")
-            memory.search("bittern")
+    """A process without the right to write (as root, one that has become `nobody`) searches; its writes are refused."""
+    texts = {"complete": 2, "one without a vector": 2, "without vectors": 2, "empty": 0}[state]
+    for n in range(texts):
+        embedder = "none" if state == "without vectors" or (state == "one without a vector" and n) else "hashing:64"
+        with open_memory(embedder=embedder) as memory:
+            memory.add(f"bittern {n} stands in the reeds", id=("kept", "other")[n])
+    open_memory().close()
     place = sealed(path)
     before = place.read_bytes()
     first, *writes = run_python(AS_NOBODY, place).splitlines()
     assert len(writes) == 3
-    for line in writes:
+    for line in writes[: 3 if texts else 1]:
         name, message, hint = line.split("\t")
         assert (name, "read-only" in message, bool(hint)) == ("StoreError", True, True)
-    _, mode, texts, *warnings = first.split("\t")
-    assert texts == ("" if state == "empty" else "a bittern stands in the reeds")
-    assert mode == "hybrid"
-    assert bool(warnings) == (state == "without vectors")
+    assert "wrote" not in writes
+    _, mode, found, *warnings = first.split("\t")
+    assert len(found.split("|") if found else []) == texts
+    if state in ("complete", "one without a vector"):
+        assert mode == "hybrid"
+        assert bool(warnings) == (state != "complete")
     assert place.read_bytes() == before
     assert [file.name for file in place.parent.iterdir()] == ["memory.db"]
 
@@ -440,17 +451,31 @@ print("end", flush=True)
 """
 
 
-def test_sixteen_processes_make_the_same_store_at_once(tmp_path: Path, open_memory: OpenMemory) -> None:
+def test_a_store_that_is_just_being_made_is_not_taken_for_another_programs(path: Path) -> None:
+    """Between two statements of the check for an owner another process makes the store: the check must pass."""
+    connection = apsw.Connection(str(path))
+    statements: list[str] = []
+
+    def overtaken(_cursor: object, sql: str, _values: object) -> bool:
+        statements.append(sql)
+        if len(statements) == 2:
+            SqliteStore(path).close()
+        return True
+
+    connection.exec_trace = overtaken
+    _check_owner(connection, path)
+    connection.close()
+    assert statements
+
+
+def test_sixteen_processes_make_the_same_store_at_once(tmp_path: Path, open_memory: OpenMemory, start: Any) -> None:
     """In three rounds all of them succeed, and every record of each is there."""
-    workers = [
-        subprocess.Popen([sys.executable, "-c", CREATE, str(tmp_path), str(me), "3"], stdout=subprocess.PIPE, text=True)
-        for me in range(16)
-    ]
+    workers = [start("-c", CREATE, tmp_path, me, 3) for me in range(16)]
     for n in range(3):
         assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 16
         (tmp_path / f"go{n}").touch()
     assert [worker.stdout.readline() for worker in workers] == ["end\n"] * 16
-    assert [worker.communicate() and worker.returncode for worker in workers] == [0] * 16
+    assert [worker.wait(30) for worker in workers] == [0] * 16
     for n in range(3):
         with open_memory(tmp_path / str(n) / "new" / "memory.db") as memory:
             assert {record.id for record in memory.list()} == {str(me) for me in range(16)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -328,9 +329,9 @@ def test_forgetting_touches_nothing_else(path: Path, memory: Memory, dump: Dump)
     def add() -> str:
         nonlocal made
         made += 1
-        text = f"{' '.join(chance.choices(words, k=chance.randint(1, 5)))} {chance.choice('αβγ')}{made if chance.random() < 0.7 else ''}"
+        said = chance.choices(words, k=chance.randint(1, 5))
         return memory.add(
-            text,
+            " ".join([*said, chance.choice("αβγ"), str(made) if chance.random() < 0.7 else ""]),
             id=f"r{made}",
             user=chance.choice([None, "ada", "bob"]),
             tags=chance.sample(["red", "blue", "green"], chance.randint(0, 3)),
@@ -469,7 +470,7 @@ def test_the_successor_inherits(memory: Memory) -> None:
 def test_a_cycle_is_refused_and_changes_nothing(memory: Memory, dump: Dump, length: int) -> None:
     """A record cannot come to supersede itself, over however many others."""
     ids = [memory.add(f"version {i}").id for i in range(length)]
-    for old, new in zip(ids, ids[1:], strict=False):
+    for old, new in itertools.pairwise(ids):
         memory.supersede(old, by=new)
     before = dump()
     with pytest.raises(SupersessionCycle):
@@ -572,10 +573,7 @@ def test_expired_records_answer_nothing(memory: Memory) -> None:
         before = texts(memory, "parking permit", sources=sources)
         assert set(before) == {"parking permit number nine", "parking permit forever"}
         assert texts(memory, "parking permit", sources=sources, as_of=end) == ["parking permit forever"]
-        assert (
-            len(texts(memory, "parking permit", sources=sources, as_of=end - timedelta(microseconds=1)))
-            == 2
-        )
+        assert len(texts(memory, "parking permit", sources=sources, as_of=end - timedelta(microseconds=1))) == 2
     assert [record.text for record in memory.store.records.list(Filter(now=end), limit=9)] == ["parking permit forever"]
 
 

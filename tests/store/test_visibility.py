@@ -86,7 +86,10 @@ DAYS = [NOON + timedelta(days=days) for days in range(-3, 4)]
 NEVER = [None] * 3 * len(DAYS)
 times, maybe_times = st.sampled_from(DAYS), st.sampled_from([*NEVER, *DAYS])
 scope_strategy = st.builds(
-    Scope, st.sampled_from([None, None, "ada", "bob"]), st.sampled_from([None, "planner"]), st.sampled_from([None, "s1"])
+    Scope,
+    st.sampled_from([None, None, "ada", "bob"]),
+    st.sampled_from([None, "planner"]),
+    st.sampled_from([None, "s1"]),
 )
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 tag_sets = st.lists(st.sampled_from(["red", "blue"]), unique=True, max_size=2).map(tuple)
@@ -157,13 +160,16 @@ def seen_of(answer: Answer) -> list[Any]:
 
 
 @settings(
-    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.lists(record_strategy, min_size=25, max_size=32), links, st.lists(asked, min_size=3, max_size=3))
 def test_a_shared_store_answers_as_one_that_holds_only_what_may_be_seen(
     given_records: list[Record], links: list[tuple[int, int, datetime | None]], questions: list[Asked]
 ) -> None:
-    """Ids, order, scores, shares and snippets are the same, for each source and for both, under rank and score fusion."""
+    """Ids, order, scores, shares and snippets are the same, for each source and for both, by rank and by score."""
     records = [replace(record, id=f"r{i:02}") for i, record in enumerate(given_records)]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -257,6 +263,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
         yield memory
 
 
+@pytest.mark.xdist_group("crowd")
 def test_three_visible_among_fifty_thousand_are_found(crowd: Memory) -> None:
     """Exactly those of the three that match, by words; all three, by vector; none of the crowd."""
     by_words = crowd.search("heron", user="few", sources=["keyword"])
@@ -269,6 +276,7 @@ def test_three_visible_among_fifty_thousand_are_found(crowd: Memory) -> None:
 
 
 @pytest.mark.parametrize("sources", [["keyword"], ["vector"], ["keyword", "vector"]], ids="+".join)
+@pytest.mark.xdist_group("crowd")
 def test_three_visible_among_fifty_thousand_are_found_fast(crowd: Memory, sources: list[str]) -> None:
     """Warm, the best of five searches takes less than 50 ms."""
     took = []
@@ -283,6 +291,7 @@ def test_three_visible_among_fifty_thousand_are_found_fast(crowd: Memory, source
 @pytest.mark.parametrize("size", GROUPS.items(), ids=lambda item: item[0])
 @pytest.mark.parametrize("limit", [1, 5, 20, 100])
 @pytest.mark.parametrize("sources", [["keyword"], ["vector"], ["keyword", "vector"]], ids="+".join)
+@pytest.mark.xdist_group("crowd")
 def test_a_small_scope_is_never_starved(crowd: Memory, size: tuple[str, int], limit: int, sources: list[str]) -> None:
     """A scope of 1, 10 or 40 rows among fifty thousand gives as many as were asked for, or all it has."""
     user, rows = size

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -24,25 +24,19 @@ PROCESSES = 8
         pytest.param(60, 2000, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(600)]),
     ],
 )
-def test_eight_processes_find_at_once_what_any_of_them_has_added(tmp_path: Path, seconds: int, least: int) -> None:
+def test_eight_processes_find_at_once_what_any_of_them_has_added(
+    tmp_path: Path, start: Callable[..., Any], seconds: int, least: int
+) -> None:
     """Each checks its own record after every add, and samples of what the others had acknowledged before it looked."""
-    members = [
-        subprocess.Popen(
-            [sys.executable, str(MEMBER), str(tmp_path), str(me), str(PROCESSES), str(seconds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for me in range(PROCESSES)
-    ]
+    members = [start(MEMBER, tmp_path, me, PROCESSES, seconds) for me in range(PROCESSES)]
     assert [member.stdout.readline() for member in members] == ["ready\n"] * PROCESSES
     for member in members:
         member.stdin.write("go\n")
         member.stdin.flush()
-    reports = [json.loads(member.communicate()[0]) for member in members]
+    reports = [json.loads(member.stdout.readline()) for member in members]
     added, own, others, failed = (sum(r[name] for r in reports) for name in ("added", "own", "others", "failed"))
     print(f"{added} acknowledged, {own + others} searches, the slowest process {min(r['added'] for r in reports)}")  # noqa: T201
-    assert [member.returncode for member in members] == [0] * PROCESSES
+    assert [member.wait(60) for member in members] == [0] * PROCESSES
     assert failed == 0, [error for report in reports for error in report["errors"]][:5]
     assert added >= least
     assert own == added

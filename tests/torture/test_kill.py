@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -22,12 +23,10 @@ WRITER = Path(__file__).with_name("writer.py")
 class Writer:
     """A writing process, started ahead so that a round does not wait for Python."""
 
-    def __init__(self, path: Path, start: int) -> None:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
         self.acknowledged: list[str] = []
         self.first = threading.Event()
-        self.process = subprocess.Popen(
-            [sys.executable, str(WRITER), str(path), str(start)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        self.process = process
         self.reader = threading.Thread(target=self._read)
 
     def _read(self) -> None:
@@ -47,8 +46,6 @@ class Writer:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.reader.join()
-        self.process.stdin.close()
-        self.process.stdout.close()
         assert self.process.returncode == -signal.SIGKILL, "it was alive until it was killed"
         return self.acknowledged
 
@@ -64,7 +61,9 @@ def check(path: Path, acknowledged: set[str], sample: list[str]) -> None:
         for key in sample:
             assert memory.get(key).text == f"survivor number n{key}n of the round"
             for source in ("keyword", "vector"):
-                found = memory.search(f"survivor number n{key}n of the round", sources=[source], superseded=True).results
+                found = memory.search(
+                    f"survivor number n{key}n of the round", sources=[source], superseded=True
+                ).results
                 assert found[0].record.id == key, source
 
 
@@ -75,19 +74,17 @@ def check(path: Path, acknowledged: set[str], sample: list[str]) -> None:
         pytest.param(200, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
     ],
 )
-def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path, rounds: int) -> None:
+def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path, start: Callable[..., Any], rounds: int) -> None:
     """Round after round on one file, each killed 50 to 400 ms after its first acknowledgement."""
     path, chance = tmp_path / "memory.db", random.Random(rounds)
     everything: list[str] = []
-    writer = Writer(path, 0)
+    writer = Writer(start(WRITER, path, 0))
     for n in range(1, rounds + 1):
         acknowledged = writer.run(chance.uniform(0.05, 0.4))
         assert acknowledged, f"round {n} made no progress"
         everything += acknowledged
-        writer = Writer(path, n * 100_000)
+        writer = Writer(start(WRITER, path, n * 100_000))
         sample = {acknowledged[0], acknowledged[-1], *chance.sample(everything, min(3, len(everything)))}
         check(path, set(everything), sorted(sample))
-    writer.process.kill()
-    writer.process.communicate()
     print(f"{rounds} rounds, {len(everything)} acknowledged, none lost")  # noqa: T201
     assert len(set(everything)) == len(everything)

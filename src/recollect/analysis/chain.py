@@ -6,13 +6,14 @@ import threading
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recollect.analysis.stopwords import STOPWORDS
 
 if TYPE_CHECKING:
-    from regex import Pattern
+    from regex import Match, Pattern
 
 VERSION = 1
 """Raised whenever the same text would give other terms: an index built by another version is rebuilt."""
@@ -31,14 +32,18 @@ MAX_TERM = 80
 MAX_QUERY_TERMS = 512
 """Distinct terms of one query; what follows in a megabyte of pasted text changes nothing a person would notice."""
 
+CHECKED = 20_000
+"""Characters that are looked at as a whole; longer texts are taken letter by letter where they are not plain."""
+
 KEPT_WORDS = 100_000
 """Words whose terms are remembered, in each thread: about 20 MB; a language has no more that matter."""
 
-_SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc\uff70"
-_LETTER = rf"[[\p{{L}}\p{{M}}\p{{N}}_]--[{_SPACELESS}]]"
+_SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
+_LETTER = rf"[[\p{{L}}\p{{N}}_]--[{_SPACELESS}]]"
+_WORD = rf"{_LETTER}[[\p{{L}}\p{{M}}\p{{N}}_]--[{_SPACELESS}]]*"
 _WORDS = rf"""
-    (?P<run>[{_SPACELESS}][{_SPACELESS}\p{{M}}]*)
-  | (?P<word>{_LETTER}+ (?: (?:[.\-\u2010\u2011/\\:@&'\u2019] | (?<=\p{{N}}),(?=\p{{N}})) {_LETTER}+)* (?:\+\+|\#)?)
+    (?P<run>[[{_SPACELESS}]--\p{{M}}][{_SPACELESS}\p{{M}}]*)
+  | (?P<word>{_WORD} (?: (?:[.\-\u2010\u2011/\\:@&'\u2019] | (?<=\p{{N}}),(?=\p{{N}})) {_WORD})* (?:\+\+|\#)?)
   | (?P<sign>\p{{Extended_Pictographic}})
 """
 _PARTS = r"""
@@ -48,6 +53,15 @@ _PARTS = r"""
   | \p{Lu}?[\p{L}\p{M}--\p{Lu}]+         # Server, server, and scripts without case
   | \p{Lu}
 """
+_IGNORED = r"\p{Default_Ignorable_Code_Point}"  # soft hyphens, joiners, directions, the style of an emoji
+_TOO_MANY_MARKS = r"(?<=\p{M}{30})\p{M}+"
+
+_CONTRACTED = frozenset(
+    ("ain", "aren", "can", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "here", "how", "isn", "let",
+     "mustn", "needn", "shan", "shouldn", "that", "there", "wasn", "weren", "what", "when", "where", "who", "why",
+     "won", "wouldn")
+)  # fmt: skip
+"""What stands before the apostrophe of a contraction that says nothing, beside the stop words themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +92,16 @@ class Analyzer:
 
     def tokens(self, text: str) -> Iterator[Token]:
         """The terms of a document, stop words marked, in the order of the text."""
-        words, terms_of = self._words, self._terms_of
-        for match in words.finditer(text):
-            start, end = match.span()
-            if match.lastgroup == "run":
-                yield from _grams(match.group(), start)
-            else:
-                for term, stop in terms_of(match.group()):
-                    yield Token(term, start, end, stop)
+        normal, places = _normalised(text)
+        for match in _patterns().words.finditer(normal):
+            for term, start, end, stop in self._terms_at(match):
+                yield Token(term, places[start][0] if places else start, places[end - 1][1] if places else end, stop)
 
     def query(self, text: str) -> list[str]:
         """The distinct terms of a query: no stop words, unless it has nothing else; pairs, not single characters."""
         kept: dict[str, None] = {}
         stops: dict[str, None] = {}
-        for match in self._words.finditer(text):
+        for match in _patterns().words.finditer(_normalised(text)[0]):
             if match.lastgroup == "run":
                 kept.update(dict.fromkeys(_query_grams(match.group())))
             else:
@@ -101,9 +111,13 @@ class Analyzer:
                 break
         return list(kept or stops)[:MAX_QUERY_TERMS]
 
-    @property
-    def _words(self) -> Pattern[str]:
-        return _patterns()[0]
+    def _terms_at(self, match: Match[str]) -> Iterator[tuple[str, int, int, bool]]:
+        start, end = match.span()
+        if match.lastgroup == "run":
+            yield from _grams(match.group(), start)
+        else:
+            for term, stop in self._terms_of(match.group()):
+                yield term, start, end, stop
 
     def _terms_of(self, word: str) -> tuple[tuple[str, bool], ...]:
         cache: dict[str, tuple[tuple[str, bool], ...]] = self._local.__dict__.setdefault("cache", {})
@@ -116,12 +130,16 @@ class Analyzer:
 
     def _analyse(self, word: str) -> dict[str, bool]:
         """One word as found in the text → its terms, each with whether it is a stop word."""
-        plain = unicodedata.normalize("NFKC", word).replace("\u2019", "'").removesuffix("'s").removesuffix("'S")
+        plain = word.replace("\u2019", "'").removesuffix("'s").removesuffix("'S")
         if plain[-1:] in "+#":
-            return {plain.casefold(): False}  # C++, C#
-        parts = [part.casefold().replace(",", "") for part in _patterns()[1].findall(plain)]
+            return self._signed(plain.casefold())
+        if "'" in plain and self._says_nothing(plain.casefold()):
+            lower = plain.casefold()
+            # "dont" is what many type; "she'll" without its apostrophe would be another word.
+            return {lower.replace("'", "") if lower.endswith("'t") else lower: True}
+        parts = [part.casefold().replace(",", "") for part in _patterns().parts.findall(plain)]
         if not parts:
-            return {} if plain.strip("_'") == "" else {plain: False}  # an emoji
+            return {plain: False} if len(plain) == 1 and plain != "_" else {}  # an emoji, or underlining
         whole = "".join(parts)
         if len(parts) > 1 and not any(c.isalpha() for c in plain):
             whole = plain.casefold()
@@ -132,12 +150,27 @@ class Analyzer:
                     terms.setdefault(self._stem(part)[:MAX_TERM], part in self._stops)
         return terms
 
+    def _signed(self, word: str) -> dict[str, bool]:
+        """`C++` is not C; `notepad++` is also a notepad."""
+        name = word.rstrip("+#")
+        terms = {f"{name[:MAX_TERM]}{word[len(name) :]}": False}
+        return terms | self._analyse(name) if len(name) > 1 else terms
+
+    def _says_nothing(self, word: str) -> bool:
+        """Whether a contraction is made of stop words."""
+        before, _, after = word.partition("'")
+        known = before in self._stops or before in _CONTRACTED
+        return self.language == "english" and known and after in ("t", "d", "ll", "m", "re", "ve", "s")
+
     @property
     def _stops(self) -> frozenset[str]:
         return STOPWORDS.get(self.language, frozenset())
 
     def _stem(self, word: str) -> str:
-        if self.language != "none" and word.isalpha():
+        """The stem without accents. English has accents on loans only, and stems them better without."""
+        if self.language == "english" and not word.isascii():
+            word = _plain_latin(word)
+        if self.language != "none" and word[0].isalpha() and not any(letter.isnumeric() for letter in word):
             word = self._stemmer.stemWord(word)
         return word if word.isascii() else _plain_latin(word)
 
@@ -151,24 +184,39 @@ class Analyzer:
         return self._local.stemmer
 
 
-def _grams(run: str, start: int) -> Iterator[Token]:
-    places = [match.span() for match in _patterns()[2].finditer(run)]
+def _grams(run: str, start: int) -> Iterator[tuple[str, int, int, bool]]:
+    places = [match.span() for match in _patterns().characters.finditer(run)]
     for i, (left, right) in enumerate(places):
-        yield Token(_normal(run[left:right]), start + left, start + right)
+        yield run[left:right].casefold()[:MAX_TERM], start + left, start + right, False
         if i + 1 < len(places):
             end = places[i + 1][1]
-            yield Token(_normal(run[left:end]), start + left, start + end)
+            yield run[left:end].casefold()[:MAX_TERM], start + left, start + end, False
 
 
 def _query_grams(run: str) -> list[str]:
-    characters = _patterns()[2].findall(run)
+    characters = _patterns().characters.findall(run)
     if len(characters) == 1:
-        return [_normal(run)]
-    return [_normal(a + b) for a, b in pairwise(characters)]
+        return [run.casefold()[:MAX_TERM]]
+    return [(a + b).casefold()[:MAX_TERM] for a, b in pairwise(characters)]
 
 
-def _normal(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).casefold()
+def _normalised(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text in NFKC without what is not seen, and for each of its characters where it stood; no list where all do.
+
+    One letter with its marks is taken at a time, so that what was one stays one and every place is known.
+    """
+    patterns = _patterns()
+    if text.isascii() or (unicodedata.is_normalized("NFKC", text[:CHECKED]) and len(text) <= CHECKED
+                          and not patterns.ignored.search(text)):  # fmt: skip
+        return text, []
+    pieces: list[str] = []
+    places: list[tuple[int, int]] = []
+    for match in patterns.characters.finditer(text):
+        seen = patterns.ignored.sub("", patterns.marks.sub("", match.group()))
+        piece = seen if seen.isascii() else unicodedata.normalize("NFKC", seen)
+        pieces.append(piece)
+        places += [match.span()] * len(piece)
+    return "".join(pieces), places
 
 
 def _plain_latin(word: str) -> str:
@@ -185,14 +233,18 @@ def _plain_latin(word: str) -> str:
     return unicodedata.normalize("NFC", "".join(kept))
 
 
-_compiled: list[Pattern[str]] = []
+class _Patterns(NamedTuple):
+    words: Pattern[str]
+    parts: Pattern[str]
+    characters: Pattern[str]
+    ignored: Pattern[str]
+    marks: Pattern[str]
 
 
-def _patterns() -> list[Pattern[str]]:
+@cache
+def _patterns() -> _Patterns:
     # `regex` is loaded by the first text, not by `import recollect`.
-    if not _compiled:
-        import regex
+    import regex
 
-        flags = regex.VERSION1 | regex.VERBOSE
-        _compiled.extend(regex.compile(pattern, flags) for pattern in (_WORDS, _PARTS, r"\X"))
-    return _compiled
+    flags = regex.VERSION1 | regex.VERBOSE
+    return _Patterns(*(regex.compile(pattern, flags) for pattern in (_WORDS, _PARTS, r"\X", _IGNORED, _TOO_MANY_MARKS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from recollect.analysis.chain import Analyzer
@@ -14,46 +15,50 @@ def snippet(text: str, terms: Collection[str], analyzer: Analyzer, *, width: int
     """The window of `text` that holds the most different query terms, in one line; its beginning where none match."""
     wanted = set(terms)
     hits = [(token.start, token.end, token.term) for token in analyzer.tokens(text) if token.term in wanted]
-    start = _best_start(hits, width)
-    # Let a third of the window be what comes before, so that the match is read in its sentence.
-    start = _word_start(text, max(0, start - width // 3)) if start + width * 2 // 3 > width else 0
-    end = _word_end(text, min(len(text), start + width), start)
-    line = " ".join(text[start:end].split())
-    return f"{'… ' if start else ''}{line}{' …' if end < len(text) else ''}"
+    if not hits:
+        return lead(text, width=width)
+    first, last = _best_stretch(hits, width)
+    # At most a third of the window is what comes before, so that the match is read in its sentence.
+    start = max(0, first - min(width // 3, width - (last - first)))
+    if start > 0:
+        start = _after_space(text, start, first)
+    return _line(text, start, _before_space(text, min(len(text), start + width), last))
 
 
 def lead(text: str, *, width: int = WIDTH) -> str:
     """The beginning of `text` in one line."""
-    end = _word_end(text, min(len(text), width), 0)
-    return " ".join(text[:end].split()) + (" …" if end < len(text) else "")
+    return _line(text, 0, _before_space(text, min(len(text), width), width // 2))
 
 
-def _best_start(hits: list[tuple[int, int, str]], width: int) -> int:
-    best, place, left = 0, 0, 0
-    counts: dict[str, int] = {}
+def _best_stretch(hits: list[tuple[int, int, str]], width: int) -> tuple[int, int]:
+    """Where the most different terms stand within `width`, from the first one's start to the last one's end."""
+    best, stretch, left = 0, (0, 0), 0
+    inside: Counter[str] = Counter()
     for start, end, term in hits:
-        counts[term] = counts.get(term, 0) + 1
+        inside[term] += 1
         while end - hits[left][0] > width and hits[left][0] < start:
-            gone = hits[left][2]
-            counts[gone] -= 1
-            if not counts[gone]:
-                del counts[gone]
+            inside[hits[left][2]] -= 1
+            inside += Counter()
             left += 1
-        if len(counts) > best:
-            best, place = len(counts), hits[left][0]
-    return place
+        if len(inside) > best:
+            best, stretch = len(inside), (hits[left][0], min(end, hits[left][0] + width))
+    return stretch
 
 
-def _word_start(text: str, at: int) -> int:
-    while at > 0 and not text[at - 1].isspace():
-        at -= 1
-        if text[at].isspace():
-            break
-    return at
+def _after_space(text: str, start: int, limit: int) -> int:
+    """The first start of a word from `start` on, if there is one before `limit`."""
+    if text[start - 1].isspace():
+        return start
+    return next((at + 1 for at in range(start, limit) if text[at].isspace()), start)
 
 
-def _word_end(text: str, at: int, start: int) -> int:
-    if at >= len(text):
-        return len(text)
-    cut = max(text.rfind(" ", start + 1, at), text.rfind("\n", start + 1, at))
-    return cut if cut > start + (at - start) // 2 else at
+def _before_space(text: str, end: int, limit: int) -> int:
+    """The last end of a word up to `end`, if there is one after `limit`."""
+    if end == len(text) or text[end].isspace():
+        return end
+    return next((at for at in range(end - 1, limit - 1, -1) if text[at].isspace()), end)
+
+
+def _line(text: str, start: int, end: int) -> str:
+    words = text[start:end].split()
+    return " ".join([*["…"] * (start > 0), *words, *["…"] * (end < len(text))])

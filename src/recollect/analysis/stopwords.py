@@ -1,7 +1,7 @@
 """Words too common to search for, by language: articles, pronouns, prepositions, auxiliaries.
 
-Written as the chain sees them: case folded, apostrophes gone. They are indexed all the same, so that a query
-made of nothing else still finds its text; they are only left out of queries that have better words.
+Case folded; "dont" is for those who leave the apostrophe out. They are indexed all the same, so that a query made of
+nothing else still finds its text; they are only left out of queries that have better words.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LISTS = {
         a about above after again against all am an and any are arent as at be because been before being below
         between both but by can cannot cant could couldnt d did didnt do does doesnt doing dont down during each
         few for from further had hadnt has hasnt have havent having he her here hers herself him himself his how
-        i id if ill im in into is isnt it its itself ive just let lets ll m me more most my myself no nor not now
+        i if im in into is isnt it its itself ive just let ll m me more most my myself no nor not now
         of off on once only or other our ours ourselves out over own re s same shall she should shouldnt so some
         such t than that thats the their theirs them themselves then there theres these they theyre this those
         through to too under until up us ve very was wasnt we were werent what whats when where which while who
