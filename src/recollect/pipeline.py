@@ -165,7 +165,10 @@ def _all_failed(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> 
 def _warnings(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> list[str]:
     """What the one who asked should know, said once."""
     said = [warning for reply in replies for warning in reply.found.warnings]
-    said += [f"{reply.trace.name} did not answer: {reply.trace.reason}" for reply in replies if reply.error]
+    for reply in replies:
+        if reply.error is not None:
+            hint = reply.error.hint if isinstance(reply.error, RecollectError) else ""
+            said.append(f"{reply.trace.name} did not answer: {reply.trace.reason}" + (f" ({hint})" if hint else ""))
     return said + [f"{name} was left out: {reason}" for name, reason in absent if reason]
 
 

@@ -66,8 +66,6 @@ def meet(query: str, document: str, language: str = "english") -> bool:
         ("Anna", "Anna's flat"),
         ("Anna", "ANNA’S flat"),
         ("Anna's", "Anna lives here"),
-        ("Carlos", "Carlos's flat"),
-        ("CARLOS'S", "Carlos lives here"),
         ("don't", "I don’t know"),
         ("O'Reilly", "an O’Reilly book"),
         ("running", "he runs"),
@@ -144,6 +142,11 @@ def test_words_kept_whole(word):
     assert terms(word) == [word]
 
 
+def test_a_possessive_is_its_word():
+    """What is somebody's is indexed under the name, and under nothing else."""
+    assert terms("Carlos's") == terms("CARLOS’S") == terms("Carlos")
+
+
 def test_an_identifier_meets_in_its_whole_and_shares_its_parts():
     """The three ways to write a compound give the same terms: the whole first, then the parts."""
     assert terms("snake_case") == terms("snakeCase") == terms("snake-case") == ["snakecas", "snake", "case"]
@@ -209,9 +212,9 @@ def test_a_nul_or_a_surrogate_parts_words():
 def test_a_megabyte_is_read_in_time_and_bounded(unit):
     """One megabyte of anything is analysed as a query in less than 3 s, into at most 512 terms."""
     text = unit * (MEGABYTE // len(unit.encode()))
-    began = time.perf_counter()
+    began = time.thread_time()
     found = ENGLISH.query(text)
-    assert time.perf_counter() - began < 3
+    assert time.thread_time() - began < 3
     assert len(found) <= MAX_QUERY_TERMS
 
 
@@ -226,9 +229,9 @@ def test_a_query_has_at_most_512_terms():
 def test_hostile_marks_are_read_in_time():
     """Forty thousand combining marks on one letter, which Unicode would sort one by one, do not stop a search."""
     text = "a" + "\u0301\u0316" * 20_000
-    began = time.perf_counter()
+    began = time.thread_time()
     ENGLISH.query(text)
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 # --- languages
@@ -372,6 +375,12 @@ def test_a_snippet_shows_all_the_terms_that_fit(before, gap):
     line = shown(f"{filler} dishwasher {(FILLER * 3)[:gap]} sauna {FILLER * 20}", "sauna dishwasher")
     assert "dishwasher" in line
     assert "sauna" in line
+
+
+def test_a_snippet_is_where_most_terms_are():
+    """Each term alone comes earlier, and the place where they stand together is shown."""
+    apart = f"the sauna {FILLER * 5} the dishwasher {FILLER * 5}"
+    assert "a sauna beside the dishwasher" in shown(f"{apart} a sauna beside the dishwasher", "sauna dishwasher")
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,9 @@ def test_hashes_are_equal_exactly_where_folds_are(text, other, form):
 def test_folding_hostile_marks_is_quick():
     """Forty thousand combining marks in a row, which Unicode would sort one by one, do not stop the program."""
     text = "a" + "\u0301\u0316" * 20_000
-    began = time.perf_counter()
+    began = time.thread_time()
     fold(text)
-    assert time.perf_counter() - began < 0.5
+    assert time.thread_time() - began < 0.5
 
 
 # --- decay
@@ -224,9 +224,9 @@ def test_mmr_on_five_thousand_candidates_is_quick():
         asked.append(i)
         return vectors @ vectors[i]
 
-    began = time.perf_counter()
+    began = time.thread_time()
     chosen = mmr(random.random(5000).tolist(), similarity, balance=0.7, picks=10)
-    took = time.perf_counter() - began
+    took = time.thread_time() - began
     assert len(set(chosen)) == 10
     assert len(asked) <= 10
     assert took < 1.0

@@ -130,7 +130,7 @@ class Memory:
         """
         record = make_record(text, scope=self._scope(scope, user, agent, session), **fields)
         self._embed_for_now([record.passage])
-        changes: list[Change] = [Put(record, merge="id" not in fields and supersedes is None)]
+        changes: list[Change] = [Put(record, merge=fields.get("id") is None and supersedes is None)]
         if supersedes is not None:
             self._check_scope([supersedes])
             changes.append(Supersede(supersedes, record.id))
@@ -141,7 +141,7 @@ class Memory:
         """Remember many, given as `{"text": …, …}`. All are checked before the first is stored."""
         given = [dict(record) for record in records]
         made = [record_from_json(record, self.scope) for record in given]
-        groups = [[Put(record, merge="id" not in fields)] for record, fields in zip(made, given, strict=True)]
+        groups = [[Put(record, merge=fields.get("id") is None)] for record, fields in zip(made, given, strict=True)]
         stored = self.store.records.apply(groups)
         self._embed_for_now([record.passage for record in stored], progress)
         return stored
@@ -222,6 +222,7 @@ class Memory:
         half_life_days, importance_weight, mmr, mmr_lambda, min_score) and filters (category, tags, kind, path,
         since, until, as_of, superseded, any_scope); or give a whole `Filter` as `where`.
         """
+        self.store.check()
         filters = {name: options.pop(name) for name in FILTERS if name in options}
         named = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **options}
         search = config.override(
@@ -233,9 +234,11 @@ class Memory:
 
     def get(self, record_id: str, *, scope: Scope | None = None) -> Record | None:
         """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
+        found = self.store.records.get([clean(record_id)])
+        if scope is None and self.scope == GLOBAL:
+            return next(iter(found), None)
         asking = scope or self.scope
-        found = self.store.records.get([record_id])
-        return next((record for record in found if asking == GLOBAL or asking.admits(record.scope)), None)
+        return next((record for record in found if asking.admits(record.scope)), None)
 
     def history(self, record_id: str) -> list[Event]:
         """Everything that happened to a record, oldest first; also to one that is forgotten."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from recollect.analysis import lead
+from recollect.errors import StoreError
 from recollect.types import Found, Hit, Query, Serving
 
 CATCH_UP = 32
@@ -42,5 +43,8 @@ def _catch_up(serving: Serving) -> tuple[str, ...]:
     if len(waiting) > CATCH_UP:
         warnings.append("some records have no vector yet; `recollect embed` computes the missing ones")
     elif waiting:
-        serving.index.save(waiting, serving.embedder.passages(waiting))
+        try:
+            serving.index.save(waiting, serving.embedder.passages(waiting))
+        except StoreError as error:
+            warnings.append(f"some records have no vector, and none can be kept: {error.message}")
     return tuple(warnings)

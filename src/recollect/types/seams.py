@@ -192,5 +192,8 @@ class Store(Protocol):
     def status(self) -> dict[str, Any]:
         """What it holds and how far its indexes have read."""
 
+    def check(self) -> None:
+        """Refuse use after closing, and in a process that did not open it."""
+
     def close(self) -> None:
         """Give back what it holds open; closing twice is harmless."""

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -36,16 +37,17 @@ class Database:
         self._closed = False
         check_engine(apsw.sqlite_lib_version())
         self.read_only = _is_read_only(path)
+        self._frozen = False
         with translated(path):
+            if path.exists() and path.stat().st_size:
+                self._refuse_foreign()
             self._writer = self._connect(create=True)
-            try:
-                if self.read_only:
-                    _check_owner(self._writer, path)
-                else:
-                    _prepare(self._writer, path)
-            except BaseException:
-                self._writer.close()
-                raise
+            if not self.read_only:
+                try:
+                    _prepare(self._writer)
+                except BaseException:
+                    self._writer.close()
+                    raise
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
@@ -63,7 +65,7 @@ class Database:
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
         """The writing connection inside a transaction: committed and synced when the block ends, or undone."""
-        self._check_usable()
+        self.check()
         if self.read_only:
             raise StoreError(f"{self.path} is read-only", hint="check the permissions of the file and its folder")
         with translated(self.path), self._write_lock:
@@ -75,6 +77,10 @@ class Database:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
 
+    def files(self) -> list[Path]:
+        """The file, and those that the engine keeps beside it."""
+        return [part for end in ("", "-wal", "-shm") if (part := Path(f"{self.path}{end}")).exists()]
+
     def close(self) -> None:
         """Close every connection; closing twice is harmless."""
         if self._closed or self._pid != os.getpid():
@@ -84,7 +90,7 @@ class Database:
             connection.close()
 
     def _take(self) -> apsw.Connection:
-        self._check_usable()
+        self.check()
         try:
             return self._idle.pop()
         except IndexError:
@@ -93,7 +99,8 @@ class Database:
                 self._all.append(connection)
             return connection
 
-    def _check_usable(self) -> None:
+    def check(self) -> None:
+        """Refuse use after closing, and in a process that did not open it."""
         if self._closed:
             raise StoreError(f"{self.path} has been closed", hint="open it again with Memory.open(…)")
         if self._pid != os.getpid():
@@ -103,13 +110,41 @@ class Database:
             )
 
     def _connect(self, *, create: bool = False) -> apsw.Connection:
-        mode = apsw.SQLITE_OPEN_READONLY if self.read_only else apsw.SQLITE_OPEN_READWRITE
-        if create and not self.read_only:
-            mode |= apsw.SQLITE_OPEN_CREATE
+        if self.read_only:
+            return self._open_to_read()
+        mode = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
         connection = apsw.Connection(str(self.path), flags=mode)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        connection.execute(f"PRAGMA synchronous=FULL; PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
+        # What is deleted is overwritten: a purge must leave nothing behind in free pages.
+        connection.execute(
+            f"PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA journal_size_limit={WAL_LIMIT_BYTES}"
+        )
         return connection
+
+    def _open_to_read(self) -> apsw.Connection:
+        """A connection that changes nothing, not even on closing."""
+        frozen = "?immutable=1" if self._frozen else ""
+        place = f"file:{quote(str(self.path))}{frozen}"
+        connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        return connection
+
+    def _refuse_foreign(self) -> None:
+        """Refuse another program's database before anything could be written to it."""
+        try:
+            self._peek()
+        except apsw.CantOpenError:
+            # A file in WAL mode wants its index beside it; where that cannot be made, it is read as it lies there.
+            self._frozen = True
+            self._peek()
+
+    def _peek(self) -> None:
+        connection = self._open_to_read()
+        try:
+            _check_owner(connection, self.path)
+        finally:
+            connection.close()
 
 
 def check_engine(version: str) -> None:
@@ -129,6 +164,10 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except apsw.Error as error:
         raise _explained(path, error) from error
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{path!r} cannot be a store: {error}", hint="name a file in a folder you may write to"
+        ) from error
 
 
 def _explained(path: Path, error: apsw.Error) -> StoreError:
@@ -166,8 +205,7 @@ def _is_read_only(path: Path) -> bool:
     return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 
 
-def _prepare(connection: apsw.Connection, path: Path) -> None:
-    _check_owner(connection, path)
+def _prepare(connection: apsw.Connection) -> None:
     # Two processes that open a new file at once both want to switch it to WAL; the switch does not wait by itself.
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
@@ -182,8 +220,11 @@ def _prepare(connection: apsw.Connection, path: Path) -> None:
 
 
 def _check_owner(connection: apsw.Connection, path: Path) -> None:
-    owner = connection.execute("PRAGMA application_id").get
+    # In one snapshot: between two, another process may have made the store.
+    connection.execute("BEGIN")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    owner = connection.pragma("application_id")
+    connection.execute("COMMIT")
     if tables and owner != APPLICATION_ID:
         raise StoreError(
             f"{path} is a database of another program", hint="name another file; this one was left untouched"

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.analysis import Analyzer
+from recollect.errors import UsageError
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import meta, sequence, set_meta
 from recollect.stores.sqlite.top import best
@@ -70,16 +71,20 @@ class SqliteKeywords:
 
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
         """At most `depth` visible records with any of the terms, by BM25."""
-        self.catch_up()
-        with self._database.read() as connection:
-            last = sequence(connection)
-            visible = self._visible.get(connection, where, last)
-            with self._lock:
-                lengths = self._lengths_at(connection, last)
-                postings = [self._places(connection, term, last) for term in dict.fromkeys(terms)]
-            scores = bm25(postings, lengths, visible)
-            rows = np.flatnonzero(scores)
-            return best(connection, rows, scores[rows].round(9), depth)
+        while True:
+            self.catch_up()
+            with self._database.read() as connection:
+                # A write may have come between catching up and reading; an index that lags must not answer.
+                if not self._database.read_only and self._lags(connection):
+                    continue
+                last = sequence(connection)
+                visible = self._visible.get(connection, where, last)
+                with self._lock:
+                    lengths = self._lengths_at(connection, last)
+                    postings = [self._places(connection, term, last) for term in dict.fromkeys(terms)]
+                scores = bm25(postings, lengths, visible)
+                rows = np.flatnonzero(scores)
+                return best(connection, rows, scores[rows].round(9), depth)
 
     def catch_up(self) -> None:
         """Index every change that is not indexed yet, in short transactions."""
@@ -114,7 +119,10 @@ class SqliteKeywords:
         """The language belongs to the store: it is set when the store is made, and changed by naming another."""
         with self._database.read() as connection:
             kept = meta(connection, "language")
-        wanted = Analyzer(language or kept or "english")
+        try:
+            wanted = Analyzer(language or kept or "english")
+        except ValueError as error:
+            raise UsageError(str(error), hint="`none` keeps words as they are written") from error
         if wanted.language != kept and not self._database.read_only:
             with self._database.write() as connection:
                 set_meta(connection, "language", wanted.language)
@@ -130,14 +138,18 @@ class SqliteKeywords:
         if self._database.read_only:
             return False
         with self._database.read() as connection:
-            self._follow_language(connection)
-            done = self._indexed_to(connection)
-            return done is None or done < sequence(connection)
+            return self._lags(connection)
+
+    def _lags(self, connection: apsw.Connection) -> bool:
+        self._follow_language(connection)
+        done = self._indexed_to(connection)
+        return done is None or done < sequence(connection)
 
     def _indexed_to(self, connection: apsw.Connection) -> int | None:
         """The last change indexed by this same analysis; None where there is no such index."""
         noted = meta(connection, "keywords")
-        if noted is None:
+        tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('terms', 'terms_instance', 'lengths')"
+        if noted is None or connection.execute(tables).get != 3:  # noqa: PLR2004  (as many as are named)
             return None
         fingerprint, done = noted.rsplit(" ", 1)
         return int(done) if fingerprint == self._analyzer.fingerprint else None

@@ -14,7 +14,7 @@ import apsw
 from recollect.errors import SupersessionCycle, UnknownRecord, UsageError
 from recollect.ranking import fold_hash
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, micros, moment, to_row
+from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, micros, moment, passage_hash, to_row
 from recollect.stores.sqlite.visible import condition
 from recollect.types import Change, Event, Filter, Forget, Put, Record, SawFile, Supersede, now
 
@@ -41,8 +41,8 @@ class SqliteRecords:
         group = next(waiting, None)
         stored: list[Record] = []
         while group is not None:
-            deadline = time.monotonic() + TRANSACTION_SECONDS
             with self._database.write() as connection:
+                deadline = time.monotonic() + TRANSACTION_SECONDS
                 done: list[Record] = []
                 while group is not None and time.monotonic() < deadline:
                     done += [record for change in group for record in _apply(connection, change)]
@@ -120,6 +120,7 @@ def _put_again(connection: apsw.Connection, row: int, record: Record) -> Record:
     edited = now() if {"text", "title"} & changed.keys() else before.edited_at
     after = replace(before, edited_at=edited, **{name: getattr(record, name) for name in changed})
     connection.execute(REPLACE, (*to_row(after), row))
+    _drop_orphan(connection, passage_hash(before.passage))
     _after_change(connection, row, after, "update", {"before": changed})
     return after
 
@@ -157,7 +158,7 @@ def _supersede(connection: apsw.Connection, change: Supersede) -> None:
             hint="give the new record the scope of the old one, or a wider one",
         )
     _refuse_cycle(connection, old.id, new)
-    at = change.at or max(new.time, old.time)
+    at = change.at or min(max(new.time, old.time), now())
     connection.execute(
         "UPDATE records SET superseded_by = ?, superseded_at = ? WHERE id = ?", (new.id, micros(at), old.id)
     )
@@ -192,18 +193,22 @@ def _forget(connection: apsw.Connection, change: Forget) -> None:
 
 def _wipe(connection: apsw.Connection, row: int) -> None:
     """Nothing of the content stays: not in the record, not in its history, not as a vector."""
-    connection.execute(
-        "DELETE FROM embeddings WHERE passage = (SELECT passage FROM records WHERE row = ?1) AND NOT EXISTS"
-        " (SELECT 1 FROM records other, records gone WHERE gone.row = ?1 AND other.passage = gone.passage"
-        " AND other.row <> ?1)",
-        (row,),
-    )
+    passage = connection.execute("SELECT passage FROM records WHERE row = ?", (row,)).get
     connection.execute(
         "UPDATE records SET text = '', title = '', category = NULL, tags = '[]', source = NULL, path = NULL,"
         " first_line = NULL, last_line = NULL, fold = x'', passage = x'' WHERE row = ?",
         (row,),
     )
     connection.execute("UPDATE history SET detail = '{}' WHERE row = ?", (row,))
+    _drop_orphan(connection, passage)
+
+
+def _drop_orphan(connection: apsw.Connection, passage: object) -> None:
+    """Delete the vectors of a passage that no record has any more: a vector can be turned back into words."""
+    connection.execute(
+        "DELETE FROM embeddings WHERE passage = ?1 AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
+        (passage,),
+    )
 
 
 def _saw_file(connection: apsw.Connection, change: SawFile) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import apsw
 
+from recollect.errors import StoreError
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.files import SqliteFiles
 from recollect.stores.sqlite.keywords import SqliteKeywords
@@ -25,9 +26,13 @@ class SqliteStore:
         if str(path) == ":memory:":
             self._folder = tempfile.TemporaryDirectory(prefix="recollect-")
             path = Path(self._folder.name) / "memory.db"
-        self._database = Database(Path(path).expanduser())
+        self._database = Database(_expanded(path))
         visible = VisibleSets()
-        self.keywords = SqliteKeywords(self._database, visible, language)
+        try:
+            self.keywords = SqliteKeywords(self._database, visible, language)
+        except BaseException:
+            self.close()
+            raise
         self.spaces = SqliteSpaces(self._database, visible)
         self.files = SqliteFiles(self._database)
         self.records = SqliteRecords(self._database, self.keywords.follow)
@@ -46,7 +51,7 @@ class SqliteStore:
             return {
                 "store": str(path),
                 "engine": f"SQLite {apsw.sqlite_lib_version()}",
-                "bytes": sum(part.stat().st_size for part in path.parent.glob(f"{path.name}*")),
+                "bytes": sum(part.stat().st_size for part in self._database.files()),
                 "records": dict(zip(("total", "facts", "chunks", "superseded", "forgotten"), counts, strict=True)),
                 "files": connection.execute("SELECT count(*) FROM files").get,
                 "sequence": sequence(connection),
@@ -54,9 +59,22 @@ class SqliteStore:
                 "keyword_lag": self.keywords.lag(connection),
             }
 
+    def check(self) -> None:
+        """Refuse use after closing, and in a process that did not open it."""
+        self._database.check()
+
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
         self._database.close()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
+
+
+def _expanded(path: str | Path) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise StoreError(
+            f"{path} cannot be a store: {error}", hint="name a file in a folder you may write to"
+        ) from error

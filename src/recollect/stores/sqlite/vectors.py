@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 import numpy as np
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
 SAVE_BATCH = 200
+MARGIN = 1e-5
+"""More than single precision can be wrong by in a cosine."""
+
 GATHER_BELOW = 0.5
 """Share of visible rows under which copying them out beats multiplying the whole matrix."""
 
@@ -105,11 +108,10 @@ class SqliteVectors:
             with self._lock:
                 self._follow(connection, last)
                 rows, matrix = self._rows[: self._used], self._matrix[: self._used]
-            seen = visible.holds(rows)
-            few = seen.sum() < GATHER_BELOW * len(rows)
-            scores = matrix[seen] @ vector if few else (matrix @ vector)[seen]
-            # The same text must get the same score wherever in the matrix its row stands.
-            return best(connection, rows[seen], scores.astype(np.float64).round(6), depth)
+            seen = np.flatnonzero(visible.holds(rows))
+            few = len(seen) < GATHER_BELOW * len(rows)
+            rough = matrix[seen] @ vector if few else (matrix @ vector)[seen]
+            return _nearest(connection, rows, matrix, _Rough(seen, rough, vector), depth)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of these records, where there are any."""
@@ -188,8 +190,9 @@ class SqliteVectors:
         self._read_to = (last, newest)
 
     def _drop(self, rows: set[int]) -> None:
-        """Rows that changed lose their old place; row 0 is never visible."""
+        """Rows that changed lose their old place; row 0 is never visible. Searches under way keep the old array."""
         self._without -= rows
+        self._rows = self._rows.copy()
         for row in rows & self._place.keys():
             self._rows[self._place.pop(row)] = 0
 
@@ -218,3 +221,28 @@ class SqliteVectors:
         rows[: len(live)], matrix[: len(live)] = self._rows[live], self._matrix[live]
         self._rows, self._matrix, self._used = rows, matrix, len(live)
         self._place = {int(row): place for place, row in enumerate(rows[: len(live)])}
+
+
+class _Rough(NamedTuple):
+    """Scores in single precision, which differ in their last digits by where in the matrix a row stands."""
+
+    places: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    vector: Vector
+
+
+def _nearest(
+    connection: apsw.Connection, rows: NDArray[np.int64], matrix: NDArray[np.float32], rough: _Rough, depth: int
+) -> Matches:
+    """The nearest, computed again in double precision: a record's cosine must not depend on what stands beside it."""
+    exact_query, wanted = rough.vector.astype(np.float64), depth
+    while True:
+        head = rough.places
+        if wanted < len(head):
+            edge = np.partition(rough.scores, len(head) - wanted)[len(head) - wanted]
+            head = head[rough.scores >= edge - MARGIN]
+        scores = matrix[head].astype(np.float64) @ exact_query
+        matches = best(connection, rows[head], scores.round(6), depth)
+        if len(matches.found) >= depth or len(head) == len(rough.places):
+            return matches
+        wanted *= 4
