@@ -349,7 +349,7 @@ def test_equal_scores_under_each_normalisation():
 
 @pytest.mark.parametrize(
     ("normalisation", "expected"),
-    [("minmax", [1.0, 0.5, 0.0]), ("zscore", [0.889668, 0.5, 0.110332]), ("dbsf", [0.704124, 0.5, 0.295876])],
+    [("minmax", [1.0, 0.5, 0.0]), ("zscore", [0.889664, 0.5, 0.110336]), ("dbsf", [0.704124, 0.5, 0.295876])],
 )
 def test_normalisations_are_their_formulas(normalisation, expected):
     """Three scores at equal steps: their deviation is √(2/3) steps, so the outer ones stand 1.2247 of it away."""

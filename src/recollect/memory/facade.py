@@ -174,6 +174,8 @@ class Memory:
         """Take records out of every answer, all or none; with `purge`, wipe their content for good."""
         self._check_scope(ids)
         self.store.records.apply([[Forget(record_id, purge) for record_id in ids]])
+        if purge:
+            self.store.scrub()
 
     def index(
         self,

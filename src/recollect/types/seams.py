@@ -192,6 +192,9 @@ class Store(Protocol):
     def status(self) -> dict[str, Any]:
         """What it holds and how far its indexes have read."""
 
+    def scrub(self) -> None:
+        """Leave no byte of what was purged."""
+
     def check(self) -> None:
         """Refuse use after closing, and in a process that did not open it."""
 

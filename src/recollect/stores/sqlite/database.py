@@ -77,6 +77,11 @@ class Database:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
 
+    def empty_log(self) -> None:
+        """Move what is in the write-ahead log into the file, as far as readers allow, and cut the log to nothing."""
+        with translated(self.path), self._write_lock:
+            self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
     def files(self) -> list[Path]:
         """The file, and those that the engine keeps beside it."""
         return [part for end in ("", "-wal", "-shm") if (part := Path(f"{self.path}{end}")).exists()]
@@ -134,7 +139,7 @@ class Database:
         """Refuse another program's database before anything could be written to it."""
         try:
             self._peek()
-        except apsw.CantOpenError:
+        except (apsw.CantOpenError, apsw.ReadOnlyError):
             # A file in WAL mode wants its index beside it; where that cannot be made, it is read as it lies there.
             self._frozen = True
             self._peek()

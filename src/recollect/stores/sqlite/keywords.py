@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.analysis import Analyzer
-from recollect.errors import UsageError
+from recollect.errors import StoreError, UsageError
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import meta, sequence, set_meta
 from recollect.stores.sqlite.top import best
@@ -30,6 +30,9 @@ K1, B = 1.2, 0.75
 TITLE_WEIGHT = 2.0
 BATCH_SECONDS = 0.1
 BATCH_CHANGES = 256
+MERGE_PAGES = 500
+"""Pages of the index rewritten in one transaction."""
+
 KEPT_POSTINGS = 4_000_000
 """Places of terms kept in memory: 32 MB of row numbers and as much of frequencies."""
 
@@ -74,10 +77,13 @@ class SqliteKeywords:
         while True:
             self.catch_up()
             with self._database.read() as connection:
-                # A write may have come between catching up and reading; an index that lags must not answer.
-                if not self._database.read_only and self._lags(connection):
-                    continue
                 last = sequence(connection)
+                if not last:
+                    return Matches()
+                if self._lags(connection):
+                    # A write may have come between catching up and reading; an index that lags must not answer.
+                    self._refuse_if_read_only()
+                    continue
                 visible = self._visible.get(connection, where, last)
                 with self._lock:
                     lengths = self._lengths_at(connection, last)
@@ -111,6 +117,18 @@ class SqliteKeywords:
                 break
         set_meta(connection, "keywords", f"{self._analyzer.fingerprint} {done}")
 
+    def scrub(self) -> None:
+        """Rewrite the index in short steps, so that no term of what was deleted stays in it."""
+        step = -MERGE_PAGES
+        while True:
+            with self._database.write() as connection:
+                before = connection.total_changes()
+                connection.execute("INSERT INTO terms (terms, rank) VALUES ('merge', ?)", (step,))
+                # FTS5 says by fewer than two changes that there was nothing left to merge.
+                if connection.total_changes() - before < 2:  # noqa: PLR2004
+                    return
+            step = MERGE_PAGES
+
     def lag(self, connection: apsw.Connection) -> int:
         """How many changes it has not read."""
         return sequence(connection) - (self._indexed_to(connection) or 0)
@@ -132,13 +150,23 @@ class SqliteKeywords:
         """Another process may have changed the store's language."""
         kept = meta(connection, "language")
         if kept is not None and kept != self._analyzer.language:
-            self._analyzer = Analyzer(kept)
+            with self._lock:
+                self._analyzer = Analyzer(kept)
+                # What was read so far is of the other language, though nothing else may have changed.
+                self._read_to = -1
 
     def _behind(self) -> bool:
         if self._database.read_only:
             return False
         with self._database.read() as connection:
             return self._lags(connection)
+
+    def _refuse_if_read_only(self) -> None:
+        if self._database.read_only:
+            raise StoreError(
+                f"the keyword index of {self._database.path} is not up to date, and the store is read-only",
+                hint="search it once as a user who may write to it",
+            )
 
     def _lags(self, connection: apsw.Connection) -> bool:
         self._follow_language(connection)

@@ -59,6 +59,12 @@ class SqliteStore:
                 "keyword_lag": self.keywords.lag(connection),
             }
 
+    def scrub(self) -> None:
+        """Leave no byte of what was purged: not in the keyword index, not in the log."""
+        self.keywords.catch_up()
+        self.keywords.scrub()
+        self._database.empty_log()
+
     def check(self) -> None:
         """Refuse use after closing, and in a process that did not open it."""
         self._database.check()
