@@ -16,7 +16,7 @@ import pytest
         (["search", "x", "--embedder", "nonsense"], 2, "nonsense"),
         (["search"], 2, "QUERY"),
         (["serach", "x"], 2, "serach"),
-        (["add", "  "], 2, "needs some text"),
+        (["add", "  "], 2, "some text"),
         (["add", "x", "--importance", "7"], 2, "importance"),
         (["add", "x", "--decay", "quickly"], 2, "quickly"),
         (["add", "x", "--supersedes", "nobody"], 2, "nobody"),

@@ -125,3 +125,23 @@ def test_deleted_text_leaves_the_store(memory, notes, tmp_path):
     memory.index(notes)
     assert not memory.search("unicorn", sources=["keyword"]).results
     assert not memory.search("unicorn", sources=["keyword"], superseded=True).results
+
+
+def test_results_say_whether_the_file_still_says_so(memory, notes):
+    """Fresh, changed and missing, by the files of the results alone; a touch without a change is fresh."""
+
+    def mark():
+        return memory.search("walrus", sources=["keyword"]).results[0].freshness
+
+    note = notes / "a.md"
+    note.write_text("A walrus.\n")
+    memory.index(notes)
+    assert mark() == "fresh"
+    os.utime(note, ns=(1, 1))
+    assert mark() == "fresh"
+    note.write_text("A weasel.\n")
+    assert mark() == "changed"
+    note.unlink()
+    assert mark() == "missing"
+    memory.add("A walrus that was told, not read.")
+    assert {result.freshness for result in memory.search("walrus", kind="fact").results} == {None}

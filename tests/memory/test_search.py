@@ -749,6 +749,7 @@ def test_the_trace_says_what_ran(memory: Memory) -> None:
         "threshold",
         "mmr",
         "limit",
+        "freshness",
     ]
     for one, two in itertools.pairwise(trace.stages):
         assert one.left == two.given

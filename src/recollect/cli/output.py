@@ -26,7 +26,8 @@ def print_answer(answer: Answer, *, explain: bool = False) -> None:
     for rank, result in enumerate(answer.results, 1):
         click.echo(_headline(rank, result))
         if place := where(result.record):
-            click.echo(click.style(f"    {place}", dim=True))
+            stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
+            click.echo(click.style(f"    {place}{stale}", dim=True))
         click.echo(textwrap.fill(result.snippet, WIDTH, initial_indent="    ", subsequent_indent="    "))
         if explain:
             click.echo(_explanation(result))

@@ -149,6 +149,8 @@ def _fitting(name: str, value: object, origin: str) -> object:
 
 
 _MISFIT = object()
+HUGE = 10**300
+"""No setting is a number of this size, and a float could hardly hold it."""
 
 
 def _converted(hint: Any, value: object) -> object:
@@ -164,7 +166,7 @@ def _converted(hint: Any, value: object) -> object:
         case str() if kind is not str:
             return _from_text(kind, value)
         case int() if kind is float:
-            return float(value)
+            return float(value) if abs(value) < HUGE else _MISFIT
     return value if isinstance(value, kind) else _MISFIT
 
 

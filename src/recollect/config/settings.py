@@ -96,11 +96,11 @@ def _one_of(names: Mapping[str, object] | tuple[str, ...]) -> tuple[Callable[[An
 
 def _from(low: float, high: float = math.inf) -> tuple[Callable[[Any], bool], str]:
     words = f"{low:g} or more" if high == math.inf else f"between {low:g} and {high:g}"
-    return (lambda value: value is None or (math.isfinite(value) and low <= value <= high)), words
+    return (lambda value: value is None or (low <= value <= high and value != math.inf)), words
 
 
 def _above_zero() -> tuple[Callable[[Any], bool], str]:
-    return (lambda value: value is None or (math.isfinite(value) and value > 0)), "more than 0"
+    return (lambda value: value is None or 0 < value < math.inf), "more than 0"
 
 
 def _named() -> tuple[Callable[[Any], bool], str]:

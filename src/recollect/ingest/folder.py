@@ -88,8 +88,7 @@ def _read_if_new(path: Path, root: Path, known: FileState | None, report: Report
     except OSError as error:
         report.skipped[str(path)] = error.strerror or "cannot be read"
         return None
-    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-    return FileState(str(path), str(root), stat.st_mtime_ns, stat.st_size, digest), content
+    return FileState(str(path), str(root), stat.st_mtime_ns, stat.st_size, FileState.digest_of(content)), content
 
 
 def _difference(

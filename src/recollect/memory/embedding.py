@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.embedders import open_embedder
 from recollect.errors import EmbedderError, RecollectError, UsageError
 from recollect.types import Embedder, Progress, Serving, VectorSpace, VectorSpaces
+
+if TYPE_CHECKING:
+    from recollect.types import Matrix
 
 BATCH = 64
 
@@ -53,7 +56,7 @@ class Embedding:
         new = [passage for passage in dict.fromkeys(passages) if passage not in known]
         for start in range(0, len(new), BATCH):
             batch = new[start : start + BATCH]
-            serving.index.save(batch, serving.embedder.passages(batch))
+            serving.index.save(batch, _embedded(serving.embedder, batch))
             if progress:
                 progress(start + len(batch), len(new))
 
@@ -64,7 +67,7 @@ class Embedding:
         index = self._spaces.open(space)
         total, done = index.coverage()[1], 0
         while batch := index.missing(BATCH):
-            index.save(batch, wanted.passages(batch))
+            index.save(batch, _embedded(wanted, batch))
             done += len(batch)
             if progress:
                 progress(min(done, total), total)
@@ -98,7 +101,7 @@ class Embedding:
     def _space_of(self, embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
         if active is not None and active.fingerprint == embedder.fingerprint:
             return active
-        dimension = embedder.query("How long is a vector?").shape[0]
+        dimension = _embedded(embedder, ["How long is a vector?"]).shape[1]
         return VectorSpace(embedder.fingerprint, embedder.name, dimension)
 
     def _embedder(self) -> Embedder:
@@ -116,6 +119,16 @@ class Embedding:
         if isinstance(opened, RecollectError):
             raise opened
         return opened
+
+
+def _embedded(embedder: Embedder, passages: Sequence[str]) -> Matrix:
+    """The vectors of passages. An embedder may be anybody's, so whatever it raises becomes an error of ours."""
+    try:
+        return embedder.passages(passages)
+    except RecollectError:
+        raise
+    except Exception as error:
+        raise EmbedderError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error
 
 
 def opener(settings: Settings, announce: Callable[[str], None], fetching: Progress | None) -> OpenEmbedder:

@@ -18,7 +18,7 @@ from recollect.embedders import EMBEDDERS
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.ingest import Report, mirror
 from recollect.memory.embedding import Embedding, opener
-from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, parse_scope, parse_time, record_from_json
+from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, merge_scope, parse_id, parse_time
 from recollect.pipeline import Pipeline
 from recollect.sources import KeywordSource, VectorSource
 from recollect.stages import order
@@ -44,6 +44,8 @@ from recollect.types import (
 
 _log = logging.getLogger("recollect")
 
+MOST_LISTED = 1_000_000_000
+
 WORKERS = 8
 """Threads for sources: two for each of four searches at once; more wait their turn."""
 
@@ -60,9 +62,6 @@ class Memory:
         announce: Callable[[str], None],
         fetching: Progress | None = None,
     ) -> None:
-        if isinstance(embedder, str) and embedder != "none":
-            # A name that nothing has is wrong use, and said at once; a model that is missing is found out when needed.
-            EMBEDDERS.check(embedder.partition(":")[0])
         self.store = store
         self.settings = settings
         self.scope = settings.scope.scope()
@@ -89,10 +88,14 @@ class Memory:
         """
         settings = settings or config.load().settings
         place = store or settings.store or default_store()
+        wanted = embedder if embedder is not None else settings.embedder
+        if isinstance(wanted, str) and wanted != "none":
+            # A name that nothing has is wrong use, and said at once; a model that is missing is found out when needed.
+            EMBEDDERS.check(wanted.partition(":")[0])
         return cls(
             open_store(str(place), language=language or settings.language),
             settings,
-            embedder if embedder is not None else settings.embedder,
+            wanted,
             announce=announce,
             fetching=fetching,
         )
@@ -128,23 +131,27 @@ class Memory:
         `fields` are a record's: id, kind, title, category, tags, importance, decay, created_at, happened_at,
         expires_at, source, path, lines. The same text in the same scope is one record: adding it again updates it.
         """
-        record = make_record(text, scope=self._scope(scope, user, agent, session), **fields)
+        scoped = {"scope": scope, "user": user, "agent": agent, "session": session}
+        record = make_record({**fields, **scoped, "text": text}, self.scope)
         self._embed_for_now([record.passage])
         changes: list[Change] = [Put(record, merge=fields.get("id") is None and supersedes is None)]
         if supersedes is not None:
             self._check_scope([supersedes])
-            changes.append(Supersede(supersedes, record.id))
-        stored = self.store.records.apply([changes])
-        return stored[0]
+            changes.append(Supersede(parse_id(supersedes), record.id))
+        return self.store.records.apply([changes])[0]
 
     def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
         """Remember many, given as `{"text": …, …}`. All are checked before the first is stored."""
-        given = [dict(record) for record in records]
-        made = [record_from_json(record, self.scope) for record in given]
-        groups = [[Put(record, merge=fields.get("id") is None)] for record, fields in zip(made, given, strict=True)]
+        if isinstance(records, str | bytes | Mapping):
+            raise UsageError("many records are a list of them", hint='[{"text": "…"}, {"text": "…"}]')
+        groups = [[self._put(said)] for said in records]
         stored = self.store.records.apply(groups)
         self._embed_for_now([record.passage for record in stored], progress)
         return stored
+
+    def _put(self, said: Mapping[str, Any]) -> Put:
+        record = make_record(said, self.scope)
+        return Put(record, merge=said.get("id") is None)
 
     def supersede(
         self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
@@ -158,22 +165,18 @@ class Memory:
         moment = parse_time(at)
         self._check_scope([record_id, *([by] if by else [])])
         if by is not None:
-            self.store.records.apply([[Supersede(record_id, by, moment)]])
+            self.store.records.apply([[Supersede(parse_id(record_id), parse_id(by), moment)]])
             return self._require(by)
         old = self._require(record_id)
-        new = replace(
-            make_record(text or "", scope=old.scope, title=old.title, category=old.category, tags=old.tags),
-            kind=old.kind,
-            importance=old.importance,
-            decay=old.decay,
-        )
+        kept = {name: getattr(old, name) for name in ("title", "category", "tags", "kind", "importance", "decay")}
+        new = make_record({**kept, "text": text}, old.scope)
         self._embed_for_now([new.passage])
         return self.store.records.apply([[Put(new), Supersede(old.id, new.id, moment)]])[0]
 
     def forget(self, *ids: str, purge: bool = False) -> None:
         """Take records out of every answer, all or none; with `purge`, wipe their content for good."""
         self._check_scope(ids)
-        self.store.records.apply([[Forget(record_id, purge) for record_id in ids]])
+        self.store.records.apply([[Forget(parse_id(record_id), purge) for record_id in ids]])
         if purge:
             self.store.scrub()
 
@@ -225,6 +228,8 @@ class Memory:
         since, until, as_of, superseded, any_scope); or give a whole `Filter` as `where`.
         """
         self.store.check()
+        if not isinstance(text, str):
+            raise UsageError(f"a query is text, not {type(text).__name__}", hint='search("…")')
         filters = {name: options.pop(name) for name in FILTERS if name in options}
         named = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **options}
         search = config.override(
@@ -236,7 +241,7 @@ class Memory:
 
     def get(self, record_id: str, *, scope: Scope | None = None) -> Record | None:
         """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
-        found = self.store.records.get([clean(record_id)])
+        found = self.store.records.get([parse_id(record_id)])
         if scope is None and self.scope == GLOBAL:
             return next(iter(found), None)
         asking = scope or self.scope
@@ -244,7 +249,7 @@ class Memory:
 
     def history(self, record_id: str) -> list[Event]:
         """Everything that happened to a record, oldest first; also to one that is forgotten."""
-        events = self.store.records.history(record_id)
+        events = self.store.records.history(parse_id(record_id))
         if not events or (self.scope != GLOBAL and self.get(record_id) is None):
             raise UnknownRecord(record_id)
         return events
@@ -271,6 +276,9 @@ class Memory:
         **filters: Any,
     ) -> list[Record]:
         """Visible records, newest first; scope and filters as for `search`."""
+        for name, value, least in (("limit", limit, 1), ("offset", offset, 0)):
+            if not isinstance(value, int) or not least <= value <= MOST_LISTED:
+                raise UsageError(f"{name} must be a whole number from {least}", hint=f"up to {MOST_LISTED:,}")
         where = self._where(where, self._scope(scope, user, agent, session), filters)
         return self.store.records.list(where, limit=limit, offset=offset)
 
@@ -291,7 +299,7 @@ class Memory:
                 sources.append(VectorSource(self.embedding.serving))
             else:
                 absent.append(("vector", "no embedder is configured"))
-        return Pipeline(tuple(sources), order(self._vectors_of), self._executor, tuple(absent))
+        return Pipeline(tuple(sources), order(self._vectors_of, self.store.files.states), self._executor, tuple(absent))
 
     def _vectors_of(self, ids: Sequence[str]) -> dict[str, Any]:
         """For MMR: vectors where they can be had; without them it compares words."""
@@ -311,15 +319,9 @@ class Memory:
     def _scope(
         self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None
     ) -> Scope:
-        """The scope named by a call, over the one that is set."""
-        base = parse_scope(scope) if isinstance(scope, Mapping) else scope or self.scope
-        if "" in (user, agent, session, base.user, base.agent, base.session):
-            raise UsageError("a part of a scope cannot be empty", hint="leave it out, or give it a name")
-        return Scope(user or base.user, agent or base.agent, session or base.session)
+        return merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
 
     def _where(self, where: Filter | None, scope: Scope, filters: Mapping[str, Any]) -> Filter:
-        if unknown := filters.keys() - set(FILTERS):
-            raise UsageError(f"unknown filter {min(unknown)!r}", hint=f"there are {', '.join(FILTERS)}")
         if where is None:
             return make_filter(scope, **filters)
         if filters or scope != self.scope:

@@ -86,6 +86,7 @@ def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:
         "in_semantic": "vector" in result.shares,
         **explained,
         **record,
+        **({"freshness": result.freshness} if result.freshness else {}),
     }
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recollect.stages.factors import decay, importance
+from recollect.stages.freshness import Freshness, StatesOf
 from recollect.stages.guard import in_force, in_scope
 from recollect.stages.limits import limit, threshold
 from recollect.stages.mmr import Mmr, VectorsOf
 from recollect.types import Stage
 
-__all__ = ["Mmr", "decay", "importance", "in_force", "in_scope", "limit", "order", "threshold"]
+__all__ = ["Freshness", "Mmr", "decay", "importance", "in_force", "in_scope", "limit", "order", "threshold"]
 
 
-def order(vectors: VectorsOf) -> tuple[tuple[str, Stage], ...]:
+def order(vectors: VectorsOf, states: StatesOf) -> tuple[tuple[str, Stage], ...]:
     """The stages, named, in the one order there is.
 
     The threshold comes before MMR: it reads scores, which MMR leaves alone, and what is too weak to be shown must
@@ -27,5 +28,6 @@ def order(vectors: VectorsOf) -> tuple[tuple[str, Stage], ...]:
         ("threshold", threshold),
         ("mmr", Mmr(vectors)),
         ("limit", limit),
+        ("freshness", Freshness(states)),
     )
     return tuple(stages)

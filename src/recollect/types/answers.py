@@ -72,6 +72,7 @@ class Result:
     shares: Mapping[str, Share]
     excerpt: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     similarity: float | None = None
+    freshness: str | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -113,6 +114,11 @@ class FileState:
     mtime_ns: int
     size: int
     digest: str
+
+    @staticmethod
+    def digest_of(content: bytes) -> str:
+        """What tells two contents apart."""
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,9 @@ class Files(Protocol):
     def known(self, root: str) -> dict[str, FileState]:
         """The files below a root, by path, as they were when they were indexed."""
 
+    def states(self, paths: Sequence[str]) -> dict[str, FileState]:
+        """The same for these files, whatever their root; others are left out."""
+
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from typing import Any
+
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import SELECT, from_row
 from recollect.types import FileState, Record
@@ -17,6 +21,15 @@ class SqliteFiles:
         """The files below a root, by path."""
         with self._database.read() as connection:
             rows = connection.execute("SELECT path, root, mtime_ns, size, digest FROM files WHERE root = ?", (root,))
+            return {row[0]: FileState(*row) for row in rows}
+
+    def states(self, paths: Sequence[str]) -> dict[str, FileState]:
+        """What is known of these files."""
+        with self._database.read() as connection:
+            rows: Any = connection.execute(
+                "SELECT path, root, mtime_ns, size, digest FROM files WHERE path IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(paths)),),
+            )
             return {row[0]: FileState(*row) for row in rows}
 
     def chunks(self, path: str) -> list[Record]:
