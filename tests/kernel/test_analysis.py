@@ -283,6 +283,12 @@ def test_every_language_has_its_stemmer(language):
     assert Analyzer(language).fingerprint.endswith(f":{language}")
 
 
+@pytest.mark.parametrize(("language", "word"), [("nepali", "का"), ("nepali", "छ"), ("arabic", "ـ")])
+def test_a_word_of_which_the_stemmer_leaves_nothing_is_kept(language, word):
+    """Some stemmers take a short word for an ending; the word is then its own stem, for a term cannot be empty."""
+    assert terms(word, language) == [word]
+
+
 # --- properties of any text at all
 
 

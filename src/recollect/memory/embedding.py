@@ -6,18 +6,16 @@ old one; until it is complete the old one answers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.embedders import open_embedder
 from recollect.errors import EmbedderError, RecollectError, UsageError
-from recollect.types import Embedder, Progress, Serving, VectorSpace, VectorSpaces
-
-if TYPE_CHECKING:
-    from recollect.types import Matrix
+from recollect.types import Embedder, Progress, Serving, VectorIndex, VectorSpace, VectorSpaces
 
 BATCH = 64
 
@@ -56,7 +54,7 @@ class Embedding:
         new = [passage for passage in dict.fromkeys(passages) if passage not in known]
         for start in range(0, len(new), BATCH):
             batch = new[start : start + BATCH]
-            serving.index.save(batch, _embedded(serving.embedder, batch))
+            self._embed(serving.embedder, serving.index, batch)
             if progress:
                 progress(start + len(batch), len(new))
 
@@ -67,12 +65,17 @@ class Embedding:
         index = self._spaces.open(space)
         total, done = index.coverage()[1], 0
         while batch := index.missing(BATCH):
-            index.save(batch, _embedded(wanted, batch))
+            self._embed(wanted, index, batch)
             done += len(batch)
             if progress:
                 progress(min(done, total), total)
         self._spaces.activate(space)
         return done
+
+    def _embed(self, embedder: Embedder, index: VectorIndex, passages: Sequence[str]) -> None:
+        with _ours(embedder):
+            vectors = embedder.passages(passages)
+        index.save(passages, vectors)
 
     def _settle(self, active: VectorSpace | None) -> Serving:
         wanted = self._embedder()
@@ -101,7 +104,8 @@ class Embedding:
     def _space_of(self, embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
         if active is not None and active.fingerprint == embedder.fingerprint:
             return active
-        dimension = _embedded(embedder, ["How long is a vector?"]).shape[1]
+        with _ours(embedder):
+            dimension = embedder.query("How long is a vector?").shape[0]
         return VectorSpace(embedder.fingerprint, embedder.name, dimension)
 
     def _embedder(self) -> Embedder:
@@ -121,10 +125,11 @@ class Embedding:
         return opened
 
 
-def _embedded(embedder: Embedder, passages: Sequence[str]) -> Matrix:
-    """The vectors of passages. An embedder may be anybody's, so whatever it raises becomes an error of ours."""
+@contextlib.contextmanager
+def _ours(embedder: Embedder) -> Iterator[None]:
+    """An embedder may be anybody's, so whatever it raises becomes an error of ours."""
     try:
-        return embedder.passages(passages)
+        yield
     except RecollectError:
         raise
     except Exception as error:
