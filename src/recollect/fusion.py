@@ -23,11 +23,10 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One document's place in a list: its score where the source gave one, and when it is from (for ties)."""
+    """One document's place in a list, and its score where the source gave one."""
 
     id: str
     score: float | None = None
-    time: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,10 @@ Method: TypeAlias = Callable[[Sequence[RankedList], float, str], tuple[Contribut
 
 def calculate_rrf_score(ranks: Iterable[int], *, k: float = DEFAULT_K) -> float:
     """The RRF score of a document with these ranks, one per list that holds it."""
-    return math.fsum(1.0 / (_checked_k(k) + rank) for rank in ranks)
+    counted = list(ranks)
+    if any(rank < 1 for rank in counted):
+        raise ValueError(f"ranks count from 1, not {min(counted)}")
+    return math.fsum(1.0 / (_checked_k(k) + rank) for rank in counted)
 
 
 def fuse(
@@ -195,14 +197,15 @@ def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str,
 
 def _collect(lists: Sequence[RankedList], contributions: Contributions, ceiling: float) -> list[Fused]:
     shares: dict[str, dict[str, Share]] = {}
-    order: dict[str, tuple[int, int, float]] = {}
+    order: dict[str, tuple[int, int]] = {}
     for position, (ranking, given) in enumerate(zip(lists, contributions, strict=True)):
         for rank, entry in enumerate(ranking.entries, 1):
             shares.setdefault(entry.id, {})[ranking.source] = Share(rank, entry.score, given[entry.id])
-            place = (rank, position, -entry.time)
+            place = (rank, position)
             order[entry.id] = min(order.get(entry.id, place), place)
+    # No two documents have the same rank in the same source, so that rank and source break every tie that is left.
     results = [_fused(key, of, ceiling) for key, of in shares.items()]
-    return sorted(results, key=lambda result: (-result.fused, *order[result.id], result.id))
+    return sorted(results, key=lambda result: (-result.fused, *order[result.id]))
 
 
 def _fused(key: str, shares: dict[str, Share], ceiling: float) -> Fused:

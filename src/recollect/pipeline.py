@@ -130,7 +130,7 @@ def _results(query: Query, answered: Sequence[Reply], hits: FoldedHits) -> list[
     lists = [
         RankedList(
             reply.source.name,
-            [Entry(key, hit.score, hit.record.time.timestamp()) for key, hit in hits.lists[reply.source.name]],
+            [Entry(key, hit.score) for key, hit in hits.lists[reply.source.name]],
             ranking.weights.get(reply.source.name, 1.0),
             reply.source.bounded,
         )

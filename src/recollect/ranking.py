@@ -78,7 +78,7 @@ def mmr(
 
     Each pick has the highest `balance · relevance - (1 - balance) · (similarity to the nearest pick)`.
     `similarity(i)` gives the similarities of `i` to all; it is asked once a pick, so the work is pool × picks.
-    Ties go to the earlier position. A balance of 1 keeps the order by relevance.
+    Ties go to the more relevant, then to the earlier. A balance of 1 keeps the order by relevance.
     """
     if not 0 <= balance <= 1:
         raise ValueError(f"MMR's balance lies between 0 and 1, not {balance!r}")

@@ -266,15 +266,15 @@ def test_fusing_does_not_depend_on_the_hash_seed():
 def test_ties_score_comes_first():
     """The higher score wins, though the other document has the better place, the earlier source and the later date."""
     lists = [
-        RankedList("a", [Entry("aa", time=9), Entry("zz", time=1)]),
-        RankedList("b", [Entry("filler"), Entry("zz", time=1)]),
+        RankedList("a", [Entry("aa"), Entry("zz")]),
+        RankedList("b", [Entry("filler"), Entry("zz")]),
     ]
     assert ids(fuse(lists)) == ["zz", "aa", "filler"]
 
 
 def test_ties_then_the_best_rank():
     """Of equal scores, the document with the better best place wins, though it is older and its id comes later."""
-    new, old = Entry("aa", time=9), Entry("zz", time=1)
+    new, old = Entry("aa"), Entry("zz")
     lists = [
         RankedList("a", [old, new, Entry("p"), Entry("q")]),
         RankedList("b", [Entry("q"), new, old, Entry("p")]),
@@ -285,26 +285,11 @@ def test_ties_then_the_best_rank():
 
 
 def test_ties_then_source_order():
-    """Of equal scores and places, the document of the earlier source wins, though it is older and its id later."""
-    keyword = RankedList("keyword", [Entry("zz", time=1)])
-    vector = RankedList("vector", [Entry("aa", time=9)])
+    """Of equal scores and places, the document of the earlier source wins, though its id is later."""
+    keyword = RankedList("keyword", [Entry("zz")])
+    vector = RankedList("vector", [Entry("aa")])
     assert ids(fuse([keyword, vector])) == ["zz", "aa"]
     assert ids(fuse([vector, keyword])) == ["aa", "zz"]
-
-
-@MANY
-@given(lists=RANKED_LISTS, times=st.lists(st.floats(0, 9), min_size=6, max_size=6))
-def test_ties_never_reach_the_date(lists, times):
-    """No two documents share a place, so score, rank and source decide all; a source breaks its own ties by date."""
-    when = dict(zip(IDS, times, strict=True))
-    dated = [
-        RankedList(one.source, [Entry(e.id, e.score, when[e.id]) for e in one.entries], one.weight, one.bounded)
-        for one in lists
-    ]
-    for method, normalisation in CASES:
-        assert fuse(dated, method=method, normalisation=normalisation) == fuse(
-            lists, method=method, normalisation=normalisation
-        )
 
 
 # --- traps

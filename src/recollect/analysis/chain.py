@@ -15,7 +15,7 @@ from recollect.analysis.stopwords import STOPWORDS
 if TYPE_CHECKING:
     from regex import Match, Pattern
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the same text would give other terms: an index built by another version is rebuilt."""
 
 LANGUAGES = (
@@ -31,9 +31,6 @@ MAX_TERM = 80
 
 MAX_QUERY_TERMS = 512
 """Distinct terms of one query; what follows in a megabyte of pasted text changes nothing a person would notice."""
-
-CHECKED = 20_000
-"""Characters that are looked at as a whole; longer texts are taken letter by letter where they are not plain."""
 
 KEPT_WORDS = 100_000
 """Words whose terms are remembered, in each thread: about 20 MB; a language has no more that matter."""
@@ -54,6 +51,7 @@ _PARTS = r"""
   | \p{Lu}
 """
 _IGNORED = r"\p{Default_Ignorable_Code_Point}"  # soft hyphens, joiners, directions, the style of an emoji
+_PIECES = r"[\x00-\x7f]+(?![^\x00-\x7f]) | \X"  # plain stretches whole, the rest letter by letter
 _TOO_MANY_MARKS = r"(?<=\p{M}{30})\p{M}+"
 
 _CONTRACTED = frozenset(
@@ -171,7 +169,7 @@ class Analyzer:
         if self.language == "english" and not word.isascii():
             word = _plain_latin(word)
         if self.language != "none" and word[0].isalpha() and not any(letter.isnumeric() for letter in word):
-            word = self._stemmer.stemWord(word)
+            word = self._stemmer.stemWord(word) or word
         return word if word.isascii() else _plain_latin(word)
 
     @property
@@ -206,16 +204,19 @@ def _normalised(text: str) -> tuple[str, list[tuple[int, int]]]:
     One letter with its marks is taken at a time, so that what was one stays one and every place is known.
     """
     patterns = _patterns()
-    if text.isascii() or (unicodedata.is_normalized("NFKC", text[:CHECKED]) and len(text) <= CHECKED
-                          and not patterns.ignored.search(text)):  # fmt: skip
+    if text.isascii() or (unicodedata.is_normalized("NFKC", text) and not patterns.ignored.search(text)):
         return text, []
     pieces: list[str] = []
     places: list[tuple[int, int]] = []
-    for match in patterns.characters.finditer(text):
+    for match in patterns.pieces.finditer(text):
+        start, end = match.span()
+        if match.group().isascii():
+            pieces.append(match.group())
+            places += [(at, at + 1) for at in range(start, end)]
+            continue
         seen = patterns.ignored.sub("", patterns.marks.sub("", match.group()))
-        piece = seen if seen.isascii() else unicodedata.normalize("NFKC", seen)
-        pieces.append(piece)
-        places += [match.span()] * len(piece)
+        pieces.append(unicodedata.normalize("NFKC", seen))
+        places += [(start, end)] * len(pieces[-1])
     return "".join(pieces), places
 
 
@@ -239,6 +240,7 @@ class _Patterns(NamedTuple):
     characters: Pattern[str]
     ignored: Pattern[str]
     marks: Pattern[str]
+    pieces: Pattern[str]
 
 
 @cache
@@ -246,5 +248,5 @@ def _patterns() -> _Patterns:
     # `regex` is loaded by the first text, not by `import recollect`.
     import regex
 
-    flags = regex.VERSION1 | regex.VERBOSE
-    return _Patterns(*(regex.compile(pattern, flags) for pattern in (_WORDS, _PARTS, r"\X", _IGNORED, _TOO_MANY_MARKS)))
+    sources = (_WORDS, _PARTS, r"\X", _IGNORED, _TOO_MANY_MARKS, _PIECES)
+    return _Patterns(*(regex.compile(source, regex.VERSION1 | regex.VERBOSE) for source in sources))

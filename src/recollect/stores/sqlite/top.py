@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import apsw
 import numpy as np
@@ -30,19 +31,22 @@ def _leading(
     connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[np.float64], count: int
 ) -> list[tuple[int, bytes, float]]:
     """The first `count` (row, fold, score) in their exact order."""
-    if len(rows) > count:
-        edge = np.partition(scores, len(scores) - count)[len(scores) - count]
-        chosen = scores >= edge
-        rows, scores = rows[chosen], scores[chosen]
-    score_of = dict(zip(rows.tolist(), scores.tolist(), strict=True))
-    # SQLite breaks the ties: it has the times and ids at hand, and a tie may be as wide as the store.
-    ordered = connection.execute(
-        "SELECT row, fold FROM records WHERE row IN (SELECT value FROM json_each(?)) ORDER BY time DESC, id",
-        (json.dumps(list(score_of)),),
-    )
-    ranked = [(row, fold, score_of[row]) for row, fold in ordered]
+    edge = np.partition(scores, len(scores) - count)[len(scores) - count] if len(rows) > count else -np.inf
+    above = dict(zip(rows[scores > edge].tolist(), scores[scores > edge].tolist(), strict=True))
+    ranked = [(row, fold, above[row]) for row, fold in _newest(connection, list(above), count)]
     ranked.sort(key=lambda place: -place[2])
-    return ranked[:count]
+    # Of those that tie at the edge, which may be as many as the store has, only as many as there is room for.
+    tied = rows[scores == edge].tolist()
+    return ranked + [(row, fold, float(edge)) for row, fold in _newest(connection, tied, count - len(ranked))]
+
+
+def _newest(connection: apsw.Connection, rows: list[int], count: int) -> list[tuple[int, bytes]]:
+    """The first `count` (row, fold), newest first, then by id: SQLite has both at hand."""
+    found: Any = connection.execute(
+        "SELECT row, fold FROM records WHERE row IN (SELECT value FROM json_each(?)) ORDER BY time DESC, id LIMIT ?",
+        (json.dumps(rows), count),
+    )
+    return list(found)
 
 
 def _distinct(ranked: list[tuple[int, bytes, float]], depth: int) -> tuple[dict[int, tuple[float, bytes]], int]:
