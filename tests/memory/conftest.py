@@ -1,44 +1,16 @@
-"""Memories on real files, with the hashing embedder or the default model, and what a search says of itself."""
+"""The default model, and a look at what is really in the file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from recollect import Memory
-from recollect.config import Settings
 from recollect.embedders import open_embedder
 from recollect.types import Embedder
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Where the store of a test is."""
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def open_memory(path: Path) -> Iterator[Callable[..., Memory]]:
-    """Opens memories on the test's store, and closes them all when the test ends."""
-    opened: list[Memory] = []
-
-    def open_one(place: Path = path, *, embedder: Any = "hashing:64", **options: Any) -> Memory:
-        opened.append(Memory.open(place, embedder=embedder, **{"settings": Settings(), **options}))
-        return opened[-1]
-
-    yield open_one
-    for memory in opened:
-        memory.close()
-
-
-@pytest.fixture
-def memory(open_memory: Callable[..., Memory]) -> Memory:
-    """A new memory with the hashing embedder."""
-    return open_memory()
 
 
 @pytest.fixture(scope="session")
