@@ -187,3 +187,72 @@ def test_an_empty_scope_is_refused_not_taken_as_global(run):
     assert run("add", "Secret", "--user", "").code == 2
     assert run("add", "-", stdin='{"text": "Secret", "scope": {"user": ""}}').code == 2
     assert run("list", "--any-scope").code == 1
+
+
+def test_reading_makes_no_store(run, home):
+    """A search in a store that is not there finds nothing, says so, and leaves no file behind."""
+    answer = run("search", "tea", "--store", "typo.db")
+    assert answer.code == 1
+    assert "no store at typo.db" in answer.err
+    assert run("status", "--store", home / "deep" / "typo.db", "--json").json["records"]["total"] == 0
+    assert not (home / "typo.db").exists()
+    assert not (home / "deep").exists()
+
+
+def test_an_expiry_span_counts_forward(run):
+    """`--expires-at 2w` is in two weeks, not two weeks ago."""
+    run("add", "Tea until then", "--expires-at", "2w", "--id", "t")
+    assert run("search", "tea").code == 0
+    assert run("get", "t", "--json").json["expires_at"] > run("get", "t", "--json").json["created_at"]
+
+
+def test_superseding_in_the_past_leaves_no_hole(run):
+    """The new record dates from when it took over, so that every day has its answer."""
+    run("add", "Ada lives in Rome", "--id", "old", "--happened-at", "2020-01-01")
+    run("supersede", "old", "--text", "Ada lives in Lisbon", "--at", "2022-01-01")
+
+    def answer(day):
+        return [result["text"] for result in run("search", "Ada lives", "--as-of", day, "--json").json["results"]]
+
+    assert [answer(day) for day in ("2021-01-01", "2022-01-01", "2023-01-01")] == [
+        ["Ada lives in Rome"],
+        ["Ada lives in Lisbon"],
+        ["Ada lives in Lisbon"],
+    ]
+
+
+def test_control_characters_do_not_reach_the_terminal(run):
+    """A note that holds escape codes is shown without them, and kept with them."""
+    run("add", "tea \x1b]0;owned\x07 \x1b[31mred", "--title", "t\x1b[2J", "--id", "x")
+    for shown in (run("search", "tea"), run("get", "x"), run("list"), run("history", "x")):
+        assert "\x1b" not in shown.out
+        assert "\x07" not in shown.out
+    assert "\x1b[31m" in run("get", "x", "--json").json["text"]
+
+
+def test_a_bad_record_of_many_is_named_by_its_number(run):
+    """The mistake in the second line is said with its number, and that nothing was stored."""
+    refused = run("add", "-", "--json", stdin='{"text": "good"}\n{"txt": "bad"}')
+    assert "record 2" in refused.error["message"]
+    assert "nothing was stored" in refused.error["hint"]
+
+
+def test_lines_can_supersede(run):
+    """A JSON line may name the record whose place it takes."""
+    run("add", "Ada lives in Rome", "--id", "old")
+    run("add", "-", stdin='{"text": "Ada lives in Lisbon", "id": "new", "supersedes": "old"}')
+    assert [result["id"] for result in run("search", "Ada", "--json").json["results"]] == ["new"]
+
+
+def test_vectors_that_are_missing_are_counted(run):
+    """Before anything was embedded, every record is one without a vector."""
+    run("add", "tea")
+    assert run("status", "--json").json["vectors"]["without"] == 1
+
+
+def test_without_a_command_the_help_is_shown(run):
+    """`recollect`, `recollect model` and `recollect config` show what there is."""
+    for words in ([], ["model"], ["config"]):
+        shown = run(*words)
+        assert (shown.code, shown.err) == (0, "")
+        assert "Usage: recollect" in shown.out

@@ -1,5 +1,6 @@
 """The command line as a process: speed of a cold start, pipes, and standard streams."""
 
+import json
 import os
 import subprocess
 import sys
@@ -80,12 +81,22 @@ def test_data_goes_to_standard_output_and_talk_to_standard_error(environment):
 
 
 def test_a_closed_pipe_is_no_error(environment):
-    """`recollect … | head` ends quietly."""
-    for number in range(60):
-        run(environment, "add", f"tea number {number}", "--embedder", "none") if number < 3 else None
-    command = f"'{RECOLLECT}' list --json --embedder none | head -c 1"
-    shown = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=True)
-    assert shown.stderr == ""
+    """`recollect … | head` ends quietly and well, though the answer is larger than a pipe holds."""
+    lines = "\n".join(json.dumps({"text": f"tea number {n} {'and more ' * 40}"}) for n in range(400))
+    run(environment, "add", "-", "--embedder", "none", input=lines)
+    command = f"set -o pipefail; '{RECOLLECT}' list --limit 400 --json --embedder none | head -c 1"
+    shown = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "[", "")
+
+
+def test_an_answer_that_cannot_be_written_is_exit_3(environment):
+    """A full disk behind standard output is an error in words."""
+    run(environment, "add", "tea", "--embedder", "none")
+    command = f"'{RECOLLECT}' list --json --embedder none >/dev/full"
+    shown = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert shown.returncode == 3
+    assert "cannot be written" in shown.stderr
+    assert "Traceback" not in shown.stderr
 
 
 def test_python_dash_m_works(environment):

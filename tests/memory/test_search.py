@@ -909,3 +909,18 @@ def test_supersession_in_a_chain_is_the_same_for_every_source(memory: Memory) ->
         assert ids(memory.search("price is 3 euros", sources=sources, fetch_k=1, limit=1)) == ["p11"]
         assert ids(memory.search("price is 3 euros", sources=sources)) == ["p11"]
     assert replace(memory.get("p11"), edited_at=None).superseded_by is None
+
+
+def test_a_store_half_embedded_is_searched_by_words(open_memory: OpenMemory) -> None:
+    """While most records have no vector, those that have one must not outrank better ones; alone, vectors answer."""
+    open_memory(embedder="none").add_many([{"text": f"heron number {n}"} for n in range(100)])
+    memory = open_memory()
+    index = memory.embedding.serving().index
+    some = index.missing(20)
+    index.save(some, HashingEmbedder(64).passages(some))
+    answer = memory.search("heron number 7")
+    assert answer.trace.mode == "keyword-only"
+    assert any("20 of 100" in warning and "recollect embed" in warning for warning in answer.trace.warnings)
+    assert memory.search("heron number 7", sources=["vector"]).results
+    memory.embed()
+    assert memory.search("heron number 7").trace.mode == "hybrid"

@@ -69,25 +69,40 @@ def app(context: click.Context, /, **options: Any) -> None:
     context.obj = options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one way out for each way to end)
     """Run a command; 0 found or done, 1 nothing found, 2 wrong use, 3 failed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
     try:
-        outcome = app.main(args=words, prog_name="recollect", standalone_mode=False)
+        color = False if os.environ.get("NO_COLOR") else None
+        outcome = app.main(args=words, prog_name="recollect", standalone_mode=False, color=color)
         sys.stdout.flush()
     except RecollectError as error:
         return _say(error.as_dict(), as_json, error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
     except click.ClickException as error:
         hint = f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
         return _say({"error": {"code": "usage", "message": error.format_message(), "hint": hint}}, as_json, 2)
     except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; what was stored stays", err=True)
         return 130
+    except SystemExit as stop:
+        # click leaves this way when the reader has seen enough (`| head`).
+        return _pipe_closed() if isinstance(stop.__context__, BrokenPipeError) else int(stop.code or 0)
     except BrokenPipeError:
-        # The reader has seen enough (`| head`); keep the interpreter from complaining about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _pipe_closed()
+    except OSError as error:
+        message = f"the answer cannot be written: {error.strerror or error}"
+        return _say({"error": {"code": "failed", "message": message, "hint": ""}}, as_json, 3)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _pipe_closed() -> int:
+    """No error: and the interpreter must not complain about it at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _say(error: dict[str, dict[str, str]], as_json: bool, code: int) -> int:

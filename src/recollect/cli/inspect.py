@@ -16,7 +16,7 @@ def status(as_json: bool, **options: Any) -> int:
     """Show what the store holds and how current its indexes are."""
     from recollect.cli.output import as_text, print_json, print_table
 
-    with open_memory(options) as memory:
+    with open_memory(options, reads=True) as memory:
         state = memory.status()
     if as_json:
         print_json(state)
@@ -40,9 +40,11 @@ def config() -> None:
 def show(as_json: bool, **options: Any) -> int:
     """Every setting, its value, and the place that gave it."""
     from recollect.cli.output import as_text, print_json, print_table
+    from recollect.memory import default_store
 
     loaded = load_settings(options)
     rows = [(name, loaded.value(name), origin) for name, origin in loaded.origins.items()]
+    rows = [(name, str(default_store()) if name == "store" and value is None else value, o) for name, value, o in rows]
     if as_json:
         print_json({name: {"value": value, "from": origin} for name, value, origin in rows})
     else:

@@ -72,11 +72,16 @@ def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None =
     return config.load(config=Path(said["config"]) if said["config"] else None, flags=flags)
 
 
-def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = None) -> Memory:
-    """The memory that the flags and settings name."""
-    from recollect.memory import Memory
+def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False) -> Memory:
+    """The memory that the flags and settings name. One who only `reads` does not make a store that is not there."""
+    from recollect.memory import Memory, default_store
 
-    return Memory.open(settings=load_settings(options, search).settings, announce=notice, fetching=progress("fetching"))
+    settings = load_settings(options, search).settings
+    place = settings.store or str(default_store())
+    if reads and "://" not in place and place != ":memory:" and not Path(place).expanduser().exists():
+        notice(f"there is no store at {place} yet; `recollect index` or `recollect add` makes one")
+        place = ":memory:"
+    return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"))
 
 
 def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:

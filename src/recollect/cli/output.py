@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import textwrap
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,19 @@ import click
 from recollect.types import Answer, Record, Result
 
 WIDTH = 100
+"""Columns at the most; a narrower terminal has fewer."""
+
+_CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def plain(text: str) -> str:
+    """Text without control characters: what a note holds must not steer the terminal."""
+    return text.translate(_CONTROL)
+
+
+def width() -> int:
+    """How wide a line may be here."""
+    return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
 def print_json(value: object) -> None:
@@ -28,7 +42,7 @@ def print_answer(answer: Answer, *, explain: bool = False) -> None:
         if place := where(result.record):
             stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
             click.echo(click.style(f"    {place}{stale}", dim=True))
-        click.echo(textwrap.fill(result.snippet, WIDTH, initial_indent="    ", subsequent_indent="    "))
+        click.echo(textwrap.fill(plain(result.snippet), width(), initial_indent="    ", subsequent_indent="    "))
         if explain:
             click.echo(_explanation(result))
     click.echo(click.style(_summary(answer), dim=True), err=True)
@@ -50,25 +64,26 @@ def print_record(record: Record) -> None:
         ("happened", _time(record.happened_at)),
         ("expires", _time(record.expires_at)),
         ("superseded", f"by {record.superseded_by} from {_time(record.superseded_at)}" if record.superseded_by else ""),
+        ("source", record.source),
         ("where", where(record)),
     ]
     if record.title:
-        click.echo(click.style(record.title, bold=True))
-    click.echo(record.text)
+        click.echo(click.style(plain(record.title), bold=True))
+    click.echo(plain(record.text))
     click.echo()
     for name, value in about:
         if value:
-            click.echo(click.style(f"{name:>10}  {value}", dim=True))
+            click.echo(click.style(plain(f"{name:>10}  {value}"), dim=True))
 
 
 def print_listing(records: list[Record]) -> None:
     """A line a record."""
+    longest = min(32, max((len(record.id) for record in records), default=0))
     for record in records:
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
-        line = textwrap.shorten(words, WIDTH - 24, placeholder=" …")
-        click.echo(
-            f"{click.style(record.id[:32], fg='cyan')}  {click.style(_time(record.time)[:10], dim=True)}  {line}"
-        )
+        line = plain(textwrap.shorten(words, width() - 24, placeholder=" …"))
+        key = click.style(plain(record.id)[:32].ljust(longest), fg="cyan")
+        click.echo(f"{key}  {click.style(_time(record.time)[:10], dim=True)}  {line}")
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
@@ -87,12 +102,15 @@ def where(record: Record) -> str:
         if path.is_relative_to(base):
             path = Path(prefix) / path.relative_to(base)
             break
-    return f"{path}:{record.lines[0]}-{record.lines[1]}" if record.lines else os.fspath(path)
+    if record.lines is None:
+        return plain(os.fspath(path))
+    first, last = record.lines
+    return plain(f"{path}:{first}-{last}" if last > first else f"{path}:{first}")
 
 
 def _headline(rank: int, result: Result) -> str:
     record = result.record
-    name = record.title or textwrap.shorten(record.text, 60, placeholder=" …")
+    name = plain(textwrap.shorten(record.title or record.text, max(30, width() - 40), placeholder=" …"))
     ranks = "  ".join(f"{source} #{share.rank}" for source, share in result.shares.items())
     return (
         f"{rank:>2}. {click.style(name, bold=True)}  "
@@ -106,9 +124,8 @@ def _explanation(result: Result) -> str:
         for name, share in result.shares.items()
     ]
     factors = "".join(f" × {name} {factor:.4f}" for name, factor in result.factors.items())
-    lines.append(
-        f"      fused {result.fused:.6f}, of the most possible {result.base:.4f}{factors} = {result.total:.4f}"
-    )
+    most = f"{result.fused:.6f} in all, {result.base:.4f} of the most possible"
+    lines.append(f"      {most}{factors} → {result.total:.4f}")
     return click.style("\n".join(lines), dim=True)
 
 

@@ -83,7 +83,7 @@ def get(record_id: str, as_json: bool, **options: Any) -> int:
     from recollect.cli.output import print_json, print_record
     from recollect.memory.shape import record_dict
 
-    with open_memory(options) as memory:
+    with open_memory(options, reads=True) as memory:
         record = memory.get(record_id)
     if record is None:
         raise UnknownRecord(record_id)
@@ -107,13 +107,15 @@ def list_(limit: int, offset: int, superseded: bool, any_scope: bool, as_json: b
     from recollect.cli.output import print_json, print_listing
     from recollect.memory.shape import record_dict
 
-    with open_memory(options) as memory:
+    with open_memory(options, reads=True) as memory:
         narrowed = filter_options(options)
         records = memory.list(limit=limit, offset=offset, superseded=superseded, any_scope=any_scope, **narrowed)
     if as_json:
         print_json([record_dict(record) for record in records])
     else:
         print_listing(records)
+        if not records:
+            notice("nothing found")
     return 0 if records else 1
 
 
@@ -162,15 +164,22 @@ def forget(ids: tuple[str, ...], purge: bool, as_json: bool, **options: Any) -> 
 @json_flag
 def history(record_id: str, as_json: bool, **options: Any) -> int:
     """Show everything that happened to a record, oldest first."""
-    from recollect.cli.output import print_json
+    from recollect.cli.output import plain, print_json
     from recollect.memory.shape import event_dict
 
-    with open_memory(options) as memory:
+    with open_memory(options, reads=True) as memory:
         events = [event_dict(event) for event in memory.history(record_id)]
     if as_json:
         print_json(events)
         return 0
     for event in events:
-        detail = ", ".join(f"{name} {value}" for name, value in event["detail"].items())
-        click.echo(f"{event['at'][:19]}  {event['action']:<10}  {detail}".rstrip())
+        click.echo(plain(f"{event['at'][:19]}  {event['action']:<10}  {_in_words(event['detail'])}".rstrip()))
     return 0
+
+
+def _in_words(detail: dict[str, Any]) -> str:
+    """What an event says beside its name, in one line."""
+    before = detail.get("before", {})
+    told = [f"{name} {value}" for name, value in detail.items() if name != "before"]
+    changed = [f"{name} was {json.dumps(value, ensure_ascii=False)}" for name, value in before.items()]
+    return ", ".join(told + changed)

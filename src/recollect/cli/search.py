@@ -45,7 +45,7 @@ def search(query: str, decay: str | None, superseded: bool, explain: bool, as_js
     from recollect.memory.shape import answer_dict
 
     ranking = {name: options[name] for name in _RANKING} | _decay(decay)
-    with open_memory(options, ranking) as memory:
+    with open_memory(options, ranking, reads=True) as memory:
         answer = memory.search(query, superseded=superseded, **filter_options(options))
     if as_json:
         print_json(answer_dict(answer, explain=explain))
@@ -62,4 +62,15 @@ def _decay(words: str | None) -> dict[str, object]:
         case "on" | "off":
             return {"decay": words == "on"}
         case _:
-            return {"decay": True, "half_life_days": words.removesuffix("d")}
+            return {"decay": True, "half_life_days": _days(words)}
+
+
+def _days(words: str) -> str | float:
+    """A span (`30d`, `2w`) in days; anything else is left for the settings to refuse."""
+    from recollect.errors import UsageError
+    from recollect.memory.parsing import parse_span
+
+    try:
+        return parse_span(words).total_seconds() / 86_400
+    except UsageError:
+        return words

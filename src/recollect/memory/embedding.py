@@ -90,7 +90,7 @@ class Embedding:
 
     def _serve_old(self, active: VectorSpace, wanted: Embedder) -> Serving:
         """The old model answers until the new one's vectors are complete."""
-        move = f"`recollect embed` computes the vectors of {wanted.name}"
+        move = f"`recollect embed --embedder {wanted.name}` moves to {wanted.name}"
         try:
             old = self._opened_once(active.embedder)
         except RecollectError as error:

@@ -144,14 +144,23 @@ class Memory:
         """Remember many, given as `{"text": …, …}`. All are checked before the first is stored."""
         if isinstance(records, str | bytes | Mapping):
             raise UsageError("many records are a list of them", hint='[{"text": "…"}, {"text": "…"}]')
-        groups = [[self._put(said)] for said in records]
+        groups = [self._changes(number, said) for number, said in enumerate(records, 1)]
         stored = self.store.records.apply(groups)
         self._embed_for_now([record.passage for record in stored], progress)
         return stored
 
-    def _put(self, said: Mapping[str, Any]) -> Put:
-        record = make_record(said, self.scope)
-        return Put(record, merge=said.get("id") is None)
+    def _changes(self, number: int, said: Mapping[str, Any]) -> list[Change]:
+        """What one of many records asks for; a mistake in it is named by its number."""
+        try:
+            fields = dict(said) if isinstance(said, Mapping) else said
+            supersedes = fields.pop("supersedes", None) if isinstance(fields, dict) else None
+            record = make_record(fields, self.scope)
+            changes: list[Change] = [Put(record, merge=fields.get("id") is None and supersedes is None)]
+            if supersedes is not None:
+                changes.append(Supersede(parse_id(supersedes), record.id))
+        except UsageError as error:
+            raise UsageError(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
+        return changes
 
     def supersede(
         self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
@@ -169,7 +178,7 @@ class Memory:
             return self._require(by)
         old = self._require(record_id)
         kept = {name: getattr(old, name) for name in ("title", "category", "tags", "kind", "importance", "decay")}
-        new = make_record({**kept, "text": text}, old.scope)
+        new = make_record({**kept, "text": text, "happened_at": moment}, old.scope)
         self._embed_for_now([new.passage])
         return self.store.records.apply([[Put(new), Supersede(old.id, new.id, moment)]])[0]
 
@@ -239,12 +248,20 @@ class Memory:
         query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking())
         return self._pipeline(search.sources)(query)
 
-    def get(self, record_id: str, *, scope: Scope | None = None) -> Record | None:
+    def get(
+        self,
+        record_id: str,
+        *,
+        scope: Scope | Mapping[str, str] | None = None,
+        user: str | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+    ) -> Record | None:
         """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
         found = self.store.records.get([parse_id(record_id)])
-        if scope is None and self.scope == GLOBAL:
+        asking = self._scope(scope, user, agent, session)
+        if scope is None and asking == GLOBAL:
             return next(iter(found), None)
-        asking = scope or self.scope
         return next((record for record in found if asking.admits(record.scope)), None)
 
     def history(self, record_id: str) -> list[Event]:
@@ -257,11 +274,12 @@ class Memory:
     def status(self) -> dict[str, Any]:
         """What the store holds, how far its indexes have read it, and which model serves."""
         active = self.store.spaces.active
-        vectors: dict[str, Any] = {"embedder": None, "with": 0, "without": 0}
+        store = self.store.status()
+        vectors: dict[str, Any] = {"embedder": None, "with": 0, "without": store["records"]["total"]}
         if active is not None:
             covered, missing = self.store.spaces.open(active).coverage()
             vectors = {"embedder": active.embedder, "dimension": active.dimension, "with": covered, "without": missing}
-        return {**self.store.status(), "vectors": vectors}
+        return {**store, "vectors": vectors}
 
     def list(
         self,
@@ -296,7 +314,7 @@ class Memory:
             sources.append(KeywordSource(self.store.keywords))
         if "vector" in names:
             if self.embedding.configured:
-                sources.append(VectorSource(self.embedding.serving))
+                sources.append(VectorSource(self.embedding.serving, alone=list(names) == ["vector"]))
             else:
                 absent.append(("vector", "no embedder is configured"))
         return Pipeline(tuple(sources), order(self._vectors_of, self.store.files.states), self._executor, tuple(absent))

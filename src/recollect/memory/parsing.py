@@ -120,20 +120,28 @@ def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: 
     return Scope(**{part: clean(value) for part, value in merged.items()})
 
 
-def parse_time(value: datetime | str | None) -> datetime | None:
-    """A time from ISO 8601 (`2026-03-14`, `2026-03-14T15:09Z`), or a span back from now (`2w`, `36h`, `3mo`)."""
+def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime | None:
+    """A time from ISO 8601 (`2026-03-14`, `2026-03-14T15:09Z`), or a span (`2w`, `36h`) back from now, or ahead."""
     if value is None:
         return None
     try:
         if isinstance(value, str) and (span := _SPAN.fullmatch(value.strip())):
-            return now() - int(span[1]) * _UNITS[span[2]]
+            distance = int(span[1]) * _UNITS[span[2]]
+            return now() + distance if ahead else now() - distance
         at = value if isinstance(value, datetime) else datetime.fromisoformat(value.strip())
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError, AttributeError):
         raise UsageError(
             f"{_brief(value)} is not a time",
-            hint="write 2026-03-14, 2026-03-14T15:09Z, or a span back from now: 36h, 2w, 3mo",
+            hint="write 2026-03-14, 2026-03-14T15:09Z, or a span: 90min, 36h, 3d, 2w, 3mo, 1y",
         ) from None
+
+
+def parse_span(words: str) -> timedelta:
+    """A span of time: `90min`, `36h`, `3d`, `2w`, `3mo`, `1y`."""
+    span = _SPAN.fullmatch(words.strip())
+    _check(span is not None, f"{_brief(words)} is not a span of time", "write 90min, 36h, 3d, 2w, 3mo, 1y")
+    return int(span[1]) * _UNITS[span[2]] if span else timedelta()
 
 
 def parse_id(value: object) -> str:
@@ -149,7 +157,7 @@ def clean(text: str) -> str:
 
 def _cleaned(name: str, value: Any) -> Any:
     if name in TIMES:
-        return parse_time(value)
+        return parse_time(value, ahead=name == "expires_at")
     match name:
         case "tags":
             return tuple(dict.fromkeys(map(clean, value)))

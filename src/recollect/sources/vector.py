@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from recollect.analysis import lead
-from recollect.errors import StoreError
+from recollect.errors import EmbedderError, StoreError
 from recollect.types import Found, Hit, Query, Serving
 
 CATCH_UP = 32
 """Records without a vector that a search embeds before it answers: about half a second; more are left, and said."""
+
+
+MOST_MISSING = 0.05
+"""Share of records without a vector from which on words alone rank better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +23,11 @@ class VectorSource:
     """Embeds the query and asks a store's vector index. Its scores are cosines.
 
     What serves is asked for at each search, inside the source's own thread: loading a model must not hold up others.
+    `alone` says that no other source is asked, so that some vectors are better than none.
     """
 
     serving: Callable[[], Serving]
+    alone: bool = False
     name: str = "vector"
     bounded: bool = True
 
@@ -31,9 +37,21 @@ class VectorSource:
             return Found(warnings=("the query is empty",))
         serving = self.serving()
         warnings = _catch_up(serving)
+        if not self.alone:
+            _refuse_half(serving)
         matches = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
         hits = (Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found)
         return Found(tuple(hits), warnings, matches.folded)
+
+
+def _refuse_half(serving: Serving) -> None:
+    """Stand back while many records have no vector: those that happen to have one would outrank better ones."""
+    covered, missing = serving.index.coverage()
+    if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
+        raise EmbedderError(
+            f"only {covered:,} of {covered + missing:,} records have a vector yet",
+            hint="`recollect embed` computes the missing ones",
+        )
 
 
 def _catch_up(serving: Serving) -> tuple[str, ...]:

@@ -169,10 +169,6 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except apsw.Error as error:
         raise _explained(path, error) from error
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"{path!r} cannot be a store: {error}", hint="name a file in a folder you may write to"
-        ) from error
 
 
 def _explained(path: Path, error: apsw.Error) -> StoreError:
@@ -197,7 +193,12 @@ def _explained(path: Path, error: apsw.Error) -> StoreError:
 
 
 def _is_read_only(path: Path) -> bool:
+    if "\0" in str(path):
+        raise StoreError(
+            f"{str(path)!a} cannot be a path: it holds a NUL", hint="name a file in a folder you may write to"
+        )
     try:
+        str(path).encode()  # what is no text cannot name a store, though it may name a file
         if path.is_dir():
             raise StoreError(f"{path} is a folder", hint="a store is one file: name a file, for example memory.db")
         if not path.exists():
@@ -205,7 +206,7 @@ def _is_read_only(path: Path) -> bool:
             return False
     except (OSError, ValueError) as error:
         raise StoreError(
-            f"{path} cannot be opened: {error}", hint="name a file in a folder you may write to"
+            f"{str(path)!a} cannot be opened: {error}", hint="name a file in a folder you may write to"
         ) from error
     return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
 

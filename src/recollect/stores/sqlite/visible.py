@@ -66,7 +66,7 @@ def _of_wishes(where: Filter) -> Iterator[_Clause]:
 def _path_globs(pattern: str) -> list[str]:
     """A path filter names a file or a folder, whole or by its last parts, with `*` where wanted."""
     # Brackets and question marks stand in the names of files; only the star is a sign.
-    name = pattern.rstrip("/").replace("[", "[[]").replace("?", "[?]")
+    name = pattern.removeprefix("./").rstrip("/").replace("[", "[[]").replace("?", "[?]")
     return [name, f"*/{name}", f"{name}/*", f"*/{name}/*"]
 
 
