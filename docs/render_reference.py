@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +11,27 @@ from pathlib import Path
 import click
 
 from recollect import errors
+from recollect.analysis import LANGUAGES
 from recollect.cli.app import app
 from recollect.config import Settings
+from recollect.embedders import EMBEDDERS
+from recollect.ranking import HALF_LIVES
 
 PAGE = Path(__file__).parent / "reference.md"
 
-EXIT_CODES = """Exit codes: 0 found or done, 1 nothing found, 2 wrong use, 3 failed. With `--json` an error is
-`{"error": {"code", "message", "hint"}}` on standard error."""
+EXIT_CODES = """Exit codes: 0 found or done, 1 nothing found, 2 wrong use, 3 failed, 130 interrupted. With `--json` an
+error is `{"error": {"code", "message", "hint"}}` on standard error."""
 
 PLACES = """In the user's `config.toml` (`recollect config path`), a project's `recollect.toml` (only `language`,
 `[search]` and `[scope]`: it may come with someone else's repository), a file named by `--config`, or the environment:
 `search.fetch_k` is `RECOLLECT_SEARCH_FETCH_K`."""
+
+TIMES = """Times are ISO 8601 (`2026-03-14`, `2026-03-14T15:09Z`; without a zone, UTC) or a span: `90min`, `36h`, `3d`,
+`2w`, `3mo`, `1y`, back from now, and forward for `--expires-at`. A record that was edited in place is not part of an
+`--as-of` before the edit."""
+
+EMBEDDER_WORDS = """; after a colon the model (`openai:MODEL`, `ollama:MODEL`) or, for `hashing`, the dimension.
+`none` is keyword search only."""
 
 VARIABLES = """Other variables: `RECOLLECT_CONFIG` (a settings file), `RECOLLECT_MODELS` (where model files are kept),
 `RECOLLECT_OFFLINE=1` (fetch nothing), `RECOLLECT_THREADS` (threads of a model)."""
@@ -38,6 +49,11 @@ def render() -> str:
         PLACES,
         "| setting | default | meaning |\n|---|---|---|\n" + "\n".join(_settings(Settings, "")),
         VARIABLES,
+        "## Words and values",
+        TIMES,
+        "Decay classes and the time after which a record of that class counts half: " + ", ".join(_half_lives()) + ".",
+        "Languages (of the stemmer): " + ", ".join(LANGUAGES) + ".",
+        "Embedders: " + ", ".join(EMBEDDERS.names()) + EMBEDDER_WORDS,
         "## Errors",
         "| code | exit | meaning |\n|---|---|---|\n" + "\n".join(_errors()),
     ]
@@ -75,6 +91,11 @@ def _toml(value: object) -> str:
         case str():
             return f'"{value}"'
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _half_lives() -> Iterator[str]:
+    for name, seconds in HALF_LIVES.items():
+        yield f"`{name}` never" if seconds == math.inf else f"`{name}` {seconds / 3600:g} hours"
 
 
 def _errors() -> Iterator[str]:

@@ -9,6 +9,7 @@
         ├── StoreError        the store cannot be opened, read or written
         ├── ModelError        a model is missing, damaged or cannot be fetched
         ├── EmbedderError     an embedder did not answer, or not with vectors
+        ├── LlmError          a language model did not answer, or not with text
         └── SearchFailed      no source answered
 
 Each carries what happened (`message`), what to do next (`hint`) and a stable `code`.
@@ -88,6 +89,12 @@ class EmbedderError(FailedError):
     """An embedder did not answer, or not with vectors."""
 
     code = "embedder"
+
+
+class LlmError(FailedError):
+    """A language model did not answer, or not with text."""
+
+    code = "llm"
 
 
 class SearchFailed(FailedError):

@@ -111,10 +111,10 @@ def test_a_folder_is_indexed_and_followed(run, home):
     assert run("search", "two").code == 1
 
 
-def test_index_needs_a_folder(run, home):
-    """A file, or nothing, is wrong use."""
+def test_index_needs_a_path_that_is_there(run, home):
+    """Nothing, or what is not there, is wrong use; a single file is not."""
     (home / "x.md").write_text("x")
-    assert run("index", home / "x.md").code == 2
+    assert run("index").code == 2
     assert run("index", home / "nowhere").code == 2
 
 
@@ -256,3 +256,10 @@ def test_without_a_command_the_help_is_shown(run):
         shown = run(*words)
         assert (shown.code, shown.err) == (0, "")
         assert "Usage: recollect" in shown.out
+
+
+def test_a_misspelt_variable_is_said(run, monkeypatch):
+    """A variable that looks like a setting and is none is named by `config show`."""
+    monkeypatch.setenv("RECOLLECT_SEARCH_FETCHK", "5")
+    assert "RECOLLECT_SEARCH_FETCHK" in run("config", "show").err
+    assert "RECOLLECT_STORE" not in run("config", "show").err

@@ -66,7 +66,13 @@ def test_a_settings_file_that_is_not_toml_is_refused(run, home):
 
 def test_a_project_may_not_say_where_data_goes(run, home):
     """A cloned repository's settings cannot redirect the store or the embedder."""
-    for text in ("store = 'x.db'", "embedder = 'openai:x'", "[openai]\nbase_url = 'http://evil.example/v1'"):
+    for text in (
+        "store = 'x.db'",
+        "embedder = 'openai:x'",
+        "[openai]\nbase_url = 'http://evil.example/v1'",
+        "[llm]\nbase_url = 'http://evil.example/v1'",
+        "[search]\nhyde = true",
+    ):
         (home / "recollect.toml").write_text(text)
         refused = run("search", "x", "--json")
         assert (refused.code, refused.error["code"]) == (2, "config")

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.ingest import read_note
-from recollect.ingest.markdown import TARGET
+from recollect.ingest.chunks import MOST, tokens
 
 NOTE = """---
 tags: [garden, "2026"]
@@ -46,7 +46,7 @@ def test_sections_begin_new_chunks_with_their_headings():
     """A long note is split at its headings, and each chunk carries the headings above it."""
     text = "# Top\n\n" + "".join(f"## Part {n}\n\n{'word ' * 150}\n\n### Detail\n\nEnd {n}.\n\n" for n in range(3))
     note = read_note(text, "file")
-    assert [chunk.headings[0] for chunk in note.chunks if chunk.headings][:2] == ["Part 0", "Part 0"]
+    assert [chunk.headings[0] for chunk in note.chunks] == ["Part 0", "Part 1", "Part 2"]
     assert all("Top" not in chunk.headings for chunk in note.chunks)
 
 
@@ -71,12 +71,49 @@ def test_chunks_tile_the_note(text):
         assert "".join(lines[first - 1 : last]).strip("\n") == chunk.text
         seen += range(first, last + 1)
     assert seen == sorted(set(seen))
-    longest = max((len(line) for line in lines), default=0)
-    assert all(len(chunk.text) <= 2 * TARGET + longest for chunk in note.chunks)
+    assert all(tokens(chunk.text) <= MOST for chunk in note.chunks)
+    missed = [line for at, line in enumerate(lines, 1) if at not in seen and line.strip()]
+    assert all(line.strip(" #\t\n") in note.title for line in missed), "only the title is not in a chunk"
 
 
 def test_a_long_block_is_cut_between_lines():
     """A fence of 500 lines becomes several chunks, none of them huge."""
     note = read_note("# T\n\n```\n" + "x = 1234567890\n" * 500 + "```\n", "n")
     assert len(note.chunks) > 4
-    assert max(len(chunk.text) for chunk in note.chunks) <= TARGET
+    assert max(tokens(chunk.text) for chunk in note.chunks) <= MOST
+
+
+def test_links_and_fences_are_kept_as_they_are_written():
+    """Wikilinks, link texts, definitions and a whole fence that fits stay in one chunk with their words."""
+    fence = "```python\n" + "".join(f"step_{n}()\n\n" for n in range(60)) + "```\n"
+    note = read_note(
+        f"# T\n\nSee [[Garden plan|the plan]] and [the shed][s].\n\n{fence}\n[s]: https://shed.example\n", "n"
+    )
+    joined = "\n".join(chunk.text for chunk in note.chunks)
+    assert "[[Garden plan|the plan]]" in joined
+    assert "[the shed][s]" in joined
+    assert "https://shed.example" in joined
+    assert any(fence.strip() in chunk.text for chunk in note.chunks)
+
+
+def test_front_matter_that_is_no_plain_word_says_nothing():
+    """Nested values, and a bomb of aliases that would fill the memory as text, are not turned into titles or tags."""
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(24)
+    )
+    note = read_note(f"---\n{bomb}title: *y\n---\n# Real\n\nBody.\n", "n")
+    assert note.title == "Real"
+
+
+def test_a_title_as_long_as_a_book_is_cut_and_its_words_are_kept():
+    """The title is context for every chunk, so it must be short; the heading's own words stay in the text."""
+    heading = " ".join(f"word{n}" for n in range(500))
+    note = read_note(f"# {heading}\n\nBody.\n", "n")
+    assert tokens(note.title) <= 65
+    assert "word499" in "".join(chunk.text for chunk in note.chunks)
+
+
+def test_other_separators_of_unicode_do_not_move_lines():
+    """A line separator, a form feed or a carriage return inside a paragraph shifts no line number below."""
+    note = read_note("# T\r\n\r\nOne\u2028still one\x0cstill.\r\n\r\nLast walrus.\r\n", "n")
+    assert [(chunk.lines, chunk.text.splitlines()[-1]) for chunk in note.chunks] == [((3, 5), "Last walrus.")]

@@ -35,9 +35,7 @@ def texts(memory: Memory, query: str, **options: Any) -> list[str]:
 def at_noon(memory: Memory, query: str, **options: Any) -> Answer:
     """A search with the clock stopped, so that two answers can be compared to the last digit."""
     search = override(memory.settings.search, options)
-    return memory._pipeline(search.sources)(
-        Query(query, search.limit, search.fetch_k, Filter(now=NOON), search.ranking())
-    )
+    return memory._pipeline(search)(Query(query, search.limit, search.fetch_k, Filter(now=NOON), search.ranking()))
 
 
 def ids(answer: Answer) -> list[str]:

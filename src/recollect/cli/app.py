@@ -24,6 +24,9 @@ COMMANDS = {
     "forget": ("records", "Take records out of every answer."),
     "history": ("records", "Show everything that happened to a record."),
     "index": ("files", "Mirror a folder of markdown files."),
+    "watch": ("watch", "Mirror folders, and keep them current."),
+    "service": ("service", "Let the system run `watch` for you."),
+    "ingest-files": ("ingest", "Let a language model make facts of files."),
     "embed": ("files", "Compute the vectors that are missing."),
     "status": ("inspect", "Show what the store holds and how current it is."),
     "config": ("inspect", "Show the settings and where each came from."),
@@ -45,7 +48,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"recollect.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name if cmd_name != "list" else "list_")
+        command = getattr(module, cmd_name.replace("-", "_") if cmd_name != "list" else "list_")
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

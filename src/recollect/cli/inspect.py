@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
 
-from recollect.cli.options import common, json_flag, load_settings, open_memory
+from recollect.cli.options import common, json_flag, load_settings, notice, open_memory
 
 
 @click.command()
@@ -40,11 +41,14 @@ def config() -> None:
 def show(as_json: bool, **options: Any) -> int:
     """Every setting, its value, and the place that gave it."""
     from recollect.cli.output import as_text, print_json, print_table
+    from recollect.config import unknown_variables
     from recollect.memory import default_store
 
     loaded = load_settings(options)
     rows = [(name, loaded.value(name), origin) for name, origin in loaded.origins.items()]
     rows = [(name, str(default_store()) if name == "store" and value is None else value, o) for name, value, o in rows]
+    for variable in unknown_variables(os.environ):
+        notice(f"{variable} is no setting and was ignored")
     if as_json:
         print_json({name: {"value": value, "from": origin} for name, value, origin in rows})
     else:

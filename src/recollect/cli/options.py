@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from recollect.memory import Memory
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+BAR_WIDTH = 24
+REDRAW_SECONDS = 0.1
 
 _COMMON = ("store", "config", "user", "agent", "session", "embedder")
 _FILTERS = ("category", "tags", "kind", "path", "since", "until", "as_of")
@@ -95,13 +99,30 @@ def notice(message: str) -> None:
 
 
 def progress(label: str) -> Callable[[int, int], None] | None:
-    """A counter on a terminal; nothing in a pipe."""
+    """A bar with rate and time left on a terminal; nothing in a pipe."""
     if not sys.stderr.isatty():
         return None
+    started = shown = time.monotonic()
 
     def show(done: int, total: int) -> None:
-        share = f"{100 * done // total:3d} %" if total else ""
-        end = "\n" if done >= total else ""
-        click.echo(f"\r{label} {done:,} of {total:,} {share}{end}", err=True, nl=False)
+        nonlocal shown
+        moment = time.monotonic()
+        if done < total and moment - shown < REDRAW_SECONDS:
+            return
+        shown = moment
+        click.echo(f"\r{bar(label, done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
 
     return show
+
+
+def bar(label: str, done: int, total: int, seconds: float) -> str:
+    """How far long work is, how fast it goes, and how long it will still take."""
+    rate = done / seconds if seconds > 0 else 0.0
+    drawn = BAR_WIDTH * done // total if total else BAR_WIDTH
+    ends = f"{_span((total - done) / rate)} left" if rate and done < total else f"in {_span(seconds)}"
+    return f"{label} {'█' * drawn}{'░' * (BAR_WIDTH - drawn)} {done:,} of {total:,} · {rate:,.0f}/s · {ends}"
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"  # noqa: PLR2004

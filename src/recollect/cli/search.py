@@ -10,7 +10,7 @@ from recollect.cli.options import common, filter_options, filters, json_flag, op
 
 _RANKING = (
     "limit", "fetch_k", "sources", "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "mmr",
-    "mmr_lambda", "min_score",
+    "mmr_lambda", "min_score", "hyde",
 )  # fmt: skip
 
 
@@ -34,6 +34,13 @@ _RANKING = (
     help="on, off, or a half-life for records without a class: 30d.",
 )
 @click.option("--min-score", type=float, metavar="S", help="Leave out results that score less, 0 to 1.")
+@click.option(
+    "--hyde",
+    metavar="[HOW]",
+    is_flag=False,
+    flag_value="on",
+    help="on, off or replace: search with a hypothetical answer by the language model of [llm].",
+)
 @click.option("--superseded", is_flag=True, help="Also what has been superseded.")
 @click.option("--explain", is_flag=True, help="Show how each score came about.")
 @filters
@@ -45,6 +52,8 @@ def search(query: str, decay: str | None, superseded: bool, explain: bool, as_js
     from recollect.memory.shape import answer_dict
 
     ranking = {name: options[name] for name in _RANKING} | _decay(decay)
+    if ranking["mmr_lambda"] is not None and ranking["mmr"] is None:
+        ranking["mmr"] = True  # whoever sets its balance wants it
     with open_memory(options, ranking, reads=True) as memory:
         answer = memory.search(query, superseded=superseded, **filter_options(options))
     if as_json:

@@ -3,7 +3,26 @@
 Built-in defaults < the user's TOML < the project's TOML < the environment (`RECOLLECT_…`) < flags.
 """
 
-from recollect.config.loading import Loaded, load, override, user_file
-from recollect.config.settings import OpenAISettings, ScopeSettings, SearchSettings, Settings
+from recollect.config.loading import Loaded, load, override, unknown_variables, user_file
+from recollect.config.settings import (
+    IngestSettings,
+    LlmSettings,
+    OpenAISettings,
+    ScopeSettings,
+    SearchSettings,
+    Settings,
+)
 
-__all__ = ["Loaded", "OpenAISettings", "ScopeSettings", "SearchSettings", "Settings", "load", "override", "user_file"]
+__all__ = [
+    "IngestSettings",
+    "LlmSettings",
+    "Loaded",
+    "OpenAISettings",
+    "ScopeSettings",
+    "SearchSettings",
+    "Settings",
+    "load",
+    "override",
+    "unknown_variables",
+    "user_file",
+]

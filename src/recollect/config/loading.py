@@ -19,8 +19,17 @@ from recollect.errors import ConfigError
 
 PROJECT_FILE = "recollect.toml"
 ENVIRONMENT = "RECOLLECT_"
+OTHER_VARIABLES = (
+    "RECOLLECT_CONFIG", "RECOLLECT_MODELS", "RECOLLECT_OFFLINE", "RECOLLECT_THREADS", "RECOLLECT_DATA",
+    "RECOLLECT_TEST_POSTGRES",
+)  # fmt: skip
+"""Read by other parts than the settings."""
+
 PROJECT_MAY_SET = ("language", "search.", "scope.")
 """A project's file may come with a cloned repository: it may tune search, not say where data is kept or sent."""
+
+SENDS = "search.hyde"
+"""Settings of search that send the question to a language model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,12 @@ def override(search: SearchSettings, values: Mapping[str, object]) -> SearchSett
     return dataclasses.replace(search, **checked)  # type: ignore[arg-type]
 
 
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like settings and are none: misspelt, most likely."""
+    known = {ENVIRONMENT + name.replace(".", "_").upper() for name in names()} | set(OTHER_VARIABLES)
+    return sorted(name for name in environment if name.startswith(ENVIRONMENT) and name not in known)
+
+
 def user_file() -> Path:
     """Where the user's own settings are."""
     import platformdirs
@@ -106,7 +121,7 @@ def _from_file(path: Path) -> dict[str, tuple[object, str]]:
 def _from_project(path: Path) -> dict[str, tuple[object, str]]:
     values = _from_file(path)
     for name in values:
-        if not name.startswith(PROJECT_MAY_SET):
+        if not name.startswith(PROJECT_MAY_SET) or name.startswith(SENDS):
             raise ConfigError(
                 f"{path} may not set {name}: a project's settings can come from someone else",
                 hint=f"put it into {user_file()}, or name this file with --config if you trust it",
@@ -159,7 +174,11 @@ def _converted(hint: Any, value: object) -> object:
         items = value.split(",") if isinstance(value, str) else value
         fits = isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
         return tuple(item.strip() for item in items) if fits else _MISFIT  # type: ignore[attr-defined]
-    kind = typing.get_args(hint)[0] if isinstance(hint, types.UnionType) else hint
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if kinds == (bool, str) and isinstance(value, str):
+        known = _from_text(bool, value)
+        return value if known is _MISFIT else known
+    kind = kinds[0]
     match value:
         case bool():
             return value if kind is bool else _MISFIT

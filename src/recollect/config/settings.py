@@ -36,6 +36,10 @@ class SearchSettings:
     mmr: bool = setting(False, "reorder for diversity")
     mmr_lambda: float = setting(0.7, "1 is all relevance, 0 is all diversity")
     min_score: float = setting(0.0, "leave out results that score less")
+    hyde: bool | str = setting(False, 'also search with a hypothetical answer; "replace" searches with it alone')
+    hyde_model: str | None = setting(None, "the model that writes it; by default that of [llm]")
+    hyde_timeout: float = setting(10.0, "seconds it may take")
+    hyde_weight: float = setting(1.0, "weight of its list")
 
     def ranking(self) -> Ranking:
         """These settings as a query carries them."""
@@ -43,7 +47,7 @@ class SearchSettings:
             fusion=self.fusion,
             rrf_k=self.rrf_k,
             normalisation=self.normalisation,
-            weights={"keyword": self.text_weight, "vector": self.vector_weight},
+            weights={"keyword": self.text_weight, "vector": self.vector_weight, "hyde": self.hyde_weight},
             decay=self.decay,
             half_life_days=self.half_life_days,
             importance_weight=self.importance_weight,
@@ -79,6 +83,29 @@ class OpenAISettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LlmSettings:
+    """`[llm]`: an OpenAI-compatible endpoint for what needs a language model, such as `ingest-files`."""
+
+    base_url: str | None = setting(None, "where it answers; by default OPENAI_BASE_URL, else OpenAI")
+    model: str | None = setting(None, "the model's name; at OpenAI gpt-4o-mini where none is set")
+    api_key_env: str = setting("OPENAI_API_KEY", "the environment variable that holds the key")
+    timeout: float = setting(60.0, "seconds for one call")
+    retries: int = setting(3, "how often a failed call is tried again")
+    max_tokens: int = setting(1024, "the longest answer asked for")
+    temperature: float = setting(0.0, "0 is the most repeatable")
+
+
+@dataclass(frozen=True, slots=True)
+class IngestSettings:
+    """`[ingest]`: which files `ingest-files` makes facts of, and how."""
+
+    paths: tuple[str, ...] = setting(("skills/**/*.md", "TOOLS.md", "AGENTS.md"), "globs inside the workspace")
+    chunk_size: int = setting(800, "characters sent at once")
+    overlap: int = setting(100, "characters that a chunk shares with the one before")
+    similarity: float = setting(0.93, "a new fact this near to a known one (cosine) is its duplicate")
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings."""
 
@@ -88,6 +115,8 @@ class Settings:
     search: SearchSettings = field(default_factory=SearchSettings)
     scope: ScopeSettings = field(default_factory=ScopeSettings)
     openai: OpenAISettings = field(default_factory=OpenAISettings)
+    llm: LlmSettings = field(default_factory=LlmSettings)
+    ingest: IngestSettings = field(default_factory=IngestSettings)
 
 
 def _one_of(names: Mapping[str, object] | tuple[str, ...]) -> tuple[Callable[[Any], bool], str]:
@@ -124,9 +153,21 @@ CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
         "search.importance_weight": _from(0, 1),
         "search.mmr_lambda": _from(0, 1),
         "search.min_score": _from(0, 1),
+        "search.hyde": (lambda value: value in (True, False, "replace"), 'true, false or "replace"'),
+        "search.hyde_timeout": _above_zero(),
+        "search.hyde_weight": _from(0),
         "openai.dimensions": _from(1),
         "openai.timeout": _above_zero(),
         "openai.retries": _from(0, 20),
+        "llm.base_url": _named(),
+        "llm.model": _named(),
+        "llm.timeout": _above_zero(),
+        "llm.retries": _from(0, 20),
+        "llm.max_tokens": _from(1, 1_000_000),
+        "llm.temperature": _from(0, 2),
+        "ingest.chunk_size": _from(100, 100_000),
+        "ingest.overlap": _from(0, 50_000),
+        "ingest.similarity": _from(0, 1),
     }
 )
 """Setting → what its value must pass, and that in words."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recollect.embedders.endpoint import Endpoint
 from recollect.embedders.vectors import QUERIES_KEPT, fingerprint, frozen, unit_rows
 from recollect.errors import EmbedderError, UsageError
+from recollect.models.endpoint import OPENAI_URL, Endpoint
 from recollect.models.text import well_formed
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from recollect.types import Matrix, Vector
 
-OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://localhost:11434/v1"
 
 BATCH = 64

@@ -1,6 +1,8 @@
-"""Files in: markdown into chunks, folders into changes."""
+"""Files in: texts into chunks, folders into changes."""
 
-from recollect.ingest.folder import Report, mirror
-from recollect.ingest.markdown import Chunk, Note, read_note
+from recollect.ingest.chunks import Chunk
+from recollect.ingest.discover import Wishes
+from recollect.ingest.folder import Report, Telling, in_batches, mirror
+from recollect.ingest.markdown import Note, read_note
 
-__all__ = ["Chunk", "Note", "Report", "mirror", "read_note"]
+__all__ = ["Chunk", "Note", "Report", "Telling", "Wishes", "in_batches", "mirror", "read_note"]

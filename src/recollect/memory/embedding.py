@@ -47,6 +47,12 @@ class Embedding:
                 self._settled = self._settle(active)
             return self._settled
 
+    def missing(self) -> int:
+        """How many records have no vector in the space that answered last."""
+        with self._lock:
+            settled = self._settled
+        return settled.index.coverage()[1] if settled else 0
+
     def ensure(self, passages: Sequence[str], progress: Progress | None = None) -> None:
         """See to it that passages have vectors, in the space that answers."""
         serving = self.serving()
@@ -73,7 +79,7 @@ class Embedding:
         return done
 
     def _embed(self, embedder: Embedder, index: VectorIndex, passages: Sequence[str]) -> None:
-        with _ours(embedder):
+        with guarded(embedder):
             vectors = embedder.passages(passages)
         index.save(passages, vectors)
 
@@ -104,7 +110,7 @@ class Embedding:
     def _space_of(self, embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
         if active is not None and active.fingerprint == embedder.fingerprint:
             return active
-        with _ours(embedder):
+        with guarded(embedder):
             dimension = embedder.query("How long is a vector?").shape[0]
         return VectorSpace(embedder.fingerprint, embedder.name, dimension)
 
@@ -126,7 +132,7 @@ class Embedding:
 
 
 @contextlib.contextmanager
-def _ours(embedder: Embedder) -> Iterator[None]:
+def guarded(embedder: Embedder) -> Iterator[None]:
     """An embedder may be anybody's, so whatever it raises becomes an error of ours."""
     try:
         yield

@@ -13,14 +13,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from recollect import config
-from recollect.config import Settings
+from recollect.config import SearchSettings, Settings
 from recollect.embedders import EMBEDDERS
-from recollect.errors import RecollectError, UnknownRecord, UsageError
-from recollect.ingest import Report, mirror
+from recollect.errors import RecollectError, StoreError, UnknownRecord, UsageError
+from recollect.ingest import Report, Telling, Wishes, in_batches, mirror
 from recollect.memory.embedding import Embedding, opener
+from recollect.memory.extraction import Extraction, Job, extract
+from recollect.memory.hypotheses import Hypotheses
 from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, merge_scope, parse_id, parse_time
 from recollect.pipeline import Pipeline
-from recollect.sources import KeywordSource, VectorSource
+from recollect.sources import HydeSource, KeywordSource, VectorSource
 from recollect.stages import order
 from recollect.stores import open_store
 from recollect.types import (
@@ -191,24 +193,51 @@ class Memory:
 
     def index(
         self,
-        folder: str | Path,
+        paths: str | Path | Sequence[str | Path],
         *,
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
         tags: Sequence[str] = (),
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        dry_run: bool = False,
+        confirm: bool = False,
+        force: bool = False,
+        reading: Progress | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Mirror a folder of markdown: its words can be searched at once, its vectors follow with `progress`."""
-        report = Report()
+        """Mirror folders and files: their words can be searched at once, their vectors follow with `progress`.
+
+        `include` and `exclude` are patterns as in `.gitignore` that narrow what this run looks at. `dry_run` reports
+        without storing, `confirm` removes even when a large part of the files has vanished, `force` takes a whole home.
+        """
+        named = [paths] if isinstance(paths, str | Path) else list(paths)
         scope = self._scope(None, user, agent, session)
-        self.store.records.apply(mirror(Path(folder), self.store.files, scope=scope, tags=tuple(tags), report=report))
-        if self.embedding.configured:
+        telling = Telling(scope, tuple(tags), Wishes(tuple(include), tuple(exclude), force), confirm)
+        report = Report(dry_run=dry_run)
+        changes = mirror(named, self.store.files, telling, report, reading)
+        for batch in in_batches(changes):
+            if not dry_run:
+                self.store.records.apply(batch)
+        if self.embedding.configured and not dry_run:
             try:
-                self.embed(progress=progress)
+                report.embedded = self.embed(progress=progress)
             except RecollectError as error:
                 self._announce(f"indexed without vectors: {error.message}")
         return report
+
+    def ingest_files(
+        self,
+        workspace: str | Path | None = None,
+        *,
+        paths: Sequence[str] | None = None,
+        mode: str = "run",
+        progress: Progress | None = None,
+    ) -> Extraction:
+        """Let the language model of `[llm]` make facts of files. "plan" stores nothing, "dry-run" sends nothing."""
+        job = Job(workspace, paths, mode, self.scope)
+        return extract(self.store, self.embedding, self.settings, job, progress)
 
     def embed(self, *, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model; returns how many. Can be interrupted and run again."""
@@ -246,7 +275,8 @@ class Memory:
         )
         where = self._where(where, self._scope(scope, user, agent, session), filters)
         query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking())
-        return self._pipeline(search.sources)(query)
+        answer = self._pipeline(search)(query)
+        return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
 
     def get(
         self,
@@ -302,8 +332,14 @@ class Memory:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _pipeline(self, names: Sequence[str]) -> Pipeline:
+    def _lag(self, answer: Answer) -> dict[str, int]:
+        """How far the index is behind: results whose file has changed or gone since, and records without a vector."""
+        stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
+        return {"files": stale, "vectors": self.embedding.missing()}
+
+    def _pipeline(self, search: SearchSettings) -> Pipeline:
         """Sources in their fixed order, whatever order they were named in."""
+        names = search.sources
         if unknown := [name for name in names if name not in ("keyword", "vector")]:
             raise UsageError(f"unknown source {unknown[0]!r}", hint="there are keyword, vector")
         if not names:
@@ -314,10 +350,20 @@ class Memory:
             sources.append(KeywordSource(self.store.keywords))
         if "vector" in names:
             if self.embedding.configured:
-                sources.append(VectorSource(self.embedding.serving, alone=list(names) == ["vector"]))
+                sources += self._by_meaning(search)
             else:
                 absent.append(("vector", "no embedder is configured"))
         return Pipeline(tuple(sources), order(self._vectors_of, self.store.files.states), self._executor, tuple(absent))
+
+    def _by_meaning(self, search: SearchSettings) -> Sequence[Source]:
+        """The vector source, with HyDE beside it or in its place where that is asked for."""
+        plain = VectorSource(self.embedding.serving, alone=list(search.sources) == ["vector"])
+        if not search.hyde:
+            return [plain]
+        write = Hypotheses(replace(self.settings, search=search), self.store.notes)
+        if search.hyde == "replace":
+            return [HydeSource(self.embedding.serving, write, replaces=True)]
+        return [plain, HydeSource(self.embedding.serving, write)]
 
     def _vectors_of(self, ids: Sequence[str]) -> dict[str, Any]:
         """For MMR: vectors where they can be had; without them it compares words."""
@@ -331,6 +377,8 @@ class Memory:
         if self.embedding.configured:
             try:
                 self.embedding.ensure(passages, progress)
+            except StoreError:
+                raise  # what cannot keep a vector cannot keep a record either
             except RecollectError as error:
                 self._announce(f"stored without vectors: {error.message}")
 

@@ -83,7 +83,7 @@ def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:
             for name, share in result.shares.items()
         },
         "in_keyword": "keyword" in result.shares,
-        "in_semantic": "vector" in result.shares,
+        "in_semantic": bool({"vector", "hyde"} & result.shares.keys()),
         **explained,
         **record,
         **({"freshness": result.freshness} if result.freshness else {}),
@@ -100,6 +100,7 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
             for source in trace.sources
         ],
         "filtered": dict(trace.filtered),
+        "lag": dict(trace.lag),
         "stages": [
             {"name": stage.name, "in": stage.given, "out": stage.left, "took_ms": stage.took_ms}
             for stage in trace.stages

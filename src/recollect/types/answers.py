@@ -128,6 +128,7 @@ class Trace:
     sources: tuple[SourceTrace, ...] = ()
     stages: tuple[StageTrace, ...] = ()
     filtered: Mapping[str, int] = field(default_factory=dict)
+    lag: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
 

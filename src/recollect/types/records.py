@@ -154,5 +154,12 @@ class SawFile:
     state: FileState | None
 
 
-Change: TypeAlias = Put | Supersede | Forget | SawFile
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """Note that a piece of a file, known by its digest, has been read for facts."""
+
+    digest: str
+
+
+Change: TypeAlias = Put | Supersede | Forget | SawFile | Ingested
 """Everything that can be done to a store, as data."""

@@ -115,6 +115,19 @@ class Files(Protocol):
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
 
+    def ingested(self, digests: Sequence[str]) -> set[str]:
+        """Those of the digests that have been read for facts."""
+
+
+class Notes(Protocol):
+    """Kept answers of others, by key."""
+
+    def get(self, key: str) -> str | None:
+        """What was kept under a key."""
+
+    def put(self, key: str, value: str) -> None:
+        """Keep an answer, where that can be done."""
+
 
 class KeywordIndex(Protocol):
     """Finds records by terms, ranked by BM25 over the records that the filter lets through, and no others."""
@@ -183,6 +196,10 @@ class Store(Protocol):
     @property
     def files(self) -> Files:
         """Which files it mirrors."""
+
+    @property
+    def notes(self) -> Notes:
+        """Kept answers."""
 
     @property
     def keywords(self) -> KeywordIndex:

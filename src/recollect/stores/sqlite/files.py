@@ -32,6 +32,15 @@ class SqliteFiles:
             )
             return {row[0]: FileState(*row) for row in rows}
 
+    def ingested(self, digests: Sequence[str]) -> set[str]:
+        """Those of the digests that have been read for facts."""
+        with self._database.read() as connection:
+            rows: Any = connection.execute(
+                "SELECT digest FROM ingested WHERE digest IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(digests)),),
+            )
+            return {digest for (digest,) in rows}
+
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
         with self._database.read() as connection:

@@ -16,7 +16,7 @@ from recollect.ranking import fold_hash
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, micros, moment, passage_hash, to_row
 from recollect.stores.sqlite.visible import condition
-from recollect.types import Change, Event, Filter, Forget, Put, Record, SawFile, Supersede, now
+from recollect.types import Change, Event, Filter, Forget, Ingested, Put, Record, SawFile, Supersede, now
 
 TRANSACTION_SECONDS = 0.1
 """When a transaction is this old it is committed and the rest goes on in a new one, so that nobody waits long."""
@@ -88,6 +88,8 @@ def _apply(connection: apsw.Connection, change: Change) -> list[Record]:
             _forget(connection, change)
         case SawFile():
             _saw_file(connection, change)
+        case Ingested():
+            connection.execute("INSERT OR REPLACE INTO ingested VALUES (?, ?)", (change.digest, micros(now())))
     return []
 
 

@@ -81,7 +81,29 @@ _FIRST = """
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS: tuple[tuple[str, str], ...] = (("records, history, vectors, files", _FIRST),)
+_INGESTED = """
+    -- What has been read for facts already, by hash, so that a second run sends nothing.
+    CREATE TABLE ingested (digest TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
+_NOTES = """
+    CREATE TABLE notes (key TEXT PRIMARY KEY, value TEXT NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE INDEX notes_at ON notes (at);
+"""
+
+_INDEXES = """
+    -- Forgetting looks for a row's history and tags, and for others that share its passage.
+    CREATE INDEX history_row ON history (row);
+    CREATE INDEX tags_row ON tags (row);
+    CREATE INDEX embeddings_passage ON embeddings (passage);
+"""
+
+MIGRATIONS: tuple[tuple[str, str], ...] = (
+    ("records, history, vectors, files", _FIRST),
+    ("what was read for facts", _INGESTED),
+    ("kept answers", _NOTES),
+    ("indexes for what is forgotten", _INDEXES),
+)
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 
 

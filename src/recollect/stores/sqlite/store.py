@@ -12,6 +12,7 @@ from recollect.errors import StoreError
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.files import SqliteFiles
 from recollect.stores.sqlite.keywords import SqliteKeywords
+from recollect.stores.sqlite.notes import SqliteNotes
 from recollect.stores.sqlite.records import SqliteRecords
 from recollect.stores.sqlite.rows import sequence
 from recollect.stores.sqlite.vectors import SqliteSpaces
@@ -35,6 +36,7 @@ class SqliteStore:
             raise
         self.spaces = SqliteSpaces(self._database, visible)
         self.files = SqliteFiles(self._database)
+        self.notes = SqliteNotes(self._database)
         self.records = SqliteRecords(self._database, self.keywords.follow)
 
     def status(self) -> dict[str, Any]:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import random
 import threading
 import time
+import weakref
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from recollect.errors import EmbedderError, UsageError
+from recollect.errors import EmbedderError, FailedError, UsageError
 
 if TYPE_CHECKING:
     import httpx2
+
+OPENAI_URL = "https://api.openai.com/v1"
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses that may be gone at the next try."""
 
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 30.0
-"""No wait is longer, whatever the server asks for: somebody is waiting for the search."""
+"""No wait is longer, whatever the server asks for: somebody is waiting for the answer."""
 
 BODY_SHOWN = 200
 
@@ -34,7 +37,15 @@ ADVICE = {
 class Endpoint:
     """A base address and the key for it. The key leaves in one header, to this host only, and is never shown."""
 
-    def __init__(self, base_url: str, api_key: str | None, *, timeout: float, retries: int) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        *,
+        timeout: float,
+        retries: int,
+        failure: type[FailedError] = EmbedderError,
+    ) -> None:
         if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).hostname:
             raise UsageError(f"the base URL {base_url!r} is not an http or https address", hint="http://HOST:PORT/v1")
         if timeout <= 0 or retries < 0:
@@ -43,6 +54,7 @@ class Endpoint:
         self._key = api_key
         self._timeout = timeout
         self._tries = retries + 1
+        self._failure = failure
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
 
@@ -74,24 +86,25 @@ class Endpoint:
             if self._client is None:
                 headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
                 self._client = httpx2.Client(headers=headers, timeout=self._timeout, follow_redirects=False)
+                weakref.finalize(self, self._client.close)  # a connection that was kept goes with the endpoint
             return self._client
 
     def _read(self, response: httpx2.Response) -> Any:
         if response.is_redirect:
             where = urlsplit(response.headers.get("location", "")).hostname or "another path"
-            raise EmbedderError(
+            raise self._failure(
                 f"{self.host} answered {response.status_code}, a redirect to {where}, which is not followed",
                 hint="give that address as base_url if it is the right one",
             )
         if not response.is_success:
-            raise EmbedderError(
+            raise self._failure(
                 f"{self.host} answered {response.status_code}: {self._excerpt(response)}",
                 hint=_advice(response.status_code),
             )
         try:
             return response.json()
         except ValueError as error:
-            raise EmbedderError(
+            raise self._failure(
                 f"{self.host} answered {response.status_code} with what is not JSON: {self._excerpt(response)}",
                 hint="check that base_url is that of an OpenAI-compatible API, usually ending in /v1",
             ) from error
@@ -107,9 +120,9 @@ class Endpoint:
         text = response.text.replace(self._key, "[key]") if self._key else response.text
         return text[:BODY_SHOWN].strip() or "nothing"
 
-    def _unreachable(self, error: Exception) -> EmbedderError:
+    def _unreachable(self, error: Exception) -> FailedError:
         tries = f"after {self._tries} tries" if self._tries > 1 else "at the only try"
-        return EmbedderError(
+        return self._failure(
             f"{self.host} did not answer {tries}: {type(error).__name__}: {error}",
             hint="check that the server runs and that base_url is right",
         )

@@ -1,0 +1,211 @@
+"""Which files below some paths are worth reading, and why the others are not."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recollect.errors import UsageError
+from recollect.ingest.ignore import Rules, compile_globs, looks_secret, rules_above, rules_of
+
+MAX_FILE = 2 * 1024 * 1024
+"""Bytes; a longer "text" is data."""
+
+BINARY = frozenset((
+    ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".db", ".db-shm", ".db-wal", ".dll", ".dmg", ".doc",
+    ".docx", ".dylib", ".eot", ".epub", ".exe", ".flac", ".gif", ".gz", ".heic", ".ico", ".iso", ".jar", ".jpeg",
+    ".jpg", ".m4a", ".mkv", ".mobi", ".mov", ".mp3", ".mp4", ".o", ".odp", ".ods", ".odt", ".ogg", ".onnx", ".otf",
+    ".parquet", ".pdf", ".png", ".ppt", ".pptx", ".psd", ".pyc", ".pyo", ".rar", ".so", ".sqlite", ".sqlite3",
+    ".tar", ".tgz", ".tif", ".tiff", ".ttf", ".wasm", ".wav", ".webm", ".webp", ".whl", ".woff", ".woff2", ".xls",
+    ".xlsx", ".xz", ".zip", ".zst",
+))  # fmt: skip
+"""Suffixes of files that need not be opened to know that they are no text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the one who indexes asks for: patterns as in `.gitignore`, and whether a whole home is meant."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file worth reading: where it is, below which root, and what stat says of it."""
+
+    path: str
+    root: str
+    stat: os.stat_result
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a walk found: files worth reading, others with the reason, and what happens to those known before.
+
+    `refused` are paths that the folder's rules or their own nature keep out: nothing of them stays in the index.
+    `skipped` also has what could not be read, which stays as it was.
+    """
+
+    places: list[Place] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+
+    def refuse(self, path: str, reason: str = "") -> None:
+        """Keep a path out; without a reason nobody needs to hear of it."""
+        self.refused.add(path)
+        if reason:
+            self.skipped[path] = reason
+
+    def refuses(self, path: str) -> bool:
+        """Whether a path, or a folder above it, is kept out."""
+        return path in self.refused or any(str(folder) in self.refused for folder in Path(path).parents)
+
+
+def roots_of(paths: Iterable[str | Path], wishes: Wishes) -> list[Path]:
+    """The paths as whole paths, each once, none below another; wrong use where one is not there or is far too wide."""
+    roots: list[Path] = []
+    for said in paths:
+        path = Path(said).expanduser()
+        try:
+            root = path.resolve()
+            there = _is_unicode(str(root)) and (root.is_dir() or root.is_file())
+        except (OSError, ValueError, RuntimeError):
+            there = False
+        if not there:
+            raise UsageError(f"{_shown(path)} is not a folder or a file", hint="name folders, or single files")
+        if not wishes.force and _holds_home(root):
+            raise UsageError(
+                f"{root} holds a whole home: mail, keys and caches too",
+                hint="name the folders that are meant, or say --force",
+            )
+        roots.append(root)
+    if not roots:
+        raise UsageError("nothing to index is named", hint="name folders, or single files")
+    outer = [root for root in roots if not any(root != other and root.is_relative_to(other) for other in roots)]
+    return sorted(set(outer))
+
+
+def walk(roots: Sequence[Path], wishes: Wishes) -> Walk:
+    """Every file worth reading below the roots, by path."""
+    found = Walk()
+    for root in roots:
+        if root.is_file():
+            _named(root, found)
+        else:
+            _folder(root, wishes, found)
+    found.places.sort(key=lambda place: place.path)
+    return found
+
+
+def _holds_home(root: Path) -> bool:
+    try:
+        return Path.home().resolve().is_relative_to(root)
+    except (OSError, RuntimeError):
+        return root == Path(root.anchor)
+
+
+def _named(path: Path, found: Walk) -> None:
+    """A file that was named is meant, hidden or ignored; a secret or a heap of data is not."""
+    try:
+        reason = _unfit(path.name, path.stat())
+    except OSError as error:
+        found.skipped[str(path)] = _why(error)
+        return
+    if reason:
+        found.refuse(str(path), reason)
+    else:
+        found.places.append(Place(str(path), str(path), path.stat()))
+
+
+def _folder(root: Path, wishes: Wishes, found: Walk) -> None:
+    only = compile_globs(wishes.include) if wishes.include else None
+    never = compile_globs(wishes.exclude)
+    waiting: list[tuple[str, Rules | None]] = [(str(root), rules_above(root))]
+    while waiting:
+        folder, above = waiting.pop()
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            rules = rules_of(Path(folder), above)
+        except OSError as error:
+            found.skipped[str(error.filename or folder)] = _why(error)
+            continue
+        for entry in _kept(entries, rules, root, found):
+            below = os.path.relpath(entry.path, root).replace(os.sep, "/")
+            if entry.is_dir(follow_symlinks=False):
+                if not never.match_file(below + "/"):
+                    waiting.append((entry.path, rules))
+            elif not never.match_file(below) and (only is None or only.match_file(below)):
+                _file(entry, root, found)
+
+
+def _kept(entries: list[os.DirEntry[str]], rules: Rules | None, root: Path, found: Walk) -> Iterator[os.DirEntry[str]]:
+    """Entries that no rule keeps out."""
+    for entry in entries:
+        path = entry.path
+        if not _is_unicode(path):
+            found.skipped[_shown(path)] = "a name that is not UTF-8"
+        elif entry.name.startswith("."):
+            found.refuse(path)
+        elif entry.is_symlink():
+            found.refuse(path, _link(path, root))
+        elif rules and rules.ignore(path, is_folder=entry.is_dir()):
+            found.refuse(path)
+        else:
+            yield entry
+
+
+def _file(entry: os.DirEntry[str], root: Path, found: Walk) -> None:
+    try:
+        state = entry.stat(follow_symlinks=False)
+    except OSError as error:
+        found.skipped[entry.path] = _why(error)
+        return
+    if reason := _unfit(entry.name, state):
+        found.refuse(entry.path, reason)
+    else:
+        found.places.append(Place(entry.path, str(root), state))
+
+
+def _unfit(name: str, state: os.stat_result) -> str:
+    """Why a file is not worth opening, or nothing."""
+    if not stat.S_ISREG(state.st_mode):
+        return "not a file"
+    if looks_secret(name):
+        return "looks like a secret"
+    if os.path.splitext(name)[1].lower() in BINARY:  # noqa: PTH122  (a hundred thousand times, without a Path)
+        return "binary"
+    if state.st_size == 0:
+        return "empty"
+    if state.st_size > MAX_FILE:
+        return f"larger than {MAX_FILE // 1024 // 1024} MiB"
+    return ""
+
+
+def _link(path: str, root: Path) -> str:
+    """Links are not followed: what they lead to below the root is found there anyway."""
+    target = Path(os.path.realpath(path))
+    if not os.path.exists(path):  # noqa: PTH110  (a link in a circle is not there either)
+        return "a link that leads nowhere"
+    return "a link into the folder" if target.is_relative_to(root) else "a link out of the folder"
+
+
+def _shown(path: str | Path) -> str:
+    """A path that can be printed, whatever its bytes."""
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _is_unicode(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or "cannot be read").lower()

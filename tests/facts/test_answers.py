@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from recollect.ingest.facts import Candidate, parse
+
+ONE = '{"text": "The port is 8080.", "span": "port 8080"}'
+TWO = '{"text": "It runs on Linux.", "span": "runs on Linux"}'
+
+
+def texts(answer):
+    return [candidate.text for candidate in parse(answer)[0]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"{ONE}\n{TWO}",
+        f"Sure! Here are the facts:\n\n```json\n{ONE}\n{TWO}\n```\nLet me know if {{you}} need more.",
+        f"[{ONE},\n {TWO}]",
+        f"[{ONE}, {TWO}]",
+        f"- {ONE}\n- {TWO}",
+        f"1. {ONE}\n2) {TWO}",
+        f'{{"facts": [{ONE}, {TWO}]}}',
+        f"{ONE} {TWO}",
+        '{\n  "text": "The port is 8080.",\n  "span": "port 8080"\n}\n' + TWO,
+        f"{ONE}\r\n{TWO}\r\n",
+    ],
+)
+def test_facts_are_read_whatever_stands_around_them(answer):
+    """Fences, prose, bullets, lists and objects over several lines are all read as the same two facts."""
+    candidates, malformed = parse(answer)
+    assert [(each.text, each.span) for each in candidates] == [
+        ("The port is 8080.", "port 8080"),
+        ("It runs on Linux.", "runs on Linux"),
+    ]
+    assert malformed == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"text": "cut of',
+        '{"text": "a" "span": "b"}',
+        "{text: nothing}",
+        '{"span": "only a span"}',
+        '{"text": 5, "span": "five"}',
+        '{"text": "  ", "span": "blank"}',
+        '{"text": "' + "x" * 2001 + '", "span": "long"}',
+        '{"a":' * 100_000,
+    ],
+)
+def test_a_bad_line_costs_that_line(bad):
+    """Whatever is wrong with a line, the lines before and after it are read, and it is counted once."""
+    candidates, malformed = parse(f"{ONE}\n{bad}\n{TWO}")
+    assert [each.text for each in candidates] == ["The port is 8080.", "It runs on Linux."]
+    assert len(malformed) == 1
+
+
+def test_an_answer_without_objects_is_no_fact():
+    """Prose, an empty list and nothing at all are no facts, and no bad lines either."""
+    for answer in ("", "There are no facts in this piece.", "[]", "```json\n```", "null"):
+        assert parse(answer) == ([], [])
+
+
+def test_labels_that_do_not_fit_are_dropped_and_the_fact_stays():
+    """A category or tag of the wrong type or length does not cost the fact."""
+    (said,), _ = parse(
+        '{"text": " A  fact. ", "span": 5, "category": ["x"], "tags": ["Ops", 7, "ops", "y%s"]}' % ("y" * 50)
+    )
+    assert said == Candidate("A fact.", tags=("ops",))
+    (said,), _ = parse('{"text": "A.", "category": "Decision", "tags": "not a list", "supersedes": " id-1 "}')
+    assert said == Candidate("A.", category="decision", supersedes="id-1")
+
+
+def test_half_a_surrogate_pair_does_not_reach_the_store():
+    """A model may write what no encoding can hold."""
+    assert texts('{"text": "a\\ud800b", "span": "x"}') == ["a\ufffdb"]

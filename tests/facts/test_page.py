@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from recollect import config
+from recollect.ingest.facts import ACTIONS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "ingest-files.md").read_text(encoding="utf-8")
+
+
+def test_the_settings_shown_are_settings_there_are(tmp_path):
+    """The page's TOML is understood, and shows every setting of `[llm]`."""
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "config.toml").write_text(block)
+    loaded = config.load(config=tmp_path / "config.toml", environment={})
+    shown = {name for name, origin in loaded.origins.items() if origin != "default"}
+    assert shown == {name for name in loaded.origins if name.startswith("llm.")}
+
+
+def test_every_fate_is_explained():
+    """The page's table has a row for each fate that a fact can meet."""
+    assert tuple(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) == ACTIONS

@@ -1,0 +1,108 @@
+"""`recollect index` as a person and as a program run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect.cli import main
+from recollect.cli.options import bar, progress
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A home with nothing in it, and a store of its own."""
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "none")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_flag_reaches_the_index(notes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Several paths, patterns, scope and tags; the report as JSON has every list."""
+    single = tmp_path / "single.txt"
+    for path in (notes / "a.md", notes / "b.py", notes / "c.log", single):
+        path.write_text(f"walrus {path.name}\n")
+    flags = ["--include", "*.md", "--include", "*.py", "--exclude", "b.*", "--user", "ada", "--tag", "x", "--tag", "y"]
+    assert main(["index", str(notes), str(single), *flags, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [Path(path).name for path in report["added"]] == ["a.md", "single.txt"]
+    assert {"changed", "moved", "removed", "skipped", "unconfirmed", "unchanged", "embedded"} <= report.keys()
+    assert main(["list", "--user", "ada", "--tag", "x", "--tag", "y", "--json"]) == 0
+    assert main(["list", "--json"]) == 1
+
+
+def test_a_dry_run_names_every_file_and_stores_none(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plus before what would be added, and after it nothing is found."""
+    (notes / "a.md").write_text("walrus\n")
+    assert main(["index", str(notes), "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("would be: 1 added, 0 changed, 0 removed")
+    assert f"+ {notes / 'a.md'}" in out
+    assert main(["search", "walrus"]) == 1
+
+
+def test_reasons_are_told_once_and_counted_after(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hundred empty files do not fill the screen."""
+    for number in range(100):
+        (notes / f"{number:03}.md").touch()
+    assert main(["index", str(notes)]) == 0
+    captured = capsys.readouterr()
+    assert "100 skipped" in captured.out
+    assert captured.err.count("empty") == 6
+    assert "95 more: empty" in captured.err
+
+
+def test_vanished_files_wait_for_confirm(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says so, and how to go on."""
+    for number in range(30):
+        (notes / f"{number}.md").write_text(f"walrus {number}\n")
+    main(["index", str(notes)])
+    for path in notes.iterdir():
+        path.unlink()
+    capsys.readouterr()
+    assert main(["index", str(notes)]) == 0
+    captured = capsys.readouterr()
+    assert "0 removed" in captured.out
+    assert "--confirm" in captured.err
+    assert main(["index", str(notes), "--confirm"]) == 0
+    assert "30 removed" in capsys.readouterr().out
+
+
+def test_a_home_needs_force(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Wrong use, with the way out in the hint."""
+    (tmp_path / "home").mkdir()
+    assert main(["index", "~"]) == 2
+    assert "--force" in capsys.readouterr().err
+    assert main(["index", "~", "--force"]) == 0
+
+
+def test_the_bar_says_rate_and_time_left() -> None:
+    """A quarter done in ten seconds takes thirty more; at its end it says how long it took."""
+    assert bar("reading", 250, 1000, 10) == "reading ██████░░░░░░░░░░░░░░░░░░ 250 of 1,000 · 25/s · 0:30 left"
+    assert bar("reading", 1000, 1000, 3725) == f"reading {'█' * 24} 1,000 of 1,000 · 0/s · in 1:02:05"
+    assert "0 of 10" in bar("reading", 0, 10, 0)
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_not_in_a_pipe(notes: Path) -> None:
+    """On a pseudo-terminal the bar ends with all files; in a pipe there is not a word of it."""
+    for number in range(3):
+        (notes / f"{number}.md").write_text(f"walrus {number}\n")
+    command = [sys.executable, "-m", "recollect", "index", str(notes)]
+    ours, theirs = pty.openpty()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, check=True, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "3 of 3" in shown
+    assert shown.count("\n") == 1
+    piped = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert piped.stderr == ""
+    assert progress("reading") is None

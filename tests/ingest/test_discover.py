@@ -1,0 +1,119 @@
+"""Which files are read: ignore files as Git reads them, nothing hidden, no secret, no way out of the folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from recollect.ingest.discover import Wishes, roots_of, walk
+
+
+def names(root: Path, **wishes: tuple[str, ...]) -> list[str]:
+    """The files that a walk finds worth reading, below the root."""
+    found = walk(roots_of([root], Wishes(**wishes)), Wishes(**wishes))
+    return [os.path.relpath(place.path, root) for place in found.places]
+
+
+def make(root: Path, files: dict[str, str]) -> None:
+    """Files with their content; folders as needed."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+TREE = {
+    ".gitignore": "*.log\nbuild/\n/top.md\n!keep.log\ndocs/**/draft.md\n\\#odd.md\nspace.md   \n[\n",
+    "a.md": "a",
+    "top.md": "a",
+    "sub/top.md": "a",
+    "x.log": "a",
+    "keep.log": "a",
+    "sub/y.log": "a",
+    "build/in.md": "a",
+    "sub/build/in.md": "a",
+    "docs/draft.md": "a",
+    "docs/a/b/draft.md": "a",
+    "docs/a/final.md": "a",
+    "#odd.md": "a",
+    "space.md": "a",
+    "sub/.gitignore": "!y.log\n*.txt\n/deep/\n",
+    "sub/b.txt": "a",
+    "b.txt": "a",
+    "sub/deep/c.md": "a",
+    "sub/more/deep/c.md": "a",
+    "sub/more/.gitignore": "!b.txt\n",
+    "sub/more/b.txt": "a",
+}
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="Git is not installed")
+def test_ignore_files_are_read_as_git_reads_them(tmp_path: Path) -> None:
+    """Anchors, folders, `**`, negation, escapes, nested files and a broken line: the same files as `git ls-files`."""
+    make(tmp_path, TREE)
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    command = ["git", "-C", str(tmp_path), "-c", "core.quotePath=false", "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert names(tmp_path) == sorted(name for name in listed if not Path(name).name.startswith("."))
+
+
+def test_recollectignore_has_the_last_word(tmp_path: Path) -> None:
+    """It leaves out what Git keeps, and takes in what Git leaves out."""
+    make(tmp_path, {".gitignore": "private.md\n", ".recollectignore": "public.md\n!private.md\n"})
+    make(tmp_path, {"private.md": "a", "public.md": "a", "other.md": "a"})
+    assert names(tmp_path) == ["other.md", "private.md"]
+
+
+def test_a_folder_inside_a_repository_inherits_its_ignore_files(tmp_path: Path) -> None:
+    """Up to the top of the repository, and not beyond."""
+    make(
+        tmp_path, {".gitignore": "*.md\n", "repo/.gitignore": "*.log\n", "repo/docs/a.md": "a", "repo/docs/b.log": "a"}
+    )
+    (tmp_path / "repo" / ".git").mkdir()
+    assert names(tmp_path / "repo" / "docs") == ["a.md"]
+
+
+def test_what_becomes_ignored_leaves_the_index(memory, notes):
+    """A file or a folder that an ignore file names from now on is forgotten; what is unreadable is not."""
+    make(notes, {"a.md": "Tea.", "diary/b.md": "Secret walrus."})
+    memory.index(notes)
+    (notes / ".recollectignore").write_text("diary/\n")
+    assert memory.index(notes).removed == [str(notes / "diary" / "b.md")]
+    assert not memory.search("walrus", sources=["keyword"]).results
+
+
+def test_hidden_files_and_secrets_stay_out(tmp_path: Path) -> None:
+    """By name, and by the first line of a private key; a note about keys is a note."""
+    make(tmp_path, dict.fromkeys((".env", "prod.env", "server.pem", "id_rsa", "id_work", "x.key", ".hidden/a.md"), "x"))
+    make(tmp_path, dict.fromkeys(("id_generator.py", "environment.md", "id_rsa.md", "monkey.txt"), "x"))
+    assert names(tmp_path) == ["environment.md", "id_generator.py", "id_rsa.md", "monkey.txt"]
+
+
+def test_a_private_key_under_any_name_stays_out(memory, notes):
+    """Its content says what it is."""
+    make(notes, {"backup.txt": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n", "a.md": "-----BEGIN a talk-----\n"})
+    report = memory.index(notes)
+    assert report.skipped == {str(notes / "backup.txt"): "looks like a secret"}
+    assert report.added == [str(notes / "a.md")]
+
+
+def test_include_and_exclude_are_written_as_in_an_ignore_file(tmp_path: Path) -> None:
+    """Names anywhere, folders by a slash, several of each."""
+    make(tmp_path, dict.fromkeys(("a.md", "b.txt", "src/c.py", "src/d.md", "old/e.md"), "x"))
+    assert names(tmp_path, include=("*.md", "*.py")) == ["a.md", "old/e.md", "src/c.py", "src/d.md"]
+    assert names(tmp_path, include=("src/",)) == ["src/c.py", "src/d.md"]
+    assert names(tmp_path, exclude=("old/", "*.txt")) == ["a.md", "src/c.py", "src/d.md"]
+    assert names(tmp_path, include=("*.md",), exclude=("/a.md",)) == ["old/e.md", "src/d.md"]
+
+
+def test_a_name_that_is_not_unicode_is_named_and_the_rest_is_read(memory, notes):
+    """A store keeps text; a file whose name is none cannot be kept."""
+    with open(os.fsencode(notes) + b"/caf\xe9.md", "w") as file:  # noqa: PTH123  (a name of bytes)
+        file.write("x")
+    make(notes, {"a.md": "Tea."})
+    report = memory.index(notes)
+    assert report.skipped == {f"{notes}/caf\\xe9.md": "a name that is not UTF-8"}
+    assert len(report.added) == 1

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from recollect.errors import FailedError, LlmError, UsageError
+from recollect.llm import open_llm
+
+KEY = "sk-secret-0123456789"
+ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "When is low water?"}]
+
+
+def opened(server, **options):
+    """A model that is asked at the server of this test."""
+    return open_llm(**{"base_url": server.url, "model": "tide-1", "api_key": KEY, "retries": 2, **options})
+
+
+def test_a_conversation_is_the_protocols(server, reply):
+    """Path, key, model and messages go out as the protocol has them, and the text comes back."""
+    server.script = [reply("At six.")]
+    assert opened(server, max_tokens=50, temperature=0.5).chat(ASKED) == "At six."
+    (asked,) = server.asked
+    assert asked.path == "/v1/chat/completions"
+    assert asked.headers["authorization"] == f"Bearer {KEY}"
+    assert asked.body == {"model": "tide-1", "messages": ASKED, "max_tokens": 50, "temperature": 0.5}
+
+
+def test_one_call_may_differ(server):
+    """Model, length and temperature of a single call stand over what the model was opened with."""
+    opened(server).chat(ASKED, model="tide-2", max_tokens=7, temperature=1.5)
+    body = server.asked[0].body
+    assert (body["model"], body["max_tokens"], body["temperature"]) == ("tide-2", 7, 1.5)
+
+
+def test_hostile_text_reaches_the_server_as_valid_text(server):
+    """Lone surrogates and NUL are replaced by what a server can read."""
+    opened(server).chat([{"role": "user", "content": "a\ud800b\0c"}])
+    assert server.asked[0].prompt == "a\ufffdb\ufffdc"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_what_may_pass_is_tried_again(server, reply, status):
+    """A busy or stumbling server is asked again, and the answer counts."""
+    server.script = [reply(status=status, body="busy"), reply(status=status, body="busy"), reply("At six.")]
+    assert opened(server).chat(ASKED) == "At six."
+    assert len(server.asked) == 3
+
+
+def test_a_broken_connection_is_tried_again(server, reply):
+    """A server that hangs up in the middle is asked again."""
+    server.script = [reply(hang_up=True), reply("At six.")]
+    assert opened(server).chat(ASKED) == "At six."
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_retry_after_is_honoured(server, reply, form):
+    """The next try comes after the time the server asked for, in either form of the header."""
+    when = "1" if form == "seconds" else format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+    server.script = [reply(status=429, body="slow down", headers={"Retry-After": when})]
+    opened(server).chat(ASKED)
+    assert server.asked[1].at - server.asked[0].at > 0.7
+
+
+def test_a_server_that_stays_down_is_an_error_of_ours(server, reply):
+    """After the last try the error is an `LlmError` with the status and the server's words, and exit code 3."""
+    server.script = [reply(status=500, body="broken")] * 3
+    with pytest.raises(LlmError, match=r"127\.0\.0\.1:\d+ answered 500: broken") as caught:
+        opened(server).chat(ASKED)
+    assert isinstance(caught.value, FailedError)
+    assert (caught.value.code, caught.value.exit_code, len(server.asked)) == ("llm", 3, 3)
+
+
+def test_a_slow_server_is_given_up_on(server, reply):
+    """A server that does not answer in time is an error that says so, after as many tries as were allowed."""
+    server.script = [reply("late", delay_s=1.0)] * 2
+    with pytest.raises(LlmError, match="did not answer after 2 tries: ReadTimeout"):
+        opened(server, timeout=0.2, retries=1).chat(ASKED)
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_what_will_not_pass_is_not_tried_again(server, reply, status):
+    """A wrong request is an error at once."""
+    server.script = [reply(status=status, body="no")]
+    with pytest.raises(LlmError, match=f"answered {status}: no"):
+        opened(server).chat(ASKED)
+    assert len(server.asked) == 1
+
+
+def test_the_key_is_never_shown(server, reply):
+    """A server that repeats the key in its complaint does not make us show it."""
+    server.script = [reply(status=401, body=f"the key {KEY} is wrong")]
+    with pytest.raises(LlmError, match=r"the key \[key\] is wrong") as caught:
+        opened(server).chat(ASKED)
+    assert KEY not in f"{caught.value.message} {caught.value.hint} {caught.value!r}"
+
+
+def test_a_redirect_is_not_followed(server, reply):
+    """Neither key nor text goes to a host that a redirect names."""
+    server.script = [reply(status=307, body="", headers={"Location": "http://elsewhere.invalid/v1"})]
+    with pytest.raises(LlmError, match=r"a redirect to elsewhere\.invalid, which is not followed"):
+        opened(server).chat(ASKED)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["<html>welcome</html>", "{}", "[]", "null", '{"choices": []}', '{"choices": [{"text": "old"}]}', '{"choices": 5}'],
+)
+def test_an_answer_that_is_no_completion_is_refused(server, reply, body):
+    """What is not JSON or not a chat completion is an error and never a text."""
+    server.script = [reply(body=body)]
+    with pytest.raises(LlmError, match=r"not JSON|not a chat completion"):
+        opened(server).chat(ASKED)
+
+
+@pytest.mark.parametrize("text", [None, 5, ["part"]])
+def test_an_answer_without_text_is_refused(server, reply, text):
+    """A completion whose content is not text is an error."""
+    server.script = [reply(text)]
+    with pytest.raises(LlmError, match="answered without text"):
+        opened(server).chat(ASKED)
+
+
+def test_an_answer_cut_off_before_its_first_word_is_refused(server, reply):
+    """A model that spent its tokens on thinking has said nothing; that is no empty answer."""
+    server.script = [reply("", finish="length"), reply("", finish="stop")]
+    with pytest.raises(LlmError, match="used up its tokens") as caught:
+        opened(server).chat(ASKED)
+    assert "max_tokens" in caught.value.hint
+    assert opened(server).chat(ASKED) == ""
+
+
+def test_no_key_and_no_endpoint_says_what_to_set(monkeypatch):
+    """Without either, the error names the variables and settings, before anything is sent."""
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(UsageError, match="no API key and no endpoint") as caught:
+        open_llm()
+    for name in ("OPENAI_API_KEY", "RECOLLECT_LLM_BASE_URL", "RECOLLECT_LLM_MODEL", "[llm]"):
+        assert name in caught.value.hint
+
+
+def test_another_servers_model_must_be_named(server, monkeypatch):
+    """At OpenAI a model is chosen for you; elsewhere that would be a guess, wherever the address came from."""
+    assert open_llm(api_key=KEY).model
+    with pytest.raises(UsageError, match="no model is named"):
+        open_llm(base_url=server.url)
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    with pytest.raises(UsageError, match="no model is named"):
+        open_llm(api_key=KEY)
+
+
+def test_an_address_that_is_none_is_refused():
+    """A base URL without a scheme is wrong use."""
+    with pytest.raises(UsageError, match="is not an http or https address"):
+        open_llm(base_url="localhost:8080", model="m")

@@ -1,0 +1,257 @@
+"""`recollect watch` as a process, on real files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import time
+from itertools import pairwise
+
+import apsw
+import pytest
+import watchfiles
+
+from recollect.ingest import Report
+from recollect.ingest.watch import watch
+
+from .conftest import eventually
+
+
+def test_a_note_is_followed_through_its_life(start, notes, texts):
+    """A watcher sees a file made, edited, replaced by a rename, moved and deleted, each within seconds."""
+    watcher = start(notes)
+
+    def becomes(wanted):
+        eventually(lambda: texts() == wanted, lambda: (texts(), wanted, watcher.err))
+
+    (notes / "a.md").write_text("tea in the morning")
+    becomes({"a.md": "tea in the morning"})
+    (notes / "a.md").write_text("coffee in the morning")
+    becomes({"a.md": "coffee in the morning"})
+    (notes / ".a.md.tmp").write_text("cocoa in the evening")
+    (notes / ".a.md.tmp").replace(notes / "a.md")
+    becomes({"a.md": "cocoa in the evening"})
+    (notes / "deep" / "er").mkdir(parents=True)
+    (notes / "a.md").rename(notes / "deep" / "er" / "b.md")
+    becomes({"b.md": "cocoa in the evening"})
+    (notes / "deep" / "er" / "c.md").write_text("in a folder that is new")
+    becomes({"b.md": "cocoa in the evening", "c.md": "in a folder that is new"})
+    shutil.rmtree(notes / "deep")
+    becomes({})
+    assert watcher.err == ""
+
+
+def test_it_picks_up_what_changed_while_it_was_not_running(start, notes, texts):
+    """The first pass of a watcher follows what was added, edited and deleted since the last one ended."""
+    for name in "abc":
+        (notes / f"{name}.md").write_text(f"first words of {name}")
+    assert start(notes).end(signal.SIGTERM) == 0
+    assert set(texts()) == {"a.md", "b.md", "c.md"}
+    (notes / "a.md").write_text("second words, and more of them")
+    (notes / "b.md").unlink()
+    (notes / "d.md").write_text("first words of d")
+    start(notes)
+    assert texts() == {
+        "a.md": "second words, and more of them",
+        "c.md": "first words of c",
+        "d.md": "first words of d",
+    }
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_cleanly(start, notes, sent, tmp_path):
+    """SIGTERM and Ctrl-C end a watch with exit 0, no complaint, and no note of who holds the lock."""
+    watcher = start(notes)
+    (state,) = tmp_path.rglob("watch/*.json")
+    assert json.loads(state.read_text())["pid"] == watcher.process.pid
+    assert watcher.end(sent) == 0
+    assert watcher.err == ""
+    assert not state.exists()
+
+
+def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, notes, texts):
+    """SIGTERM does not wait for a long pass: what was committed stays, and the next watcher does the rest."""
+    for number in range(2500):
+        (notes / f"{number}.md").write_text(f"the note with the number {number}")
+    watcher = start(notes, ready=False)
+    eventually(lambda: len(texts()) > 0, lambda: watcher.err)
+    assert watcher.end(signal.SIGTERM) == 0
+    assert (watcher.out, watcher.err) == ("", "")
+    assert 0 < len(texts()) < 2500
+    start(notes)
+    assert len(texts()) == 2500
+
+
+def test_a_second_watcher_of_a_folder_is_refused(start, run, notes, tmp_path):
+    """It exits 2 and names the process that holds the lock; another store may be fed from the same folder."""
+    first = start(notes)
+    (tmp_path / "link").symlink_to(notes)
+    for path in (notes, f"{notes}/../notes", tmp_path / "link"):
+        second = run("watch", path)
+        assert second.returncode == 2
+        assert f"by process {first.process.pid} since 20" in second.stderr
+    other = start(notes, "--store", tmp_path / "other.db")
+    assert other.process.poll() is None
+    assert first.process.poll() is None
+
+
+def test_a_killed_watcher_leaves_no_lock(start, notes):
+    """After kill -9 the next watcher takes over."""
+    assert start(notes).end(signal.SIGKILL) == -signal.SIGKILL
+    assert start(notes).process.poll() is None
+
+
+def test_a_folder_that_goes_and_comes_back(start, notes, texts):
+    """A pass that fails is said and does not end the watch; a folder made anew is watched anew."""
+    (notes / "a.md").write_text("the first of two lives")
+    watcher = start(notes)
+    shutil.rmtree(notes)
+    eventually(lambda: "is not a folder" in watcher.err, lambda: watcher.out)
+    notes.mkdir()
+    (notes / "b.md").write_text("the second of two lives")
+    eventually(lambda: "b.md" in texts(), lambda: watcher.err)
+    (notes / "c.md").write_text("seen live again")
+    eventually(lambda: "c.md" in texts(), lambda: watcher.err)
+    assert watcher.end(signal.SIGTERM) == 0
+
+
+def test_what_is_not_indexed_wakes_it_not(start, notes, tmp_path):
+    """A store inside the watched folder sets off no pass, nor does a hidden folder, nor what a link leads to."""
+    (notes / ".obsidian").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (notes / "link").symlink_to(tmp_path / "elsewhere")
+    watcher = start(notes, "--store", notes / "memory.db")
+    before = len(watcher.passes)
+    for number in range(8):
+        (notes / ".obsidian" / "workspace.md").write_text(f"{number}")
+        (notes / ".a.md.swp").write_text(f"{number}")
+        (tmp_path / "elsewhere" / "b.md").write_text(f"{number}")
+        time.sleep(0.25)
+    assert len(watcher.passes) <= before + 1, watcher.out
+    (notes / "a.md").write_text("a note at last")
+    eventually(lambda: any(done["added"] for done in watcher.passes), lambda: watcher.out)
+
+
+def test_it_compares_without_any_event(start, notes):
+    """Every `--rescan` minutes there is a pass, though nothing is reported."""
+    watcher = start(notes, "--rescan", "0.01")
+    eventually(lambda: len(watcher.passes) >= 4, lambda: watcher.out)
+    assert all(done["added"] == [] for done in watcher.passes)
+
+
+def test_where_no_watch_can_be_had_it_still_mirrors(notes, monkeypatch):
+    """If the system gives no watch, that is said once, and passes come from time to time."""
+
+    def refuse(*_paths, **_options):
+        raise OSError("OS file watch limit reached")
+
+    monkeypatch.setattr(watchfiles, "watch", refuse)
+    monkeypatch.setattr("recollect.ingest.watch.RETRY_SECONDS", 0.1)
+    said, times = [], []
+    for done in watch([notes], lambda _root: Report(), rescan=0.2, announce=said.append):
+        assert done.error is None
+        times.append(time.monotonic())
+        if len(times) == 3:
+            break
+    assert all(later - earlier >= 0.2 for earlier, later in pairwise(times))
+    assert said == ["no live watch, only a look from time to time: OS file watch limit reached"]
+
+
+def test_any_error_of_a_pass_is_its_result(notes):
+    """Also one that nobody foresaw ends a pass and not the watch."""
+
+    def fail(_root):
+        raise ZeroDivisionError("by nothing")
+
+    done = next(watch([notes], fail, announce=print))
+    assert done.report is None
+    assert done.error.message == f"{notes} could not be mirrored: ZeroDivisionError: by nothing"
+
+
+def test_several_folders_and_tags(start, tmp_path, texts, run):
+    """One watcher follows several folders, one of them named twice, and puts its tags on what it finds."""
+    roots = [tmp_path / "one", tmp_path / "two % words"]
+    for root in roots:
+        root.mkdir()
+    watcher = start(*roots, roots[0], "--tag", "watched")
+    for root in roots:
+        (root / f"{root.name}.md").write_text(f"a note in {root.name}")
+    eventually(lambda: len(texts()) == 2, lambda: watcher.err)
+    assert {done["root"] for done in watcher.passes} == {str(root) for root in roots}
+    assert len(json.loads(run("list", "--tag", "watched", "--json").stdout)) == 2
+
+
+def test_it_looks_only_at_what_is_meant(start, notes, texts):
+    """`--include`, `--exclude` and the folder's own rules hold, also when the rules change."""
+    watcher = start(notes, "--include", "*.md", "--exclude", "drafts/")
+    (notes / "drafts").mkdir()
+    for name in ("a.md", "b.md", "c.txt", "drafts/d.md"):
+        (notes / name).write_text(f"the words of {name}")
+    eventually(lambda: set(texts()) == {"a.md", "b.md"}, lambda: (texts(), watcher.err))
+    (notes / ".recollectignore").write_text("b.md\n")
+    eventually(lambda: set(texts()) == {"a.md"}, lambda: (texts(), watcher.err))
+
+
+def test_a_folder_that_is_empty_all_at_once_is_not_believed(run, notes, texts):
+    """Where most files vanish together nothing is removed, and the way to confirm it is said."""
+    for number in range(30):
+        (notes / f"{number}.md").write_text(f"note number {number}")
+    run("watch", "--once", notes)
+    for path in notes.iterdir():
+        path.unlink()
+    said = run("watch", "--once", notes)
+    assert (said.returncode, said.stdout, len(texts())) == (0, "", 30)
+    assert f"recollect index --confirm {notes}\n" in said.stderr
+    assert run("index", "--confirm", notes).returncode == 0
+    assert texts() == {}
+
+
+def test_a_storm_of_events_leaves_time_to_rest(notes):
+    """A folder that never rests is compared half of the time at most."""
+    spent = 1.0
+    starts: list[float] = []
+
+    def slow(_root):
+        starts.append(time.monotonic())
+        (notes / "a.md").write_text(f"after pass {len(starts)}")  # what happens during a pass asks for the next
+        time.sleep(spent)
+        return Report()
+
+    for _done in watch([notes], slow, announce=print):
+        if len(starts) == 3:
+            break
+    assert all(later - earlier >= 2 * spent for earlier, later in pairwise(starts))
+
+
+def test_once_mirrors_and_ends(run, notes, texts):
+    """`--once` says what changed in one line, says nothing where nothing did, and needs no lock."""
+    (notes / "a.md").write_text("tea in the morning")
+    (notes / "b.md").write_text("tea in the evening")
+    first, second = run("watch", "--once", notes), run("watch", "--once", notes)
+    assert (first.returncode, first.stderr, len(first.stdout.splitlines())) == (0, "", 1)
+    assert first.stdout.endswith(f"  {notes}: 2 added\n")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+    (notes / "a.md").unlink()
+    assert run("watch", "--once", notes).stdout.endswith(f"  {notes}: 1 removed\n")
+    assert set(texts()) == {"b.md"}
+
+
+def test_wrong_use_is_said_at_once(run, notes, tmp_path):
+    """A folder that is not there, no folder at all, or an interval of nothing, exit 2."""
+    assert run("watch", tmp_path / "nowhere").returncode == 2
+    assert run("watch", "~nobody-of-this-name/notes").returncode == 2
+    assert run("watch").returncode == 2
+    assert run("watch", notes, "--rescan", "0").returncode == 2
+
+
+def test_once_fails_where_its_pass_fails(run, notes, tmp_path):
+    """With `--once` a pass that cannot be made is exit 3 and an error on standard error."""
+    (notes / "a.md").write_text("tea in the morning")
+    run("watch", "--once", notes)
+    (notes / "a.md").write_text("coffee in the morning")
+    with apsw.Connection(str(tmp_path / "memory.db")) as connection:
+        connection.execute("CREATE TRIGGER no BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'no'); END")
+    failed = run("watch", "--once", "--json", notes)
+    assert (failed.returncode, failed.stdout) == (3, "")
+    assert json.loads(failed.stderr.splitlines()[-1])["error"]["code"] == "store"
