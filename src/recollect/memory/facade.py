@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +16,11 @@ from recollect.config import SearchSettings, Settings
 from recollect.embedders import EMBEDDERS
 from recollect.errors import RecollectError, StoreError, UnknownRecord, UsageError
 from recollect.ingest import Report, Telling, Wishes, in_batches, mirror
+from recollect.memory.assembly import Assembly
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
-from recollect.memory.hypotheses import Hypotheses
 from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, merge_scope, parse_id, parse_time
 from recollect.pipeline import Pipeline
-from recollect.sources import HydeSource, KeywordSource, VectorSource
-from recollect.stages import order
 from recollect.stores import open_store
 from recollect.types import (
     GLOBAL,
@@ -38,7 +35,6 @@ from recollect.types import (
     Query,
     Record,
     Scope,
-    Source,
     Store,
     Supersede,
     now,
@@ -338,39 +334,7 @@ class Memory:
         return {"files": stale, "vectors": self.embedding.missing()}
 
     def _pipeline(self, search: SearchSettings) -> Pipeline:
-        """Sources in their fixed order, whatever order they were named in."""
-        names = search.sources
-        if unknown := [name for name in names if name not in ("keyword", "vector")]:
-            raise UsageError(f"unknown source {unknown[0]!r}", hint="there are keyword, vector")
-        if not names:
-            raise UsageError("no source is named", hint="there are keyword, vector")
-        sources: list[Source] = []
-        absent: list[tuple[str, str]] = []
-        if "keyword" in names:
-            sources.append(KeywordSource(self.store.keywords))
-        if "vector" in names:
-            if self.embedding.configured:
-                sources += self._by_meaning(search)
-            else:
-                absent.append(("vector", "no embedder is configured"))
-        return Pipeline(tuple(sources), order(self._vectors_of, self.store.files.states), self._executor, tuple(absent))
-
-    def _by_meaning(self, search: SearchSettings) -> Sequence[Source]:
-        """The vector source, with HyDE beside it or in its place where that is asked for."""
-        plain = VectorSource(self.embedding.serving, alone=list(search.sources) == ["vector"])
-        if not search.hyde:
-            return [plain]
-        write = Hypotheses(replace(self.settings, search=search), self.store.notes)
-        if search.hyde == "replace":
-            return [HydeSource(self.embedding.serving, write, replaces=True)]
-        return [plain, HydeSource(self.embedding.serving, write)]
-
-    def _vectors_of(self, ids: Sequence[str]) -> dict[str, Any]:
-        """For MMR: vectors where they can be had; without them it compares words."""
-        with contextlib.suppress(RecollectError):
-            if self.embedding.configured:
-                return self.embedding.serving().index.vectors(ids)
-        return {}
+        return Assembly(self.store, self.embedding, self.settings, self._executor).pipeline(search)
 
     def _embed_for_now(self, passages: Sequence[str], progress: Progress | None = None) -> None:
         """Vectors for new records if they can be had now; else a later search or `embed` catches up, and says so."""
