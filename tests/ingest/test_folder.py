@@ -299,3 +299,11 @@ def test_a_folder_that_takes_a_files_name_leaves_nothing_of_the_file(memory, not
     (notes / "a.md").mkdir()
     assert memory.index(notes).removed == [str(notes / "a.md")]
     assert memory.list() == []
+
+
+def test_scope_and_tags_are_taken_as_everywhere(memory, notes):
+    """A scope as a mapping, and one tag as plain text, mean what they mean in `add`."""
+    (notes / "a.md").write_text("Tea.\n")
+    memory.index(notes, scope={"user": "ada"}, tags="one")
+    (record,) = memory.list(user="ada")
+    assert (record.scope.user, record.tags) == ("ada", ("one",))

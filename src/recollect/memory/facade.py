@@ -191,6 +191,7 @@ class Memory:
         self,
         paths: str | Path | Sequence[str | Path],
         *,
+        scope: Scope | Mapping[str, str] | None = None,
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
@@ -209,8 +210,9 @@ class Memory:
         without storing, `confirm` removes even when a large part of the files has vanished, `force` takes a whole home.
         """
         named = [paths] if isinstance(paths, str | Path) else list(paths)
-        scope = self._scope(None, user, agent, session)
-        telling = Telling(scope, tuple(tags), Wishes(tuple(include), tuple(exclude), force), confirm)
+        whose = self._scope(scope, user, agent, session)
+        marks = make_filter(whose, tags=tags).tags
+        telling = Telling(whose, marks, Wishes(tuple(include), tuple(exclude), force), confirm)
         report = Report(dry_run=dry_run)
         changes = mirror(named, self.store.files, telling, report, reading)
         for batch in in_batches(changes):
