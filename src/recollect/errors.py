@@ -10,6 +10,9 @@
         ├── ModelError        a model is missing, damaged or cannot be fetched
         ├── EmbedderError     an embedder did not answer, or not with vectors
         ├── LlmError          a language model did not answer, or not with text
+        ├── SourceFailed      an outside search system did not answer, or not with results
+        │   ├── TimedOut      it took longer than it may
+        │   └── LeftAlone     it failed so often that it is not asked for a while
         └── SearchFailed      no source answered
 
 Each carries what happened (`message`), what to do next (`hint`) and a stable `code`.
@@ -95,6 +98,24 @@ class LlmError(FailedError):
     """A language model did not answer, or not with text."""
 
     code = "llm"
+
+
+class SourceFailed(FailedError):
+    """An outside search system did not answer, or not with results."""
+
+    code = "source"
+
+
+class TimedOut(SourceFailed):
+    """Something took longer than it may."""
+
+    code = "timeout"
+
+
+class LeftAlone(SourceFailed):
+    """A source failed so often that it is not asked for a while."""
+
+    code = "left_alone"
 
 
 class SearchFailed(FailedError):

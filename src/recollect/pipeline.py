@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
-from recollect.errors import RecollectError, SearchFailed
+from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut
 from recollect.fusion import Entry, Fused, RankedList, fuse
 from recollect.types import (
     Answer,
@@ -49,13 +51,12 @@ class Pipeline:
     def __call__(self, query: Query) -> Answer:
         """Answer one query."""
         start = time.perf_counter()
-        replies = list(self.executor.map(lambda source: _ask(source, query), self.sources))
+        replies = self.ask(query)
         answered = [reply for reply in replies if reply.error is None]
         if not answered:
             raise _all_failed(replies, self.absent)
-        hits, folded = fold_hits((reply.source.name, reply.found.hits) for reply in answered)
-        results, stages = self._run_stages(query, _results(query, answered, hits))
-        dropped = {trace.name: trace.given - trace.left for trace in stages}
+        fused, folded = fused_results(query, answered)
+        results, stages = self._run_stages(query, fused)
         trace = Trace(
             took_ms=_since(start),
             mode="hybrid" if len(answered) > 1 else f"{answered[0].source.name}-only",
@@ -64,15 +65,17 @@ class Pipeline:
                 *(SourceTrace(name, "skipped", reason=reason) for name, reason in self.absent),
             ),
             stages=stages,
-            filtered={
-                "superseded": dropped["superseded"],
-                "scope": dropped["scope"],
-                "duplicate": folded + sum(reply.found.folded for reply in answered),
-                "threshold": dropped["threshold"],
-            },
-            warnings=tuple(dict.fromkeys(_warnings(replies, self.absent))),
+            filtered=_filtered(stages, folded + sum(reply.found.folded for reply in answered)),
+            warnings=tuple(dict.fromkeys(_warnings(query, replies, self.absent))),
+            abstained=_abstained(query, fused, stages),
         )
         return Answer(query, tuple(results), trace)
+
+    def ask(self, query: Query) -> list[Reply]:
+        """Every source's reply, in their order. Nobody is waited for beyond the query's deadline or its own timeout."""
+        start = time.monotonic()
+        asked = [(source, self.executor.submit(_ask, source, query)) for source in self.sources]
+        return [_wait(source, future, query, start) for source, future in asked]
 
     def _run_stages(self, query: Query, results: Sequence[Result]) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
         traces = []
@@ -120,13 +123,36 @@ def _ask(source: Source, query: Query) -> Reply:
     try:
         found = source.search(query)
     except Exception as error:  # noqa: BLE001  (an edge: whatever a source does, the others still answer)
-        reason = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
-        return Reply(source, SourceTrace(source.name, "failed", 0, _since(start), reason), error=error)
+        return _failure(source, error, _since(start))
     return Reply(source, SourceTrace(source.name, "ok", len(found.hits), _since(start)), found)
 
 
-def _results(query: Query, answered: Sequence[Reply], hits: FoldedHits) -> list[Result]:
+def _wait(source: Source, future: Future[Reply], query: Query, start: float) -> Reply:
+    """The reply, or that it did not come in time. What comes later is dropped."""
+    own = math.inf if source.timeout is None else start + source.timeout
+    deadline = min(own, math.inf if query.deadline is None else query.deadline)
+    try:
+        return future.result(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
+    except FutureTimeout:
+        future.cancel()
+        took = round((time.monotonic() - start) * 1000, 3)
+        limit = "its own timeout" if own <= deadline else "the query's budget"
+        return _failure(source, TimedOut(f"no answer after {took:.0f} ms, {limit}"), took)
+
+
+def _failure(source: Source, error: Exception, took_ms: float) -> Reply:
+    reason = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
+    status = next((word for kind, word in _STATUSES if isinstance(error, kind)), "failed")
+    return Reply(source, SourceTrace(source.name, status, 0, took_ms, reason), error=error)
+
+
+_STATUSES = ((TimedOut, "timeout"), (LeftAlone, "skipped"))
+
+
+def fused_results(query: Query, answered: Sequence[Reply]) -> tuple[list[Result], int]:
+    """What the sources found as one ranking, and how many hits were folded under another."""
     ranking = query.ranking
+    hits, folded = fold_hits((reply.source.name, reply.found.hits) for reply in answered)
     lists = [
         RankedList(
             reply.source.name,
@@ -136,13 +162,27 @@ def _results(query: Query, answered: Sequence[Reply], hits: FoldedHits) -> list[
         )
         for reply in answered
     ]
+    if not ranks_only(query):
+        lists = [_with_scores(ranked) for ranked in lists]
     fused = fuse(lists, method=ranking.fusion, k=ranking.rrf_k, normalisation=ranking.normalisation)
-    bounded = [reply.source.name for reply in answered if reply.source.bounded]
-    return [_result(place, hits, bounded) for place in fused]
+    return [_result(place, hits) for place in fused], folded
 
 
-def _result(place: Fused, hits: FoldedHits, bounded: Sequence[str]) -> Result:
-    cosines = [place.shares[name].score for name in bounded if name in place.shares]
+def ranks_only(query: Query) -> bool:
+    """Whether fusion reads ranks and no scores."""
+    return query.ranking.fusion in ("rrf", "borda")
+
+
+def _with_scores(ranked: RankedList) -> RankedList:
+    """A list without scores gets those of its ranks, 1 / rank, so that it can be fused with others by score."""
+    if all(entry.score is not None for entry in ranked.entries):
+        return ranked
+    entries = [Entry(entry.id, 1.0 / rank) for rank, entry in enumerate(ranked.entries, 1)]
+    return RankedList(ranked.source, entries, ranked.weight, bounded=True)
+
+
+def _result(place: Fused, hits: FoldedHits) -> Result:
+    cosines = [place.shares[name].score for name in ("vector", "hyde") if name in place.shares]
     return Result(
         hits.records[place.id],
         place.fused,
@@ -162,13 +202,29 @@ def _all_failed(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> 
     return error
 
 
-def _warnings(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> list[str]:
+def _filtered(stages: Sequence[StageTrace], duplicates: int) -> dict[str, int]:
+    dropped = {trace.name: trace.given - trace.left for trace in stages}
+    named = {name: dropped.get(name, 0) for name in ("superseded", "scope", "threshold", "confidence")}
+    return {**named, "duplicate": duplicates}
+
+
+def _abstained(query: Query, fused: Sequence[Result], stages: Sequence[StageTrace]) -> str:
+    """Why nothing was answered although something was found; empty where that is not so."""
+    cut = next((trace for trace in stages if trace.name == "confidence"), None)
+    if not fused or cut is None or not cut.given or cut.left:
+        return ""
+    return f"no result reaches the confidence {query.ranking.min_confidence:g} that was asked for"
+
+
+def _warnings(query: Query, replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> list[str]:
     """What the one who asked should know, said once."""
     said = [warning for reply in replies for warning in reply.found.warnings]
     for reply in replies:
         if reply.error is not None:
             hint = reply.error.hint if isinstance(reply.error, RecollectError) else ""
             said.append(f"{reply.trace.name} did not answer: {reply.trace.reason}" + (f" ({hint})" if hint else ""))
+        elif not ranks_only(query) and any(hit.score is None for hit in reply.found.hits):
+            said.append(f"{reply.trace.name} gives no scores; its ranks stand in for them")
     return said + [f"{name} was left out: {reason}" for name, reason in absent if reason]
 
 

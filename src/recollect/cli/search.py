@@ -10,14 +10,14 @@ from recollect.cli.options import common, filter_options, filters, json_flag, op
 
 _RANKING = (
     "limit", "fetch_k", "sources", "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "mmr",
-    "mmr_lambda", "min_score", "hyde",
+    "mmr_lambda", "min_score", "confidence", "min_confidence", "budget_ms", "hyde",
 )  # fmt: skip
 
 
 @click.command()
 @click.argument("query")
 @click.option("--limit", "-n", type=int, help="How many results (10).")
-@click.option("--sources", metavar="NAMES", help="Which sources are asked: keyword,vector.")
+@click.option("--sources", metavar="NAMES", help="Which sources are asked, of keyword, vector and [[sources]] (all).")
 @click.option("--fetch-k", type=int, metavar="N", help="How deep each source is read (100).")
 @click.option("--fusion", metavar="METHOD", help="rrf (default), weighted, combmnz or borda.")
 @click.option("--rrf-k", type=float, metavar="K", help="RRF's constant (60).")
@@ -34,6 +34,9 @@ _RANKING = (
     help="on, off, or a half-life for records without a class: 30d.",
 )
 @click.option("--min-score", type=float, metavar="S", help="Leave out results that score less, 0 to 1.")
+@click.option("--confidence", is_flag=True, default=None, help="Say how far each result stands out from chance.")
+@click.option("--min-confidence", type=float, metavar="C", help="Answer nothing rather than less than this, 0 to 1.")
+@click.option("--budget-ms", type=float, metavar="MS", help="Answer with what has come by then.")
 @click.option(
     "--hyde",
     metavar="[HOW]",
@@ -56,10 +59,11 @@ def search(query: str, decay: str | None, superseded: bool, explain: bool, as_js
         ranking["mmr"] = True  # whoever sets its balance wants it
     with open_memory(options, ranking, reads=True) as memory:
         answer = memory.search(query, superseded=superseded, **filter_options(options))
-    if as_json:
-        print_json(answer_dict(answer, explain=explain))
-    else:
-        print_answer(answer, explain=explain)
+        # Shown before the memory closes: a source that is late must not hold up what has been found.
+        if as_json:
+            print_json(answer_dict(answer, explain=explain))
+        else:
+            print_answer(answer, explain=explain)
     return 0 if answer.results else 1
 
 

@@ -12,8 +12,10 @@ from recollect.config.settings import (
     SearchSettings,
     Settings,
 )
+from recollect.config.sources import SYSTEMS, SourceSettings, shown
 
 __all__ = [
+    "SYSTEMS",
     "IngestSettings",
     "LlmSettings",
     "Loaded",
@@ -21,8 +23,10 @@ __all__ = [
     "ScopeSettings",
     "SearchSettings",
     "Settings",
+    "SourceSettings",
     "load",
     "override",
+    "shown",
     "unknown_variables",
     "user_file",
 ]

@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from recollect.config.lines import lines
 from recollect.config.settings import CHECKS, SearchSettings, Settings
+from recollect.config.sources import read_sources
 from recollect.errors import ConfigError
 
 PROJECT_FILE = "recollect.toml"
@@ -112,10 +114,18 @@ def _from_file(path: Path) -> dict[str, tuple[object, str]]:
     if not path.is_file():
         return {}
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", hint="settings are TOML: name = value") from error
-    return {_known(name, str(path)): (value, str(path)) for name, value in _flat(tables, "")}
+    found = lines(text)
+    values: dict[str, tuple[object, str]] = {}
+    if "sources" in tables:
+        values["sources"] = (read_sources(tables.pop("sources"), str(path), found), str(path))
+    for name, value in _flat(tables, ""):
+        place = f"{path}, line {found[name]}" if name in found else str(path)
+        values[name] = (_fitting(_known(name, place), value, place), str(path))
+    return values
 
 
 def _from_project(path: Path) -> dict[str, tuple[object, str]]:
@@ -133,7 +143,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object,
     found: dict[str, tuple[object, str]] = {}
     for name in names():
         variable = ENVIRONMENT + name.replace(".", "_").upper()
-        if environment.get(variable):
+        if environment.get(variable) and name != "sources":
             found[name] = (environment[variable], variable)
     return found
 
@@ -155,6 +165,8 @@ def _known(name: str, origin: str) -> str:
 
 
 def _fitting(name: str, value: object, origin: str) -> object:
+    if name == "sources":
+        return value  # checked table by table when the file was read
     converted = _converted(names()[name], value)
     passes, words = CHECKS.get(name, (lambda _: True, ""))
     if converted is _MISFIT or not passes(converted):
@@ -170,7 +182,7 @@ HUGE = 10**300
 
 def _converted(hint: Any, value: object) -> object:
     """The value as the type asked for; text from the environment is read as TOML would be."""
-    if typing.get_origin(hint) is tuple:
+    if tuple in (typing.get_origin(hint), *map(typing.get_origin, typing.get_args(hint))):
         items = value.split(",") if isinstance(value, str) else value
         fits = isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
         return tuple(item.strip() for item in items) if fits else _MISFIT  # type: ignore[attr-defined]

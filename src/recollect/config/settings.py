@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect.analysis import LANGUAGES
+from recollect.config.sources import SourceSettings
 from recollect.fusion import DEFAULT_K, METHODS, NORMALISATIONS
 from recollect.types import Ranking, Scope
 
@@ -24,7 +25,8 @@ class SearchSettings:
 
     limit: int = setting(10, "how many results")
     fetch_k: int = setting(100, "how deep each source is read")
-    sources: tuple[str, ...] = setting(("keyword", "vector"), "which sources are asked")
+    sources: tuple[str, ...] | None = setting(None, "which sources are asked; by default all there are")
+    budget_ms: float | None = setting(None, "answer with what has come by then")
     fusion: str = setting("rrf", f"one of {', '.join(METHODS)}")
     rrf_k: float = setting(float(DEFAULT_K), "RRF's constant; ranks count from 1")
     normalisation: str = setting("none", f"of scores, for fusion by score: {', '.join(NORMALISATIONS)}")
@@ -36,23 +38,28 @@ class SearchSettings:
     mmr: bool = setting(False, "reorder for diversity")
     mmr_lambda: float = setting(0.7, "1 is all relevance, 0 is all diversity")
     min_score: float = setting(0.0, "leave out results that score less")
+    confidence: bool = setting(False, "say of each result how far it stands out from what unrelated questions find")
+    min_confidence: float = setting(0.0, "leave out results of less confidence, and abstain where none is left")
     hyde: bool | str = setting(False, 'also search with a hypothetical answer; "replace" searches with it alone')
     hyde_model: str | None = setting(None, "the model that writes it; by default that of [llm]")
     hyde_timeout: float = setting(10.0, "seconds it may take")
     hyde_weight: float = setting(1.0, "weight of its list")
 
-    def ranking(self) -> Ranking:
-        """These settings as a query carries them."""
+    def ranking(self, outside: Mapping[str, float] | None = None) -> Ranking:
+        """These settings as a query carries them, with the weights of outside sources."""
         return Ranking(
             fusion=self.fusion,
             rrf_k=self.rrf_k,
             normalisation=self.normalisation,
-            weights={"keyword": self.text_weight, "vector": self.vector_weight, "hyde": self.hyde_weight},
+            weights={"keyword": self.text_weight, "vector": self.vector_weight, "hyde": self.hyde_weight}
+            | dict(outside or {}),
             decay=self.decay,
             half_life_days=self.half_life_days,
             importance_weight=self.importance_weight,
             mmr=self.mmr_lambda if self.mmr else None,
             min_score=self.min_score,
+            min_confidence=self.min_confidence,
+            confidence=self.confidence or self.min_confidence > 0,
         )
 
 
@@ -117,6 +124,7 @@ class Settings:
     openai: OpenAISettings = field(default_factory=OpenAISettings)
     llm: LlmSettings = field(default_factory=LlmSettings)
     ingest: IngestSettings = field(default_factory=IngestSettings)
+    sources: tuple[SourceSettings, ...] = setting((), "outside search systems, each a table [[sources]]")
 
 
 def _one_of(names: Mapping[str, object] | tuple[str, ...]) -> tuple[Callable[[Any], bool], str]:
@@ -153,6 +161,8 @@ CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
         "search.importance_weight": _from(0, 1),
         "search.mmr_lambda": _from(0, 1),
         "search.min_score": _from(0, 1),
+        "search.min_confidence": _from(0, 1),
+        "search.budget_ms": _above_zero(),
         "search.hyde": (lambda value: value in (True, False, "replace"), 'true, false or "replace"'),
         "search.hyde_timeout": _above_zero(),
         "search.hyde_weight": _from(0),

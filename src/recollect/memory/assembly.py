@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect.config import SearchSettings, Settings
+from recollect.config import SYSTEMS, SearchSettings, Settings
 from recollect.errors import RecollectError, UsageError
 from recollect.memory.embedding import Embedding
 from recollect.memory.hypotheses import Hypotheses
+from recollect.memory.peers import Peer
 from recollect.pipeline import Pipeline
-from recollect.sources import HydeSource, KeywordSource, VectorSource
+from recollect.sources import Breaker, HydeSource, Joiner, KeywordSource, OutsideSource, VectorSource
 from recollect.stages import order
 from recollect.types import Source, Store
 
@@ -26,26 +27,29 @@ class Assembly:
     embedding: Embedding
     settings: Settings
     executor: Executor
+    outside: Mapping[str, Source]
 
     def pipeline(self, search: SearchSettings) -> Pipeline:
-        """Sources in their fixed order, whatever order they were named in."""
-        names = search.sources
-        if unknown := [name for name in names if name not in ("keyword", "vector")]:
-            raise UsageError(f"unknown source {unknown[0]!r}", hint="there are keyword, vector")
+        """Sources in their fixed order, whatever order they were named in: ours first, then the outside ones."""
+        there = ("keyword", "vector", *self.outside)
+        names = there if search.sources is None else search.sources
+        if unknown := [name for name in names if name not in there]:
+            raise UsageError(f"unknown source {unknown[0]!r}", hint=f"there are {', '.join(there)}")
         if not names:
-            raise UsageError("no source is named", hint="there are keyword, vector")
+            raise UsageError("no source is named", hint=f"there are {', '.join(there)}")
         sources: list[Source] = [KeywordSource(self.store.keywords)] if "keyword" in names else []
         absent: list[tuple[str, str]] = []
         if "vector" in names and self.embedding.configured:
-            sources += self._by_meaning(search)
+            sources += self._by_meaning(search, alone=set(names) == {"vector"})
         elif "vector" in names:
             absent.append(("vector", "no embedder is configured"))
+        sources += [source for name, source in self.outside.items() if name in names]
         stages = order(self._vectors_of, self.store.files.states)
         return Pipeline(tuple(sources), stages, self.executor, tuple(absent))
 
-    def _by_meaning(self, search: SearchSettings) -> Sequence[Source]:
+    def _by_meaning(self, search: SearchSettings, *, alone: bool) -> Sequence[Source]:
         """The vector source, with HyDE beside it or in its place where that is asked for."""
-        plain = VectorSource(self.embedding.serving, alone=list(search.sources) == ["vector"])
+        plain = VectorSource(self.embedding.serving, alone=alone)
         if not search.hyde:
             return [plain]
         write = Hypotheses(replace(self.settings, search=search), self.store.notes)
@@ -57,5 +61,18 @@ class Assembly:
         """For MMR: vectors where they can be had; without them it compares words."""
         with contextlib.suppress(RecollectError):
             if self.embedding.configured:
-                return self.embedding.serving().index.vectors(ids)
+                return self.embedding.vectors(ids)
         return {}
+
+
+def open_outside(settings: Settings, store: Store) -> dict[str, OutsideSource]:
+    """The outside sources of the settings, by name, ready to be asked."""
+    return {
+        said.name: OutsideSource(
+            said,
+            Peer.of(said, settings) if said.kind == "recollect" else SYSTEMS.load(said.kind)(said),
+            Joiner(said.name, said.join, store.records, store.joins),
+            Breaker(said.name, store.notes),
+        )
+        for said in settings.sources
+    }

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.embedders import open_embedder
-from recollect.errors import EmbedderError, RecollectError, UsageError
+from recollect.errors import EmbedderError, RecollectError, TimedOut, UsageError
 from recollect.types import Embedder, Progress, Serving, VectorIndex, VectorSpace, VectorSpaces
 
 BATCH = 64
@@ -39,9 +40,12 @@ class Embedding:
         """Whether there is to be an embedder at all."""
         return self._wanted is not None
 
-    def serving(self) -> Serving:
-        """What answers now: the wanted model if its space is active (in any process), else the model whose space is."""
-        with self._lock:
+    def serving(self, deadline: float | None = None) -> Serving:
+        """What answers now: the wanted model if its space is active (in any process), else the model whose space is.
+
+        One caller at a time opens a model; the others wait for it until their deadline, a time of `time.monotonic`.
+        """
+        with self._turn(deadline):
             active = self._spaces.active
             if self._settled is None or active is None or active.fingerprint != self._settled.space.fingerprint:
                 self._settled = self._settle(active)
@@ -49,9 +53,13 @@ class Embedding:
 
     def missing(self) -> int:
         """How many records have no vector in the space that answered last."""
-        with self._lock:
-            settled = self._settled
+        settled = self._settled
         return settled.index.coverage()[1] if settled else 0
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, Any]:
+        """The vectors of records in the space that answers, where there are any; no model is opened for that."""
+        active = self._spaces.active
+        return self._spaces.open(active).vectors(ids) if active else {}
 
     def ensure(self, passages: Sequence[str], progress: Progress | None = None) -> None:
         """See to it that passages have vectors, in the space that answers."""
@@ -77,6 +85,16 @@ class Embedding:
                 progress(min(done, total), total)
         self._spaces.activate(space)
         return done
+
+    @contextlib.contextmanager
+    def _turn(self, deadline: float | None) -> Iterator[None]:
+        wait = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._lock.acquire(timeout=wait):
+            raise TimedOut("the model was not ready in time")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _embed(self, embedder: Embedder, index: VectorIndex, passages: Sequence[str]) -> None:
         with guarded(embedder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,7 @@ from recollect.config import SearchSettings, Settings
 from recollect.embedders import EMBEDDERS
 from recollect.errors import RecollectError, StoreError, UnknownRecord, UsageError
 from recollect.ingest import Report, Telling, Wishes, in_batches, mirror
-from recollect.memory.assembly import Assembly
+from recollect.memory.assembly import Assembly, open_outside
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, merge_scope, parse_id, parse_time
@@ -44,8 +45,8 @@ _log = logging.getLogger("recollect")
 
 MOST_LISTED = 1_000_000_000
 
-WORKERS = 8
-"""Threads for sources: two for each of four searches at once; more wait their turn."""
+WORKERS = 64
+"""Threads for sources at the most. They are made as needed; a source that hangs must not take another's."""
 
 
 class Memory:
@@ -66,6 +67,7 @@ class Memory:
         self._announce = announce
         self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
+        self._outside = open_outside(settings, store)
 
     @classmethod
     def open(
@@ -109,6 +111,8 @@ class Memory:
     def close(self) -> None:
         """Give back threads and files; closing twice is harmless."""
         self._executor.shutdown(wait=True)
+        for source in self._outside.values():
+            source.system.close()
         self.store.close()
 
     # -- remembering ----------------------------------------------------------------------------------------
@@ -260,9 +264,10 @@ class Memory:
         """Find what answers `text`. What is left out comes from the settings.
 
         `options` are settings of `[search]` (fusion, rrf_k, normalisation, text_weight, vector_weight, decay,
-        half_life_days, importance_weight, mmr, mmr_lambda, min_score) and filters (category, tags, kind, path,
-        since, until, as_of, superseded, any_scope); or give a whole `Filter` as `where`.
+        half_life_days, importance_weight, mmr, mmr_lambda, min_score, min_confidence, budget_ms) and filters
+        (category, tags, kind, path, since, until, as_of, superseded, any_scope); or give a `Filter` as `where`.
         """
+        start = time.monotonic()
         self.store.check()
         if not isinstance(text, str):
             raise UsageError(f"a query is text, not {type(text).__name__}", hint='search("…")')
@@ -271,8 +276,10 @@ class Memory:
         search = config.override(
             self.settings.search, {key: value for key, value in named.items() if value is not None}
         )
+        deadline = None if search.budget_ms is None else start + search.budget_ms / 1000
         where = self._where(where, self._scope(scope, user, agent, session), filters)
-        query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking())
+        weights = {said.name: said.weight for said in self.settings.sources}
+        query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking(weights), deadline)
         answer = self._pipeline(search)(query)
         return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
 
@@ -336,7 +343,7 @@ class Memory:
         return {"files": stale, "vectors": self.embedding.missing()}
 
     def _pipeline(self, search: SearchSettings) -> Pipeline:
-        return Assembly(self.store, self.embedding, self.settings, self._executor).pipeline(search)
+        return Assembly(self.store, self.embedding, self.settings, self._executor, self._outside).pipeline(search)
 
     def _embed_for_now(self, passages: Sequence[str], progress: Progress | None = None) -> None:
         """Vectors for new records if they can be had now; else a later search or `embed` catches up, and says so."""

@@ -93,6 +93,7 @@ def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:
 def _trace_dict(trace: Trace) -> dict[str, Any]:
     return {
         "took_ms": trace.took_ms,
+        "grade": trace.grade,
         "mode": trace.mode,
         "sources": [
             {"name": source.name, "status": source.status, "hits": source.hits, "took_ms": source.took_ms}
@@ -106,4 +107,5 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
             for stage in trace.stages
         ],
         "warnings": list(trace.warnings),
+        **({"abstained": trace.abstained} if trace.abstained else {}),
     }

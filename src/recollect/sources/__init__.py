@@ -1,7 +1,10 @@
-"""Retrievers: each turns a query into a ranked list."""
+"""Retrievers: each turns a query into a ranked list. The kinds of outside systems are loaded when they are used."""
 
+from recollect.sources.breaker import Breaker
 from recollect.sources.hyde import HydeSource
+from recollect.sources.joining import Joiner
 from recollect.sources.keyword import KeywordSource
+from recollect.sources.outside import OutsideSource
 from recollect.sources.vector import VectorSource
 
-__all__ = ["HydeSource", "KeywordSource", "VectorSource"]
+__all__ = ["Breaker", "HydeSource", "Joiner", "KeywordSource", "OutsideSource", "VectorSource"]

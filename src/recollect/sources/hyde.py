@@ -19,10 +19,11 @@ class HydeSource:
     bears its name, and falls back to the question itself.
     """
 
-    serving: Callable[[], Serving]
+    serving: Callable[[float | None], Serving]
     write: Callable[[str], str]
     replaces: bool = False
     bounded: bool = True
+    timeout: float | None = None
 
     @property
     def name(self) -> str:
@@ -33,7 +34,7 @@ class HydeSource:
         """The visible records nearest to the hypothetical answer."""
         if not query.text.strip():
             return Found(warnings=("the query is empty",))
-        serving = self.serving()
+        serving = self.serving(query.deadline)
         warnings: tuple[str, ...] = ()
         try:
             vector = serving.embedder.passages([self.write(query.text)])[0]

@@ -16,6 +16,7 @@ class KeywordSource:
     index: KeywordIndex
     name: str = "keyword"
     bounded: bool = False
+    timeout: float | None = None
 
     def search(self, query: Query) -> Found:
         """The visible records that share a word with the query, by BM25."""

@@ -22,20 +22,22 @@ MOST_MISSING = 0.05
 class VectorSource:
     """Embeds the query and asks a store's vector index. Its scores are cosines.
 
-    What serves is asked for at each search, inside the source's own thread: loading a model must not hold up others.
+    What serves is asked for at each search, inside the source's own thread and only until the query's deadline:
+    loading a model must not hold up others.
     `alone` says that no other source is asked, so that some vectors are better than none.
     """
 
-    serving: Callable[[], Serving]
+    serving: Callable[[float | None], Serving]
     alone: bool = False
     name: str = "vector"
     bounded: bool = True
+    timeout: float | None = None
 
     def search(self, query: Query) -> Found:
         """The visible records nearest to the query."""
         if not query.text.strip():
             return Found(warnings=("the query is empty",))
-        serving = self.serving()
+        serving = self.serving(query.deadline)
         warnings = _catch_up(serving)
         if not self.alone:
             _refuse_half(serving)

@@ -22,17 +22,20 @@ class Ranking:
     importance_weight: float = 0.1
     mmr: float | None = None
     min_score: float = 0.0
+    confidence: bool = False
+    min_confidence: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, who asks it, and how deep to look."""
+    """A question, who asks it, how deep to look, and until when (`deadline`, a time of `time.monotonic`)."""
 
     text: str
     limit: int = 10
     fetch_k: int = 100
     filter: Filter = field(default_factory=Filter)
     ranking: Ranking = field(default_factory=Ranking)
+    deadline: float | None = None
 
     @property
     def depth(self) -> int:
@@ -98,9 +101,13 @@ class Result:
         return replace(self, factors={**self.factors, name: factor})
 
 
+GRADES = ((200.0, "strict"), (600.0, "acceptable"), (1000.0, "slow"))
+"""Milliseconds below which an answer earns the word; from the last on it is bad."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceTrace:
-    """How one source did: `ok`, `failed`, or `skipped` with its reason."""
+    """How one source did: `ok`, or `failed`, `timeout` or `skipped` with its reason."""
 
     name: str
     status: str
@@ -130,6 +137,12 @@ class Trace:
     filtered: Mapping[str, int] = field(default_factory=dict)
     lag: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    abstained: str = ""
+
+    @property
+    def grade(self) -> str:
+        """How long it took, in a word."""
+        return next((word for limit_ms, word in GRADES if self.took_ms < limit_ms), "bad")
 
 
 @dataclass(frozen=True, slots=True)

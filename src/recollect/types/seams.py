@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from recollect.types.answers import Found, Query, Result
-from recollect.types.records import Change, Event, FileState, Filter, Record
+from recollect.types.records import Change, Event, FileState, Filter, Record, Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,8 +65,37 @@ class Source(Protocol):
     def bounded(self) -> bool:
         """Whether its scores lie within -1 and 1 and may be compared as they are (a cosine)."""
 
+    @property
+    def timeout(self) -> float | None:
+        """Seconds after which nobody waits for it any more; None where only the query's own deadline counts."""
+
     def search(self, query: Query) -> Found:
         """At most `query.depth` hits that pass `query.filter`, best first, no text twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an outside search system is asked. `deadline` is a time of `time.monotonic`."""
+
+    text: str
+    fetch_k: int
+    scope: Scope
+    deadline: float
+
+    @property
+    def seconds_left(self) -> float:
+        """How long it may still take."""
+        return max(0.0, self.deadline - time.monotonic())
+
+
+class System(Protocol):
+    """An outside search system. It keeps to the deadline and leaves nothing behind when that has passed."""
+
+    def ask(self, asked: Asked) -> Any:
+        """The document it answers, as JSON is read: the rows, best first, or something that holds them."""
+
+    def close(self) -> None:
+        """Give back what it holds open."""
 
 
 @runtime_checkable
@@ -93,8 +123,8 @@ class Records(Protocol):
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         """Make changes. Each group holds or fails as one; the records put come back as they now stand."""
 
-    def get(self, ids: Sequence[str]) -> list[Record]:
-        """The records with these ids that are not forgotten, in the order asked; others are left out."""
+    def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
+        """The records with these ids that are not forgotten (and pass the filter), as asked; others are left out."""
 
     def history(self, record_id: str) -> list[Event]:
         """All that happened to one record, oldest first."""
@@ -117,6 +147,22 @@ class Files(Protocol):
 
     def ingested(self, digests: Sequence[str]) -> set[str]:
         """Those of the digests that have been read for facts."""
+
+
+class Joins(Protocol):
+    """How what an outside system names is found among our records."""
+
+    def paths(self, source: str) -> Mapping[str, str]:
+        """The path that each of a system's ids stands for, as far as was ever learnt, in any process."""
+
+    def learn(self, source: str, paths: Mapping[str, str]) -> None:
+        """Keep what ids stand for, where that can be done."""
+
+    def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
+        """The visible records of files, in their order; a path may be the last parts of one."""
+
+    def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
+        """The visible record of each text that there is one of."""
 
 
 class Notes(Protocol):
@@ -200,6 +246,10 @@ class Store(Protocol):
     @property
     def notes(self) -> Notes:
         """Kept answers."""
+
+    @property
+    def joins(self) -> Joins:
+        """Where outside systems' documents are among ours."""
 
     @property
     def keywords(self) -> KeywordIndex:

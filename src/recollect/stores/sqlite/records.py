@@ -51,11 +51,15 @@ class SqliteRecords:
             stored += done
         return stored
 
-    def get(self, ids: Sequence[str]) -> list[Record]:
-        """The records with these ids that are not forgotten, in the order asked."""
+    def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
+        """The records with these ids that are not forgotten (and pass the filter), in the order asked."""
+        sql, values = condition(where) if where else ("forgotten_at IS NULL", [])
         with self._database.read() as connection:
-            found = {key: _find(connection, key) for key in ids}
-        return [record for key in ids if (record := found[key]) is not None]
+            rows = connection.execute(
+                f"{SELECT} WHERE {sql} AND id IN (SELECT value FROM json_each(?))", (*values, json.dumps(list(ids)))
+            )
+            found = {record.id: record for record in map(from_row, rows)}
+        return [found[key] for key in ids if key in found]
 
     def history(self, record_id: str) -> list[Event]:
         """All that happened to one record, oldest first."""

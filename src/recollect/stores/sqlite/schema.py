@@ -98,11 +98,23 @@ _INDEXES = """
     CREATE INDEX embeddings_passage ON embeddings (passage);
 """
 
+_JOINS = """
+    -- Which path an outside system's id stands for; the number rises with every change, so that readers can follow.
+    CREATE TABLE joins (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        source TEXT NOT NULL,
+        id TEXT NOT NULL,
+        path TEXT NOT NULL,
+        UNIQUE (source, id)
+    ) STRICT;
+"""
+
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("records, history, vectors, files", _FIRST),
     ("what was read for facts", _INGESTED),
     ("kept answers", _NOTES),
     ("indexes for what is forgotten", _INDEXES),
+    ("what outside ids stand for", _JOINS),
 )
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 

@@ -11,6 +11,7 @@ import apsw
 from recollect.errors import StoreError
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.files import SqliteFiles
+from recollect.stores.sqlite.joins import SqliteJoins
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.notes import SqliteNotes
 from recollect.stores.sqlite.records import SqliteRecords
@@ -37,6 +38,7 @@ class SqliteStore:
         self.spaces = SqliteSpaces(self._database, visible)
         self.files = SqliteFiles(self._database)
         self.notes = SqliteNotes(self._database)
+        self.joins = SqliteJoins(self._database)
         self.records = SqliteRecords(self._database, self.keywords.follow)
 
     def status(self) -> dict[str, Any]:

@@ -1,0 +1,248 @@
+"""`[[sources]]`: outside search systems, each checked when the settings are read, by file and line."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from recollect.config.templates import FIELDS, fields, texts
+from recollect.errors import ConfigError, UsageError
+from recollect.registry import Entry, Registry
+from recollect.types import System
+
+SYSTEMS: Registry[Callable[[Any], System]] = Registry(
+    "source kind",
+    {
+        "command": Entry("recollect.sources.command:CommandSystem"),
+        "http": Entry("recollect.sources.http:HttpSystem"),
+        "recollect": Entry("recollect.memory.peers:Peer"),
+    },
+    "recollect.sources",
+)
+"""Kind → what asks such a system. Packages add kinds with an entry point in the group `recollect.sources`."""
+
+OURS = ("keyword", "vector", "hyde")
+JOINS = ("id", "path", "text")
+MAPPED = ("id", "text", "title", "path", "score")
+LONGEST_MS = 600_000
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_EXAMPLE = MappingProxyType(
+    {
+        "command": 'command = ["qmd", "search", "{query}", "--json", "-n", "{fetch_k}"]',
+        "http": 'url = "http://localhost:9200/search?q={query}&size={fetch_k}"',
+        "recollect": 'url = "http://host:8765" or store = "other.db"',
+        "fields": 'fields = { id = "id", text = "text", score = "score" }',
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """One outside source. `options` are those of its kind."""
+
+    name: str
+    kind: str
+    fetch_k: int = 20
+    weight: float = 1.0
+    timeout_ms: int = 2000
+    join: str = "id"
+    results: str = ""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    bounded: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Check: TypeAlias = tuple[Callable[[Any], bool], str]
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _whole(low: int, high: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _weight(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+def _mapping(value: object) -> bool:
+    return isinstance(value, dict) and set(value) <= set(MAPPED) and all(map(_text, value.values()))
+
+
+def _address(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+COMMON: Mapping[str, Check] = MappingProxyType(
+    {
+        "name": (lambda v: isinstance(v, str) and bool(_NAME.fullmatch(v)), 'a short name: small letters, "-", "_"'),
+        "kind": (_text, "the name of a kind"),
+        "fetch_k": (_whole(1, 10_000), "a whole number from 1 to 10000, for example 20"),
+        "weight": (_weight, "a number of 0 or more, for example 1.0"),
+        "timeout_ms": (_whole(1, LONGEST_MS), f"milliseconds from 1 to {LONGEST_MS}, for example 2000"),
+        "join": (lambda v: v in JOINS, f"one of {', '.join(JOINS)}"),
+        "results": (lambda v: isinstance(v, str), 'where its list is, for example "hits.hits"'),
+        "fields": (_mapping, f"a mapping of {', '.join(MAPPED)} to its own names: {_EXAMPLE['fields']}"),
+        "bounded": (lambda v: isinstance(v, bool), "true or false: whether scores lie between -1 and 1"),
+    }
+)
+"""What every source may set, what it must pass, and that in words."""
+
+_TEMPLATE_TABLE: Check = (lambda v: isinstance(v, dict) and all(map(_text, v.values())), "names and texts")
+
+OWN: Mapping[str, Mapping[str, Check]] = MappingProxyType(
+    {
+        "command": {
+            "command": (
+                lambda v: isinstance(v, list) and bool(v) and all(isinstance(part, str) for part in v) and _text(v[0]),
+                f"a list of arguments, the program first: {_EXAMPLE['command']}",
+            ),
+            "env": _TEMPLATE_TABLE,
+            "cwd": (_text, "a folder"),
+        },
+        "http": {
+            "url": (_address, f"an http or https address: {_EXAMPLE['http']}"),
+            "method": (lambda v: v in ("GET", "POST"), '"GET" or "POST"'),
+            "body": (lambda v: isinstance(v, dict | list), 'JSON as TOML: body = { query = "{query}" }'),
+            "headers": _TEMPLATE_TABLE,
+            "token_env": (_text, "the environment variable that holds a bearer token"),
+        },
+        "recollect": {
+            "url": (_address, "the address of a `recollect serve`"),
+            "store": (_text, "another store's file"),
+            "token_env": (_text, "the environment variable that holds a bearer token"),
+            "embedder": (_text, "the model that embeds there; by default this one's"),
+        },
+    }
+)
+"""Kind of ours → what it may set beyond that."""
+
+NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"command": ("command",), "http": ("url",), "recollect": ("url", "store")}
+)
+"""Kind of ours → of which it must set one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a source's table stands, for what is wrong with it."""
+
+    path: str
+    lines: Mapping[str, int]
+    number: int
+
+    def wrong(self, key: str, message: str, hint: str) -> ConfigError:
+        table = f"sources.{self.number}"
+        line = self.lines.get(f"{table}.{key}") or self.lines.get(table) or self.lines.get("sources")
+        return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {message}", hint=hint)
+
+
+def read_sources(said: object, path: str, lines: Mapping[str, int]) -> tuple[SourceSettings, ...]:
+    """The sources of a settings file, or the first thing that is wrong with them."""
+    if not isinstance(said, list) or not all(isinstance(table, dict) for table in said):
+        raise _Place(path, lines, 0).wrong("", "sources must be tables", hint="begin each with a line [[sources]]")
+    read: list[SourceSettings] = []
+    for number, table in enumerate(said):
+        place = _Place(path, lines, number)
+        source = _read(table, place)
+        if source.name in {other.name for other in read}:
+            raise place.wrong("name", f"two sources are named {source.name!r}", "give each a name of its own")
+        read.append(source)
+    return tuple(read)
+
+
+def _read(table: dict[str, Any], place: _Place) -> SourceSettings:
+    for key in ("name", "kind"):
+        if key not in table:
+            hint = 'write name = "wiki"' if key == "name" else f'write kind = "command"; there are {_kinds()}'
+            raise place.wrong(key, f"a source needs a {key}", hint)
+    _check_values(table, COMMON, place)
+    if table["name"] in OURS:
+        raise place.wrong("name", f"{table['name']!r} is a source of our own", 'write another name: name = "wiki"')
+    _check_kind(table, place)
+    _check_mapping(table, place)
+    _check_templates(table, place)
+    # A kind that needs no mapping answers in our own words.
+    common = {"fields": {name: name for name in MAPPED}} | {key: table[key] for key in table if key in COMMON}
+    return SourceSettings(**common, options={key: value for key, value in table.items() if key not in COMMON})
+
+
+def _check_values(table: Mapping[str, Any], checks: Mapping[str, Check], place: _Place) -> None:
+    for key, (passes, words) in checks.items():
+        if key in table and not passes(table[key]):
+            raise place.wrong(key, f"{key} must be {words.partition(':')[0]}, not {table[key]!r}", f"write {words}")
+
+
+def _check_kind(table: dict[str, Any], place: _Place) -> None:
+    kind = table["kind"]
+    try:
+        SYSTEMS.check(kind)
+    except UsageError as error:
+        raise place.wrong("kind", f"unknown kind {kind!r}", f"there are {_kinds()}; {error.hint}") from error
+    if kind not in OWN:
+        return  # a kind of somebody else checks its own settings
+    own = OWN[kind]
+    for key in table:
+        if key not in COMMON and key not in own:
+            near = difflib.get_close_matches(key, [*COMMON, *own], n=1)
+            known = f"a {kind} source may set {', '.join([*COMMON, *own])}"
+            raise place.wrong(key, f"unknown setting {key!r}", f"did you mean {near[0]}?" if near else known)
+    _check_values(table, own, place)
+    given = [key for key in NEEDS[kind] if key in table]
+    if len(given) != 1:
+        several = " or ".join(NEEDS[kind])
+        raise place.wrong("kind", f"a {kind} source needs one {several}", f"write {_EXAMPLE[kind]}")
+
+
+def _check_mapping(table: dict[str, Any], place: _Place) -> None:
+    """Which of its fields is the id, the text and so on; another Recollect answers in our own shape."""
+    if table["kind"] not in ("command", "http"):
+        return
+    if not table.get("fields"):
+        message = f"the source {table['name']!r} does not say which of its fields is which"
+        raise place.wrong("fields", message, f"write {_EXAMPLE['fields']}")
+    join = table.get("join", "id")
+    if join not in table["fields"]:
+        hint = f'add {join} = "…" to fields, or write join = "{next(iter(table["fields"]))}"'
+        raise place.wrong("fields", f"it joins by {join}, but fields does not say where that is", hint)
+
+
+def _check_templates(table: dict[str, Any], place: _Place) -> None:
+    for key in ("command", "url", "body", "env", "headers"):
+        for text in texts(table.get(key)):
+            try:
+                unknown = [name for name in fields(text) if name not in FIELDS]
+            except ValueError as error:
+                raise place.wrong(key, f"{text!r}: {error}", "write {{ and }} for braces that are meant") from error
+            if unknown:
+                known = ", ".join(f"{{{name}}}" for name in FIELDS)
+                raise place.wrong(key, f"{text!r} has an unknown field {{{unknown[0]}}}", f"there are {known}")
+
+
+def _kinds() -> str:
+    return ", ".join(SYSTEMS.names())
+
+
+def shown(sources: tuple[SourceSettings, ...]) -> Iterator[tuple[str, object]]:
+    """Each source's settings by dotted name, for `config show`."""
+    for source in sources:
+        for name in COMMON:
+            if name != "name":
+                yield f"sources.{source.name}.{name}", getattr(source, name)
+        for name, value in source.options.items():
+            yield f"sources.{source.name}.{name}", value

@@ -1,0 +1,72 @@
+"""Another Recollect as a source: by its HTTP API, or by its file, which is opened beside ours when first asked."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recollect.config import Settings, SourceSettings
+from recollect.errors import SearchFailed, SourceFailed, TimedOut
+from recollect.memory.shape import answer_dict
+from recollect.types import Asked, System
+
+if TYPE_CHECKING:
+    from recollect.memory.facade import Memory
+
+BODY = {"query": "{query}", "limit": "{fetch_k}", "scope": "{scope}"}
+
+
+@dataclass(slots=True)
+class Peer:
+    """A store of another file, searched as its own owner would, with the scope of the question."""
+
+    said: SourceSettings
+    settings: Settings
+    _memory: Memory | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def of(said: SourceSettings, settings: Settings) -> System:
+        """The peer that a table of `[[sources]]` names."""
+        if "store" in said.options:
+            return Peer(said, settings)
+        from recollect.sources.http import HttpSystem
+
+        url = f"{said.options['url'].rstrip('/')}/v1/search"
+        asking = {**said.options, "url": url, "method": "POST", "body": BODY}
+        return HttpSystem(replace(said, options=asking))
+
+    def ask(self, asked: Asked) -> Any:
+        """Its answer, in the shape that every Recollect gives."""
+        left_ms = max(1.0, asked.seconds_left * 1000)
+        try:
+            answer = self._open().search(asked.text, limit=asked.fetch_k, scope=asked.scope, budget_ms=left_ms)
+        except SearchFailed as error:
+            if asked.seconds_left > 0:
+                raise
+            raise TimedOut(f"none of its own sources answered in time: {error.message}") from error
+        return answer_dict(answer)
+
+    def close(self) -> None:
+        """Close its file."""
+        with self._lock:
+            if self._memory is not None:
+                self._memory.close()
+                self._memory = None
+
+    def _open(self) -> Memory:
+        from recollect.memory.facade import Memory
+
+        with self._lock:
+            if self._memory is None:
+                place = Path(self.said.options["store"]).expanduser()
+                if not place.exists():
+                    raise SourceFailed(
+                        f"there is no store at {place}", hint="check `store` in its table of [[sources]]"
+                    )
+                # What it is asked for is its own best answer: no outside source of ours, no setting of this search.
+                theirs = Settings(embedder=self.said.options.get("embedder", self.settings.embedder))
+                self._memory = Memory.open(place, settings=replace(theirs, openai=self.settings.openai))
+            return self._memory

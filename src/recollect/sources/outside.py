@@ -1,0 +1,72 @@
+"""An outside search system as a source: asked within its time, its rows joined to our records, left alone if it fails.
+
+A new kind is one class with `ask` and `close` (`recollect.types.System`), named in `config/sources.py` or by a package
+through an entry point; all that is common to them is here.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from recollect.config import SourceSettings
+from recollect.errors import RecollectError, SourceFailed, TimedOut
+from recollect.sources.breaker import Breaker
+from recollect.sources.joining import Joiner, Row, read_rows
+from recollect.types import Asked, Found, Query, System
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideSource:
+    """One table of `[[sources]]`, ready to be asked."""
+
+    said: SourceSettings
+    system: System
+    joiner: Joiner
+    breaker: Breaker
+
+    @property
+    def name(self) -> str:
+        """Its name in settings, traces and results."""
+        return self.said.name
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its scores may be compared as they are."""
+        return self.said.bounded
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which nobody waits for it any more."""
+        return self.said.timeout_ms / 1000
+
+    def search(self, query: Query) -> Found:
+        """What the system finds, as far as the query may see it."""
+        if not query.text.strip():
+            return Found(warnings=("the query is empty",))
+        self.breaker.enter()
+        rows = self._rows(query)
+        self.breaker.succeeded()
+        return self.joiner.found(rows[: self.said.fetch_k], query)
+
+    def _rows(self, query: Query) -> list[Row]:
+        own = time.monotonic() + self.timeout
+        deadline = own if query.deadline is None else min(own, query.deadline)
+        try:
+            document = self.system.ask(Asked(query.text, self.said.fetch_k, query.filter.scope, deadline))
+            return read_rows(document, self.said.results, self.said.fields)
+        except TimedOut:
+            if deadline < own:
+                self.breaker.left()  # the query was in a hurry; the system may be as quick as ever
+            else:
+                self.breaker.failed(f"no answer within {self.said.timeout_ms} ms")
+            raise
+        except RecollectError as error:
+            self.breaker.failed(error.message)
+            raise
+        except Exception as error:  # an edge: the system may be anybody's
+            self.breaker.failed(f"{type(error).__name__}: {error}")
+            raise SourceFailed(f"{type(error).__name__}: {error}") from error
+        except BaseException:
+            self.breaker.left()
+            raise

@@ -1,0 +1,96 @@
+"""Where outside systems' documents are among our records, and what was learnt of their ids."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import apsw
+
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.rows import SELECT, from_row
+from recollect.stores.sqlite.visible import condition
+from recollect.types import Filter, Record
+
+KEPT = 200_000
+"""Ids kept of all sources; the oldest go first."""
+
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+class SqliteJoins:
+    """The map from outside ids to paths, read once and again when it changed on disk."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._paths: dict[str, dict[str, str]] = {}
+        self._read_to = 0
+
+    def paths(self, source: str) -> Mapping[str, str]:
+        """Id → path of one source, as any process knows it."""
+        with self._database.read() as connection, self._lock:
+            self._follow(connection)
+            return MappingProxyType(self._paths.setdefault(source, {}))
+
+    def learn(self, source: str, paths: Mapping[str, str]) -> None:
+        """Keep what is new; in a store that may only be read, it is not kept."""
+        known = self.paths(source)
+        new = [(source, key, path) for key, path in paths.items() if known.get(key) != path]
+        if not new or self._database.read_only:
+            return
+        with self._database.write() as connection:
+            connection.executemany("INSERT OR REPLACE INTO joins (source, id, path) VALUES (?, ?, ?)", new)
+            connection.execute("DELETE FROM joins WHERE number <= (SELECT max(number) FROM joins) - ?", (KEPT,))
+
+    def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
+        """The visible records of files. A path that is not whole is the end of one, if of one only."""
+        with self._database.read() as connection:
+            known = {path: _whole(connection, path) for path in paths}
+            sql, values = condition(where)
+            rows = connection.execute(
+                f"{SELECT} WHERE {sql} AND path IN (SELECT value FROM json_each(?)) ORDER BY first_line, id",
+                (*values, json.dumps([path for path in known.values() if path])),
+            )
+            found: dict[str, list[Record]] = {}
+            for record in map(from_row, rows):
+                found.setdefault(str(record.path), []).append(record)
+        return {asked: found[path] for asked, path in known.items() if path in found}
+
+    def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
+        """The visible record of each text; of several, the newest."""
+        sql, values = condition(where)
+        find = f"{SELECT} WHERE {sql} AND fold = ? ORDER BY time DESC, id LIMIT 1"
+        found: dict[bytes, Record] = {}
+        with self._database.read() as connection:
+            for fold in folds:
+                row: Any = connection.execute(find, (*values, fold)).fetchone()
+                if row:
+                    found[fold] = from_row(row)
+        return found
+
+    def _follow(self, connection: apsw.Connection) -> None:
+        """Read what changed since the last time; the numbers only rise."""
+        newest = int(connection.execute("SELECT ifnull(max(number), 0) FROM joins").get)
+        if newest > self._read_to:
+            rows: Any = connection.execute("SELECT source, id, path FROM joins WHERE number > ?", (self._read_to,))
+            for source, key, path in rows:
+                self._paths.setdefault(source, {})[key] = path
+            self._read_to = newest
+
+
+def _whole(connection: apsw.Connection, path: str) -> str | None:
+    """The path of ours that is meant: the same, or the only one that ends with it."""
+    name = _SCHEME.sub("", path).removeprefix("./")
+    for exact in dict.fromkeys((path, name, f"/{name}", str(Path(name).expanduser()))):
+        if connection.execute("SELECT 1 FROM records WHERE path = ? LIMIT 1", (exact,)).get:
+            return exact
+    ends: Any = connection.execute(
+        "SELECT path FROM files WHERE substr(path, -length(?1)) = ?1 LIMIT 2", (f"/{name.lstrip('/')}",)
+    ).fetchall()
+    return str(ends[0][0]) if len(ends) == 1 and name.strip("/") else None
