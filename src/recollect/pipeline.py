@@ -54,7 +54,7 @@ class Pipeline:
         replies = self.ask(query)
         answered = [reply for reply in replies if reply.error is None]
         if not answered:
-            raise _all_failed(replies, self.absent)
+            raise all_failed(replies, self.absent)
         fused, folded = fused_results(query, answered)
         results, stages = self._run_stages(query, fused)
         trace = Trace(
@@ -193,7 +193,8 @@ def _result(place: Fused, hits: FoldedHits) -> Result:
     )
 
 
-def _all_failed(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> SearchFailed:
+def all_failed(replies: Sequence[Reply], absent: Sequence[tuple[str, str]]) -> SearchFailed:
+    """The error of a search that no source answered."""
     reasons = [f"{reply.trace.name}: {reply.trace.reason}" for reply in replies]
     reasons += [f"{name}: {reason}" for name, reason in absent]
     hints = [reply.error.hint for reply in replies if isinstance(reply.error, RecollectError) and reply.error.hint]

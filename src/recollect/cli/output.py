@@ -45,6 +45,8 @@ def print_answer(answer: Answer, *, explain: bool = False) -> None:
         click.echo(textwrap.fill(plain(result.snippet), width(), initial_indent="    ", subsequent_indent="    "))
         if explain:
             click.echo(_explanation(result))
+    if explain:
+        click.echo(click.style(_stages(answer), dim=True), err=True)
     click.echo(click.style(_summary(answer), dim=True), err=True)
     for warning in answer.trace.warnings:
         click.echo(click.style(f"note: {warning}", fg="yellow"), err=True)
@@ -114,8 +116,13 @@ def _headline(rank: int, result: Result) -> str:
     ranks = "  ".join(f"{source} #{share.rank}" for source, share in result.shares.items())
     return (
         f"{rank:>2}. {click.style(name, bold=True)}  "
-        f"{click.style(f'{result.score:.2f}', fg='green')}  {click.style(ranks, fg='cyan')}"
+        f"{click.style(_scores(result), fg='green')}  {click.style(ranks, fg='cyan')}"
     )
+
+
+def _scores(result: Result) -> str:
+    sure = "" if result.confidence is None else f" (confidence {result.confidence:.2f})"
+    return f"{result.score:.2f}{sure}"
 
 
 def _explanation(result: Result) -> str:
@@ -124,9 +131,24 @@ def _explanation(result: Result) -> str:
         for name, share in result.shares.items()
     ]
     factors = "".join(f" × {name} {factor:.4f}" for name, factor in result.factors.items())
+    moved = "".join(f", moved by {stage} from {old} to {new}" for stage, (old, new) in result.moves.items())
     most = f"{result.fused:.6f} in all, {result.base:.4f} of the most possible"
-    lines.append(f"      {most}{factors} → {result.total:.4f}")
+    lines.append(f"      {most}{factors} → {result.total:.4f}{moved}")
     return click.style("\n".join(lines), dim=True)
+
+
+def _stages(answer: Answer) -> str:
+    """What each source and each stage was given, left and took."""
+    trace = answer.trace
+    rows = [
+        f"  {source.name:<10} {source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {plain(source.reason)}"
+        for source in trace.sources
+    ]
+    rows += [
+        f"  {stage.name:<10} {stage.given:>5} → {stage.left:<5} {'':>9}{stage.took_ms:8.1f} ms"
+        for stage in trace.stages
+    ]
+    return "\n".join(row.rstrip() for row in rows)
 
 
 def _summary(answer: Answer) -> str:
@@ -134,6 +156,8 @@ def _summary(answer: Answer) -> str:
     how = f"{ranking.fusion} k={ranking.rrf_k:g}" if ranking.fusion == "rrf" else ranking.fusion
     count = len(answer.results)
     found = "nothing found" if not count else f"{count} result{'s' if count > 1 else ''}"
+    if trace.abstained:
+        found = f"no answer: {trace.abstained}"
     return f"{found} · {trace.mode} · {how} · {trace.took_ms:.0f} ms"
 
 

@@ -1,4 +1,4 @@
-"""`recollect search`."""
+"""`recollect search` and `recollect why-not`."""
 
 from __future__ import annotations
 
@@ -6,59 +6,23 @@ from typing import Any
 
 import click
 
-from recollect.cli.options import common, filter_options, filters, json_flag, open_memory
-
-_RANKING = (
-    "limit", "fetch_k", "sources", "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "mmr",
-    "mmr_lambda", "min_score", "confidence", "min_confidence", "budget_ms", "hyde",
-)  # fmt: skip
+from recollect.cli.asking import asking, ranking_options, seeing_options
+from recollect.cli.options import common, json_flag, open_memory
 
 
 @click.command()
 @click.argument("query")
-@click.option("--limit", "-n", type=int, help="How many results (10).")
-@click.option("--sources", metavar="NAMES", help="Which sources are asked, of keyword, vector and [[sources]] (all).")
-@click.option("--fetch-k", type=int, metavar="N", help="How deep each source is read (100).")
-@click.option("--fusion", metavar="METHOD", help="rrf (default), weighted, combmnz or borda.")
-@click.option("--rrf-k", type=float, metavar="K", help="RRF's constant (60).")
-@click.option("--normalisation", metavar="NAME", help="Of scores, when fusing by score: none, minmax, zscore, dbsf.")
-@click.option("--text-weight", type=float, metavar="W", help="Weight of the keyword source (1).")
-@click.option("--vector-weight", type=float, metavar="W", help="Weight of the vector source (1).")
-@click.option("--mmr/--no-mmr", default=None, help="Reorder for diversity.")
-@click.option("--mmr-lambda", type=float, metavar="L", help="1 is all relevance, 0 all diversity (0.7).")
-@click.option(
-    "--decay",
-    metavar="[WHEN]",
-    is_flag=False,
-    flag_value="on",
-    help="on, off, or a half-life for records without a class: 30d.",
-)
-@click.option("--min-score", type=float, metavar="S", help="Leave out results that score less, 0 to 1.")
-@click.option("--confidence", is_flag=True, default=None, help="Say how far each result stands out from chance.")
-@click.option("--min-confidence", type=float, metavar="C", help="Answer nothing rather than less than this, 0 to 1.")
-@click.option("--budget-ms", type=float, metavar="MS", help="Answer with what has come by then.")
-@click.option(
-    "--hyde",
-    metavar="[HOW]",
-    is_flag=False,
-    flag_value="on",
-    help="on, off or replace: search with a hypothetical answer by the language model of [llm].",
-)
-@click.option("--superseded", is_flag=True, help="Also what has been superseded.")
+@asking
 @click.option("--explain", is_flag=True, help="Show how each score came about.")
-@filters
 @common
 @json_flag
-def search(query: str, decay: str | None, superseded: bool, explain: bool, as_json: bool, **options: Any) -> int:
+def search(query: str, explain: bool, as_json: bool, **options: Any) -> int:
     """Find what answers QUERY, best first, with the rank that each source gave."""
     from recollect.cli.output import print_answer, print_json
     from recollect.memory.shape import answer_dict
 
-    ranking = {name: options[name] for name in _RANKING} | _decay(decay)
-    if ranking["mmr_lambda"] is not None and ranking["mmr"] is None:
-        ranking["mmr"] = True  # whoever sets its balance wants it
-    with open_memory(options, ranking, reads=True) as memory:
-        answer = memory.search(query, superseded=superseded, **filter_options(options))
+    with open_memory(options, ranking_options(options), reads=True) as memory:
+        answer = memory.search(query, **seeing_options(options))
         # Shown before the memory closes: a source that is late must not hold up what has been found.
         if as_json:
             print_json(answer_dict(answer, explain=explain))
@@ -67,23 +31,26 @@ def search(query: str, decay: str | None, superseded: bool, explain: bool, as_js
     return 0 if answer.results else 1
 
 
-def _decay(words: str | None) -> dict[str, object]:
-    """`on`, `off`, or a half-life in days."""
-    match words:
-        case None:
-            return {}
-        case "on" | "off":
-            return {"decay": words == "on"}
-        case _:
-            return {"decay": True, "half_life_days": _days(words)}
+@click.command(name="why-not")
+@click.argument("query")
+@click.argument("target", metavar="ID_OR_PATH")
+@asking
+@common
+@json_flag
+def why_not(query: str, target: str, as_json: bool, **options: Any) -> int:
+    """Say why a record is not in the answer to QUERY, and what would bring it back.
 
+    Give the flags that the search was run with. ID_OR_PATH names a record, or a file: of its parts the nearest is
+    looked at.
+    """
+    from recollect.cli.output import print_json
+    from recollect.cli.verdict import print_verdict
+    from recollect.memory.shape import verdict_dict
 
-def _days(words: str) -> str | float:
-    """A span (`30d`, `2w`) in days; anything else is left for the settings to refuse."""
-    from recollect.errors import UsageError
-    from recollect.memory.parsing import parse_span
-
-    try:
-        return parse_span(words).total_seconds() / 86_400
-    except UsageError:
-        return words
+    with open_memory(options, ranking_options(options), reads=True) as memory:
+        verdict = memory.why_not(query, target, **seeing_options(options))
+    if as_json:
+        print_json(verdict_dict(query, verdict))
+    else:
+        print_verdict(query, verdict)
+    return 0

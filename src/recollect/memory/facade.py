@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from recollect import config
-from recollect.config import SearchSettings, Settings
+from recollect.config import Settings
 from recollect.embedders import EMBEDDERS
 from recollect.errors import RecollectError, StoreError, UnknownRecord, UsageError
 from recollect.ingest import Report, Telling, Wishes, in_batches, mirror
+from recollect.memory.asking import Asking
 from recollect.memory.assembly import Assembly, open_outside
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
-from recollect.memory.parsing import FILTERS, clean, make_filter, make_record, merge_scope, parse_id, parse_time
-from recollect.pipeline import Pipeline
+from recollect.memory.parsing import FILTERS, make_filter, make_record, merge_scope, parse_id, parse_time
+from recollect.memory.whynot import Verdict, why_not
 from recollect.stores import open_store
 from recollect.types import (
     GLOBAL,
@@ -33,12 +34,10 @@ from recollect.types import (
     Forget,
     Progress,
     Put,
-    Query,
     Record,
     Scope,
     Store,
     Supersede,
-    now,
 )
 
 _log = logging.getLogger("recollect")
@@ -68,6 +67,8 @@ class Memory:
         self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
         self._outside = open_outside(settings, store)
+        assembly = Assembly(store, self.embedding, settings, self._executor, self._outside)
+        self._asking = Asking(assembly, self.scope)
 
     @classmethod
     def open(
@@ -267,21 +268,20 @@ class Memory:
         half_life_days, importance_weight, mmr, mmr_lambda, min_score, min_confidence, budget_ms) and filters
         (category, tags, kind, path, since, until, as_of, superseded, any_scope); or give a `Filter` as `where`.
         """
-        start = time.monotonic()
         self.store.check()
-        if not isinstance(text, str):
-            raise UsageError(f"a query is text, not {type(text).__name__}", hint='search("…")')
-        filters = {name: options.pop(name) for name in FILTERS if name in options}
-        named = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **options}
-        search = config.override(
-            self.settings.search, {key: value for key, value in named.items() if value is not None}
-        )
-        deadline = None if search.budget_ms is None else start + search.budget_ms / 1000
-        where = self._where(where, self._scope(scope, user, agent, session), filters)
-        weights = {said.name: said.weight for said in self.settings.sources}
-        query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking(weights), deadline)
-        answer = self._pipeline(search)(query)
+        scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
+        said = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **scoped, **options}
+        pipeline, query = self._asking.prepare(text, said)
+        answer = pipeline(query)
         return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
+
+    def why_not(self, text: str, target: str, **options: Any) -> Verdict:
+        """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.
+
+        `options` are those of `search`.
+        """
+        self.store.check()
+        return why_not(self.store, partial(self._asking.prepare, text), target, options)
 
     def get(
         self,
@@ -332,7 +332,11 @@ class Memory:
         for name, value, least in (("limit", limit, 1), ("offset", offset, 0)):
             if not isinstance(value, int) or not least <= value <= MOST_LISTED:
                 raise UsageError(f"{name} must be a whole number from {least}", hint=f"up to {MOST_LISTED:,}")
-        where = self._where(where, self._scope(scope, user, agent, session), filters)
+        scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
+        said = {**filters, **scoped}
+        where = self._asking.where(said)
+        if said:
+            raise UsageError(f"unknown filter {next(iter(said))!r}", hint=f"there are {', '.join(FILTERS)}")
         return self.store.records.list(where, limit=limit, offset=offset)
 
     # -- inside ---------------------------------------------------------------------------------------------
@@ -341,9 +345,6 @@ class Memory:
         """How far the index is behind: results whose file has changed or gone since, and records without a vector."""
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
         return {"files": stale, "vectors": self.embedding.missing()}
-
-    def _pipeline(self, search: SearchSettings) -> Pipeline:
-        return Assembly(self.store, self.embedding, self.settings, self._executor, self._outside).pipeline(search)
 
     def _embed_for_now(self, passages: Sequence[str], progress: Progress | None = None) -> None:
         """Vectors for new records if they can be had now; else a later search or `embed` catches up, and says so."""
@@ -359,13 +360,6 @@ class Memory:
         self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None
     ) -> Scope:
         return merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
-
-    def _where(self, where: Filter | None, scope: Scope, filters: Mapping[str, Any]) -> Filter:
-        if where is None:
-            return make_filter(scope, **filters)
-        if filters or scope != self.scope:
-            raise UsageError("a filter is given as `where` or in single parts, not both", hint="put all into `where`")
-        return replace(where, now=now())  # a filter that was kept must not keep its time
 
     def _check_scope(self, ids: Sequence[str]) -> None:
         """Where a scope is set, ids beyond it are unknown."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recollect.types import Answer, Event, Record, Result, Trace
+
+if TYPE_CHECKING:
+    from recollect.memory.whynot import Verdict
 
 
 def record_dict(record: Record) -> dict[str, Any]:
@@ -51,6 +54,25 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
     }
 
 
+def verdict_dict(query: str, verdict: Verdict) -> dict[str, Any]:
+    """What `why-not` found."""
+    return {
+        "query": query,
+        "target": verdict.target,
+        "stage": verdict.stage,
+        "reason": verdict.reason,
+        "rank": verdict.rank,
+        "sources": {
+            name: {"rank": place.rank, "score": place.score, "fetch_k": place.fetch_k}
+            | ({"note": place.note} if place.note else {})
+            for name, place in verdict.places.items()
+        },
+        "change": dict(verdict.change),
+        "advice": verdict.advice,
+        "record": record_dict(verdict.record) if verdict.record else None,
+    }
+
+
 def event_dict(event: Event) -> dict[str, Any]:
     """One line of history."""
     return {
@@ -70,7 +92,16 @@ def iso(at: datetime | None) -> str | None:
 def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:
     record = record_dict(result.record)
     head = {name: record.pop(name) for name in ("id", "kind", "text", "title")}
-    explained = {"base": result.base, "factors": dict(result.factors), "total": result.total} if explain else {}
+    explained = (
+        {
+            "base": result.base,
+            "factors": dict(result.factors),
+            "moves": {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()},
+            "total": result.total,
+        }
+        if explain
+        else {}
+    )
     return {
         **head,
         "snippet": result.snippet,
@@ -78,6 +109,7 @@ def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:
         "score": result.score,
         "fused": result.fused,
         "similarity": result.similarity,
+        **({} if result.confidence is None else {"confidence": result.confidence}),
         "sources": {
             name: {"rank": share.rank, "score": share.score, "contribution": share.contribution}
             for name, share in result.shares.items()

@@ -160,7 +160,7 @@ class Joiner:
         text = row.text or row.title
         if not text.strip() or where.categories or where.tags or where.since or where.until or where.as_of:
             return None
-        if (where.kinds and "outside" not in where.kinds) or (where.path and not _below(path, where.path)):
+        if (where.kinds and "outside" not in where.kinds) or (where.path and not below(path, where.path)):
             return None
         key = row.id or path or hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return Record(f"{self.source}:{key}", text, "outside", row.title, source=self.source, path=path or None)
@@ -176,6 +176,7 @@ def _words(record: Record) -> Iterable[str]:
     return fold(record.passage).split()
 
 
-def _below(path: str, pattern: str) -> bool:
-    name = pattern.removeprefix("./").rstrip("/")
+def below(path: str, pattern: str) -> bool:
+    """Whether a path is the file or in the folder that a path filter names, as stores read such a filter."""
+    name = pattern.removeprefix("./").rstrip("/").replace("[", "[[]").replace("?", "[?]")
     return any(fnmatch.fnmatchcase(path, glob) for glob in (name, f"*/{name}", f"{name}/*", f"*/{name}/*"))

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recollect.stages.factors import decay, importance
-from recollect.stages.freshness import Freshness, StatesOf
+from recollect.stages.freshness import Freshness, StatesOf, freshness
 from recollect.stages.guard import in_force, in_scope
 from recollect.stages.limits import limit, threshold
 from recollect.stages.mmr import Mmr, VectorsOf
 from recollect.types import Stage
 
-__all__ = ["Freshness", "Mmr", "decay", "importance", "in_force", "in_scope", "limit", "order", "threshold"]
+__all__ = [
+    "Freshness",
+    "Mmr",
+    "decay",
+    "freshness",
+    "importance",
+    "in_force",
+    "in_scope",
+    "limit",
+    "order",
+    "threshold",
+]
 
 
 def order(vectors: VectorsOf, states: StatesOf) -> tuple[tuple[str, Stage], ...]:

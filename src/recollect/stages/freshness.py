@@ -25,13 +25,14 @@ class Freshness:
         if not paths:
             return results
         states = self.states(sorted(paths))
-        marks = {path: _mark(path, states.get(path)) for path in paths}
+        marks = {path: freshness(path, states.get(path)) for path in paths}
         return [
             replace(result, freshness=marks[result.record.path]) if result.record.path else result for result in results
         ]
 
 
-def _mark(path: str, state: FileState | None) -> str:
+def freshness(path: str, state: FileState | None) -> str:
+    """How a file stands to what was indexed of it."""
     try:
         stat = Path(path).stat()
         if state is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from recollect.fusion import minmax
@@ -30,7 +30,7 @@ class Mmr:
             return results
         relevance = minmax([result.total for result in results], True)
         picks = mmr(relevance, self._similarity(results), balance=balance, picks=query.limit)
-        return [results[i] for i in picks]
+        return [_moved(results[i], i + 1, rank) for rank, i in enumerate(picks, 1)]
 
     def _similarity(self, results: Sequence[Result]) -> Callable[[int], Sequence[float]]:
         ids = [result.record.id for result in results]
@@ -42,6 +42,10 @@ class Mmr:
             return lambda i: (matrix @ matrix[i]).tolist()
         words = [set(fold(result.record.text).split()) for result in results]
         return lambda i: [_jaccard(words[i], other) for other in words]
+
+
+def _moved(result: Result, old: int, new: int) -> Result:
+    return result if old == new else replace(result, moves={**result.moves, "mmr": (old, new)})
 
 
 def _jaccard(a: set[str], b: set[str]) -> float:

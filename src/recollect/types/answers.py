@@ -67,7 +67,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One record of the answer, with everything that put it where it is."""
+    """One record of the answer, with everything that put it where it is.
+
+    `factors` multiply the score; `moves` are stages that change the place and not the score: from rank, to rank.
+    """
 
     record: Record
     fused: float
@@ -76,7 +79,9 @@ class Result:
     excerpt: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     similarity: float | None = None
     freshness: str | None = None
+    confidence: float | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
+    moves: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def snippet(self) -> str:

@@ -1,0 +1,69 @@
+"""How a verdict of `why-not` looks on a terminal."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from recollect.cli.output import plain, where, width
+from recollect.memory.whynot import Place, Verdict
+
+FLAGS = {"tags": "--tag"}
+"""Options whose flag has another name."""
+
+
+def print_verdict(query: str, verdict: Verdict) -> None:
+    """What became of the record, each source's rank of it, and what to do."""
+    if verdict.record is not None:
+        name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
+        click.echo(click.style(plain(name), bold=True))
+        click.echo(click.style(f"    {plain(verdict.record.id)}  {where(verdict.record)}".rstrip(), dim=True))
+    color = "green" if verdict.stage == "found" else "yellow"
+    label = "found" if verdict.stage == "found" else f"lost at: {verdict.stage}"
+    click.echo(f"{click.style(label, fg=color)}")
+    click.echo(textwrap.fill(plain(verdict.reason), width(), initial_indent="    ", subsequent_indent="    "))
+    for source, place in verdict.places.items():
+        click.echo(click.style(f"    {source:<10} {_place(place)}", dim=True))
+    if verdict.change:
+        said = [shlex.quote(query), flags(verdict.change)]
+        click.echo(f"brings it back: recollect search {' '.join(part for part in said if part)}")
+        if dropped := [flag(name) for name, value in verdict.change.items() if value in (None, ())]:
+            click.echo(f"    without {', '.join(dropped)}")
+    elif verdict.advice:
+        click.echo(f"what to do: {plain(verdict.advice)}")
+    elif verdict.stage != "found":
+        click.echo("no single option of search brings it back")
+
+
+def flags(change: Mapping[str, Any]) -> str:
+    """Options of `search` as they are written on the command line; what is taken away is not written."""
+    words: list[str] = []
+    for name, value in change.items():
+        match value:
+            case None | ():
+                continue
+            case True:
+                words.append(flag(name))
+            case False:
+                words.append(f"--no-{name.replace('_', '-')}")
+            case tuple() | list():
+                words += [f"{flag(name)} {shlex.quote(str(part))}" for part in value]
+            case _:
+                words.append(f"{flag(name)} {shlex.quote(str(value))}")
+    return " ".join(words)
+
+
+def flag(name: str) -> str:
+    """The flag of an option."""
+    return FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _place(place: Place) -> str:
+    if place.rank is None:
+        return plain(place.note)
+    score = "" if place.score is None else f", score {place.score:.4f}"
+    return plain(f"rank {place.rank:,} of a list read to {place.fetch_k:,}{score} {place.note}".rstrip())
