@@ -16,7 +16,7 @@ FLAGS = {"tags": "--tag"}
 """Options whose flag has another name."""
 
 
-def print_verdict(query: str, verdict: Verdict) -> None:
+def print_verdict(verdict: Verdict) -> None:
     """What became of the record, each source's rank of it, and what to do."""
     if verdict.record is not None:
         name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
@@ -29,10 +29,9 @@ def print_verdict(query: str, verdict: Verdict) -> None:
     for source, place in verdict.places.items():
         click.echo(click.style(f"    {source:<10} {_place(place)}", dim=True))
     if verdict.change:
-        said = [shlex.quote(query), flags(verdict.change)]
-        click.echo(f"brings it back: recollect search {' '.join(part for part in said if part)}")
-        if dropped := [flag(name) for name, value in verdict.change.items() if value in (None, ())]:
-            click.echo(f"    without {', '.join(dropped)}")
+        dropped = [flag(name) for name, value in verdict.change.items() if value in (None, ())]
+        words = [flags(verdict.change), f"without {', '.join(dropped)}" if dropped else ""]
+        click.echo(f"brings it back: the same search {' and '.join(word for word in words if word)}")
     elif verdict.advice:
         click.echo(f"what to do: {plain(verdict.advice)}")
     elif verdict.stage != "found":

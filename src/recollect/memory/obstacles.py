@@ -29,11 +29,18 @@ def obstacles(record: Record, where: Filter) -> list[Obstacle]:
 def _of_scope(record: Record, where: Filter) -> Iterator[Obstacle]:
     if where.any_scope or where.scope.admits(record.scope):
         return
-    asked = where.scope.as_dict()
-    theirs = {part: name for part, name in record.scope.as_dict().items() if asked.get(part) != name}
+    if others := walls(record, where):
+        yield Obstacle("scope", f"out of scope: it belongs to another {' and another '.join(others)}")
+        return
+    theirs = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
     owner = " and ".join(f"{part} {name!r}" for part, name in theirs.items())
-    asker = " and ".join(f"{part} {name!r}" for part, name in asked.items()) or "nobody in particular"
-    yield Obstacle("scope", f"out of scope: it belongs to {owner}, the question is asked as {asker}", theirs)
+    yield Obstacle("scope", f"out of scope: it belongs to {owner}, which the question does not name", theirs)
+
+
+def walls(record: Record, where: Filter) -> list[str]:
+    """The parts of the asker's scope that are set and not the record's: what lies behind them is not to be told."""
+    asked, theirs = where.scope.as_dict(), record.scope.as_dict()
+    return [part for part in theirs if asked.get(part, theirs[part]) != theirs[part] and not where.any_scope]
 
 
 def _of_moment(record: Record, where: Filter) -> Iterator[Obstacle]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from recollect.errors import UsageError
-from recollect.memory.obstacles import obstacles
+from recollect.memory.obstacles import obstacles, walls
 from recollect.memory.shape import iso
 from recollect.pipeline import Pipeline, Reply, all_failed, fused_results
 from recollect.ranking import fold_hash
@@ -81,7 +81,8 @@ def why_not(store: Store, prepare: Prepare, target: str, options: Mapping[str, A
     first = look(prepare, options, record)
     pipeline, query = prepare(options)
     places = {} if obstacles(record, query.filter) else ranks(pipeline, query, record)
-    verdict = Verdict(target, record, first.stage, first.reason, first.rank, places, advice=first.advice)
+    shown = None if walls(record, query.filter) else record
+    verdict = Verdict(target, shown, first.stage, first.reason, first.rank, places, advice=first.advice)
     if first.stage == "found":
         return verdict
     stale = _stale(store, record)
