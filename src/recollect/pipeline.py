@@ -51,7 +51,10 @@ class Pipeline:
     def __call__(self, query: Query) -> Answer:
         """Answer one query."""
         start = time.perf_counter()
-        replies = self.ask(query)
+        return self.answer(query, self.ask(query), start)
+
+    def answer(self, query: Query, replies: Sequence[Reply], start: float) -> Answer:
+        """What comes of the sources' replies; `start` is when the question was asked (`time.perf_counter`)."""
         answered = [reply for reply in replies if reply.error is None]
         if not answered:
             raise all_failed(replies, self.absent)

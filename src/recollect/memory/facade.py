@@ -23,6 +23,7 @@ from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.parsing import FILTERS, make_filter, make_record, merge_scope, parse_id, parse_time
 from recollect.memory.whynot import Verdict, why_not
+from recollect.pipeline import Pipeline
 from recollect.stores import open_store
 from recollect.types import (
     GLOBAL,
@@ -34,6 +35,7 @@ from recollect.types import (
     Forget,
     Progress,
     Put,
+    Query,
     Record,
     Scope,
     Store,
@@ -268,12 +270,16 @@ class Memory:
         half_life_days, importance_weight, mmr, mmr_lambda, min_score, min_confidence, budget_ms) and filters
         (category, tags, kind, path, since, until, as_of, superseded, any_scope); or give a `Filter` as `where`.
         """
-        self.store.check()
         scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
         said = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **scoped, **options}
-        pipeline, query = self._asking.prepare(text, said)
+        pipeline, query = self.prepare(text, **said)
         answer = pipeline(query)
         return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
+
+    def prepare(self, text: str, **options: Any) -> tuple[Pipeline, Query]:
+        """The query that `search` would answer and the pipeline it would go through, for who looks inside."""
+        self.store.check()
+        return self._asking.prepare(text, options)
 
     def why_not(self, text: str, target: str, **options: Any) -> Verdict:
         """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.

@@ -1,0 +1,54 @@
+"""Every source's list for every question, read once, so that any number of settings can be tried on them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recollect.evaluation.scoring import Run
+from recollect.memory import Memory
+from recollect.pipeline import Reply
+from recollect.types import Progress
+
+DEPTH = 200
+"""How deep the sources are read: as deep as any setting that is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What the sources of one memory answered. Fusion and stages run on it as they would in a search."""
+
+    memory: Memory
+    texts: Mapping[str, str]
+    replies: Mapping[str, Sequence[Reply]]
+
+    def run(self, options: Mapping[str, Any], *, limit: int = 100) -> Run:
+        """Every question's ranking under these options of `search`. The score is one over the place."""
+        return {key: self._rank(key, options, limit) for key in self.texts}
+
+    def _rank(self, key: str, options: Mapping[str, Any], limit: int) -> dict[str, float]:
+        pipeline, query = self.memory.prepare(self.texts[key], **{**options, "limit": limit})
+        asked = {source.name for source in pipeline.sources}
+        replies = [cut(reply, query.fetch_k) for reply in self.replies[key] if reply.source.name in asked]
+        results = pipeline.answer(query, replies, time.perf_counter()).results
+        return {result.record.id: 1.0 / rank for rank, result in enumerate(results, 1)}
+
+
+def record(
+    memory: Memory, questions: Mapping[str, str], *, depth: int = DEPTH, progress: Progress | None = None
+) -> Recording:
+    """Ask every source every question, once."""
+    replies: dict[str, Sequence[Reply]] = {}
+    for done, (key, text) in enumerate(questions.items(), 1):
+        pipeline, query = memory.prepare(text, fetch_k=depth)
+        replies[key] = pipeline.ask(query)
+        if progress:
+            progress(done, len(questions))
+    return Recording(memory, dict(questions), replies)
+
+
+def cut(reply: Reply, fetch_k: int) -> Reply:
+    """The reply of a source that had been read only so deep: a shorter list is the head of a longer one."""
+    return replace(reply, found=replace(reply.found, hits=reply.found.hits[:fetch_k]))
