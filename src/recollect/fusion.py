@@ -7,6 +7,7 @@ Adding a method is one function and one entry in `METHODS`; adding a normalisati
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,10 +24,11 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One document's place in a list, and its score where the source gave one."""
+    """One document's place in a list, its score where the source gave one, its rank where that is not its position."""
 
     id: str
     score: float | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,13 @@ class RankedList:
         bad = next((e for e in self.entries if e.score is not None and not math.isfinite(e.score)), None)
         if bad is not None:
             raise ValueError(f"{self.source!r} gave {bad.id!r} the score {bad.score!r}; scores must be finite numbers")
+        given = [entry.rank for entry in self.entries if entry.rank is not None]
+        if given and (given[0] < 1 or len(given) < len(self.entries) or any(map(operator.gt, given, given[1:]))):
+            raise ValueError(f"{self.source!r} must give a rank to every entry or to none, from 1, best first")
+
+    def places(self) -> list[tuple[int, Entry]]:
+        """Each entry with its rank: the one it came with, else its position, from 1."""
+        return [(entry.rank or position, entry) for position, entry in enumerate(self.entries, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +104,17 @@ def fuse(
     """
     compute = _named(METHODS, method, "fusion method")
     _named(NORMALISATIONS, normalisation, "normalisation")
+    _checked_k(k)
     ranked = [_without_repeats(ranking) for ranking in _as_lists(lists, weights or {}) if ranking.weight > 0]
     if not ranked:
         return []
-    contributions, ceiling = compute(ranked, _checked_k(k), normalisation)
+    contributions, ceiling = compute(ranked, k, normalisation)
     return _collect(ranked, contributions, ceiling)
 
 
 def rrf(lists: Sequence[RankedList], k: float, _normalisation: str) -> tuple[Contributions, float]:
     """Reciprocal Rank Fusion: Σ w / (k + rank). Scores are not read."""
-    shares = [
-        {entry.id: ranking.weight / (k + rank) for rank, entry in enumerate(ranking.entries, 1)} for ranking in lists
-    ]
+    shares = [{entry.id: ranking.weight / (k + rank) for rank, entry in ranking.places()} for ranking in lists]
     return shares, math.fsum(ranking.weight / (k + 1) for ranking in lists)
 
 
@@ -125,10 +133,13 @@ def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple
 
 def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Contributions, float]:
     """Borda count: with c documents in all, rank r earns (c - r + 1) / c; an absent document earns nothing."""
-    count = len({entry.id for ranking in lists for entry in ranking.entries})
+    places = [ranking.places() for ranking in lists]
+    # A rank that came with its entry can be beyond the documents that are here: then there were at least that many.
+    deepest = max((place[-1][0] for place in places if place), default=0)
+    count = max(deepest, len({entry.id for place in places for _, entry in place}))
     shares = [
-        {entry.id: ranking.weight * (count - rank + 1) / count for rank, entry in enumerate(ranking.entries, 1)}
-        for ranking in lists
+        {entry.id: ranking.weight * (count - rank + 1) / count for rank, entry in place}
+        for ranking, place in zip(lists, places, strict=True)
     ]
     return shares, math.fsum(ranking.weight for ranking in lists)
 
@@ -199,13 +210,13 @@ def _collect(lists: Sequence[RankedList], contributions: Contributions, ceiling:
     shares: dict[str, dict[str, Share]] = {}
     order: dict[str, tuple[int, int]] = {}
     for position, (ranking, given) in enumerate(zip(lists, contributions, strict=True)):
-        for rank, entry in enumerate(ranking.entries, 1):
+        for rank, entry in ranking.places():
             shares.setdefault(entry.id, {})[ranking.source] = Share(rank, entry.score, given[entry.id])
             place = (rank, position)
             order[entry.id] = min(order.get(entry.id, place), place)
-    # No two documents have the same rank in the same source, so that rank and source break every tie that is left.
+    # Positions differ within a source, so that rank and source break every tie; ranks that were given may not.
     results = [_fused(key, of, ceiling) for key, of in shares.items()]
-    return sorted(results, key=lambda result: (-result.fused, *order[result.id]))
+    return sorted(results, key=lambda result: (-result.fused, *order[result.id], result.id))
 
 
 def _fused(key: str, shares: dict[str, Share], ceiling: float) -> Fused:
@@ -214,7 +225,7 @@ def _fused(key: str, shares: dict[str, Share], ceiling: float) -> Fused:
 
 
 def _without_repeats(ranking: RankedList) -> RankedList:
-    """A document named twice keeps its better place; what follows moves up."""
+    """A document named twice keeps its better place; what follows moves up, unless it came with its rank."""
     first = {entry.id: entry for entry in reversed(ranking.entries)}
     if len(first) == len(ranking.entries):
         return ranking

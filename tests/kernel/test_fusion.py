@@ -441,3 +441,17 @@ def test_items_that_are_no_ids_are_refused(item):
     """A ranking holds ids or (id, score) pairs; anything else is refused and shown."""
     with pytest.raises(ValueError, match="ids or"):
         fuse({"a": [item]})
+
+
+def test_a_rank_that_is_given_counts_instead_of_the_position():
+    """Gaps stay gaps, equal ranks earn the same and are told apart by id, and what is left out moves nobody up."""
+    lists = [RankedList("a", [Entry("y", rank=2), Entry("x", rank=2), Entry("x", rank=3), Entry("z", rank=7)])]
+    assert [(one.id, one.fused) for one in fuse(lists)] == [("x", 1 / 62), ("y", 1 / 62), ("z", 1 / 67)]
+    assert [one.shares["a"].rank for one in fuse(lists, method="borda")] == [2, 2, 7]
+
+
+@pytest.mark.parametrize("ranks", [(0,), (-1, 2), (2, 1), (1, None), (None, 1)])
+def test_given_ranks_are_whole_and_in_order(ranks):
+    """From 1, best first, for every entry or for none."""
+    with pytest.raises(ValueError, match="from 1, best first"):
+        RankedList("a", [Entry(str(number), rank=rank) for number, rank in enumerate(ranks)])

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from recollect import Memory, Scope
-from recollect.config import ScopeSettings, SearchSettings, Settings, override
+from recollect.config import ScopeSettings, SearchSettings, Settings
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import EmbedderError, SearchFailed, UsageError
 from recollect.memory.shape import answer_dict
-from recollect.types import Answer, Embedder, Filter, Put, Query, Record, Supersede, now
+from recollect.types import Answer, Embedder, Filter, Put, Record, Supersede, now
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 OpenMemory = Callable[..., Memory]
@@ -34,8 +34,8 @@ def texts(memory: Memory, query: str, **options: Any) -> list[str]:
 
 def at_noon(memory: Memory, query: str, **options: Any) -> Answer:
     """A search with the clock stopped, so that two answers can be compared to the last digit."""
-    search = override(memory.settings.search, options)
-    return memory._pipeline(search)(Query(query, search.limit, search.fetch_k, Filter(now=NOON), search.ranking()))
+    pipeline, asked = memory.prepare(query, **options)
+    return pipeline(replace(asked, filter=Filter(now=NOON)))
 
 
 def ids(answer: Answer) -> list[str]:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from recollect import Memory
-from recollect.config import SearchSettings, Settings
+from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.types import Answer, Filter, Put, Query, Ranking, Record, Scope, Supersede, VectorSpace
 
@@ -148,7 +148,8 @@ def fill(memory: Memory, records: Sequence[Record]) -> None:
 
 def ask(memory: Memory, asked: Asked, sources: tuple[str, ...], **ranking: Any) -> Answer:
     query = Query(asked.text, 5, asked.fetch_k, asked.where, Ranking(**ranking))
-    return memory._pipeline(SearchSettings(sources=tuple(sources)))(query)
+    pipeline, _ = memory.prepare(asked.text, sources=tuple(sources))
+    return pipeline(query)
 
 
 def seen_of(answer: Answer) -> list[Any]:

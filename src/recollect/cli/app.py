@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -12,11 +11,15 @@ from typing import Any
 import click
 
 from recollect import __version__
+from recollect.cli.commands import Commands
 from recollect.cli.options import common
 from recollect.errors import RecollectError
 
 COMMANDS = {
     "search": ("search", "Find what answers a question."),
+    "fuse": ("fuse", "Fuse ranked lists from files into one."),
+    "overlap": ("overlap", "Show how far the sources find the same."),
+    "why-not": ("search", "Say why a record is not in an answer."),
     "add": ("records", "Remember a text, or many from standard input."),
     "get": ("records", "Show one record."),
     "list": ("records", "Show records, newest first."),
@@ -36,28 +39,12 @@ COMMANDS = {
 """Command → the module that has it, and its line in the help, so that `--help` imports none of them."""
 
 
-class Commands(click.Group):
-    """Loads a command's module when the command is run."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click gives it)
-        """The commands in the order a newcomer meets them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command itself."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"recollect.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name.replace("-", "_") if cmd_name != "list" else "list_")
-        return command if isinstance(command, click.Command) else None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The list of commands, from the table alone."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
-
-
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=Commands,
+    table=COMMANDS,
+    package="recollect.cli",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="recollect")
 @common
 @click.pass_context

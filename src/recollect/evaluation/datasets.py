@@ -32,6 +32,28 @@ def read_dataset(folder: Path, *, split: str = "") -> list[Dataset]:
     return sets
 
 
+def read_queries(data: bytes, name: str) -> list[str]:
+    """The queries of a file's bytes, one a line: plain, or a JSON object with `text` or `query`."""
+    try:
+        lines = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not text in UTF-8: {error.reason}", hint="one query a line") from error
+    return [_query(line.strip(), f"{name}: line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _query(line: str, place: str) -> str:
+    if not line.startswith("{"):
+        return line
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{place} is not JSON: {error}", hint='one query a line, or {"text": "…"}') from error
+    text = value.get("text", value.get("query"))
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f'{place} has no "text" or "query"', hint='one query a line, or {"text": "…"}')
+    return text
+
+
 def _read(folder: Path, split: str) -> Dataset:
     end = f"_{split}" if split else ""
     qrels: dict[str, dict[str, int]] = {}

@@ -1,0 +1,218 @@
+"""Ranked lists in files: JSON, JSON lines and TREC runs in, TREC runs out; the standard library alone.
+
+A list of objects is ordered by `rank` where every one has it, else by falling `score`, else it stands as listed. A rank
+that is given counts as it is, gaps and all. A TREC run is ordered as trec_eval orders it: by falling score, equal
+scores by falling document id, whatever its rank column says. An id named twice keeps its better place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from recollect.errors import UsageError
+from recollect.fusion import Entry
+
+Run: TypeAlias = dict[str | None, tuple[Entry, ...]]
+"""Question → its ranking, best first. A list that names no question has the key None; an empty file is an empty run."""
+
+COLUMNS = "question Q0 document rank score tag"
+FORMATS = '{"results": [{"id": …, "rank" or "score": …}]}, the same as JSON lines, or a TREC run'
+
+STEP = 2.0**-23
+SMALLEST = 2.0**-126
+"""The precision of single floats, in which trec_eval compares scores, and the smallest of them."""
+
+_WORDS = re.compile(r"[^ \t\r\v\f]+")
+"""What C's isspace parts, as trec_eval does; str.split would also break an id at a no-break space."""
+
+
+class Item(NamedTuple):
+    """One document as it was read, and where: `line` 3, or `result` 3 of a JSON document."""
+
+    place: str
+    id: str
+    rank: int | None
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads one file; every error names it."""
+
+    name: str
+
+    def run(self, data: bytes) -> Run:
+        """What the file holds, whichever of the formats it is in."""
+        text = self._text(data)
+        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+        if not lines:
+            return {}
+        first = lines[0][1].strip()
+        if first[0] in '{["' or _is_json(first):
+            return self._lines(lines) if len(lines) > 1 and _is_json(first) else self._document(text)
+        return self._trec(lines)
+
+    def _text(self, data: bytes) -> str:
+        wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # what a redirection in PowerShell writes
+        try:
+            return data.decode("utf-16" if wide else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            raise self._wrong(f"line {line}", f"is not text: {error.reason}") from error
+
+    def _document(self, text: str) -> Run:
+        value = self._json(text)
+        match value:
+            case {"results": list(items)}:
+                return self._listed(items)
+            case {"queries": dict(answers)} if all(isinstance(items, list) for items in answers.values()):
+                return {self._id("queries", key): self._entries("result", items) for key, items in answers.items()}
+            case list():
+                return self._listed(value)
+            case {"results": _} | {"queries": _}:
+                raise self._wrong("it", "holds no list of results")
+        return self._listed([value])
+
+    def _listed(self, items: Sequence[object]) -> Run:
+        """A list that names no question; one without anything is no list."""
+        return {None: self._entries("result", items)} if items else {}
+
+    def _entries(self, what: str, items: Sequence[object]) -> tuple[Entry, ...]:
+        return self._ordered([self._item(f"{what} {number}", item) for number, item in enumerate(items, 1)])
+
+    def _lines(self, lines: Iterable[tuple[int, str]]) -> Run:
+        return {None: self._ordered([self._item(f"line {number}", self._json(line, number)) for number, line in lines])}
+
+    def _json(self, text: str, number: int = 1) -> Any:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise self._wrong(f"line {number - 1 + error.lineno}", f"is not JSON: {error.msg}") from error
+        except (ValueError, RecursionError) as error:
+            raise self._wrong(f"line {number}", f"is not JSON that can be read: {error}") from error
+
+    def _item(self, place: str, value: object) -> Item:
+        if not isinstance(value, dict):
+            return Item(place, self._id(place, value), None, None)
+        if "id" not in value:
+            raise self._wrong(place, 'has no "id"')
+        return Item(place, self._id(place, value["id"]), self._rank(place, value), self._score(place, value))
+
+    def _id(self, place: str, value: object) -> str:
+        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if not isinstance(text, str) or not text.strip():
+            raise self._wrong(place, f"needs an id that is a text or a whole number, not {_short(value)}")
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise self._wrong(place, f"has an id that is no Unicode text: {text!a}")
+        return text
+
+    def _rank(self, place: str, value: dict[str, Any]) -> int | None:
+        rank = value.get("rank")
+        if isinstance(rank, float) and rank.is_integer():
+            rank = int(rank)
+        if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
+            raise self._wrong(place, f"has the rank {_short(rank)}; ranks are whole numbers from 1")
+        return rank
+
+    def _score(self, place: str, value: dict[str, Any]) -> float | None:
+        score = value.get("score")
+        if score is None:
+            return None
+        if isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score):
+            raise self._wrong(place, f"has the score {_short(score)}; scores are finite numbers")
+        return float(score)
+
+    def _ordered(self, items: Sequence[Item]) -> tuple[Entry, ...]:
+        """By rank, else by falling score, else as listed; whichever it is, for all of them."""
+        if self._all_have("rank", items):
+            return _best_places(sorted(items, key=lambda item: item.rank or 0))
+        if not self._all_have("score", items) or _rising_below_zero([item.score or 0.0 for item in items]):
+            return _best_places(items)
+        return _best_places(sorted(items, key=lambda item: -(item.score or 0.0)))
+
+    def _all_have(self, field: str, items: Sequence[Item]) -> bool:
+        having = [getattr(item, field) is not None for item in items]
+        if any(having) and not all(having):
+            raise self._wrong(items[having.index(False)].place, f"has no {field}, and others have one")
+        return any(having)
+
+    def _trec(self, lines: Iterable[tuple[int, str]]) -> Run:
+        found: dict[str | None, list[tuple[float, str]]] = {}
+        for number, line in lines:
+            if not line.lstrip().startswith("#"):  # a comment, as trec_eval has it
+                question, score, document = self._trec_line(f"line {number}", line)
+                found.setdefault(question, []).append((score, document))
+        return {
+            question: _best_places(Item("", document, None, score) for score, document in sorted(pairs, reverse=True))
+            for question, pairs in found.items()
+        }
+
+    def _trec_line(self, place: str, line: str) -> tuple[str, float, str]:
+        words = _WORDS.findall(line)
+        if len(words) != len(COLUMNS.split()):
+            raise self._wrong(place, f"has {len(words)} column{'s' * (len(words) != 1)}, not six: {COLUMNS}")
+        try:
+            score = float(words[4])
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise self._wrong(place, f"has the score {words[4]!r}; scores are finite numbers")
+        return words[0], score, words[2]
+
+    def _wrong(self, place: str, what: str) -> UsageError:
+        return UsageError(f"{self.name}: {place} {what}", hint=f"a file is {FORMATS}")
+
+
+def read_run(data: bytes, name: str) -> Run:
+    """The run in a file's bytes; `name` is what an error calls the file."""
+    return Reader(name).run(data)
+
+
+def write_trec(rankings: Mapping[str, Iterable[tuple[str, float]]], tag: str = "recollect") -> Iterator[str]:
+    """The lines of a TREC run. Scores too near to tell apart are set apart, so that no reader reorders them."""
+    for question, ranking in rankings.items():
+        ceiling = math.inf
+        for rank, (document, score) in enumerate(ranking, 1):
+            if any(len(_WORDS.findall(word)) != 1 or "\n" in word for word in (question, document)):
+                message = f"an id with a space cannot stand in a TREC run: {question!r} {document!r}"
+                raise UsageError(message, hint="use --json")
+            below = min(score, ceiling)
+            yield f"{question} Q0 {document} {rank} {below!r} {tag}"
+            ceiling = below - max(abs(below) * STEP, SMALLEST)
+
+
+def _best_places(items: Iterable[Item]) -> tuple[Entry, ...]:
+    kept: dict[str, Entry] = {}
+    for item in items:
+        kept.setdefault(item.id, Entry(item.id, item.score, item.rank))
+    return tuple(kept.values())
+
+
+def _rising_below_zero(scores: Sequence[float]) -> bool:
+    """Whether these are FTS5's: negative, best first, so that less is better."""
+    return scores[0] < scores[-1] < 0 and list(scores) == sorted(scores)
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number that no float holds
+        return False
+
+
+def _short(value: object) -> str:
+    shown = json.dumps(value, default=str)
+    return shown if len(shown) <= 40 else f"{shown[:40]}…"  # noqa: PLR2004
