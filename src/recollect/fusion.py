@@ -33,12 +33,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class RankedList:
-    """What one source answered, best first. `bounded` scores (a cosine) are used as they are, others are squashed."""
+    """What one source answered, best first. `bounded` scores (a cosine) are used as they are, others are squashed.
+
+    `depth` is how far the source was read: a shorter list of unbounded scores is complete, and all else scores 0 there.
+    """
 
     source: str
     entries: Sequence[Entry]
     weight: float = 1.0
     bounded: bool = False
+    depth: int | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight >= 0):
@@ -124,6 +128,16 @@ def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tupl
     return [_scaled(ranking, normalisation, ranking.weight / total) for ranking in lists], 1.0
 
 
+def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Contributions, float]:
+    """A convex combination of how far each score stands above the tail of its list: Σ w · above(score) / Σ w.
+
+    What a list is nearly level at says little, what juts out of it says much; so a source that is sure of itself
+    counts for more, question by question, and a document that is absent counts as one at the end of the list.
+    """
+    total = math.fsum(ranking.weight for ranking in lists)
+    return [_above(ranking, ranking.weight / total) for ranking in lists], 1.0
+
+
 def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
     """CombMNZ: the weighted sum, times the number of lists that hold the document."""
     shares, _ = weighted(lists, _k, normalisation)
@@ -144,7 +158,12 @@ def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[
     return shares, math.fsum(ranking.weight for ranking in lists)
 
 
-METHODS: Mapping[str, Method] = MappingProxyType({"rrf": rrf, "weighted": weighted, "combmnz": combmnz, "borda": borda})
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {"blend": blend, "rrf": rrf, "weighted": weighted, "combmnz": combmnz, "borda": borda}
+)
+
+BY_RANK = ("rrf", "borda")
+"""Methods that read no scores."""
 
 
 def as_given(scores: Sequence[float], bounded: bool) -> list[float]:
@@ -197,13 +216,39 @@ def _falling(scores: list[float], bounded: bool) -> list[float]:
 
 
 def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str, float]:
-    scores = [entry.score for entry in ranking.entries if entry.score is not None]
-    if len(scores) < len(ranking.entries):
-        raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method 'rrf' or 'borda'")
+    scores = _scores(ranking)
     if not scores:
         return {}
     normalised = NORMALISATIONS[normalisation](_falling(scores, ranking.bounded), ranking.bounded)
     return {entry.id: weight * value for entry, value in zip(ranking.entries, normalised, strict=True)}
+
+
+def _scores(ranking: RankedList) -> list[float]:
+    scores = [entry.score for entry in ranking.entries if entry.score is not None]
+    if len(scores) < len(ranking.entries):
+        raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method 'rrf' or 'borda'")
+    return scores
+
+
+MOST_ABOVE = 6.0
+"""Root mean squares above the tail that count as the most: about as far as the first of a hundred ever stands."""
+
+
+def _above(ranking: RankedList, weight: float) -> dict[str, float]:
+    """How far each score is above the tail, over the list's root mean square of that, over the most."""
+    scores = _scores(ranking)
+    if not scores:
+        return {}
+    sized = _sized(_falling(scores, ranking.bounded))
+    complete = not ranking.bounded and ranking.depth is not None and len(sized) < ranking.depth and min(sized) >= 0
+    tail = 0.0 if complete else min(sized)
+    count = ranking.depth if complete and ranking.depth else len(sized)
+    spread = math.sqrt(math.fsum((score - tail) ** 2 for score in sized) / count)
+    return {
+        # Where all are equal, none juts out, and each is one unit above what is absent.
+        entry.id: weight * min(1.0, ((score - tail) / spread if spread > ROUNDING else 1.0) / MOST_ABOVE)
+        for entry, score in zip(ranking.entries, sized, strict=True)
+    }
 
 
 def _collect(lists: Sequence[RankedList], contributions: Contributions, ceiling: float) -> list[Fused]:

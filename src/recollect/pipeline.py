@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut
-from recollect.fusion import Entry, Fused, RankedList, fuse
+from recollect.fusion import BY_RANK, Entry, Fused, RankedList, fuse
 from recollect.types import (
     Answer,
     Found,
@@ -162,6 +162,7 @@ def fused_results(query: Query, answered: Sequence[Reply]) -> tuple[list[Result]
             [Entry(key, hit.score) for key, hit in hits.lists[reply.source.name]],
             ranking.weights.get(reply.source.name, 1.0),
             reply.source.bounded,
+            query.depth,
         )
         for reply in answered
     ]
@@ -173,7 +174,7 @@ def fused_results(query: Query, answered: Sequence[Reply]) -> tuple[list[Result]
 
 def ranks_only(query: Query) -> bool:
     """Whether fusion reads ranks and no scores."""
-    return query.ranking.fusion in ("rrf", "borda")
+    return query.ranking.fusion in BY_RANK
 
 
 def _with_scores(ranked: RankedList) -> RankedList:

@@ -408,7 +408,7 @@ def test_bad_k_is_refused(bad):
 
 def test_unknown_names_are_refused():
     """An unknown method or normalisation is refused with those that exist, read or not."""
-    with pytest.raises(ValueError, match="unknown fusion method 'rff'; there are rrf, weighted, combmnz, borda"):
+    with pytest.raises(ValueError, match="unknown fusion method 'rff'; there are blend, rrf, weighted, combmnz, borda"):
         fuse({"a": ["x"]}, method="rff")
     with pytest.raises(ValueError, match="unknown normalisation 'l2'; there are none, minmax, zscore, dbsf"):
         fuse({"a": ["x"]}, normalisation="l2")

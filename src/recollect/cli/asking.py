@@ -51,7 +51,7 @@ def asking(command: F) -> F:
             "--normalisation", metavar="NAME", help="Of scores, when fusing by score: none, minmax, zscore, dbsf."
         ),
         click.option("--rrf-k", type=float, metavar="K", help="RRF's constant (60)."),
-        click.option("--fusion", metavar="METHOD", help="rrf (default), weighted, combmnz or borda."),
+        click.option("--fusion", metavar="METHOD", help="blend (default), rrf, weighted, combmnz or borda."),
         click.option("--fetch-k", type=int, metavar="N", help="How deep each source is read (100)."),
         click.option(
             "--sources", metavar="NAMES", help="Which sources are asked, of keyword, vector and [[sources]] (all)."

@@ -139,7 +139,7 @@ def _settings(options: Mapping[str, Any], weights: Mapping[str, float]) -> dict[
     said: dict[str, Any] = {"method": options["method"]}
     if options["method"] == "rrf":
         said["k"] = int(options["k"]) if float(options["k"]).is_integer() else options["k"]
-    elif options["method"] != "borda":
+    elif options["method"] in ("weighted", "combmnz"):
         said["normalisation"] = options["normalisation"]
     return {**said, "weights": dict(weights)}
 

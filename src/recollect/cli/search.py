@@ -52,5 +52,5 @@ def why_not(query: str, target: str, as_json: bool, **options: Any) -> int:
     if as_json:
         print_json(verdict_dict(query, verdict))
     else:
-        print_verdict(verdict)
+        print_verdict(verdict, options["tags"])
     return 0

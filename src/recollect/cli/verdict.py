@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from recollect.cli.output import plain, where, width
-from recollect.memory.whynot import Place, Verdict
+from recollect.memory.naming import Place, Verdict
 
 FLAGS = {"tags": "--tag"}
 """Options whose flag has another name."""
 
 
-def print_verdict(verdict: Verdict) -> None:
+def print_verdict(verdict: Verdict, tags: Sequence[str] = ()) -> None:
     """What became of the record, each source's rank of it, and what to do."""
     if verdict.record is not None:
         name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
@@ -29,9 +29,12 @@ def print_verdict(verdict: Verdict) -> None:
     for source, place in verdict.places.items():
         click.echo(click.style(f"    {source:<10} {_place(place)}", dim=True))
     if verdict.change:
-        dropped = [flag(name) for name, value in verdict.change.items() if value in (None, ())]
-        words = [flags(verdict.change), f"without {', '.join(dropped)}" if dropped else ""]
-        click.echo(f"brings it back: the same search {' and '.join(word for word in words if word)}")
+        kept = verdict.change.get("tags", ())
+        wrong = [f"--tag {shlex.quote(tag)}" for tag in tags if kept and tag not in kept]
+        dropped = [flag(name) for name, value in verdict.change.items() if value in (None, ())] + wrong
+        added = flags({name: value for name, value in verdict.change.items() if name != "tags"})
+        words = [added, f"without {', '.join(dropped)}" if dropped else ""]
+        click.echo(plain(f"brings it back: the same search {' and '.join(word for word in words if word)}"))
     elif verdict.advice:
         click.echo(f"what to do: {plain(verdict.advice)}")
     elif verdict.stage != "found":

@@ -21,8 +21,9 @@ from recollect.memory.asking import Asking
 from recollect.memory.assembly import Assembly, open_outside
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
+from recollect.memory.naming import Verdict
 from recollect.memory.parsing import FILTERS, make_filter, make_record, merge_scope, parse_id, parse_time
-from recollect.memory.whynot import Verdict, why_not
+from recollect.memory.whynot import why_not
 from recollect.pipeline import Pipeline
 from recollect.stores import open_store
 from recollect.types import (

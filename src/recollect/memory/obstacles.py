@@ -23,6 +23,8 @@ class Obstacle:
 
 def obstacles(record: Record, where: Filter) -> list[Obstacle]:
     """Every part of the filter that hides the record; none where it may be seen."""
+    if walls(record, where):
+        return [*_of_scope(record, where)]  # what else hides it would tell what it is
     return [*_of_scope(record, where), *_of_moment(record, where), *_of_wishes(record, where)]
 
 
@@ -68,7 +70,7 @@ def _of_wishes(record: Record, where: Filter) -> Iterator[Obstacle]:
     if missing := [tag for tag in where.tags if tag not in record.tags]:
         kept = tuple(tag for tag in where.tags if tag in record.tags)
         yield Obstacle("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": kept})
-    if where.path is not None and not below(record.path or "", where.path):
+    if where.path is not None and (record.path is None or not below(record.path, where.path)):
         yield Obstacle("path", f"filtered by path: it is {record.path or 'of no file'}", {"path": None})
     if where.since and record.time < where.since:
         yield Obstacle("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})

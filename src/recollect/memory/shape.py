@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.types import Answer, Event, Record, Result, Trace
 
 if TYPE_CHECKING:
-    from recollect.memory.whynot import Verdict
+    from recollect.memory.naming import Verdict
 
 
 def record_dict(record: Record) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
     fusion: dict[str, Any] = {"method": ranking.fusion}
     if ranking.fusion == "rrf":
         fusion["k"] = int(ranking.rrf_k) if ranking.rrf_k.is_integer() else ranking.rrf_k
-    elif ranking.fusion != "borda":
+    elif ranking.fusion in ("weighted", "combmnz"):
         fusion["normalisation"] = ranking.normalisation
     return {
         "query": answer.query.text,

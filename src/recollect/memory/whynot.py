@@ -7,59 +7,28 @@ the record is there. What is advised has been seen to work.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
-from recollect.errors import UsageError
+from recollect.memory.naming import DEEP, Place, Prepare, Verdict, named
 from recollect.memory.obstacles import obstacles, walls
-from recollect.memory.shape import iso
 from recollect.pipeline import Pipeline, Reply, all_failed, fused_results
 from recollect.ranking import fold_hash
 from recollect.stages import freshness
 from recollect.types import Filter, Query, Record, Result, Store
 
-Prepare: TypeAlias = Callable[[Mapping[str, Any]], tuple[Pipeline, Query]]
-"""Options of `search` → the pipeline and the query they mean."""
-
-DEEP = 1_000_000_000
-"""As deep as any store: a rank is computed however far down it is."""
-
 MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
 """The largest `fetch_k` and `limit` that the settings take."""
 
-TRIES = 8
+TRIES = 12
+PATIENCE = 4
+WEIGHTS = {"keyword": "text_weight", "vector": "vector_weight", "hyde": "hyde_weight"}
 LOCAL = ("keyword", "vector", "hyde")
 ROUNDING = 10_000
 """Thresholds are advised to four places."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one source ranks the record, however deep, and how deep it is read; or why it does not rank it."""
-
-    rank: int | None
-    score: float | None
-    fetch_k: int
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of a record. `stage` is `found` where it is in the answer, at `rank`.
-
-    `change` holds the options of `search` that bring it back, tried and seen to; `advice` what to do in words.
-    """
-
-    target: str
-    record: Record | None
-    stage: str
-    reason: str
-    rank: int | None = None
-    places: Mapping[str, Place] = field(default_factory=dict)
-    change: Mapping[str, Any] = field(default_factory=dict)
-    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +40,49 @@ class Look:
     change: Mapping[str, Any] = field(default_factory=dict)
     rank: int | None = None
     advice: str = ""
+    replies: Sequence[Reply] = ()
 
 
 def why_not(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Verdict:
     """The stage that lost the record or file named, and the smallest change found that brings it back."""
-    record = _named(store, prepare, target, options)
+    options = _in_parts(options)
+    record = named(store, prepare, target, options)
     if isinstance(record, Verdict):
         return record
     first = look(prepare, options, record)
     pipeline, query = prepare(options)
-    places = {} if obstacles(record, query.filter) else ranks(pipeline, query, record)
+    places = {} if obstacles(record, query.filter) else ranks(pipeline, query, record, first.replies)
     shown = None if walls(record, query.filter) else record
     verdict = Verdict(target, shown, first.stage, first.reason, first.rank, places, advice=first.advice)
     if first.stage == "found":
         return verdict
     stale = _stale(store, record)
     if stale and not obstacles(record, query.filter):
-        reason = f"the file has {stale} since it was indexed; as it was then, {first.reason}"
-        return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {record.path}")
-    return replace(verdict, change=_mended(prepare, options, record, first))
+        is_ = "has changed" if stale == "changed" else "is missing"
+        reason = f"the file {is_} since it was indexed; as it was then, {first.reason}"
+        place = Path(str(record.path)) if stale == "changed" else _folder(str(record.path))
+        return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(str(place))}")
+    change = _mended(prepare, options, record, first)
+    return replace(verdict, change={**options, **change} if change and "where" in options else change)
+
+
+def _folder(path: str) -> Path:
+    """The nearest folder above a path that is still there: indexing that takes the path out."""
+    return next(folder for folder in Path(path).parents if folder.is_dir())
+
+
+def _in_parts(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Options in which a filter is given part by part, so that a part of it can be changed."""
+    where: Filter | None = options.get("where")
+    if where is None:
+        return options
+    kind = where.kinds[0] if len(where.kinds) == 1 else None
+    parts = {
+        "scope": where.scope, "category": where.categories, "tags": where.tags, "kind": kind, "path": where.path,
+        "since": where.since, "until": where.until, "as_of": where.as_of, "superseded": where.superseded,
+        "any_scope": where.any_scope,
+    }  # fmt: skip
+    return {**options, "where": None, **parts}
 
 
 def look(prepare: Prepare, options: Mapping[str, Any], record: Record) -> Look:
@@ -103,20 +96,23 @@ def look(prepare: Prepare, options: Mapping[str, Any], record: Record) -> Look:
     if not answered:
         raise all_failed(replies, pipeline.absent)
     fused, _ = fused_results(query, answered)
-    if (place := _same(fused, record)) is not None:
-        return _duplicate(fused[place], place) if fused[place].record.id != record.id else _follow(
-            pipeline, query, fused, record
-        )  # fmt: skip
-    return _beyond(pipeline, query, record, answered)
+    place = _same(fused, record)
+    if place is None:
+        seen = _beyond(pipeline, query, record, replies)
+    else:
+        seen = _follow(pipeline, query, fused, fused[place].record)
+        if fused[place].record.id != record.id:
+            seen = _duplicate(fused[place], place, seen)
+    return replace(seen, replies=replies)
 
 
-def ranks(pipeline: Pipeline, query: Query, record: Record) -> dict[str, Place]:
-    """Every source's rank of the record. Ours are read to the end; an outside one as deep as it is set to."""
+def ranks(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[Reply]) -> dict[str, Place]:
+    """Every source's rank of the record. Ours are read to the end; an outside one has answered already."""
     deep = replace(query, fetch_k=DEEP, deadline=None)
     ours = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name in LOCAL))
-    outside = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name not in LOCAL))
     places = {reply.source.name: _place(reply, record, query.depth) for reply in ours.ask(deep)}
-    places |= {reply.source.name: _place(reply, record, len(reply.found.hits)) for reply in outside.ask(query)}
+    outside = [reply for reply in replies if reply.source.name not in LOCAL]
+    places |= {reply.source.name: _place(reply, record, len(reply.found.hits)) for reply in outside}
     return places | {name: Place(None, None, 0, reason) for name, reason in pipeline.absent}
 
 
@@ -131,6 +127,8 @@ def _place(reply: Reply, record: Record, depth: int) -> Place:
             return Place(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
     if reply.source.name not in LOCAL:
         return Place(None, None, depth, "not in its list")
+    if not reply.found.hits and reply.found.warnings:
+        return Place(None, None, depth, reply.found.warnings[0])
     silent = reply.source.name == "keyword"
     return Place(None, None, depth, "shares no word with the query" if silent else "has no vector yet")
 
@@ -164,79 +162,54 @@ def _lost(name: str, query: Query, before: Sequence[Result], after: Sequence[Res
     return Look("limit", f"at rank {place + 1}, beyond the limit of {query.limit}", wanted)
 
 
-def _beyond(pipeline: Pipeline, query: Query, record: Record, answered: Sequence[Reply]) -> Look:
+def _beyond(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[Reply]) -> Look:
     """No source has it within its depth; this is how deep they would have to be read."""
-    places = ranks(pipeline, query, record)
+    places = ranks(pipeline, query, record, replies)
     words = "; ".join(
         f"{name} rank {place.rank} beyond fetch_k {place.fetch_k}"
         if place.rank and name in LOCAL and place.rank > place.fetch_k
         else f"{name} {place.note or f'rank {place.rank}'}"
         for name, place in places.items()
     )
-    heard = {reply.source.name for reply in answered}
-    deep = [place.rank for name, place in places.items() if place.rank and name in heard]
+    heard = {reply.source.name for reply in replies if reply.error is None}
+    light = {name for name in heard if query.ranking.weights.get(name, 1.0) == 0 and places[name].rank}
+    deep = [place.rank for name, place in places.items() if place.rank and name in heard - light]
+    if light and not deep:
+        change = {WEIGHTS[name]: 1.0 for name in sorted(light) if name in WEIGHTS}
+        return Look("weight", f"only a source of weight 0 has it: {words}", change)
     if not deep:
         return Look("unmatched", f"no source finds it: {words}", advice="ask with words that stand in it")
     change = {"fetch_k": min(deep)} if min(deep) <= MOST_FETCHED else {}
     return Look("fetch_k", words, change)
 
 
-def _duplicate(survivor: Result, place: int) -> Look:
+def _duplicate(survivor: Result, place: int, seen: Look) -> Look:
     other = survivor.record.id
+    shown = seen.stage == "found"
     return Look(
         "duplicate",
         f"folded into its duplicate {other}, which has the same text and stands at rank {place + 1} after fusion",
-        advice=f"nothing is lost: {other} stands for it",
+        advice=f"nothing is lost: {other} stands for it" if shown else f"ask why-not {other}: {seen.reason}",
     )
 
 
 def _mended(prepare: Prepare, options: Mapping[str, Any], record: Record, seen: Look) -> dict[str, Any]:
     """Mend each loss in turn; what does not end with the record in the answer is no change to advise."""
     change: dict[str, Any] = {}
-    for _ in range(TRIES):
+    for attempt in range(TRIES):
         if seen.stage == "found":
             return change
         if not seen.change or seen.change.items() <= change.items():
             break
-        change |= seen.change
+        change |= _further(seen.change) if attempt >= PATIENCE else seen.change
         seen = look(prepare, {**options, **change}, record)
     return change if seen.stage == "found" else {}
 
 
-def _named(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Record | Verdict:
-    """The record that was meant: by id, or of a file the one that comes nearest to the answer."""
-    if not isinstance(target, str) or not target.strip():
-        raise UsageError("a record is named by its id or its path", hint='why-not "query" ID_OR_PATH')
-    if found := store.records.get([target]):
-        return found[0]
-    if events := store.records.history(target):
-        at = iso(events[-1].at)
-        return Verdict(target, None, "forgotten", f"it was forgotten on {at}", advice="add it again")
-    _, query = prepare(options)
-    everything = Filter(any_scope=True, superseded=True, now=query.filter.now)
-    path = str(Path(target).expanduser().absolute())
-    chunks = store.joins.by_path([path, target], everything)
-    if chunks:
-        return _nearest(prepare, options, chunks.get(path) or chunks[target])
-    if Path(path).is_dir():
-        raise UsageError(f"{target} is a folder", hint="name one file of it")
-    if not Path(path).exists():
-        raise UsageError(
-            f"no record has the id {target!r}, and there is no such file",
-            hint="`recollect list` shows the ids that are there",
-        )
-    return Verdict(target, None, "not indexed", f"{path} is not indexed", advice=f"recollect index {path}")
-
-
-def _nearest(prepare: Prepare, options: Mapping[str, Any], chunks: Sequence[Record]) -> Record:
-    pipeline, query = prepare(options)
-    seen = [chunk for chunk in chunks if not obstacles(chunk, query.filter)]
-    if len(seen) < 2:  # noqa: PLR2004  (nothing to choose from)
-        return (seen or chunks)[0]
-    ids = {chunk.id: chunk for chunk in seen}
-    answered = [reply for reply in pipeline.ask(replace(query, fetch_k=DEEP)) if reply.error is None]
-    fused, _ = fused_results(query, answered)
-    return next((ids[result.record.id] for result in fused if result.record.id in ids), seen[0])
+def _further(change: Mapping[str, Any]) -> dict[str, Any]:
+    """A limit that reads deeper moves the record on: after some steps, leap."""
+    most = {"limit": MOST_SHOWN, "fetch_k": MOST_FETCHED}
+    return {name: min(most[name], 4 * value) if name in most else value for name, value in change.items()}
 
 
 def _stale(store: Store, record: Record) -> str:
@@ -261,4 +234,5 @@ def _position(results: Sequence[Result], record: Record) -> int | None:
 
 
 def _just_below(value: float) -> float:
-    return math.floor(value * ROUNDING) / ROUNDING
+    below = math.floor(value * ROUNDING)
+    return (below if below / ROUNDING <= value else below - 1) / ROUNDING

@@ -13,7 +13,7 @@ from recollect.types.records import Filter, Record
 class Ranking:
     """How lists become one ranking, and what happens after. The defaults are the project's."""
 
-    fusion: str = "rrf"
+    fusion: str = "blend"
     rrf_k: float = DEFAULT_K
     normalisation: str = "none"
     weights: Mapping[str, float] = field(default_factory=dict)

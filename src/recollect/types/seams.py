@@ -31,10 +31,15 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """An index's answer, best first, no text twice; `folded` counts the repeats that stood among them."""
+    """An index's answer, best first, no text twice; `folded` counts the repeats that stood among them.
+
+    A keyword index also says the `most` that any record could have scored, and `among` how many records it ranked.
+    """
 
     found: tuple[Match, ...] = ()
     folded: int = 0
+    most: float = 0.0
+    among: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -87,7 +87,7 @@ class SqliteJoins:
 def _whole(connection: apsw.Connection, path: str) -> str | None:
     """The path of ours that is meant: the same, or the only one that ends with it."""
     name = _SCHEME.sub("", path).removeprefix("./")
-    for exact in dict.fromkeys((path, name, f"/{name}", str(Path(name).expanduser()))):
+    for exact in dict.fromkeys((path, name, f"/{name}", os.path.expanduser(name))):  # noqa: PTH111  (no home: as it is)
         if connection.execute("SELECT 1 FROM records WHERE path = ? LIMIT 1", (exact,)).get:
             return exact
     ends: Any = connection.execute(

@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import apsw
@@ -88,9 +89,10 @@ class SqliteKeywords:
                 with self._lock:
                     lengths = self._lengths_at(connection, last)
                     postings = [self._places(connection, term, last) for term in dict.fromkeys(terms)]
-                scores = bm25(postings, lengths, visible)
+                scores, most = bm25(postings, lengths, visible)
                 rows = np.flatnonzero(scores)
-                return best(connection, rows, scores[rows].round(9), depth)
+                matches = best(connection, rows, scores[rows].round(9), depth)
+                return replace(matches, most=most, among=visible.count)
 
     def catch_up(self) -> None:
         """Index every change that is not indexed yet, in short transactions."""
@@ -235,17 +237,24 @@ class SqliteKeywords:
         return found
 
 
-def bm25(postings: Sequence[Postings], lengths: NDArray[np.int64], visible: Visible) -> NDArray[np.float64]:
-    """Lucene's BM25 of every row, 0 where no term matches or the row is not visible."""
+def bm25(
+    postings: Sequence[Postings], lengths: NDArray[np.int64], visible: Visible
+) -> tuple[NDArray[np.float64], float]:
+    """Lucene's BM25 of every row, 0 where no term matches or the row is not visible; and the most that a row could get.
+
+    A term gives less than its weight however often it stands in a record, so the most is the sum of the weights, those
+    of terms that no record holds included: they are part of what was asked.
+    """
     scores = np.zeros(len(visible.mask), dtype=np.float64)
     if not visible.count:
-        return scores
-    mean = float(lengths[: len(visible.mask)][visible.mask].mean()) or 1.0
+        return scores, 0.0
+    mean, most = float(lengths[: len(visible.mask)][visible.mask].mean()) or 1.0, 0.0
     for rows, counts in postings:
         seen = visible.holds(rows)
         found = int(seen.sum())
+        idf = math.log(1 + (visible.count - found + 0.5) / (found + 0.5))
+        most += idf
         if found:
-            idf = math.log(1 + (visible.count - found + 0.5) / (found + 0.5))
             held, often = rows[seen], counts[seen]
             scores[held] += idf * often / (often + K1 * (1 - B + B * lengths[held] / mean))
-    return scores
+    return scores, most

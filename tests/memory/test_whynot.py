@@ -1,0 +1,930 @@
+"""`why-not`: the stage that lost a record is the right one, and what it advises brings the record back."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recollect import Memory
+from recollect.config import ScopeSettings, Settings, SourceSettings
+from recollect.errors import EmbedderError, SearchFailed, UsageError
+from recollect.memory.shape import iso, verdict_dict
+from recollect.memory.whynot import Verdict, _just_below
+from recollect.types import Filter, Put, Record, Scope, now
+
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+OpenMemory = Callable[..., Memory]
+
+
+@pytest.fixture
+def words(open_memory: OpenMemory) -> Memory:
+    """A memory without an embedder: what is found is found by words."""
+    return open_memory(embedder="none")
+
+
+def ids(memory: Memory, text: str, **options: Any) -> list[str]:
+    """What a search finds, as ids."""
+    return [result.record.id for result in memory.search(text, **options).results]
+
+
+def mended(memory: Memory, text: str, target: str, **options: Any) -> Verdict:
+    """The verdict on a record that is lost and comes back by the change that is advised."""
+    assert target not in ids(memory, text, **options)
+    verdict = memory.why_not(text, target, **options)
+    assert verdict.change, verdict
+    assert target in ids(memory, text, **{**options, **verdict.change})
+    return verdict
+
+
+def herons(memory: Memory, count: int, **fields: Any) -> None:
+    """Records r000, r001, … of which each is longer than the one before, so that it ranks one lower by words."""
+    memory.store.records.apply(
+        [[Put(Record(f"r{i:03}", "heron" + " reed" * i + f" n{i}", created_at=NOON, **fields)) for i in range(count)]]
+    )
+
+
+# -- found, and what is not there ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 3, 9])
+def test_a_record_in_the_answer_is_found_at_its_rank(words: Memory, place: int) -> None:
+    """The rank is the one in the answer, the sources' ranks are told, and there is nothing to change."""
+    herons(words, 12)
+    verdict = words.why_not("heron", f"r{place:03}")
+    assert (verdict.stage, verdict.rank, dict(verdict.change), verdict.advice) == ("found", place + 1, {}, "")
+    assert verdict.record == words.get(f"r{place:03}")
+    assert (verdict.places["keyword"].rank, verdict.places["keyword"].fetch_k) == (place + 1, 100)
+    assert verdict.places["keyword"].score == pytest.approx(
+        words.search("heron").results[place].shares["keyword"].score
+    )
+    assert (verdict.places["vector"].rank, verdict.places["vector"].note) == (None, "no embedder is configured")
+
+
+def test_both_sources_ranks_are_told(memory: Memory) -> None:
+    """The ranks and scores are those that the answer shows."""
+    herons(memory, 12)
+    for result in memory.search("heron reed n3").results:
+        verdict = memory.why_not("heron reed n3", result.record.id)
+        assert verdict.stage == "found"
+        for name, share in result.shares.items():
+            place = verdict.places[name]
+            assert (place.rank, place.score) == (share.rank, pytest.approx(share.score))
+
+
+@pytest.mark.parametrize(
+    "target", ["no-such-id", "no/such/file.md", "/no/such/file.md", "~/no/such/file.md", "a\0b", "", " ", None, 5]
+)
+def test_what_nobody_knows_is_wrong_use(words: Memory, target: Any) -> None:
+    """An id or path that means nothing is refused with a hint."""
+    herons(words, 2)
+    with pytest.raises(UsageError) as refused:
+        words.why_not("heron", target)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "target", ["~no_such_user_here/x.md", "x" * 5000, "bad\udcff.md"], ids=["home", "long", "surrogate"]
+)
+def test_a_name_that_no_system_can_look_up_is_wrong_use_too(words: Memory, target: str) -> None:
+    """What `pathlib` or SQLite refuses to read is an error of ours, not one of theirs."""
+    herons(words, 2)
+    with pytest.raises(UsageError):
+        words.why_not("heron", target)
+
+
+def test_a_query_that_is_no_text_and_an_unknown_option_are_wrong_use(words: Memory) -> None:
+    """The options are those of `search`, and are checked alike."""
+    herons(words, 2)
+    for call in (
+        lambda: words.why_not(5, "r000"),  # type: ignore[arg-type]
+        lambda: words.why_not("heron", "r000", lmit=5),
+        lambda: words.why_not("heron", "r000", limit=0),
+        lambda: words.why_not("heron", "r000", since="whenever"),
+        lambda: words.why_not("heron", "r000", sources=["nobody"]),
+    ):
+        with pytest.raises(UsageError):
+            call()
+
+
+def test_a_forgotten_record_was_forgotten_then(words: Memory) -> None:
+    """The date is the one of its history; `purge` is told alike."""
+    herons(words, 3)
+    words.forget("r000")
+    words.forget("r001", purge=True)
+    for key in ("r000", "r001"):
+        verdict = words.why_not("heron", key)
+        assert (verdict.stage, verdict.record, dict(verdict.change)) == ("forgotten", None, {})
+        assert iso(words.history(key)[-1].at) in verdict.reason
+        assert verdict.advice
+
+
+def test_what_was_forgotten_and_added_again_is_there(words: Memory) -> None:
+    """Only the last word counts."""
+    words.add("heron", id="a")
+    words.forget("a")
+    words.add("heron", id="a")
+    assert words.why_not("heron", "a").stage == "found"
+
+
+# -- files --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder with two notes, each of one chunk."""
+    folder = tmp_path / "my notes"
+    folder.mkdir()
+    (folder / "heron.md").write_text("# Heron\n\nThe heron stands in the reeds.\n")
+    (folder / "boat.md").write_text("# Boat\n\nThe boat has an oar, and once carried a heron, two dogs and a cat.\n")
+    return folder
+
+
+def test_a_folder_is_not_a_record(words: Memory, notes: Path) -> None:
+    """Whoever names a folder is asked for one file of it."""
+    words.index(notes)
+    with pytest.raises(UsageError, match="is a folder"):
+        words.why_not("heron", str(notes))
+
+
+def test_a_file_that_is_not_indexed_is_said_to_be_so(words: Memory, notes: Path) -> None:
+    """And indexing it, as advised, brings it back."""
+    verdict = words.why_not("heron", str(notes / "heron.md"))
+    assert (verdict.stage, verdict.record, dict(verdict.change)) == ("not indexed", None, {})
+    assert verdict.advice.startswith("recollect index ")
+    words.index(notes / "heron.md")
+    assert words.why_not("heron", str(notes / "heron.md")).stage == "found"
+
+
+def test_a_file_that_is_in_the_answer_is_found_by_any_of_its_names(
+    words: Memory, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole, relative to the current folder, from home, by its last parts, and as an address."""
+    words.index(notes)
+    monkeypatch.chdir(notes.parent)
+    monkeypatch.setenv("HOME", str(notes.parent))
+    whole = notes / "heron.md"
+    for name in (
+        whole,
+        "my notes/heron.md",
+        "./my notes/heron.md",
+        "~/my notes/heron.md",
+        "heron.md",
+        f"file://{whole}",
+    ):
+        verdict = words.why_not("heron reeds", str(name))
+        assert (verdict.stage, verdict.rank, verdict.target) == ("found", 1, str(name)), name
+        assert verdict.record.path == str(whole)
+
+
+def test_a_path_through_a_parent_folder_or_a_link_is_the_same_file(
+    words: Memory, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`recollect index` follows both to where the file is, so that `why-not` must too."""
+    words.index(notes)
+    (notes.parent / "below").mkdir()
+    (notes.parent / "link").symlink_to(notes)
+    monkeypatch.chdir(notes.parent / "below")
+    for name in ("../my notes/heron.md", str(notes.parent / "below" / ".." / "my notes" / "heron.md"),
+                 str(notes.parent / "link" / "heron.md"), "../link/heron.md"):  # fmt: skip
+        assert words.why_not("heron reeds", name).stage == "found", name
+
+
+def test_a_file_that_is_there_is_not_taken_for_another_of_its_name(
+    words: Memory, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`heron.md` in the current folder, not indexed, is not `my notes/heron.md`."""
+    words.index(notes)
+    (notes.parent / "heron.md").write_text("Another heron.\n")
+    monkeypatch.chdir(notes.parent)
+    assert words.why_not("heron", "heron.md").stage == "not indexed"
+
+
+def test_a_name_that_two_files_have_is_not_guessed(words: Memory, notes: Path) -> None:
+    """The last part of a path must mean one file."""
+    for folder in ("one", "two"):
+        (notes / folder).mkdir()
+        (notes / folder / "same.md").write_text(f"A heron in {folder}.\n")
+    words.index(notes)
+    with pytest.raises(UsageError):
+        words.why_not("heron", "same.md")
+    assert words.why_not("heron", "two/same.md").record.path == str(notes / "two" / "same.md")
+
+
+def test_a_file_changed_since_is_said_to_be_so(words: Memory, notes: Path) -> None:
+    """The words asked for stand in the file but not in the index; indexing again, as advised, finds them."""
+    words.index(notes)
+    (notes / "boat.md").write_text("# Boat\n\nA walrus came aboard.\n")
+    assert not ids(words, "walrus")
+    verdict = words.why_not("walrus", str(notes / "boat.md"))
+    assert (verdict.stage, dict(verdict.change)) == ("changed", {})
+    assert "changed since it was indexed" in verdict.reason
+    assert "shares no word with the query" in verdict.reason
+    assert verdict.advice.startswith("recollect index ")
+    words.index(notes / "boat.md")
+    assert words.why_not("walrus", str(notes / "boat.md")).stage == "found"
+
+
+def test_a_changed_file_that_is_found_or_may_not_be_seen_is_not_blamed_for_it(words: Memory, notes: Path) -> None:
+    """What is in the answer is found; what is hidden would stay so, whatever the file says."""
+    words.index(notes, user="ana")
+    (notes / "boat.md").write_text("# Boat\n\nA walrus came aboard.\n")
+    target = str(notes / "boat.md")
+    assert words.why_not("oar", target, user="ana").stage == "found"
+    assert words.why_not("oar", target).stage == "scope"
+
+
+def test_a_file_that_was_touched_only_is_not_changed(words: Memory, notes: Path) -> None:
+    """The same bytes under a new date are the same file."""
+    words.index(notes)
+    (notes / "boat.md").write_bytes((notes / "boat.md").read_bytes())
+    assert words.why_not("walrus", str(notes / "boat.md")).stage == "unmatched"
+
+
+def test_a_file_that_is_missing_is_said_to_be_so(words: Memory, notes: Path) -> None:
+    """It is in the index still, with what it said then."""
+    words.index(notes)
+    (notes / "boat.md").unlink()
+    verdict = words.why_not("heron", str(notes / "boat.md"), limit=1)
+    assert (verdict.stage, dict(verdict.change)) == ("missing", {})
+    assert "at rank 2, beyond the limit of 1" in verdict.reason
+    assert "has missing" not in verdict.reason
+
+
+@pytest.mark.parametrize("how", ["changed", "missing"])
+def test_what_is_advised_for_a_stale_file_can_be_done(words: Memory, notes: Path, how: str) -> None:
+    """The paths after `recollect index` are such that indexing takes them, and the file is stale no more."""
+    words.index(notes)
+    (notes / "boat.md").write_text("walrus") if how == "changed" else (notes / "boat.md").unlink()
+    verdict = words.why_not("heron", str(notes / "boat.md"), limit=1)
+    assert verdict.stage == how
+    command, action, *paths = shlex.split(verdict.advice)
+    assert (command, action) == ("recollect", "index")
+    words.index(paths)
+    assert not [result for result in words.search("boat").results if result.freshness != "fresh"]
+
+
+def test_of_a_file_with_many_chunks_the_nearest_is_looked_at(words: Memory, tmp_path: Path) -> None:
+    """The chunk that answers the question best, not the first; by id each is looked at alone."""
+    file = tmp_path / "long.md"
+    parts = [f"# Part {i}\n\n" + f"Nothing of note in {i}. " * 60 for i in range(9)]
+    parts[6] = "# Part 6\n\n" + "The heron nests in the tall oak. " * 40
+    file.write_text("\n\n".join(parts))
+    words.index(file)
+    words.add("heron " * 60, id="first")
+    chunks = words.list(kind="chunk")
+    assert len(chunks) >= 9
+    verdict = words.why_not("heron", str(file))
+    assert verdict.stage == "found"
+    assert "nests in the tall oak" in verdict.record.text
+    lost = mended(words, "heron", verdict.record.id, limit=1)
+    assert (lost.stage, words.why_not("heron", str(file), limit=1).record) == ("limit", verdict.record)
+
+
+def test_of_a_hidden_file_a_chunk_is_looked_at_too(words: Memory, tmp_path: Path) -> None:
+    """A filter that hides every chunk is named; one that leaves some leads to one of those."""
+    file = tmp_path / "long.md"
+    file.write_text("\n\n".join(f"# Part {i}\n\n" + f"A heron, number {i}. " * 60 for i in range(4)))
+    words.index(file, user="ana")
+    assert words.why_not("heron", str(file)).stage == "scope"
+    chunks = words.list(user="ana")
+    for chunk in chunks[1:]:
+        words.store.records.apply([[Put(replace(chunk, tags=("kept",)))]])
+    verdict = words.why_not("heron", str(file), user="ana", tags=["kept"])
+    assert verdict.stage == "found"
+    assert "kept" in verdict.record.tags
+
+
+def chunk(memory: Memory, file: Path, key: str, text: str) -> None:
+    """One chunk of a file, as indexing would make it."""
+    memory.add(text, id=key, kind="chunk", path=str(file), created_at=NOON)
+
+
+def test_a_file_is_found_if_any_of_its_chunks_is_in_the_answer_whatever_is_read(
+    open_memory: OpenMemory, tmp_path: Path
+) -> None:
+    """The chunk nearest when lists are read to the end need not be the one that a shallow search shows."""
+    file = tmp_path / "x.md"
+    file.write_text("x")
+    memory = open_memory(embedder=Ruler(40))
+    chunk(memory, file, "shown", "heron heron 40")
+    memory.add("heron 1", id="first by vector", created_at=NOON)
+    chunk(memory, file, "deep", "heron heron reed 2")
+    for i in range(3, 40):
+        memory.add(f"heron{' reed' * 9} {i}", created_at=NOON)
+    assert ids(memory, "heron", fetch_k=1, limit=1) == ["shown"]
+    verdict = memory.why_not("heron", str(file), fetch_k=1, limit=1)
+    assert (verdict.stage, verdict.record.id) == ("found", "shown")
+
+
+def test_a_file_is_found_if_mmr_shows_another_chunk_of_it(words: Memory, tmp_path: Path) -> None:
+    """That a chunk gave way to one of the same file is no loss of the file."""
+    file = tmp_path / "x.md"
+    file.write_text("x")
+    words.add("heron lake reeds dawn", id="top", created_at=NOON)
+    chunk(words, file, "near", "heron lake reeds dawn yonder")
+    chunk(words, file, "far", "heron harbour oar boat winter snow ice storm")
+    options: dict[str, Any] = {"limit": 2, "mmr": True, "mmr_lambda": 0.1}
+    assert ids(words, "heron lake reeds dawn", **options) == ["top", "far"]
+    assert words.why_not("heron lake reeds dawn", str(file), **options).stage == "found"
+
+
+def test_a_record_of_a_file_that_expired_is_known_by_its_path(words: Memory, tmp_path: Path) -> None:
+    """A path names a record though every one of it is hidden."""
+    file = tmp_path / "x.md"
+    words.add("heron", id="a", path=str(file), created_at=NOON - timedelta(days=9), expires_at=NOON)
+    assert words.why_not("heron", str(file)).stage == "expired"
+
+
+# -- what a filter hides ------------------------------------------------------------------------------------
+
+
+def test_a_record_of_a_user_is_out_of_scope_for_nobody_in_particular(words: Memory) -> None:
+    """Whoever has not said who asks is told whose it is, and asking as that one brings it back."""
+    words.add("heron", id="a", user="ana")
+    verdict = mended(words, "heron", "a")
+    assert (verdict.stage, dict(verdict.change)) == ("scope", {"user": "ana"})
+    assert "it belongs to user 'ana'" in verdict.reason
+    assert not verdict.places, "ranks in a ranking that may not be seen"
+    assert words.why_not("heron", "a", user="ana").stage == "found"
+    assert words.why_not("heron", "a", any_scope=True).stage == "found"
+    assert words.why_not("heron", "a", any_scope=True, user="bob").stage == "found"
+
+
+def test_a_record_of_another_user_stays_behind_the_wall(words: Memory) -> None:
+    """Asked as bob, ana's record is out of scope, and nothing else is told of it: not even her name."""
+    words.store.records.apply(
+        [
+            [
+                Put(
+                    Record(
+                        "a",
+                        "heron secret-text",
+                        title="secret-title",
+                        category="secret-category",
+                        tags=("secret-tag",),
+                        scope=Scope("ana"),
+                        path="/secret-path/x.md",
+                        created_at=NOON - timedelta(days=9),
+                        expires_at=NOON,
+                        superseded_by="secret-successor",
+                        superseded_at=NOON - timedelta(days=5),
+                    )
+                )
+            ]
+        ]
+    )
+    for options in ({}, {"category": "x"}, {"tags": ["y"]}, {"path": "/z"}, {"since": NOON}, {"kind": "chunk"}):
+        verdict = words.why_not("heron", "a", user="bob", **options)
+        assert (verdict.stage, verdict.record, dict(verdict.change), dict(verdict.places)) == ("scope", None, {}, {})
+        said = json.dumps(verdict_dict("heron", verdict))
+        assert "ana" not in said
+        assert "secret" not in said, options
+        assert "2026-03" not in said, options
+
+
+def test_only_the_parts_of_a_scope_that_are_not_said_are_added(words: Memory) -> None:
+    """Who asks as the user already is told of the agent and the session only; a part said otherwise is a wall."""
+    words.add("heron", id="a", user="ana", agent="planner", session="s1")
+    verdict = mended(words, "heron", "a", user="ana")
+    assert dict(verdict.change) == {"agent": "planner", "session": "s1"}
+    verdict = mended(words, "heron", "a", scope={"user": "ana", "session": "s1"})
+    assert dict(verdict.change) == {"agent": "planner"}
+    for other in ({"user": "ana", "agent": "cook"}, {"session": "s2"}, {"user": "bob", "agent": "planner"}):
+        verdict = words.why_not("heron", "a", **other)
+        assert (verdict.stage, verdict.record, dict(verdict.change)) == ("scope", None, {})
+        assert "planner" not in verdict.reason
+
+
+def test_the_scope_that_is_set_is_the_one_asked_as(open_memory: OpenMemory) -> None:
+    """A memory opened as bob asks as bob, and sees no more by `why-not` than by `get`."""
+    memory = open_memory(embedder="none", settings=Settings(scope=ScopeSettings(user="bob")))
+    memory.add("heron", id="a", user="ana")
+    memory.add("heron", id="b", agent="cook")
+    verdict = memory.why_not("heron", "a")
+    assert (verdict.stage, verdict.record, memory.get("a")) == ("scope", None, None)
+    assert dict(mended(memory, "heron", "b").change) == {"agent": "cook"}
+
+
+def test_a_superseded_record_names_its_successor_and_the_day(words: Memory) -> None:
+    """`superseded=True` shows it, and asked as of before there was nothing to show it behind."""
+    words.add("heron on the lake", id="old", created_at=NOON - timedelta(days=9))
+    words.add("heron in the oak", id="new", created_at=NOON)
+    words.supersede("old", "new", at=NOON)
+    verdict = mended(words, "heron", "old")
+    assert (verdict.stage, dict(verdict.change)) == ("superseded", {"superseded": True})
+    assert verdict.reason == "superseded by new on 2026-03-14T12:00:00Z"
+    assert words.why_not("heron", "old", as_of=NOON - timedelta(days=1)).stage == "found"
+
+
+def test_a_supersession_set_for_later_does_not_count_yet(words: Memory) -> None:
+    """Until then the old one is found."""
+    words.add("heron on the lake", id="old")
+    words.add("heron in the oak", id="new")
+    words.supersede("old", "new", at=now() + timedelta(days=1))
+    assert words.why_not("heron", "old").stage == "found"
+
+
+def test_an_expired_record_is_found_as_of_before(words: Memory) -> None:
+    """The change is the last moment at which it held."""
+    words.add("heron", id="a", created_at=NOON - timedelta(days=9), expires_at=NOON)
+    verdict = mended(words, "heron", "a")
+    assert (verdict.stage, verdict.reason) == ("expired", "it expired on 2026-03-14T12:00:00Z")
+    assert dict(verdict.change) == {"as_of": "2026-03-14T11:59:59.999999Z"}
+
+
+def test_what_expired_before_it_began_cannot_be_brought_back(words: Memory) -> None:
+    """There was no moment at which it held, so that nothing is advised."""
+    words.add("heron", id="a", created_at=NOON, expires_at=NOON - timedelta(days=9))
+    verdict = words.why_not("heron", "a")
+    assert (verdict.stage, dict(verdict.change)) == ("expired", {})
+
+
+def test_a_record_is_not_seen_as_of_before_it(words: Memory) -> None:
+    """Nor one whose text was another then."""
+    words.add("heron", id="later", created_at=NOON)
+    verdict = mended(words, "heron", "later", as_of="2026-03-01")
+    assert (verdict.stage, dict(verdict.change)) == ("as_of", {"as_of": None})
+    assert "2026-03-14T12:00:00Z" in verdict.reason
+    words.add("stork", id="edited", created_at=NOON)
+    words.add("heron, really", id="edited", created_at=NOON)
+    verdict = mended(words, "heron", "edited", as_of=NOON + timedelta(days=1))
+    assert (verdict.stage, dict(verdict.change)) == ("as_of", {"as_of": None})
+    assert iso(words.get("edited").edited_at) in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("stage", "fields", "options", "expected"),
+    [
+        ("category", {"category": "work"}, {"category": "home"}, ({"category": ()}, "its own is 'work'")),
+        ("category", {}, {"category": ["home", "garden"]}, ({"category": ()}, "its own is not set")),
+        ("kind", {}, {"kind": "chunk"}, ({"kind": None}, "it is a fact")),
+        ("tag", {"tags": ["red"]}, {"tags": ["red", "blue"]}, ({"tags": ("red",)}, "it has no 'blue'")),
+        ("tag", {}, {"tags": ["red", "blue"]}, ({"tags": ()}, "it has no 'red', 'blue'")),
+        ("path", {"path": "/a/x.md"}, {"path": "/b"}, ({"path": None}, "it is /a/x.md")),
+        ("path", {}, {"path": "notes"}, ({"path": None}, "of no file")),
+        ("path", {}, {"path": "*"}, ({"path": None}, "of no file")),
+        ("path", {}, {"path": "/"}, ({"path": None}, "of no file")),
+        ("since", {}, {"since": "2026-03-15"}, ({"since": None}, "it is from 2026-03-14T12:00:00Z")),
+        ("since", {"happened_at": "2020-01-01"}, {"since": "2026-01-01"}, ({"since": None}, "it is from 2020-01-01")),
+        ("until", {}, {"until": "2026-03-14T12:00Z"}, ({"until": None}, "it is from 2026-03-14T12:00:00Z")),
+    ],
+    ids=str,
+)
+def test_each_filter_is_named_with_what_the_record_has(
+    words: Memory, stage: str, fields: dict[str, Any], options: dict[str, Any], expected: tuple[dict[str, Any], str]
+) -> None:
+    """And the change takes away that filter, or of the tags those that the record does not have."""
+    words.add("heron", id="a", created_at=NOON, **fields)
+    verdict = mended(words, "heron", "a", **options)
+    assert (verdict.stage, dict(verdict.change)) == (stage, expected[0])
+    assert expected[1] in verdict.reason
+
+
+def test_a_record_lost_in_many_ways_names_the_first_and_mends_all(words: Memory) -> None:
+    """Scope, supersession, expiry, every filter, the depth, the threshold and the limit at once."""
+    herons(words, 30)
+    words.store.records.apply(
+        [
+            [
+                Put(
+                    Record(
+                        "lost",
+                        "heron" + " reed" * 40,
+                        category="work",
+                        tags=("red",),
+                        scope=Scope("ana", None, "s1"),
+                        path="/a/x.md",
+                        created_at=NOON - timedelta(days=9),
+                        expires_at=NOON,
+                        superseded_by="r000",
+                        superseded_at=NOON - timedelta(days=5),
+                    )
+                )
+            ]
+        ]
+    )
+    options: dict[str, Any] = {
+        "category": "home", "kind": "chunk", "tags": ["red", "blue"], "path": "/b",
+        "since": NOON - timedelta(days=1), "until": NOON - timedelta(days=20), "fetch_k": 5, "limit": 3,
+    }  # fmt: skip
+    verdict = mended(words, "heron", "lost", **options)
+    assert verdict.stage == "scope"
+    for part in ("user 'ana'", "superseded by r000", "expired on", "category", "kind", "'blue'", "/a/x.md", "by time"):
+        assert part in verdict.reason
+    assert verdict.change.keys() >= {
+        "user", "session", "superseded", "as_of", "category", "kind", "tags", "path", "since", "until"
+    }  # fmt: skip
+
+
+def test_depth_threshold_and_limit_are_mended_one_after_the_other(words: Memory) -> None:
+    """The stage named is the first that lost it; the change holds what the later ones need as well."""
+    herons(words, 30)
+    words.add("heron" + " reed" * 40, id="lost", user="ana", created_at=NOON)
+    verdict = mended(words, "heron", "lost", fetch_k=5, limit=3, min_score=0.9)
+    assert verdict.stage == "scope"
+    assert verdict.change.keys() == {"user", "fetch_k", "min_score", "limit"}
+
+
+def test_a_filter_given_as_where_is_explained_too(words: Memory) -> None:
+    """`where` is an option of `search`; a change must not clash with it."""
+    words.add("heron", id="a", category="work", created_at=NOON)
+    words.add("heron two", id="b", created_at=NOON)
+    assert words.why_not("heron", "a", where=Filter()).stage == "found"
+    assert mended(words, "heron two", "a", where=Filter(), limit=1).stage == "limit"
+    verdict = words.why_not("heron", "a", where=Filter(categories=("home",)))
+    assert verdict.stage == "category"
+    if verdict.change:
+        assert "a" in ids(words, "heron", **{"where": Filter(categories=("home",)), **verdict.change})
+
+
+# -- depth --------------------------------------------------------------------------------------------------
+
+
+class Ruler:
+    """Ranks a text by the last number in it: 1 is nearest to any query, `count` is farthest, no two are equal."""
+
+    name = "ruler"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.fingerprint = f"ruler-{count}"
+        self.error: Exception | None = None
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        if self.error:
+            raise self.error
+        angles = [0.2 + int(re.findall(r"\d+", text)[-1]) / self.count for text in texts]
+        return np.array([[math.cos(a), math.sin(a)] for a in angles], dtype=np.float32)
+
+    def query(self, text: str) -> Any:
+        if self.error:
+            raise self.error
+        return np.array([1.0, 0.0], dtype=np.float32)
+
+
+MANY = 2003  # a prime, so that i → 7 · i is a second order of the same places
+
+
+def by_vector(place: int) -> int:
+    """The vector rank of the record whose keyword rank is `place`."""
+    return place * 7 % MANY
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
+    """Two thousand records whose ranks are known: equal by words but for their age, and each at its own angle."""
+    place = tmp_path_factory.mktemp("many") / "m.db"
+    with Memory.open(place, embedder=Ruler(MANY), settings=Settings()) as memory:
+        records = [
+            Record(f"r{i}", f"heron {by_vector(i):04}", created_at=NOON - timedelta(minutes=i)) for i in range(1, MANY)
+        ]
+        memory.store.records.apply([[Put(record) for record in records]])
+        memory.embed()
+        yield memory
+
+
+@pytest.mark.parametrize("place", [143, 101, 1999])
+@pytest.mark.xdist_group("many")
+def test_the_exact_ranks_beyond_fetch_k_are_told(many: Memory, place: int) -> None:
+    """However deep they are, by words and by vector; the change reads to the nearer of the two."""
+    meant = by_vector(place)
+    assert min(place, meant) > 100
+    verdict = mended(many, "heron", f"r{place}")
+    assert verdict.stage == "fetch_k"
+    assert verdict.reason == f"keyword rank {place} beyond fetch_k 100; vector rank {meant} beyond fetch_k 100"
+    assert {name: (p.rank, p.fetch_k) for name, p in verdict.places.items()} == {
+        "keyword": (place, 100),
+        "vector": (meant, 100),
+    }
+    assert verdict.places["vector"].score == pytest.approx(math.cos(0.2 + meant / MANY), abs=1e-5)
+    assert verdict.change["fetch_k"] == min(place, meant)
+
+
+@pytest.mark.parametrize("source", ["keyword", "vector"])
+@pytest.mark.xdist_group("many")
+def test_one_source_alone_tells_its_own_rank(many: Memory, source: str) -> None:
+    """What is not asked is not told of; one place more or less decides."""
+    rank = 143
+    key = f"r{rank if source == 'keyword' else rank * pow(7, -1, MANY) % MANY}"
+    verdict = mended(many, "heron", key, sources=[source])
+    assert (verdict.stage, verdict.reason) == ("fetch_k", f"{source} rank {rank} beyond fetch_k 100")
+    assert list(verdict.places) == [source]
+    assert many.why_not("heron", key, sources=[source], fetch_k=rank - 1).stage == "fetch_k"
+    assert many.why_not("heron", key, sources=[source], fetch_k=rank).stage == "limit"
+    assert many.why_not("heron", key, sources=[source], limit=rank).stage == "found"
+
+
+@pytest.mark.xdist_group("many")
+def test_depth_is_the_limit_where_that_is_more(many: Memory) -> None:
+    """A limit above `fetch_k` is how deep the sources are read, and is told as such."""
+    verdict = mended(many, "heron", "r143", fetch_k=5, limit=50)
+    assert verdict.reason == "keyword rank 143 beyond fetch_k 50; vector rank 1001 beyond fetch_k 50"
+
+
+@pytest.mark.xdist_group("many")
+def test_one_source_that_has_it_within_its_depth_is_enough(many: Memory) -> None:
+    """Rank 2 by vector is an answer, however far down the record is by words, and both ranks are told."""
+    place = 2 * pow(7, -1, MANY) % MANY
+    assert place > 100
+    verdict = many.why_not("heron", f"r{place}", limit=100)
+    assert verdict.stage == "found"
+    assert {name: found.rank for name, found in verdict.places.items()} == {"keyword": place, "vector": 2}
+
+
+@pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
+@pytest.mark.xdist_group("many")
+def test_a_limit_that_deepens_the_search_is_still_found(many: Memory, fusion: str) -> None:
+    """Each larger limit reads deeper, which moves the record on: the change is where the two meet."""
+    for place in (58, 145):
+        mended(many, "heron", f"r{place}", fusion=fusion, fetch_k=1, limit=1)
+
+
+@pytest.mark.xdist_group("many")
+def test_at_the_limit_the_rank_after_fusion_is_told(many: Memory) -> None:
+    """The rank in the reason is that of a search without the limit, and the limit advised is that rank."""
+    order = ids(many, "heron", limit=100)
+    for place in (10, 11, 50, 99):
+        verdict = mended(many, "heron", order[place])
+        assert (verdict.stage, verdict.reason) == ("limit", f"at rank {place + 1}, beyond the limit of 10")
+        assert dict(verdict.change) == {"limit": place + 1}
+
+
+def test_a_rank_counts_texts_not_records(words: Memory) -> None:
+    """Fifty repeats before it are one place."""
+    herons(words, 20)
+    words.store.records.apply([[Put(Record(f"same{i}", "heron", created_at=NOON)) for i in range(50)]])
+    verdict = mended(words, "heron", "r010", fetch_k=5, limit=5)
+    assert (verdict.stage, verdict.places["keyword"].rank) == ("fetch_k", 12)
+
+
+def test_a_source_without_weight_is_not_too_shallow(open_memory: OpenMemory) -> None:
+    """What stands at rank 2 of a source that counts for nothing is lost to its weight, not to `fetch_k`."""
+    memory = open_memory(embedder="none")
+    herons(memory, 5)
+    assert ids(memory, "heron", text_weight=0.0) == []
+    verdict = memory.why_not("heron", "r001", text_weight=0.0)
+    assert verdict.stage not in ("fetch_k", "unmatched")
+    assert "weight" in verdict.reason
+
+
+def test_the_depth_advised_is_of_a_source_that_counts(memory: Memory) -> None:
+    """The nearer rank is in a source of weight 0: reading to the other one brings the record back."""
+    herons(memory, 30)
+    options: dict[str, Any] = {"vector_weight": 0.0, "fetch_k": 5, "limit": 5}
+    places = memory.why_not("heron", "r020", **options).places
+    assert 5 < places["vector"].rank < places["keyword"].rank == 21
+    verdict = mended(memory, "heron", "r020", **options)
+    assert verdict.change["fetch_k"] == 21
+
+
+# -- unmatched, and sources that do not answer --------------------------------------------------------------
+
+
+def test_what_shares_no_word_is_unmatched_without_an_embedder(words: Memory) -> None:
+    """The reason names both: no word in common, and no source for meaning."""
+    words.add("heron", id="a")
+    verdict = words.why_not("stork", "a")
+    assert (verdict.stage, dict(verdict.change)) == ("unmatched", {})
+    assert "keyword shares no word with the query" in verdict.reason
+    assert "vector no embedder is configured" in verdict.reason
+    assert verdict.advice
+
+
+def test_an_empty_query_is_not_blamed_on_missing_vectors(memory: Memory) -> None:
+    """The record has a vector; it is the query that has none."""
+    memory.add("heron", id="a")
+    verdict = memory.why_not("", "a")
+    assert verdict.stage == "unmatched"
+    assert "has no vector yet" not in verdict.reason
+
+
+def test_a_source_that_failed_is_named_with_its_error(open_memory: OpenMemory) -> None:
+    """What only the vector source could find is unmatched, because that source did not answer."""
+    embedder = Ruler(9)
+    memory = open_memory(embedder=embedder)
+    memory.add("heron 1", id="a")
+    memory.add("stork 2", id="b")
+    assert memory.why_not("stork", "a").stage == "found"
+    embedder.error = EmbedderError("the model is on fire", hint="put it out")
+    verdict = memory.why_not("stork", "a")
+    assert (verdict.stage, dict(verdict.change)) == ("unmatched", {})
+    assert "vector did not answer: the model is on fire" in verdict.reason
+    assert verdict.places["vector"].note == "did not answer: the model is on fire"
+    assert memory.why_not("stork", "b").stage == "found"
+    with pytest.raises(SearchFailed):
+        memory.why_not("stork", "a", sources=["vector"])
+
+
+def test_a_source_that_fails_once_is_not_counted_on(open_memory: OpenMemory) -> None:
+    """It failed when the question was asked; that it answers a moment later does not make the record found."""
+
+    class Once(Ruler):
+        fails = 0
+
+        def query(self, text: str) -> Any:
+            if self.fails:
+                self.fails -= 1
+                raise EmbedderError("not now")
+            return super().query(text)
+
+    embedder = Once(9)
+    memory = open_memory(embedder=embedder)
+    memory.add("heron 1", id="a")
+    embedder.fails = 1
+    verdict = memory.why_not("stork", "a")
+    assert verdict.stage == "unmatched"
+    assert verdict.places["vector"].rank == 1
+
+
+@pytest.fixture
+def team(open_memory: OpenMemory, tmp_path: Path) -> Iterator[Callable[..., Memory]]:
+    """Opens a memory with an outside source: another store, of which three rows are read, joined by id."""
+
+    def open_with(theirs: dict[str, str], **options: Any) -> Memory:
+        other = open_memory(tmp_path / "team.db", embedder="none")
+        for key, text in theirs.items():
+            other.add(text, id=key, created_at=NOON)
+        fields = {"id": "id", "text": "text", "score": "score"}
+        kept = {"store": str(tmp_path / "team.db"), "embedder": "none"}
+        said = SourceSettings("team", "recollect", fetch_k=3, fields=fields, options={**kept, **options})
+        return open_memory(embedder="none", settings=Settings(sources=(said,)))
+
+    return open_with
+
+
+def test_an_outside_source_that_has_it_is_enough(team: Callable[..., Memory]) -> None:
+    """What only they find by its words is found, at their rank; what they do not list is said not to be listed."""
+    memory = team({"a": "stork one", "b": "stork and two"})
+    for key in ("a", "b", "c"):
+        memory.add(f"heron {key}", id=key)
+    verdict = memory.why_not("stork", "b")
+    assert (verdict.stage, verdict.rank, verdict.places["team"].rank) == ("found", 2, 2)
+    verdict = memory.why_not("stork", "c")
+    assert (verdict.stage, dict(verdict.change)) == ("unmatched", {})
+    assert "keyword shares no word with the query" in verdict.reason
+    assert "team not in its list" in verdict.reason
+
+
+def test_an_outside_source_is_asked_no_deeper_than_it_is_set_to(team: Callable[..., Memory]) -> None:
+    """Its fourth row is beyond its own depth, which no option of a search changes."""
+    memory = team({f"r{i}": "stork" + " reed" * i for i in range(6)})
+    for i in range(6):
+        memory.add(f"heron {i}", id=f"r{i}")
+    assert memory.why_not("stork", "r2").stage == "found"
+    verdict = memory.why_not("stork", "r3")
+    assert (verdict.stage, verdict.places["team"].rank, dict(verdict.change)) == ("unmatched", None, {})
+
+
+def test_an_outside_source_that_failed_is_named(team: Callable[..., Memory], tmp_path: Path) -> None:
+    """With its error; the others still answer."""
+    memory = team({}, store=str(tmp_path / "nowhere.db"))
+    memory.add("heron", id="a")
+    verdict = memory.why_not("stork", "a")
+    assert verdict.stage == "unmatched"
+    assert "team did not answer: there is no store at" in verdict.reason
+    assert memory.why_not("heron", "a").stage == "found"
+
+
+def test_one_question_is_one_failure_of_an_outside_source(team: Callable[..., Memory], tmp_path: Path) -> None:
+    """To ask why must not wear out the patience with a source, so that the next search leaves it alone."""
+    memory = team({}, store=str(tmp_path / "nowhere.db"))
+    memory.add("heron", id="a")
+    memory.why_not("stork", "a")
+    traces = {trace.name: trace.status for trace in memory.search("heron").trace.sources}
+    assert traces["team"] == "failed"
+
+
+def test_a_document_that_is_only_theirs_is_found_where_the_answer_shows_it(team: Callable[..., Memory]) -> None:
+    """Its id stands in the answer, so that one can ask for it."""
+    memory = team({"theirs": "stork"})
+    memory.add("heron", id="a")
+    assert ids(memory, "stork") == ["team:theirs"]
+    verdict = memory.why_not("stork", "team:theirs")
+    assert (verdict.stage, verdict.rank) == ("found", 1)
+
+
+# -- after fusion -------------------------------------------------------------------------------------------
+
+
+def test_a_duplicate_names_the_one_that_stands_for_it(words: Memory) -> None:
+    """The newer of two that say the same is shown; nothing brings the other back, and nothing is lost."""
+    words.add("heron on the lake", id="y", created_at=NOON)
+    words.add("Heron  ON the lake", id="x", created_at=NOON - timedelta(days=1))
+    verdict = words.why_not("heron", "x")
+    assert (verdict.stage, dict(verdict.change)) == ("duplicate", {})
+    assert "its duplicate y" in verdict.reason
+    assert "y stands for it" in verdict.advice
+    assert verdict.places["keyword"].note == "as its duplicate y"
+    assert words.why_not("heron", "y").stage == "found"
+
+
+def test_a_duplicate_of_what_is_itself_lost_is_not_said_to_be_shown(words: Memory) -> None:
+    """`nothing is lost` holds only where the one that stands for it is in the answer."""
+    herons(words, 20)
+    words.add("HERON" + " reed" * 15 + " n15", id="x", created_at=NOON - timedelta(days=1))
+    assert "nothing is lost" in words.why_not("heron", "x", limit=20).advice
+    for options in ({"limit": 3}, {"min_score": 0.99}, {"fetch_k": 3, "limit": 3}):
+        assert "r015" not in ids(words, "heron", **options)
+        assert "nothing is lost" not in words.why_not("heron", "x", **options).advice, options
+
+
+def test_a_duplicate_that_is_hidden_does_not_stand_for_it(words: Memory) -> None:
+    """Folding is among what may be seen."""
+    words.add("heron", id="y", user="ana", created_at=NOON)
+    words.add("heron", id="x", created_at=NOON - timedelta(days=1))
+    assert words.why_not("heron", "x").stage == "found"
+    assert words.why_not("heron", "x", user="ana").stage == "duplicate"
+    assert words.why_not("heron", "x", user="ana", until=NOON).stage == "found"
+
+
+@pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
+def test_the_gap_to_the_threshold_is_the_right_number(memory: Memory, fusion: str) -> None:
+    """It is `min_score` less the score that the record has; the threshold advised is the next below it."""
+    herons(memory, 20)
+    scores = {r.record.id: r.score for r in memory.search("heron", fusion=fusion, limit=20).results}
+    key, score = min(scores.items(), key=lambda item: item[1])
+    least = score + 0.25 * (1 - score)
+    verdict = mended(memory, "heron", key, fusion=fusion, min_score=least, limit=20)
+    assert verdict.stage == "threshold"
+    assert (
+        f"below the threshold by {least - score:.2g}: it scores {score:.4f}, min_score is {least:g}" in verdict.reason
+    )
+    advised = verdict.change["min_score"]
+    assert score - 1e-4 < advised <= score
+
+
+def test_a_score_at_the_threshold_is_not_below_it(words: Memory) -> None:
+    """Equal is enough, here as in `search`."""
+    herons(words, 20)
+    score = words.search("heron", limit=20).results[7].score
+    assert words.why_not("heron", "r007", min_score=score).stage == "found"
+    assert words.why_not("heron", "r007", min_score=math.nextafter(score, 1)).stage == "threshold"
+
+
+def test_a_threshold_advised_is_never_above_the_score() -> None:
+    """Scores a hair below four places must not be rounded up to them."""
+    for thousandth in range(1, 10_001):
+        for score in (thousandth / 10_000, math.nextafter(thousandth / 10_000, 0)):
+            assert score - 1.01e-4 < _just_below(score) <= score
+
+
+def test_factors_count_before_the_threshold(words: Memory) -> None:
+    """A record that has decayed is below it by what decay took."""
+    words.add("heron", id="old", decay="stable", created_at=now() - timedelta(days=90))
+    verdict = mended(words, "heron", "old", min_score=0.75)
+    assert "below the threshold by 0.25: it scores 0.5000, min_score is 0.75" in verdict.reason
+
+
+def test_mmr_names_the_one_it_preferred(words: Memory) -> None:
+    """The near repeat at rank 2 gives way to something new; without MMR it is back."""
+    words.add("heron lake reeds dawn", id="top", created_at=NOON)
+    words.add("heron lake reeds dawn yonder", id="near", created_at=NOON)
+    words.add("heron harbour oar boat winter snow", id="new", created_at=NOON)
+    options: dict[str, Any] = {"limit": 2, "mmr": True, "mmr_lambda": 0.1}
+    verdict = mended(words, "heron lake reeds dawn", "near", **options)
+    assert (verdict.stage, dict(verdict.change)) == ("mmr", {"mmr": False})
+    assert "in favour of new" in verdict.reason
+    assert "by relevance it is at rank 2" in verdict.reason
+    assert words.why_not("heron lake reeds dawn", "new", **options).rank == 2
+
+
+def test_what_mmr_would_not_have_shown_anyway_is_lost_to_the_limit(words: Memory) -> None:
+    """Beyond the limit by relevance, the limit is named, MMR or not, and the change shows it."""
+    herons(words, 12)
+    for options in ({}, {"mmr": True, "mmr_lambda": 0.5}):
+        verdict = mended(words, "heron", "r011", limit=3, **options)
+        assert (verdict.stage, verdict.reason) == ("limit", "at rank 12, beyond the limit of 3")
+
+
+def test_the_verdict_as_json(words: Memory) -> None:
+    """One shape for every edge, and nothing in it that JSON cannot hold."""
+    herons(words, 12)
+    said = verdict_dict("heron", words.why_not("heron", "r011"))
+    assert json.loads(json.dumps(said)) == said
+    assert said["query"] == "heron"
+    assert (said["target"], said["stage"], said["rank"]) == ("r011", "limit", None)
+    assert said["change"] == {"limit": 12}
+    assert said["sources"]["keyword"].keys() == {"rank", "score", "fetch_k"}
+    assert said["sources"]["vector"] == {
+        "rank": None, "score": None, "fetch_k": 0, "note": "no embedder is configured"
+    }  # fmt: skip
+    assert (said["record"]["id"], said["record"]["created_at"]) == ("r011", "2026-03-14T12:00:00Z")
+
+
+def test_asking_why_not_changes_nothing(words: Memory, dump: Callable[[], dict[str, list[tuple[Any, ...]]]]) -> None:
+    """It is a read: the truth is as it was."""
+    herons(words, 12)
+    before = dump()
+    words.why_not("heron", "r011")
+    words.why_not("heron", "r001", user="ana", tags=["red"])
+    assert dump() == before
