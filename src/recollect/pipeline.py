@@ -162,7 +162,7 @@ def fused_results(query: Query, answered: Sequence[Reply]) -> tuple[list[Result]
             [Entry(key, hit.score) for key, hit in hits.lists[reply.source.name]],
             ranking.weights.get(reply.source.name, 1.0),
             reply.source.bounded,
-            query.depth,
+            reply.found.complete,
         )
         for reply in answered
     ]

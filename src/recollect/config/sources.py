@@ -83,9 +83,9 @@ def _address(value: object) -> bool:
         return False
     try:
         parts = urlsplit(value)
-    except ValueError:
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 COMMON: Mapping[str, Check] = MappingProxyType(
@@ -223,6 +223,10 @@ def _check_mapping(table: dict[str, Any], place: _Place) -> None:
 
 
 def _check_templates(table: dict[str, Any], place: _Place) -> None:
+    """What is asked may fill arguments and parameters; it may not choose the program or the host."""
+    for key, fixed in (("command", texts(table.get("command"))[:1]), ("url", _host(table.get("url")))):
+        if any("{" in text for text in fixed):
+            raise place.wrong(key, f"{fixed[0]!r} must not depend on what is asked", "write the name itself")
     for key in ("command", "url", "body", "env", "headers"):
         for text in texts(table.get(key)):
             try:
@@ -232,6 +236,10 @@ def _check_templates(table: dict[str, Any], place: _Place) -> None:
             if unknown:
                 known = ", ".join(f"{{{name}}}" for name in FIELDS)
                 raise place.wrong(key, f"{text!r} has an unknown field {{{unknown[0]}}}", f"there are {known}")
+
+
+def _host(url: object) -> list[str]:
+    return [urlsplit(url).netloc] if isinstance(url, str) else []
 
 
 def _kinds() -> str:

@@ -37,12 +37,17 @@ class Recording:
 
 
 def record(
-    memory: Memory, questions: Mapping[str, str], *, depth: int = DEPTH, progress: Progress | None = None
+    memory: Memory,
+    questions: Mapping[str, str],
+    *,
+    depth: int = DEPTH,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Recording:
-    """Ask every source every question, once."""
+    """Ask every source every question, once. `options` are those of `search` that all settings to be tried share."""
     replies: dict[str, Sequence[Reply]] = {}
     for done, (key, text) in enumerate(questions.items(), 1):
-        pipeline, query = memory.prepare(text, fetch_k=depth)
+        pipeline, query = memory.prepare(text, **{**(options or {}), "fetch_k": depth})
         replies[key] = pipeline.ask(query)
         if progress:
             progress(done, len(questions))
@@ -51,4 +56,6 @@ def record(
 
 def cut(reply: Reply, fetch_k: int) -> Reply:
     """The reply of a source that had been read only so deep: a shorter list is the head of a longer one."""
-    return replace(reply, found=replace(reply.found, hits=reply.found.hits[:fetch_k]))
+    found = reply.found
+    short = len(found.hits) < fetch_k
+    return replace(reply, found=replace(found, hits=found.hits[:fetch_k], complete=found.complete and short))

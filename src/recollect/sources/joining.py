@@ -53,8 +53,10 @@ def dig(value: Any, path: str) -> Any:
 
 
 def _rows_of(document: Any) -> Any:
-    """A bare list, or the `results` of an object."""
-    return document.get("results") if isinstance(document, dict) else document
+    """A bare list, the `results` of an object, or an object that is the only row there is (one JSON line)."""
+    if not isinstance(document, dict):
+        return document
+    return document["results"] if "results" in document else [document]
 
 
 def _row(row: Any, fields: Mapping[str, str]) -> Row:

@@ -25,8 +25,8 @@ class KeywordSource:
         if not terms:
             return Found(warnings=("the query has no words to look for",))
         matches = self.index.search(terms, query.filter, query.depth)
-        hits = (
+        hits = tuple(
             Hit(match.record, match.fold, match.score, partial(snippet, match.record.text, terms, analyzer))
             for match in matches.found
         )
-        return Found(tuple(hits), folded=matches.folded)
+        return Found(hits, folded=matches.folded, complete=len(hits) < query.depth)

@@ -58,11 +58,15 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One source's list, best first, and what the one who asked should know about it."""
+    """One source's list, best first, and what the one who asked should know about it.
+
+    `complete` says that the source was not cut off: whatever it could find is there.
+    """
 
     hits: tuple[Hit, ...] = ()
     warnings: tuple[str, ...] = ()
     folded: int = 0
+    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True)

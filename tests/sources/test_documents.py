@@ -1,0 +1,108 @@
+"""What an outside system answers is one JSON document, or one a line, or an error that says what it was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from recollect.errors import SourceFailed
+from recollect.sources.documents import SHOWN, excerpt, parse
+
+
+@pytest.mark.parametrize("document", [[], {}, [{"id": 1}], {"hits": [{"id": "ä", "score": 0.5}]}, 7, "x", None])
+def test_reads_one_document(document):
+    """Any JSON document is read as it is."""
+    assert parse(json.dumps(document).encode(), "qmd") == document
+
+
+def test_reads_documents_that_stand_one_a_line():
+    """JSON lines become a list, with empty lines and the line ends of Windows as they come."""
+    assert parse(b'{"id": 1}\r\n\r\n{"id": 2}\n\n', "qmd") == [{"id": 1}, {"id": 2}]
+
+
+def test_a_document_over_several_lines_is_one():
+    """Indented JSON is not taken for JSON lines."""
+    assert parse(json.dumps([{"id": 1}], indent=2).encode(), "qmd") == [{"id": 1}]
+
+
+def test_line_separators_inside_a_text_end_no_line():
+    """U+2028 is a character like any other inside JSON."""
+    lines = '{"text": "a\u2028b"}\n{"text": "c\u0085d"}\n'
+    assert parse(lines.encode(), "qmd") == [{"text": "a\u2028b"}, {"text": "c\u0085d"}]
+
+
+def test_a_byte_order_mark_is_no_part_of_it():
+    """Windows tools write one."""
+    assert parse(b"\xef\xbb\xbf[1]", "qmd") == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "nothing"),
+        (b" \n\t ", "nothing"),
+        (b"\xef\xbb\xbf", "nothing"),
+        (b"Usage: qmd [OPTIONS]", "“Usage: qmd [OPTIONS]”"),
+        (b'{"results": [{"id": 1}, {"i', "Unterminated string"),
+        (b'{"results": [\n{"id": 1},\n{"id', "Unterminated string"),
+        (b'{"id": 1}\n{"id": 2}\n{"id', "number 3"),
+        (b'Loading model\n{"id": 1}', "“Loading model"),
+        (b'{"id": "\xff\xfe"}', "not UTF-8 (byte 9)"),
+        ("[1]".encode("utf-16"), "not UTF-8"),
+        (b'{"score": NaN}', "NaN"),
+        (b'{"score": 1}\n{"score": -Infinity}', "-Infinity"),
+        (b'{"score": 1e999}', "too large"),
+        (b'{"score": ' + b"9" * 400 + b"}", "308 digits"),
+        (b'{"score": -' + b"9" * 100_000 + b"}", "308 digits"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
+        (b"[1]\n" + b"[" * 200_000, "nested too deeply"),
+        (b"[1] [2]", "Extra data"),
+        (b"\x00\x01\x02", "not JSON"),
+        (b"'single'", "not JSON"),
+    ],
+)
+def test_anything_else_is_an_error_that_quotes_it(content, said):
+    """Rubbish, halves, other encodings and numbers beyond numbers are refused with the reason and a hint."""
+    with pytest.raises(SourceFailed) as caught:
+        parse(content, "qmd")
+    assert caught.value.message.startswith("qmd answered")
+    assert said in caught.value.message
+    assert len(caught.value.message) < SHOWN + 150
+    assert caught.value.message.isprintable()
+    assert caught.value.hint
+
+
+def test_an_error_quotes_the_place_where_it_is():
+    """Far into a long document the start would say nothing."""
+    content = b"[" + b"1, " * 5000 + b"oops, " + b"2, " * 5000 + b"3]"
+    with pytest.raises(SourceFailed, match=r"“….*oops.*…”"):
+        parse(content, "qmd")
+
+
+def test_an_excerpt_cannot_play_with_a_terminal():
+    """Control characters, direction marks and line breaks do not get through."""
+    assert excerpt("a\x1b[31mb\r\nc\u202ed\x00e\u2028f") == "“a [31mb c d e f”"
+
+
+def test_an_excerpt_is_short():
+    """A flood is cut, and that is shown."""
+    assert len(excerpt("x" * 10_000_000)) == SHOWN + 3
+    assert excerpt("x" * 10_000_000).endswith("…”")
+
+
+@pytest.mark.parametrize("echo", ["no: %s", '{"auth": "%s"', "x" * 1000 + "%s"])
+@pytest.mark.parametrize(("secret", "form"), [("s3cr3t", "s3cr3t"), ('s"3/', 's\\"3/'), ("a b+", "a%20b%2B")])
+def test_an_answer_with_a_secret_in_it_is_not_quoted(echo, secret, form):
+    """Plainly, as JSON or percent-encoded: an error shows nothing of an answer that repeats a secret."""
+    with pytest.raises(SourceFailed, match="not shown") as caught:
+        parse((echo % form).encode(), "host", [secret])
+    assert form not in caught.value.message
+
+
+def test_half_a_surrogate_pair_is_replaced():
+    """JSON can write what nothing can print or store; whole pairs stay whole."""
+    document = parse(rb'{"t\ud800": ["a\udc00b", "\ud83d\ude00", "c\ud83d"]}', "qmd")
+    assert document == {"t\ufffd": ["a\ufffdb", "\U0001f600", "c\ufffd"]}
+    json.dumps(document, ensure_ascii=False).encode()
