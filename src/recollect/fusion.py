@@ -35,14 +35,14 @@ class Entry:
 class RankedList:
     """What one source answered, best first. `bounded` scores (a cosine) are used as they are, others are squashed.
 
-    `complete` says that it is all that the source has to say, so that every other document scores 0 there.
+    `among` is set where the list is all that the source found among so many documents: the others score 0 there.
     """
 
     source: str
     entries: Sequence[Entry]
     weight: float = 1.0
     bounded: bool = False
-    complete: bool = False
+    among: int | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.weight) and self.weight >= 0):
@@ -135,8 +135,7 @@ def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[
     counts for more, question by question, and a document that is absent counts as one at the end of the list.
     """
     total = math.fsum(ranking.weight for ranking in lists)
-    longest = max(len(ranking.entries) for ranking in lists)
-    return [_above(ranking, ranking.weight / total, longest) for ranking in lists], 1.0
+    return [_above(ranking, ranking.weight / total) for ranking in lists], 1.0
 
 
 def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
@@ -235,15 +234,15 @@ MOST_ABOVE = 6.0
 """Root mean squares above the tail that count as the most: about as far as the first of a hundred ever stands."""
 
 
-def _above(ranking: RankedList, weight: float, longest: int) -> dict[str, float]:
+def _above(ranking: RankedList, weight: float) -> dict[str, float]:
     """How far each score is above the tail, over the list's root mean square of that, over the most."""
     scores = _scores(ranking)
     if not scores:
         return {}
     sized = _sized(_falling(scores, ranking.bounded))
-    # The tail of a complete list are the documents that it does not hold: as many as another list knows of.
-    ended = ranking.complete and min(sized) >= 0 and len(sized) < longest
-    tail, count = (0.0, longest) if ended else (min(sized), len(sized))
+    # The tail of a complete list are the documents that it does not hold.
+    ended = (ranking.among or 0) > len(sized) and min(sized) >= 0
+    tail, count = (0.0, ranking.among or 0) if ended else (min(sized), len(sized))
     spread = math.sqrt(math.fsum((score - tail) ** 2 for score in sized) / count)
     return {
         # Where all are equal, none juts out, and each is one unit above what is absent.
@@ -276,7 +275,7 @@ def _without_repeats(ranking: RankedList) -> RankedList:
     if len(first) == len(ranking.entries):
         return ranking
     kept = tuple({entry.id: first[entry.id] for entry in ranking.entries}.values())
-    return RankedList(ranking.source, kept, ranking.weight, ranking.bounded, ranking.complete)
+    return RankedList(ranking.source, kept, ranking.weight, ranking.bounded, ranking.among)
 
 
 def _as_lists(

@@ -127,7 +127,7 @@ def _ask(source: Source, query: Query) -> Reply:
         found = source.search(query)
     except Exception as error:  # noqa: BLE001  (an edge: whatever a source does, the others still answer)
         return _failure(source, error, _since(start))
-    return Reply(source, SourceTrace(source.name, "ok", len(found.hits), _since(start)), found)
+    return Reply(source, SourceTrace(source.name, "ok", len(found.hits), _since(start), trust=found.trust), found)
 
 
 def _wait(source: Source, future: Future[Reply], query: Query, start: float) -> Reply:
@@ -160,9 +160,9 @@ def fused_results(query: Query, answered: Sequence[Reply]) -> tuple[list[Result]
         RankedList(
             reply.source.name,
             [Entry(key, hit.score) for key, hit in hits.lists[reply.source.name]],
-            ranking.weights.get(reply.source.name, 1.0),
+            ranking.weights.get(reply.source.name, 1.0) * _trust(query, reply, answered),
             reply.source.bounded,
-            reply.found.complete,
+            reply.found.among,
         )
         for reply in answered
     ]
@@ -170,6 +170,18 @@ def fused_results(query: Query, answered: Sequence[Reply]) -> tuple[list[Result]
         lists = [_with_scores(ranked) for ranked in lists]
     fused = fuse(lists, method=ranking.fusion, k=ranking.rrf_k, normalisation=ranking.normalisation)
     return [_result(place, hits) for place in fused], folded
+
+
+def _trust(query: Query, reply: Reply, answered: Sequence[Reply]) -> float:
+    """What a source's own trust makes of its weight.
+
+    `blend` weighs it; the others, which are formulas that people know, only leave out a source that understood nothing.
+    Where no other source has found anything, it is heard anyway.
+    """
+    trust = reply.found.trust
+    if not any(other.found.hits for other in answered if other is not reply):
+        return 1.0
+    return trust if query.ranking.fusion == "blend" or trust == 0 else 1.0
 
 
 def ranks_only(query: Query) -> bool:

@@ -57,5 +57,5 @@ def record(
 def cut(reply: Reply, fetch_k: int) -> Reply:
     """The reply of a source that had been read only so deep: a shorter list is the head of a longer one."""
     found = reply.found
-    short = len(found.hits) < fetch_k
-    return replace(reply, found=replace(found, hits=found.hits[:fetch_k], complete=found.complete and short))
+    among = min(found.among, fetch_k) if found.among and len(found.hits) < fetch_k else None
+    return replace(reply, found=replace(found, hits=found.hits[:fetch_k], among=among))

@@ -130,6 +130,7 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
         "sources": [
             {"name": source.name, "status": source.status, "hits": source.hits, "took_ms": source.took_ms}
             | ({"reason": source.reason} if source.reason else {})
+            | ({"trust": source.trust} if source.trust < 1 else {})
             for source in trace.sources
         ],
         "filtered": dict(trace.filtered),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Text: TypeAlias = str | tuple[str, str]
 """What a graph reads: a text, or a pair of them."""
 
+UNKNOWN = "[UNK]"
+
 MOST_THREADS = 4
 """More gain little for such small models, and take the machine from whoever works on it."""
 
@@ -60,6 +62,17 @@ class Runtime:
             return list(pool.map(one, texts))
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def pieces(self, text: str) -> list[str]:
+        """The letters of each token that has any; an unknown sign is a piece without letters."""
+        tokenizer, _ = self.load()
+        text = well_formed(text[: self.model.max_tokens * CHARACTERS_A_TOKEN])
+        found = tokenizer.encode(text, add_special_tokens=False)
+        seen = [
+            "" if token == UNKNOWN else "".join(filter(str.isalpha, text[start:end]))
+            for token, (start, end) in zip(found.tokens, found.offsets, strict=True)
+        ]
+        return [piece for piece, token in zip(seen, found.tokens, strict=True) if piece or token == UNKNOWN]
 
     def load(self) -> tuple[Tokenizer, Any]:
         """The tokenizer and the session, loaded if they were not."""

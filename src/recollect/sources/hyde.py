@@ -8,6 +8,7 @@ from functools import partial
 
 from recollect.analysis import lead
 from recollect.errors import RecollectError
+from recollect.sources.vector import READ, legibility
 from recollect.types import Found, Hit, Query, Serving
 
 
@@ -45,4 +46,5 @@ class HydeSource:
             vector = serving.embedder.query(query.text)
         matches = serving.index.search(vector, query.filter, query.depth)
         hits = (Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found)
-        return Found(tuple(hits), warnings, matches.folded)
+        trust = legibility(serving.embedder, query.text, [match.record.text for match in matches.found[:READ]])
+        return Found(tuple(hits), warnings, matches.folded, trust=trust)

@@ -56,7 +56,7 @@ def _rows_of(document: Any) -> Any:
     """A bare list, the `results` of an object, or an object that is the only row there is (one JSON line)."""
     if not isinstance(document, dict):
         return document
-    return document["results"] if "results" in document else [document]
+    return document.get("results", [document])
 
 
 def _row(row: Any, fields: Mapping[str, str]) -> Row:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from recollect.analysis import lead
 from recollect.errors import EmbedderError, StoreError
-from recollect.types import Found, Hit, Query, Serving
+from recollect.types import Embedder, Found, Hit, Query, Reader, Serving
 
 CATCH_UP = 32
 """Records without a vector that a search embeds before it answers: about half a second; more are left, and said."""
 
+
+READ, READ_CHARACTERS = 1, 500
+"""Records, and characters of each, that are looked at to tell whether the model reads their language."""
 
 MOST_MISSING = 0.05
 """Share of records without a vector from which on words alone rank better."""
@@ -43,7 +46,18 @@ class VectorSource:
             _refuse_half(serving)
         matches = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
         hits = (Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found)
-        return Found(tuple(hits), warnings, matches.folded)
+        trust = legibility(serving.embedder, query.text, [match.record.text for match in matches.found[:READ]])
+        if trust < 1:
+            warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
+        return Found(tuple(hits), warnings, matches.folded, trust=trust)
+
+
+def legibility(embedder: Embedder, question: str, texts: Sequence[str]) -> float:
+    """How well a model reads a question and the records it found; a model that cannot tell is taken to read all."""
+    if not isinstance(embedder, Reader):
+        return 1.0
+    found = embedder.legibility("\n".join(text[:READ_CHARACTERS] for text in texts)) if texts else 1.0
+    return min(embedder.legibility(question), found)
 
 
 def _refuse_half(serving: Serving) -> None:

@@ -60,13 +60,16 @@ class Hit:
 class Found:
     """One source's list, best first, and what the one who asked should know about it.
 
-    `complete` says that the source was not cut off: whatever it could find is there.
+    `among` is set where the source was not cut off, so that whatever it could find is there: of how many documents,
+    those that were read at the most, the list is what it found. `trust`, 0 to 1, is how far the
+    source itself believes that it understood the question; 0 is not at all.
     """
 
     hits: tuple[Hit, ...] = ()
     warnings: tuple[str, ...] = ()
     folded: int = 0
-    complete: bool = False
+    among: int | None = None
+    trust: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +126,7 @@ class SourceTrace:
     hits: int = 0
     took_ms: float = 0.0
     reason: str = ""
+    trust: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,14 @@ class Embedder(Protocol):
         """The unit vector of a query."""
 
 
+@runtime_checkable
+class Reader(Protocol):
+    """An embedder that can tell how well it reads a text; one that cannot is taken to read all."""
+
+    def legibility(self, text: str) -> float:
+        """From 0, it sees only letters or unknown signs, to 1, it sees words."""
+
+
 class Records(Protocol):
     """The truth: what is stored, and everything that happened to it."""
 
