@@ -30,8 +30,8 @@ OTHER_VARIABLES = (
 PROJECT_MAY_SET = ("language", "search.", "scope.")
 """A project's file may come with a cloned repository: it may tune search, not say where data is kept or sent."""
 
-SENDS = "search.hyde"
-"""Settings of search that send the question to a language model."""
+SENDS = ("search.hyde", "search.rerank_model")
+"""Settings of search that send the question to a language model, or could name a part that does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,15 @@ class SearchSettings:
     decay: bool = setting(True, "let records of a decaying class count less with age")
     half_life_days: float | None = setting(None, "let records without a class decay too")
     importance_weight: float = setting(0.1, "how far importance moves a score")
+    prefer_newer: bool = setting(True, "of two facts that say nearly the same, put the newer first")
     mmr: bool = setting(False, "reorder for diversity")
     mmr_lambda: float = setting(0.7, "1 is all relevance, 0 is all diversity")
     min_score: float = setting(0.0, "leave out results that score less")
     confidence: bool = setting(False, "say of each result how far it stands out from what unrelated questions find")
     min_confidence: float = setting(0.0, "leave out results of less confidence, and abstain where none is left")
+    rerank: bool = setting(False, "let a model read the first results again, with the question beside each")
+    rerank_model: str = setting("minilm-l12-reranker", "the model that does")
+    rerank_head: int = setting(20, "how many it reads")
     hyde: bool | str = setting(False, 'also search with a hypothetical answer; "replace" searches with it alone')
     hyde_model: str | None = setting(None, "the model that writes it; by default that of [llm]")
     hyde_timeout: float = setting(10.0, "seconds it may take")
@@ -56,6 +60,7 @@ class SearchSettings:
             decay=self.decay,
             half_life_days=self.half_life_days,
             importance_weight=self.importance_weight,
+            prefer_newer=self.prefer_newer,
             mmr=self.mmr_lambda if self.mmr else None,
             min_score=self.min_score,
             min_confidence=self.min_confidence,
@@ -163,6 +168,8 @@ CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
         "search.min_score": _from(0, 1),
         "search.min_confidence": _from(0, 1),
         "search.budget_ms": _above_zero(),
+        "search.rerank_model": _named(),
+        "search.rerank_head": _from(2, 1000),
         "search.hyde": (lambda value: value in (True, False, "replace"), 'true, false or "replace"'),
         "search.hyde_timeout": _above_zero(),
         "search.hyde_weight": _from(0),

@@ -9,27 +9,31 @@ from recollect.stages.freshness import Freshness, StatesOf, freshness
 from recollect.stages.guard import in_force, in_scope
 from recollect.stages.limits import limit, threshold
 from recollect.stages.mmr import Mmr, VectorsOf
+from recollect.stages.newer import newer
+from recollect.stages.rerank import Rerank
 from recollect.types import Stage
 
 __all__ = [
     "Freshness",
     "Mmr",
+    "Rerank",
     "decay",
     "freshness",
     "importance",
     "in_force",
     "in_scope",
     "limit",
+    "newer",
     "order",
     "threshold",
 ]
 
 
-def order(vectors: VectorsOf, states: StatesOf) -> tuple[tuple[str, Stage], ...]:
+def order(vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None) -> tuple[tuple[str, Stage], ...]:
     """The stages, named, in the one order there is.
 
     The threshold comes before MMR: it reads scores, which MMR leaves alone, and what is too weak to be shown must
-    not push away what is not.
+    not push away what is not. Reranking comes between: its time is for what can be shown, and MMR reads its scores.
     """
     stages: Sequence[tuple[str, Stage]] = (
         ("scope", in_scope),
@@ -37,6 +41,8 @@ def order(vectors: VectorsOf, states: StatesOf) -> tuple[tuple[str, Stage], ...]
         ("decay", decay),
         ("importance", importance),
         ("threshold", threshold),
+        ("newer", newer),
+        *([("rerank", rerank)] if rerank else []),
         ("mmr", Mmr(vectors)),
         ("limit", limit),
         ("freshness", Freshness(states)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from recollect.fusion import minmax
@@ -28,7 +29,8 @@ class Mmr:
         balance = query.ranking.mmr
         if balance is None or balance == 1 or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
             return results
-        relevance = minmax([result.total for result in results], True)
+        # A stage before may have put one of less score first: what stands first is the more relevant.
+        relevance = minmax(list(accumulate((result.total for result in results), min)), True)
         picks = mmr(relevance, self._similarity(results), balance=balance, picks=query.limit)
         return [_moved(results[i], i + 1, rank) for rank, i in enumerate(picks, 1)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from recollect.fusion import DEFAULT_K, Share
@@ -20,6 +20,7 @@ class Ranking:
     decay: bool = True
     half_life_days: float | None = None
     importance_weight: float = 0.1
+    prefer_newer: bool = True
     mmr: float | None = None
     min_score: float = 0.0
     confidence: bool = False
@@ -113,6 +114,14 @@ class Result:
         return replace(self, factors={**self.factors, name: factor})
 
 
+class Noted(list[Result]):
+    """Results of a stage that has something to tell the one who asked."""
+
+    def __init__(self, results: Iterable[Result], *warnings: str) -> None:
+        super().__init__(results)
+        self.warnings = tuple(filter(None, warnings))
+
+
 GRADES = ((200.0, "strict"), (600.0, "acceptable"), (1000.0, "slow"))
 """Milliseconds below which an answer earns the word; from the last on it is bad."""
 
@@ -131,12 +140,13 @@ class SourceTrace:
 
 @dataclass(frozen=True, slots=True)
 class StageTrace:
-    """One step after fusion: how many results it was given, how many it left, how long it took."""
+    """One step after fusion: how many results it was given, how many it left, how long it took, what it had to say."""
 
     name: str
     given: int
     left: int
     took_ms: float
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The seams, as Protocols: what a store, a source, an embedder and a stage must be able to do."""
+"""The seams, as Protocols: what a store, a source, an embedder, a reranker and a stage must be able to do."""
 
 from __future__ import annotations
 
@@ -128,6 +128,18 @@ class Reader(Protocol):
 
     def legibility(self, text: str) -> float:
         """From 0, it sees only letters or unknown signs, to 1, it sees words."""
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Reads a question and a passage together, and says how well the one answers the other."""
+
+    @property
+    def name(self) -> str:
+        """The name that opens it again."""
+
+    def scores(self, query: str, passages: Sequence[str]) -> list[float]:
+        """One number a passage, in order; a higher one is better. They compare only within one question."""
 
 
 class Records(Protocol):
