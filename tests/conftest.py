@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +23,14 @@ from recollect.config import Settings
 def path(tmp_path: Path) -> Path:
     """Where the store of a test is."""
     return tmp_path / "memory.db"
+
+
+@pytest.fixture(scope="session")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with nothing in it, made once: to copy it is faster than to make one."""
+    place = tmp_path_factory.mktemp("blank") / "memory.db"
+    Memory.open(place, embedder="none", settings=Settings()).close()
+    return place
 
 
 @pytest.fixture
@@ -85,3 +96,45 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def reply() -> Any:
     """How a test writes one line of the server's script."""
     return protocol().Reply
+
+
+@pytest.fixture
+def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], ModuleType]:
+    """Installs a package on the path that offers its `open` in an entry point group; gives back the package."""
+    site = tmp_path / "site-packages"
+    site.mkdir()
+    monkeypatch.syspath_prepend(site)
+
+    def install(group: str, name: str, code: str) -> ModuleType:
+        module = f"offered_{uuid.uuid4().hex}"
+        (site / f"{module}.py").write_text(code)
+        metadata = site / f"{module}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {module}:open\n")
+        importlib.invalidate_caches()
+        return importlib.import_module(module)
+
+    return install
+
+
+STAND = """
+ASK, CLOSED, OPENED = {}, [], []
+
+class open:
+    def __init__(self, said):
+        self.name = said.name
+        OPENED.append(said)
+
+    def ask(self, asked):
+        return ASK[self.name](asked)
+
+    def close(self):
+        CLOSED.append(self.name)
+"""
+
+
+@pytest.fixture
+def stand(offer: Callable[..., ModuleType]) -> ModuleType:
+    """A package with a kind of source, "stand", that answers what a test says: `stand.ASK[name] = lambda asked: …`."""
+    return offer("recollect.sources", "stand", STAND)

@@ -132,10 +132,12 @@ def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[
     """A convex combination of how far each score stands above the tail of its list: Σ w · above(score) / Σ w.
 
     What a list is nearly level at says little, what juts out of it says much; so a source that is sure of itself
-    counts for more, question by question, and a document that is absent counts as one at the end of the list.
+    counts for more, question by question, and a document that is absent counts as one after the end of the list.
+    The most that a document could collect is the first place of every list, as under RRF.
     """
     total = math.fsum(ranking.weight for ranking in lists)
-    return [_above(ranking, ranking.weight / total) for ranking in lists], 1.0
+    shares = [_above(ranking, ranking.weight / total) for ranking in lists]
+    return shares, math.fsum(max(share.values(), default=0.0) for share in shares) or 1.0
 
 
 def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
@@ -242,13 +244,18 @@ def _above(ranking: RankedList, weight: float) -> dict[str, float]:
     sized = _sized(_falling(scores, ranking.bounded))
     # The tail of a complete list are the documents that it does not hold.
     ended = (ranking.among or 0) > len(sized) and min(sized) >= 0
-    tail, count = (0.0, ranking.among or 0) if ended else (min(sized), len(sized))
+    tail, count = (0.0, ranking.among or 0) if ended else (_next(sized), len(sized))
     spread = math.sqrt(math.fsum((score - tail) ** 2 for score in sized) / count)
     return {
         # Where all are equal, none juts out, and each is one unit above what is absent.
         entry.id: weight * min(1.0, ((score - tail) / spread if spread > ROUNDING else 1.0) / MOST_ABOVE)
         for entry, score in zip(ranking.entries, sized, strict=True)
     }
+
+
+def _next(scores: Sequence[float]) -> float:
+    """What the document after the last would score: one mean step further down."""
+    return min(scores) - (max(scores) - min(scores)) / len(scores)
 
 
 def _collect(lists: Sequence[RankedList], contributions: Contributions, ceiling: float) -> list[Fused]:

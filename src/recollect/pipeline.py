@@ -15,6 +15,7 @@ from recollect.types import (
     Answer,
     Found,
     Hit,
+    Noted,
     Query,
     Record,
     Result,
@@ -69,7 +70,7 @@ class Pipeline:
             ),
             stages=stages,
             filtered=_filtered(stages, folded + sum(reply.found.folded for reply in answered)),
-            warnings=tuple(dict.fromkeys(_warnings(query, replies, self.absent))),
+            warnings=tuple(dict.fromkeys([*_warnings(query, replies, self.absent), *_told(stages)])),
             abstained=_abstained(query, fused, stages),
         )
         return Answer(query, tuple(results), trace)
@@ -83,9 +84,10 @@ class Pipeline:
     def _run_stages(self, query: Query, results: Sequence[Result]) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
         traces = []
         for name, stage in self.stages:
-            start, given = time.perf_counter(), len(results)
-            results = stage(query, results)
-            traces.append(StageTrace(name, given, len(results), _since(start)))
+            start, given = time.perf_counter(), results
+            results = stage(query, given)
+            told = results.warnings if isinstance(results, Noted) and results is not given else ()
+            traces.append(StageTrace(name, len(given), len(results), _since(start), told))
         return results, tuple(traces)
 
 
@@ -243,6 +245,10 @@ def _warnings(query: Query, replies: Sequence[Reply], absent: Sequence[tuple[str
         elif not ranks_only(query) and any(hit.score is None for hit in reply.found.hits):
             said.append(f"{reply.trace.name} gives no scores; its ranks stand in for them")
     return said + [f"{name} was left out: {reason}" for name, reason in absent if reason]
+
+
+def _told(stages: Sequence[StageTrace]) -> list[str]:
+    return [warning for stage in stages for warning in stage.warnings]
 
 
 def _since(start: float) -> float:

@@ -1,4 +1,4 @@
-"""What happens to a ranking after fusion, as mathematics: folding equal texts, decay with age, MMR.
+"""What happens to a ranking after fusion, as mathematics: folding equal texts, decay with age, MMR, confidence.
 
 Pure functions over numbers and strings; the stages apply them to results.
 """
@@ -9,6 +9,7 @@ import hashlib
 import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 DAY = 86_400.0
@@ -99,3 +100,67 @@ def mmr(
         elif balance == 1:
             return [*chosen, *left][:picks]
     return chosen
+
+
+LENGTHS = (1, 2, 4, 8, 16, 32)
+"""Words of the unrelated queries by which evidence is judged; between them is interpolated by the logarithm."""
+
+LEAST_SPREADS: Mapping[str, tuple[float, float]] = MappingProxyType({"keyword": (0.03, 0.03), "vector": (0.01, 0.01)})
+"""Source → the least spread of level and margin: in a handful of records all unrelated queries may score alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one source says for one record: its score (`level`), and how far that is above the rank to beat (`margin`).
+
+    A keyword score is the share of the most that any record could get, a vector's is the cosine.
+    """
+
+    level: float
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """What the best record for an unrelated query gets from one source, by the query's length: means and spreads."""
+
+    levels: tuple[float, ...]
+    level_spreads: tuple[float, ...]
+    margins: tuple[float, ...]
+    margin_spreads: tuple[float, ...]
+
+    def surprise(self, found: Evidence, words: int, least: tuple[float, float]) -> tuple[float, float]:
+        """How many spreads level and margin lie above what an unrelated query of as many words gets."""
+        level, margin = _at(self.levels, words), _at(self.margins, words)
+        return (
+            (found.level - level) / max(least[0], _at(self.level_spreads, words)),
+            (found.margin - margin) / max(least[1], _at(self.margin_spreads, words)),
+        )
+
+
+CONSTANTS: Mapping[tuple[str, ...], tuple[float, tuple[tuple[float, float], ...]]] = MappingProxyType(
+    {
+        ("keyword",): (-0.31, ((0.08, 0.14),)),
+        ("vector",): (-0.52, ((0.12, 0.12),)),
+        ("keyword", "vector"): (-0.42, ((0.05, 0.09), (0.09, 0.05))),
+    }
+)
+"""Sources → offset, and for each source the weights of level and margin: learnt once, see docs/confidence.md."""
+
+
+def confidence(found: Mapping[str, Evidence], nulls: Mapping[str, Null], words: int) -> float:
+    """From 0 to 1, rising with every piece of evidence; at 0.5 it is as likely as not that the answer is there."""
+    sources = tuple(sorted(found))
+    offset, weights = CONSTANTS[sources]
+    logit = offset
+    for source, (by_level, by_margin) in zip(sources, weights, strict=True):
+        level, margin = nulls[source].surprise(found[source], words, LEAST_SPREADS[source])
+        logit += by_level * level + by_margin * margin
+    return 1.0 / (1.0 + math.exp(-logit))
+
+
+def _at(values: Sequence[float], words: int) -> float:
+    """The value for a query of this many words."""
+    place = math.log2(min(max(words, LENGTHS[0]), LENGTHS[-1]))
+    lower = min(int(place), len(values) - 2)
+    return values[lower] + (place - lower) * (values[lower + 1] - values[lower])

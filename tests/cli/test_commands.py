@@ -67,7 +67,9 @@ def test_search_filters_and_ranking_flags(run):
     assert explained["factors"] == {"importance": 1.1}
     answer = run("search", "tea", "--fusion", "weighted", "--normalisation", "minmax", "--json").json
     assert answer["fusion"]["method"] == "weighted"
-    assert run("search", "tea", "--rrf-k", "10", "--fetch-k", "5", "--json").json["fusion"]["k"] == 10
+    assert (
+        run("search", "tea", "--fusion", "rrf", "--rrf-k", "10", "--fetch-k", "5", "--json").json["fusion"]["k"] == 10
+    )
     assert run("search", "tea", "--text-weight", "0", "--sources", "keyword").code == 1
 
 
@@ -134,7 +136,7 @@ def test_human_output_shows_ranks_and_places(run, monkeypatch):
     shown = run("search", "E4031", "--limit", "1")
     assert "keyword #1" in shown.out
     assert "connection-pool-postmortem.md:" in shown.out
-    assert "1 result · keyword-only · rrf k=60" in shown.err
+    assert "1 result · keyword-only · blend" in shown.err
 
 
 def test_common_flags_mean_the_same_before_and_after_the_command(run, home):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from math import log2
 
 import pytest
@@ -65,3 +66,57 @@ def test_rank_all_keeps_the_order_of_equal_scores():
     run = rank_all(search, {"q": "text"}, depth=3)
     assert evaluate({"q": {"m": 1}}, run, ["RR@10"])["RR@10"] == {"q": 1.0}
     assert evaluate({"q": {"z": 1}}, run, ["RR@10"])["RR@10"] == {"q": pytest.approx(1 / 3)}
+
+
+RUNS = 200
+THEIR_NAMES = {
+    "nDCG@10": "ndcg@10", "nDCG@3": "ndcg@3", "nDCG": "ndcg", "R@5": "recall@5", "R@20": "recall@20", "RR@10": "mrr@10",
+    "RR": "mrr", "AP": "map", "P@1": "precision@1", "Success@5": "hit_rate@5",
+}  # fmt: skip
+
+
+def random_case(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]]:
+    """Grades from 0 to 3, scores of which many are equal, questions without results, documents nobody judged."""
+    rng = random.Random(seed)
+    pool = [f"d{number}" for number in range(60)]
+    qrels = {
+        f"{seed}-{number}": {doc: rng.choice((0, 0, 1, 1, 2, 3)) for doc in rng.sample(pool, rng.randint(1, 25))}
+        for number in range(8)
+    }
+    answered = [key for key in qrels if rng.random() < 0.85]
+    return qrels, {
+        key: {doc: rng.randint(0, 6) / 2 for doc in rng.sample(pool, rng.randint(1, 50))} for key in answered
+    }
+
+
+def as_read(scores: dict[str, float]) -> dict[str, float]:
+    """The ranking as trec_eval reads it, equal scores by falling id, with scores that ranx cannot take for equal."""
+    order = sorted(scores, key=lambda doc: (scores[doc], doc), reverse=True)
+    return {doc: float(len(order) - place) for place, doc in enumerate(order)}
+
+
+# Numba says so of a loop index of ranx's own when it first compiles it.
+@pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
+@pytest.mark.timeout(240)
+def test_our_measures_are_ranxs():
+    """On 200 random runs with ties, gaps and graded judgments every measure of every question agrees to 1e-9."""
+    import ranx
+
+    cases = [random_case(seed) for seed in range(RUNS)]
+    qrels = {key: grades for judged, _ in cases for key, grades in judged.items()}
+    theirs = ranx.Run({key: as_read(scores) for _, run in cases for key, scores in run.items()})
+    ranx.evaluate(ranx.Qrels(qrels), theirs, list(THEIR_NAMES.values()), make_comparable=True)
+    for judged, run in cases:
+        for measure, values in evaluate(judged, run, list(THEIR_NAMES)).items():
+            expected = {key: float(theirs.scores[THEIR_NAMES[measure]][key]) for key in judged}
+            assert values == pytest.approx(expected, abs=1e-9), measure
+
+
+def test_equal_scores_stand_as_in_trec_eval_in_every_measure():
+    """Among equal scores the greater id comes first, also in RR@10, for which the library would ask another program."""
+    run = {"q": {"a": 1.0, "b": 1.0, "c": 1.0}}
+    values = evaluate({"q": {"a": 1}}, run, ["RR@10", "RR", "AP", "P@1", "nDCG@1"])
+    assert {measure: of["q"] for measure, of in values.items()} == {
+        "RR@10": pytest.approx(1 / 3), "RR": pytest.approx(1 / 3), "AP": pytest.approx(1 / 3), "P@1": 0, "nDCG@1": 0,
+    }  # fmt: skip
+    assert evaluate({"q": {"c": 1}}, run, ["RR@10"])["RR@10"] == {"q": 1.0}

@@ -132,7 +132,7 @@ def test_depth_is_a_ranking_knob(memory: Memory) -> None:
     for query in ("heron lake", "mist dawn boat"):
         both = [
             len(r.shares) == 2
-            for r in memory.search(query, fetch_k=20, limit=20, decay=False, importance_weight=0).results
+            for r in memory.search(query, fusion="rrf", fetch_k=20, limit=20, decay=False, importance_weight=0).results
         ]
         assert True in both
         assert False in both
@@ -162,7 +162,7 @@ def test_places_freed_by_folding_are_refilled(memory: Memory) -> None:
     for i in range(20):
         memory.add(f"heron lake {'and more words ' * (i + 1)} {i}", id=f"other{i}")
     for source in ("keyword", "vector"):
-        answer = memory.search("heron lake", sources=[source], fetch_k=10, limit=10)
+        answer = memory.search("heron lake", sources=[source], fetch_k=10, limit=10, prefer_newer=False)
         assert len(answer.results) == 10
         assert len({result.record.text for result in answer.results}) == 10
         assert [result.shares[source].rank for result in answer.results] == list(range(1, 11))
@@ -191,7 +191,8 @@ def test_the_keyword_sources_record_stands_for_a_text(memory: Memory) -> None:
 def test_fused_scores_are_the_formulas(memory: Memory) -> None:
     """Every result's `fused` is Σ w / (k + rank) of the ranks it shows, and `score` that over the ceiling."""
     fill(memory)
-    options: dict[str, Any] = {"decay": False, "importance_weight": 0.0, "limit": 50}
+    options: dict[str, Any] = {"fusion": "rrf", "decay": False, "importance_weight": 0.0, "limit": 50}
+    options["prefer_newer"] = False
     for k, text_weight, vector_weight in ((60.0, 1.0, 1.0), (10.0, 2.0, 0.5), (0.0, 1.0, 1.0)):
         answer = memory.search("heron lake", rrf_k=k, text_weight=text_weight, vector_weight=vector_weight, **options)
         weights = {"keyword": text_weight, "vector": vector_weight}
@@ -229,7 +230,7 @@ def test_a_tie_between_sources_goes_to_the_better_rank_then_to_the_first_source(
         "b-meaning": "meanings",
     }.items():
         memory.add(text, id=key)
-    answer = memory.search("heron", fetch_k=2, limit=2)
+    answer = memory.search("heron", fusion="rrf", fetch_k=2, limit=2)
     assert [(r.record.id, list(r.shares), r.fused) for r in answer.results] == [
         ("z-words", ["keyword"], 1 / 61),
         ("a-meaning", ["vector"], 1 / 61),
@@ -258,15 +259,16 @@ def test_the_order_in_which_sources_are_named_changes_nothing(memory: Memory) ->
 # -- §5.6 scores that mean something ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
+@pytest.mark.parametrize("fusion", ["blend", "rrf", "weighted", "combmnz", "borda"])
 def test_scores_lie_between_0_and_1_and_min_score_reads_them(memory: Memory, fusion: str) -> None:
     """Under every fusion `min_score` keeps exactly the results whose `score` is at least that much."""
     fill(memory)
-    full = at_noon(memory, "heron lake", fusion=fusion, limit=100).results
+    options: dict[str, Any] = {"fusion": fusion, "limit": 100, "prefer_newer": False}
+    full = at_noon(memory, "heron lake", **options).results
     assert all(0 <= result.score <= 1 for result in full)
     assert len({result.score for result in full}) > 10
     for least in (0.1, 0.25, full[5].score, 0.9, 1.0):
-        kept = at_noon(memory, "heron lake", fusion=fusion, limit=100, min_score=least)
+        kept = at_noon(memory, "heron lake", min_score=least, **options)
         assert list(kept.results) == [result for result in full if result.score >= least]
 
 
@@ -276,7 +278,9 @@ def test_rank_1_in_both_is_a_score_of_1_under_rrf(memory: Memory, k: float) -> N
     memory.add("heron by the lake")
     memory.add("an unrelated thing")
     for sources in (["keyword", "vector"], ["keyword"], ["vector"]):
-        assert memory.search("heron by the lake", rrf_k=k, sources=sources).results[0].score == pytest.approx(1.0)
+        assert memory.search("heron by the lake", fusion="rrf", rrf_k=k, sources=sources).results[
+            0
+        ].score == pytest.approx(1.0)
 
 
 def test_similarity_is_the_cosine_where_it_is_known(memory: Memory) -> None:
@@ -294,7 +298,7 @@ def test_keyword_scores_are_positive_and_fall(memory: Memory) -> None:
     fill(memory)
     scores = [
         r.shares["keyword"].score
-        for r in memory.search("heron lake", sources=["keyword"], limit=50, decay=False, importance_weight=0).results
+        for r in at_noon(memory, "heron lake", sources=["keyword"], limit=50, decay=False, prefer_newer=False).results
     ]
     assert all(score > 0 for score in scores)
     assert scores == sorted(scores, reverse=True)
@@ -745,6 +749,7 @@ def test_the_trace_says_what_ran(memory: Memory) -> None:
         "decay",
         "importance",
         "threshold",
+        "newer",
         "mmr",
         "limit",
         "freshness",
@@ -765,7 +770,7 @@ def as_json(memory: Memory) -> dict[str, Any]:
         "heron by the lake", id="f", category="technical", tags=["bird"], user="ada", importance=0.9, decay="stable"
     )
     memory.add("heron by the river", id="c", kind="chunk", title="Birds", path="docs/x.md", lines=(10, 24))
-    answer = memory.search("heron by the lake", user="ada")
+    answer = memory.search("heron by the lake", user="ada", fusion="rrf")
     return json.loads(json.dumps(answer_dict(answer)))
 
 

@@ -23,7 +23,7 @@ def main(store: str) -> None:
                 errors.append(f"{type(error).__name__}: {error}")
                 continue
             searches, found = searches + 1, found + len(answer.results)
-            errors += [f"{source.name}: {source.error}" for source in answer.trace.sources if source.status != "ok"]
+            errors += [f"{source.name}: {source.reason}" for source in answer.trace.sources if source.status != "ok"]
     print(json.dumps({"searches": searches, "found": found, "errors": errors}))  # noqa: T201
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "service": ("service", "Let the system run `watch` for you."),
     "ingest-files": ("ingest", "Let a language model make facts of files."),
     "embed": ("files", "Compute the vectors that are missing."),
+    "eval": ("lab", "Measure search on judged questions: yours, or public sets."),
     "status": ("inspect", "Show what the store holds and how current it is."),
     "config": ("inspect", "Show the settings and where each came from."),
     "model": ("models", "List, fetch, find or remove models."),

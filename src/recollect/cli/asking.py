@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _RANKING = (
     "limit", "fetch_k", "sources", "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "mmr",
-    "mmr_lambda", "min_score", "confidence", "min_confidence", "budget_ms", "hyde",
+    "mmr_lambda", "min_score", "confidence", "min_confidence", "budget_ms", "rerank", "hyde",
 )  # fmt: skip
 
 
@@ -27,6 +27,9 @@ def asking(command: F) -> F:
             is_flag=False,
             flag_value="on",
             help="on, off or replace: search with a hypothetical answer by the language model of [llm].",
+        ),
+        click.option(
+            "--rerank/--no-rerank", default=None, help="Let a model read the first results again: slower, often better."
         ),
         click.option("--budget-ms", type=float, metavar="MS", help="Answer with what has come by then."),
         click.option(

@@ -4,28 +4,65 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
+_PIECE = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|\#[^\n]*|\n|[\[\]{}]|[^"\'\#\n\[\]{}]+',
+    re.DOTALL,
+)
 _TABLE = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(r"""\s*([A-Za-z0-9_\-."' ]+?)\s*=""")
+_KEY = re.compile(r"""\s*([A-Za-z0-9_\-."' \t]+?)\s*=""")
 
 
 def lines(text: str) -> dict[str, int]:
     """Dotted name → line, of a file that has been parsed already; the tables of a list are numbered from 0.
 
-    `[[sources]]` with `kind = …` gives `sources.0` and `sources.0.kind`.
+    `[[sources]]` with `kind = …` gives `sources.0` and `sources.0.kind`, and `sources = [{ … }]` gives `sources.0`.
     """
     found: dict[str, int] = {}
     counts: Counter[str] = Counter()
-    table = ""
-    for number, line in enumerate(text.split("\n"), 1):
-        if header := _TABLE.match(line):
+    table = key = ""
+    source = text.split("\n")
+    for number, opened in _statements(text):
+        line = source[number - 1]
+        if opened:  # a table inside a list, on whatever line it begins
+            found.setdefault(f"{key}.{opened - 1}", number)
+        elif header := _TABLE.match(line):
             name = _bare(header[2])
             counts[name] += header[1] == "[["
-            table = _numbered(name, counts)
+            table = key = _numbered(name, counts)
             found.setdefault(table, number)
-        elif key := _KEY.match(line):
-            found.setdefault(f"{table}.{_bare(key[1])}".lstrip("."), number)
+        elif said := _KEY.match(line):
+            key = f"{table}.{_bare(said[1])}".lstrip(".")
+            _note(found, key, table, number)
     return found
+
+
+def _note(found: dict[str, int], key: str, table: str, number: int) -> None:
+    """A dotted key also sets the tables it goes through."""
+    while key not in found and key != table:
+        found[key] = number
+        key = key.rpartition(".")[0]
+
+
+def _statements(text: str) -> Iterator[tuple[int, int]]:
+    """(line, 0) where a header or a setting begins; (line, n) where the nth table of its list does."""
+    number, tables, fresh = 1, 0, True
+    depth: list[str] = []
+    for piece in _PIECE.findall(text):
+        if fresh and not depth and piece.strip() and not piece.startswith("#"):
+            yield number, 0
+            fresh, tables = False, 0
+        if piece == "\n":
+            fresh = not depth
+        elif piece in ("[", "{"):
+            if piece == "{" and depth == ["["]:
+                tables += 1
+                yield number, tables
+            depth.append(piece)
+        elif piece in ("]", "}") and depth:
+            depth.pop()
+        number += piece.count("\n")
 
 
 def _bare(name: str) -> str:

@@ -83,7 +83,8 @@ def override(search: SearchSettings, values: Mapping[str, object]) -> SearchSett
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like settings and are none: misspelt, most likely."""
-    known = {ENVIRONMENT + name.replace(".", "_").upper() for name in names()} | set(OTHER_VARIABLES)
+    settable = (name for name in names() if name != "sources")
+    known = {ENVIRONMENT + name.replace(".", "_").upper() for name in settable} | set(OTHER_VARIABLES)
     return sorted(name for name in environment if name.startswith(ENVIRONMENT) and name not in known)
 
 
@@ -116,7 +117,7 @@ def _from_file(path: Path) -> dict[str, tuple[object, str]]:
     try:
         text = path.read_text(encoding="utf-8")
         tables = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:  # not text, not TOML, or a number of thousands of digits
         raise ConfigError(f"{path} cannot be read: {error}", hint="settings are TOML: name = value") from error
     found = lines(text)
     values: dict[str, tuple[object, str]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +30,8 @@ OURS = ("keyword", "vector", "hyde")
 JOINS = ("id", "path", "text")
 MAPPED = ("id", "text", "title", "path", "score")
 LONGEST_MS = 600_000
+HUGE = 10**300
+"""No number in the settings is of this size, and a float could hardly hold it."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _EXAMPLE = MappingProxyType(
@@ -71,7 +72,7 @@ def _whole(low: int, high: int) -> Callable[[Any], bool]:
 
 
 def _weight(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < HUGE
 
 
 def _mapping(value: object) -> bool:
@@ -185,7 +186,16 @@ def _read(table: dict[str, Any], place: _Place) -> SourceSettings:
 def _check_values(table: Mapping[str, Any], checks: Mapping[str, Check], place: _Place) -> None:
     for key, (passes, words) in checks.items():
         if key in table and not passes(table[key]):
-            raise place.wrong(key, f"{key} must be {words.partition(':')[0]}, not {table[key]!r}", f"write {words}")
+            raise place.wrong(
+                key, f"{key} must be {words.partition(':')[0]}, not {_brief(table[key])}", f"write {words}"
+            )
+
+
+def _brief(value: object) -> str:
+    try:
+        return repr(value)[:80]
+    except ValueError:  # a number of more digits than Python writes
+        return "a number of thousands of digits"
 
 
 def _check_kind(table: dict[str, Any], place: _Place) -> None:
@@ -253,4 +263,5 @@ def shown(sources: tuple[SourceSettings, ...]) -> Iterator[tuple[str, object]]:
             if name != "name":
                 yield f"sources.{source.name}.{name}", getattr(source, name)
         for name, value in source.options.items():
-            yield f"sources.{source.name}.{name}", value
+            # What is put into a header or the environment may be a secret; its name is enough.
+            yield f"sources.{source.name}.{name}", list(value) if name in ("headers", "env") else value

@@ -16,6 +16,9 @@ LEVEL = 0.95
 SEED = 60
 """Any number would do; a fixed one makes reports repeatable."""
 
+ROUNDING = 1e-12
+"""Rounding must not make the data rarer than they are."""
+
 BLOCK = 4_000_000
 """Numbers drawn at once, so that a large set does not fill the memory."""
 
@@ -70,6 +73,22 @@ def compare(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Compariso
     return Comparison(estimate(gains.tolist()), _chance(gains), wins, losses, len(keys) - wins - losses)
 
 
+def noticeable(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float | None:
+    """What a difference of means must exceed for the test to take it for more than chance, these questions differing.
+
+    None where so few questions differ that no difference could.
+    """
+    import numpy as np
+
+    gains = np.array([ours[key] - theirs[key] for key in ours if key in theirs], dtype=np.float64)
+    moved = gains[gains != 0]
+    if not len(moved):
+        return None
+    rarest = int((1 - LEVEL) * (PERMUTATIONS + 1)) - 1  # so many of the draws may do as much
+    edge = float(np.sort(_swapped(moved))[-rarest - 1])
+    return edge / len(gains) if edge < np.abs(moved).sum() - ROUNDING else None
+
+
 def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
     import numpy as np
 
@@ -81,14 +100,19 @@ def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _chance(gains: NDArray[np.float64]) -> float:
-    import numpy as np
-
     moved = gains[gains != 0]
     if not len(moved):
         return 1.0
-    generator, extreme, step = np.random.default_rng(SEED), 0, max(1, BLOCK // len(moved))
-    seen = abs(moved.sum()) - 1e-12  # rounding must not make the data rarer than they are
+    extreme = int((_swapped(moved) >= abs(moved.sum()) - ROUNDING).sum())
+    return (extreme + 1) / (PERMUTATIONS + 1)
+
+
+def _swapped(moved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far the sum of differences is from zero, either way, when chance says for each question which is whose."""
+    import numpy as np
+
+    generator, sums, step = np.random.default_rng(SEED), [], max(1, BLOCK // len(moved))
     for start in range(0, PERMUTATIONS, step):
         signs = generator.integers(0, 2, (min(step, PERMUTATIONS - start), len(moved))) * 2 - 1
-        extreme += int((np.abs(signs @ moved) >= seen).sum())
-    return (extreme + 1) / (PERMUTATIONS + 1)
+        sums.append(np.abs(signs @ moved))
+    return np.concatenate(sums)

@@ -6,17 +6,21 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from recollect.config import SYSTEMS, SearchSettings, Settings
+from recollect.config import SYSTEMS, SearchSettings, Settings, SourceSettings
 from recollect.errors import RecollectError, UsageError
+from recollect.memory.calibration import Calibration
 from recollect.memory.embedding import Embedding
 from recollect.memory.hypotheses import Hypotheses
 from recollect.memory.peers import Peer
+from recollect.memory.reranking import Reranking
 from recollect.pipeline import Pipeline
+from recollect.rerankers import RERANKERS
 from recollect.sources import Breaker, HydeSource, Joiner, KeywordSource, OutsideSource, VectorSource
-from recollect.stages import order
-from recollect.types import Source, Store
+from recollect.stages import Confidence, Rerank, order
+from recollect.types import Source, Store, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,9 @@ class Assembly:
     embedding: Embedding
     settings: Settings
     executor: Executor
+    reranking: Reranking
     outside: Mapping[str, Source]
+    calibration: Calibration
 
     def pipeline(self, search: SearchSettings) -> Pipeline:
         """Sources in their fixed order, whatever order they were named in: ours first, then the outside ones."""
@@ -44,7 +50,9 @@ class Assembly:
         elif "vector" in names:
             absent.append(("vector", "no embedder is configured"))
         sources += [source for name, source in self.outside.items() if name in names]
-        stages = order(self._vectors_of, self.store.files.states)
+        stages = order(
+            self._vectors_of, self.store.files.states, self._rerank(search), self._confidence(search, sources)
+        )
         return Pipeline(tuple(sources), stages, self.executor, tuple(absent))
 
     def _by_meaning(self, search: SearchSettings, *, alone: bool) -> Sequence[Source]:
@@ -56,6 +64,20 @@ class Assembly:
         if search.hyde == "replace":
             return [HydeSource(self.embedding.serving, write, replaces=True)]
         return [plain, HydeSource(self.embedding.serving, write)]
+
+    def _confidence(self, search: SearchSettings, sources: Sequence[Source]) -> Confidence | None:
+        """The stage where it is asked for. A list that HyDE writes has no unrelated queries to be compared with."""
+        if not search.confidence and search.min_confidence <= 0:
+            return None
+        read = tuple(source.name for source in sources if isinstance(source, KeywordSource | VectorSource))
+        return Confidence(self.calibration.gauge, read)
+
+    def _rerank(self, search: SearchSettings) -> Rerank | None:
+        """The reranking stage where it is asked for. A name that nothing has is wrong use, and said at once."""
+        if not search.rerank:
+            return None
+        RERANKERS.check(search.rerank_model.partition(":")[0])
+        return Rerank(partial(self.reranking.scores, search.rerank_model), search.rerank_head)
 
     def _vectors_of(self, ids: Sequence[str]) -> dict[str, Any]:
         """For MMR: vectors where they can be had; without them it compares words."""
@@ -70,9 +92,24 @@ def open_outside(settings: Settings, store: Store) -> dict[str, OutsideSource]:
     return {
         said.name: OutsideSource(
             said,
-            Peer.of(said, settings) if said.kind == "recollect" else SYSTEMS.load(said.kind)(said),
+            _system(said, settings),
             Joiner(said.name, said.join, store.records, store.joins),
             Breaker(said.name, store.notes),
         )
         for said in settings.sources
     }
+
+
+def _system(said: SourceSettings, settings: Settings) -> System:
+    """What asks the system. Its kind may be anybody's, so whatever it raises becomes an error of ours."""
+    if said.kind == "recollect":
+        return Peer.of(said, settings)
+    try:
+        return SYSTEMS.load(said.kind)(said)
+    except RecollectError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UsageError(
+            f"the source {said.name!r} cannot be set up: {what}", hint=f"check its table, and what {said.kind!r} needs"
+        ) from error

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, pstdev
 from typing import TypeAlias
 
+from recollect.analysis import Analyzer
+from recollect.errors import RecollectError
 from recollect.memory.embedding import Embedding, guarded
 from recollect.ranking import LENGTHS, Evidence, Null
 from recollect.stages.confidence import RANK_TO_BEAT, Gauge, evidence
@@ -56,9 +58,17 @@ class Calibration:
         if "keyword" in sources:
             nulls["keyword"] = self._null(f"keyword {index.analyzer.fingerprint}", whole, self._by_words)
         if "vector" in sources:
-            serving = self._embedding.serving(query.deadline)
-            nulls["vector"] = self._null(f"vector {serving.space.fingerprint}", whole, _ByMeaning(serving))
+            try:
+                nulls["vector"] = self._null_of_vectors(whole)
+            except RecollectError:
+                # A model that fails now costs its evidence, not the answer, as long as there is other evidence.
+                if not nulls:
+                    raise
         return Gauge(len(terms), index.search(terms, query.filter, 1).most, nulls)
+
+    def _null_of_vectors(self, where: Filter) -> Null:
+        serving = self._embedding.serving()
+        return self._null(f"vector {serving.space.fingerprint}", where, _ByMeaning(serving))
 
     def _null(self, what: str, where: Filter, ask: Ask) -> Null:
         """What was kept, if the store is still about as large; else what is measured now."""
@@ -89,12 +99,11 @@ class Calibration:
 
     def _words(self, where: Filter, count: int) -> list[list[str]]:
         """The words of records all over the store, as they are written, without stop words."""
-        analyzer, records = self._store.keywords.analyzer, self._store.records
+        records = self._store.records
         stretches = range(0, max(count, 1), max(PAGE, -(-count // PAGES)))
         passages = (record.passage for start in stretches for record in records.list(where, limit=PAGE, offset=start))
-        words = [
-            [text[token.start : token.end] for token in analyzer.tokens(text) if not token.stop] for text in passages
-        ]
+        # Sorted, because among records of one time the order is that of their ids, which say nothing.
+        words = sorted(_written(self._store.keywords.analyzer, passage) for passage in passages)
         return [row for row in words if row] or [["nothing"]]
 
     def _by_words(self, text: str, where: Filter) -> Evidence:
@@ -113,6 +122,12 @@ class _ByMeaning:
             vector = self.serving.embedder.query(text)
         matches = self.serving.index.search(vector, where, RANK_TO_BEAT)
         return evidence([match.score for match in matches.found], 1.0, bounded=True)
+
+
+def _written(analyzer: Analyzer, text: str) -> list[str]:
+    """Its words, once at each place, where pairs of Chinese characters count as words and single ones do not."""
+    longest = {token.start: token.end for token in analyzer.tokens(text) if not token.stop}
+    return [text[start:end] for start, end in longest.items()]
 
 
 def _unrelated(words: Sequence[Sequence[str]], length: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,12 +20,15 @@ from recollect.errors import RecollectError, StoreError, UnknownRecord, UsageErr
 from recollect.ingest import Report, Telling, Wishes, in_batches, mirror
 from recollect.memory.asking import Asking
 from recollect.memory.assembly import Assembly, open_outside
+from recollect.memory.calibration import Calibration
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.naming import Verdict
 from recollect.memory.parsing import FILTERS, make_filter, make_record, merge_scope, parse_id, parse_time
+from recollect.memory.reranking import Reranking
 from recollect.memory.whynot import why_not
 from recollect.pipeline import Pipeline
+from recollect.rerankers import open_reranker
 from recollect.stores import open_store
 from recollect.types import (
     GLOBAL,
@@ -70,7 +74,9 @@ class Memory:
         self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
         self._outside = open_outside(settings, store)
-        assembly = Assembly(store, self.embedding, settings, self._executor, self._outside)
+        reranking = Reranking(store, self._executor, partial(open_reranker, announce=announce, progress=fetching))
+        calibration = Calibration(store, self.embedding)
+        assembly = Assembly(store, self.embedding, settings, self._executor, reranking, self._outside, calibration)
         self._asking = Asking(assembly, self.scope)
 
     @classmethod
@@ -96,13 +102,12 @@ class Memory:
         if isinstance(wanted, str) and wanted != "none":
             # A name that nothing has is wrong use, and said at once; a model that is missing is found out when needed.
             EMBEDDERS.check(wanted.partition(":")[0])
-        return cls(
-            open_store(str(place), language=language or settings.language),
-            settings,
-            wanted,
-            announce=announce,
-            fetching=fetching,
-        )
+        opened = open_store(str(place), language=language or settings.language)
+        try:
+            return cls(opened, settings, wanted, announce=announce, fetching=fetching)
+        except BaseException:
+            opened.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +121,8 @@ class Memory:
         """Give back threads and files; closing twice is harmless."""
         self._executor.shutdown(wait=True)
         for source in self._outside.values():
-            source.system.close()
+            with contextlib.suppress(Exception):  # a system may be anybody's; ours is closed whatever it does
+                source.system.close()
         self.store.close()
 
     # -- remembering ----------------------------------------------------------------------------------------
@@ -268,8 +274,8 @@ class Memory:
         """Find what answers `text`. What is left out comes from the settings.
 
         `options` are settings of `[search]` (fusion, rrf_k, normalisation, text_weight, vector_weight, decay,
-        half_life_days, importance_weight, mmr, mmr_lambda, min_score, min_confidence, budget_ms) and filters
-        (category, tags, kind, path, since, until, as_of, superseded, any_scope); or give a `Filter` as `where`.
+        half_life_days, importance_weight, mmr, mmr_lambda, rerank, min_score, min_confidence, budget_ms) and
+        filters (category, tags, kind, path, since, until, as_of, superseded, any_scope); or give a `Filter` as `where`.
         """
         scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
         said = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **scoped, **options}

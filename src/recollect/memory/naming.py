@@ -51,7 +51,7 @@ class Verdict:
 
 
 def named(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Record | Verdict:
-    """The record that was meant, of a file the one nearest to the answer; or a verdict, where there is none to look at."""
+    """The record that was meant, of a file the one nearest to the answer; a verdict where there is none to look at."""
     if not isinstance(target, str) or not target.strip():
         raise UsageError("a record is named by its id or its path", hint='why-not "query" ID_OR_PATH')
     target = clean(target)

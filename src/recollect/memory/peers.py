@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 from recollect.config import Settings, SourceSettings
 from recollect.errors import SearchFailed, SourceFailed, TimedOut
 from recollect.memory.shape import answer_dict
+from recollect.stores import open_store
 from recollect.types import Asked, System
 
 if TYPE_CHECKING:
     from recollect.memory.facade import Memory
+
+PATIENCE_S = 0.2
+
+_log = logging.getLogger("recollect")
 
 BODY = {"query": "{query}", "limit": "{fetch_k}", "scope": "{scope}"}
 
@@ -50,15 +56,16 @@ class Peer:
         return answer_dict(answer)
 
     def close(self) -> None:
-        """Close its file."""
-        with self._lock:
-            if self._memory is not None:
-                self._memory.close()
-                self._memory = None
+        """Close its file, unless somebody still waits to open it: what is not open need not be closed."""
+        if self._lock.acquire(timeout=PATIENCE_S):
+            try:
+                memory, self._memory = self._memory, None
+            finally:
+                self._lock.release()
+            if memory is not None:
+                memory.close()
 
     def _open(self) -> Memory:
-        from recollect.memory.facade import Memory
-
         with self._lock:
             if self._memory is None:
                 place = Path(self.said.options["store"]).expanduser()
@@ -66,7 +73,14 @@ class Peer:
                     raise SourceFailed(
                         f"there is no store at {place}", hint="check `store` in its table of [[sources]]"
                     )
-                # What it is asked for is its own best answer: no outside source of ours, no setting of this search.
-                theirs = Settings(embedder=self.said.options.get("embedder", self.settings.embedder))
-                self._memory = Memory.open(place, settings=replace(theirs, openai=self.settings.openai))
+                self._memory = self._opened(str(place))
             return self._memory
+
+    def _opened(self, place: str) -> Memory:
+        """It is asked for its own best answer, with the model of its own vectors, and nothing is written to it."""
+        from recollect.memory.facade import Memory
+
+        store = open_store(place, read_only=True)
+        active = store.spaces.active
+        embedder = self.said.options.get("embedder") or (active.embedder if active else "none")
+        return Memory(store, Settings(openai=self.settings.openai), embedder, announce=_log.debug)

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from recollect.errors import LeftAlone, RecollectError
 from recollect.types import Notes
@@ -50,6 +49,7 @@ class Breaker:
             if state.failures < FAILURES:
                 return
             left = state.until - self.clock()
+            left = 0.0 if left > LONGEST_REST_S else left  # the clock was set back
             if left > 0 or self._probing:
                 when = f"for {max(1, round(left))} s more" if left > 0 else "while one question tries it"
                 raise LeftAlone(
@@ -68,10 +68,11 @@ class Breaker:
     def failed(self, reason: str) -> None:
         """It failed; from `FAILURES` in a row on it rests."""
         with self._lock:
-            self._probing = False
+            probed, self._probing = self._probing, False
             state = self._load()
             state = replace(state, failures=state.failures + 1, reason=reason[:ANSWER_SHOWN])
-            if state.failures >= FAILURES:
+            # Of many that were under way only the first begins the rest; a failed probe makes the next one longer.
+            if state.failures == FAILURES or (probed and state.failures > FAILURES):
                 rest = min(LONGEST_REST_S, 2 * state.rest or FIRST_REST_S)
                 state = replace(state, rest=rest, until=self.clock() + rest)
             self._keep(state)
@@ -99,8 +100,9 @@ class Breaker:
 
 
 def _read(kept: str | None) -> State:
+    """What was kept, if it is what we keep."""
     try:
-        said: Any = json.loads(kept) if kept else []
-        return State(*said)
+        failures, rest, until, reason = json.loads(kept) if kept else (0, 0.0, 0.0, "")
+        return State(int(failures), float(rest), float(until), str(reason))
     except (ValueError, TypeError):
         return State()

@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,9 @@ from recollect.analysis import lead
 from recollect.errors import SourceFailed
 from recollect.ranking import fold, fold_hash
 from recollect.types import Filter, Found, Hit, Joins, Query, Record, Records
+
+EVERYTHING = Filter(any_scope=True, superseded=True, now=datetime.min.replace(tzinfo=UTC))
+"""Lets all through that is stored: at the beginning of time nothing had expired."""
 
 MOST_TEXT = 100_000
 """Characters of an outside document that are kept."""
@@ -32,7 +36,7 @@ class Row:
 
 def read_rows(document: Any, results: str, fields: Mapping[str, str]) -> list[Row]:
     """The rows that a document holds under the dotted name `results`, with `fields` mapped to ours."""
-    rows = dig(document, results) if results else _rows_of(document)
+    rows = dig(document, results) if results else _rows_of(document, fields)
     if not isinstance(rows, list):
         where = f"under {results!r}" if results else "at the top of its answer"
         raise SourceFailed(f"there is no list {where}", hint='say where it is: results = "hits.hits"')
@@ -52,11 +56,11 @@ def dig(value: Any, path: str) -> Any:
     return value
 
 
-def _rows_of(document: Any) -> Any:
+def _rows_of(document: Any, fields: Mapping[str, str]) -> Any:
     """A bare list, the `results` of an object, or an object that is the only row there is (one JSON line)."""
-    if not isinstance(document, dict):
-        return document
-    return document.get("results", [document])
+    if not isinstance(document, dict) or "results" in document:
+        return document.get("results") if isinstance(document, dict) else document
+    return [document] if any(dig(document, name) is not None for name in fields.values()) else None
 
 
 def _row(row: Any, fields: Mapping[str, str]) -> Row:
@@ -122,11 +126,11 @@ class Joiner:
         by_id = self._by_id(rows, query.filter) if self.by == "id" else {}
         by_text = self._by_text(rows, query.filter) if self.by == "text" else {}
         by_path = self.joins.by_path(sorted({path for path in paths if path}), query.filter)
-        hidden = self._hidden(rows, paths, query.filter)
+        hidden = self._hidden(rows, paths, by_path)
         joined: list[Record | None] = []
         for place, (row, path) in enumerate(zip(rows, paths, strict=True)):
             ours = by_id.get(row.id) or (by_text.get(fold_hash(row.text)) if row.text else None)
-            if ours is None and path in by_path:
+            if ours is None and len({record.path for record in by_path.get(path, ())}) == 1:
                 ours = nearest(by_path[path], row.text or query.text)
             joined.append(ours or (None if place in hidden else self._foreign(row, path, query.filter)))
         return joined
@@ -139,18 +143,21 @@ class Joiner:
         known = self.joins.paths(self.source)
         return [row.path or known.get(row.id, "") for row in rows]
 
-    def _by_id(self, rows: Sequence[Row], where: Filter | None) -> dict[str, Record]:
+    def _by_id(self, rows: Sequence[Row], where: Filter) -> dict[str, Record]:
         return {record.id: record for record in self.records.get([row.id for row in rows if row.id], where)}
 
     def _by_text(self, rows: Sequence[Row], where: Filter) -> dict[bytes, Record]:
         return self.joins.by_text([fold_hash(row.text) for row in rows if row.text], where)
 
-    def _hidden(self, rows: Sequence[Row], paths: Sequence[str], where: Filter) -> set[int]:
-        """Places of rows that are records of ours which this query may not see: they must not come in as foreign."""
-        everything = Filter(any_scope=True, superseded=True, now=where.now)
-        known = self._by_id(rows, None) if self.by == "id" else {}
-        texts = self._by_text(rows, everything) if self.by == "text" else {}
-        files = self.joins.by_path(sorted({path for path in paths if path}), everything)
+    def _hidden(self, rows: Sequence[Row], paths: Sequence[str], seen: Mapping[str, Sequence[Record]]) -> set[int]:
+        """Places of rows that are ours and unseen, or forgotten: they must not come in as foreign.
+
+        A path that could be several files may be theirs after all, if all of these may be seen.
+        """
+        known = {row.id for row in rows if self.by == "id" and row.id and self.records.history(row.id)}
+        texts = self._by_text(rows, EVERYTHING) if self.by == "text" else {}
+        files = self.joins.by_path(sorted({path for path in paths if path}), EVERYTHING)
+        files = {path: of for path, of in files.items() if len(of) > len(seen.get(path, ()))}
         return {
             place
             for place, (row, path) in enumerate(zip(rows, paths, strict=True))

@@ -6,14 +6,20 @@ through an entry point; all that is common to them is here.
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
+from typing import Any
 
 from recollect.config import SourceSettings
 from recollect.errors import RecollectError, SourceFailed, TimedOut
 from recollect.sources.breaker import Breaker
 from recollect.sources.joining import Joiner, Row, read_rows
 from recollect.types import Asked, Found, Query, System
+
+MOMENT_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,9 @@ class OutsideSource:
     def _rows(self, query: Query) -> list[Row]:
         own = time.monotonic() + self.timeout
         deadline = own if query.deadline is None else min(own, query.deadline)
+        asked = Asked(query.text, self.said.fetch_k, query.filter.scope, deadline)
         try:
-            document = self.system.ask(Asked(query.text, self.said.fetch_k, query.filter.scope, deadline))
-            return read_rows(document, self.said.results, self.said.fields)
+            return read_rows(_ask(self.system, asked), self.said.results, self.said.fields)
         except TimedOut:
             if deadline < own:
                 self.breaker.left()  # the query was in a hurry; the system may be as quick as ever
@@ -64,9 +70,26 @@ class OutsideSource:
         except RecollectError as error:
             self.breaker.failed(error.message)
             raise
-        except Exception as error:  # an edge: the system may be anybody's
-            self.breaker.failed(f"{type(error).__name__}: {error}")
-            raise SourceFailed(f"{type(error).__name__}: {error}") from error
         except BaseException:
             self.breaker.left()
             raise
+
+
+def _ask(system: System, asked: Asked) -> Any:
+    """What the system answers, in a thread of its own: whatever it does, nobody waits for it beyond its deadline."""
+    answer: Future[Any] = Future()
+    threading.Thread(target=_keep, args=(answer, system, asked), name="asks a system", daemon=True).start()
+    try:
+        # A system that keeps to its deadline says best why it is late, so it has a moment to say it.
+        return answer.result(asked.seconds_left + MOMENT_S)
+    except FutureTimeout:
+        raise TimedOut("it did not answer in time", hint="raise timeout_ms of this source") from None
+
+
+def _keep(answer: Future[Any], system: System, asked: Asked) -> None:
+    try:
+        answer.set_result(system.ask(asked))
+    except RecollectError as error:
+        answer.set_exception(error)
+    except BaseException as error:  # noqa: BLE001  (an edge: the system may be anybody's, and may even exit)
+        answer.set_exception(SourceFailed(f"{type(error).__name__}: {error}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recollect.stages.confidence import Confidence
 from recollect.stages.factors import decay, importance
 from recollect.stages.freshness import Freshness, StatesOf, freshness
 from recollect.stages.guard import in_force, in_scope
@@ -14,6 +15,7 @@ from recollect.stages.rerank import Rerank
 from recollect.types import Stage
 
 __all__ = [
+    "Confidence",
     "Freshness",
     "Mmr",
     "Rerank",
@@ -29,20 +31,25 @@ __all__ = [
 ]
 
 
-def order(vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None) -> tuple[tuple[str, Stage], ...]:
+def order(
+    vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None, confidence: Confidence | None = None
+) -> tuple[tuple[str, Stage], ...]:
     """The stages, named, in the one order there is.
 
+    Confidence reads whole lists, so it comes before whatever shortens or reorders them.
     The threshold comes before MMR: it reads scores, which MMR leaves alone, and what is too weak to be shown must
-    not push away what is not. Reranking comes between: its time is for what can be shown, and MMR reads its scores.
+    not push away what is not. Reranking comes between: its time is for what can be shown, and it changes scores,
+    while what follows changes places.
     """
     stages: Sequence[tuple[str, Stage]] = (
         ("scope", in_scope),
         ("superseded", in_force),
+        *([("confidence", confidence)] if confidence else []),
         ("decay", decay),
         ("importance", importance),
         ("threshold", threshold),
-        ("newer", newer),
         *([("rerank", rerank)] if rerank else []),
+        ("newer", newer),
         ("mmr", Mmr(vectors)),
         ("limit", limit),
         ("freshness", Freshness(states)),

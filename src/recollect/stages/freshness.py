@@ -21,13 +21,14 @@ class Freshness:
 
     def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:  # noqa: ARG002  (a stage's form)
         """The same results, marked."""
-        paths = {result.record.path for result in results if result.record.path}
+        paths = {result.record.path for result in results if result.record.path and result.record.kind != "outside"}
         if not paths:
             return results
         states = self.states(sorted(paths))
         marks = {path: freshness(path, states.get(path)) for path in paths}
         return [
-            replace(result, freshness=marks[result.record.path]) if result.record.path else result for result in results
+            replace(result, freshness=marks[result.record.path]) if result.record.path in marks else result
+            for result in results
         ]
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from recollect.ranking import fold
 from recollect.types import Query, Result
 
 HEAD = 50
@@ -15,8 +14,14 @@ HEAD = 50
 ALIKE = 0.5
 """Share of their words that two statements of the same thing have in common: the answers are what differs."""
 
+SIZE = 0.7
+"""The shorter of the two over the longer: what one says more may be the very thing."""
+
 LONGEST = 60
 """Words of a statement; a longer text says many things."""
+
+LETTERS = 12
+"""Of a long word, with the space behind it."""
 
 _WORD = re.compile(r"\w+")
 
@@ -29,7 +34,7 @@ def newer(query: Query, results: Sequence[Result]) -> Sequence[Result]:
     if not query.ranking.prefer_newer or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
         return results
     asked = _words(query.text)
-    placed: list[tuple[Result, set[str]]] = []
+    placed: list[tuple[Result, list[str]]] = []
     for result in results[:HEAD]:
         words = _words(result.record.text)
         at = next((i for i, older in enumerate(placed) if _renews(result, words, older, asked)), len(placed))
@@ -39,16 +44,20 @@ def newer(query: Query, results: Sequence[Result]) -> Sequence[Result]:
     return [*head, *results[HEAD:]]
 
 
-def _renews(result: Result, words: set[str], older: tuple[Result, set[str]], asked: set[str]) -> bool:
+def _renews(result: Result, words: list[str], older: tuple[Result, list[str]], asked: list[str]) -> bool:
     before, theirs = older
     if result.record.kind != "fact" or before.record.kind != "fact" or result.record.time <= before.record.time:
         return False
-    same = words & asked == theirs & asked and bool(words & asked)
-    return same and max(len(words), len(theirs)) <= LONGEST and len(words & theirs) >= ALIKE * len(words | theirs)
+    mine, other, question = set(words), set(theirs), set(asked)
+    short, long = sorted((len(words), len(theirs)))
+    fits = long <= LONGEST and short >= SIZE * long
+    same = mine & question == other & question and bool(mine & question)
+    return fits and same and len(mine & other) >= ALIKE * len(mine | other)
 
 
-def _words(text: str) -> set[str]:
-    return set(_WORD.findall(fold(text)))
+def _words(text: str) -> list[str]:
+    """The words of a statement; none of a text that is too long to be one, which saves the time to read it."""
+    return _WORD.findall(text.casefold()) if len(text) <= LONGEST * LETTERS else []
 
 
 def _moved(result: Result, old: int, new: int) -> Result:

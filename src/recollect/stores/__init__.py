@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from recollect.types import Store
 
 
-def open_store(place: str, *, language: str | None = None) -> Store:
+def open_store(place: str, *, language: str | None = None, read_only: bool = False) -> Store:
     """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`)."""
     scheme, separator, _ = place.partition("://")
     if separator and scheme != "sqlite":
         raise UsageError(f"unknown kind of store {scheme!r}", hint="name a file, or sqlite:///path/to/file.db")
     from recollect.stores.sqlite import SqliteStore
 
-    return SqliteStore(unquote(urlsplit(place).path) if separator else place, language=language)
+    path = unquote(urlsplit(place).path) if separator else place
+    return SqliteStore(path, language=language, read_only=read_only)

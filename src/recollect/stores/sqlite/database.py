@@ -21,13 +21,16 @@ from recollect.stores.sqlite.schema import APPLICATION_ID, migrate
 
 OLDEST_ENGINE = (3, 51, 3)
 BUSY_TIMEOUT_MS = 30_000
+PATIENCE_MS = 50
+"""How long a write that can be done without waits for others: a note, a lesson learnt."""
+
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class Database:
     """A pool of reading connections and one writing connection to the same file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         self._pid = os.getpid()
         self._idle: list[apsw.Connection] = []
@@ -36,7 +39,7 @@ class Database:
         self._write_lock = threading.Lock()
         self._closed = False
         check_engine(apsw.sqlite_lib_version())
-        self.read_only = _is_read_only(path)
+        self.read_only = _is_read_only(path) or read_only
         self._frozen = False
         with translated(path):
             if path.exists() and path.stat().st_size:
@@ -63,12 +66,16 @@ class Database:
                 self._idle.append(connection)
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[apsw.Connection]:
-        """The writing connection inside a transaction: committed and synced when the block ends, or undone."""
+    def write(self, patience_ms: int = BUSY_TIMEOUT_MS) -> Iterator[apsw.Connection]:
+        """The writing connection inside a transaction: committed and synced when the block ends, or undone.
+
+        `patience_ms` is how long to wait for others who write; little, where what is written can be done without.
+        """
         self.check()
         if self.read_only:
             raise StoreError(f"{self.path} is read-only", hint="check the permissions of the file and its folder")
-        with translated(self.path), self._write_lock:
+        with translated(self.path), self._turn(patience_ms):
+            self._writer.set_busy_timeout(patience_ms)
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
@@ -76,6 +83,15 @@ class Database:
             finally:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _turn(self, patience_ms: int) -> Iterator[None]:
+        if not self._write_lock.acquire(timeout=-1 if patience_ms >= BUSY_TIMEOUT_MS else patience_ms / 1000):
+            raise StoreError(f"{self.path} is being written to by another thread", hint="try again")
+        try:
+            yield
+        finally:
+            self._write_lock.release()
 
     def empty_log(self) -> None:
         """Move what is in the write-ahead log into the file, as far as readers allow, and cut the log to nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -12,7 +13,8 @@ from typing import Any
 
 import apsw
 
-from recollect.stores.sqlite.database import Database
+from recollect.errors import StoreError
+from recollect.stores.sqlite.database import PATIENCE_MS, Database
 from recollect.stores.sqlite.rows import SELECT, from_row
 from recollect.stores.sqlite.visible import condition
 from recollect.types import Filter, Record
@@ -39,28 +41,29 @@ class SqliteJoins:
             return MappingProxyType(self._paths.setdefault(source, {}))
 
     def learn(self, source: str, paths: Mapping[str, str]) -> None:
-        """Keep what is new; in a store that may only be read, it is not kept."""
+        """Keep what is new; not in a store that may only be read or is busy, where it is learnt another time."""
         known = self.paths(source)
         new = [(source, key, path) for key, path in paths.items() if known.get(key) != path]
         if not new or self._database.read_only:
             return
-        with self._database.write() as connection:
+        with contextlib.suppress(StoreError), self._database.write(PATIENCE_MS) as connection:
             connection.executemany("INSERT OR REPLACE INTO joins (source, id, path) VALUES (?, ?, ?)", new)
             connection.execute("DELETE FROM joins WHERE number <= (SELECT max(number) FROM joins) - ?", (KEPT,))
 
     def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
-        """The visible records of files. A path that is not whole is the end of one, if of one only."""
+        """The visible records of the file with that path; if there is none, of all whose paths end with it."""
+        sql, values = condition(where)
+        found: dict[str, list[Record]] = {}
         with self._database.read() as connection:
-            known = {path: _whole(connection, path) for path in paths}
-            sql, values = condition(where)
-            rows = connection.execute(
-                f"{SELECT} WHERE {sql} AND path IN (SELECT value FROM json_each(?)) ORDER BY first_line, id",
-                (*values, json.dumps([path for path in known.values() if path])),
-            )
-            found: dict[str, list[Record]] = {}
-            for record in map(from_row, rows):
-                found.setdefault(str(record.path), []).append(record)
-        return {asked: found[path] for asked, path in known.items() if path in found}
+            for path in paths:
+                for same, wanted in _forms(path):
+                    rows = connection.execute(
+                        f"{SELECT} WHERE {sql} AND {same} ORDER BY first_line, id", (*values, *wanted)
+                    )
+                    if records := [from_row(row) for row in rows]:
+                        found[path] = records
+                        break
+        return found
 
     def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
         """The visible record of each text; of several, the newest."""
@@ -84,13 +87,13 @@ class SqliteJoins:
             self._read_to = newest
 
 
-def _whole(connection: apsw.Connection, path: str) -> str | None:
-    """The path of ours that is meant: the same, or the only one that ends with it."""
+def _forms(path: str) -> list[tuple[str, Sequence[Any]]]:
+    """What a path may mean, as SQL: the same path, or the end of one."""
     name = _SCHEME.sub("", path).removeprefix("./")
-    for exact in dict.fromkeys((path, name, f"/{name}", os.path.expanduser(name))):  # noqa: PTH111  (no home: as it is)
-        if connection.execute("SELECT 1 FROM records WHERE path = ? LIMIT 1", (exact,)).get:
-            return exact
-    ends: Any = connection.execute(
-        "SELECT path FROM files WHERE substr(path, -length(?1)) = ?1 LIMIT 2", (f"/{name.lstrip('/')}",)
-    ).fetchall()
-    return str(ends[0][0]) if len(ends) == 1 and name.strip("/") else None
+    exact = dict.fromkeys((path, name, f"/{name}", os.path.expanduser(name)))  # noqa: PTH111  (no home: as it is)
+    forms: list[tuple[str, Sequence[Any]]] = [("path IN (SELECT value FROM json_each(?))", (json.dumps(list(exact)),))]
+    end = f"/{name.lstrip('/')}"
+    if end != "/":
+        only = "path IN (SELECT DISTINCT path FROM records WHERE path IS NOT NULL AND substr(path, -length(?1)) = ?1)"
+        forms.append((only.replace("?1", "?"), (end, end)))
+    return forms

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from recollect.stores.sqlite.database import Database
+import contextlib
+
+from recollect.errors import StoreError
+from recollect.stores.sqlite.database import PATIENCE_MS, Database
 from recollect.stores.sqlite.rows import micros
 from recollect.types import now
 
@@ -23,10 +26,10 @@ class SqliteNotes:
         return None if value is None else str(value)
 
     def put(self, key: str, value: str) -> None:
-        """Keep an answer; in a store that may only be read, it is not kept."""
+        """Keep an answer, unless the store is read-only or busy: then it is asked for again another time."""
         if self._database.read_only:
             return
-        with self._database.write() as connection:
+        with contextlib.suppress(StoreError), self._database.write(PATIENCE_MS) as connection:
             connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (key, value, micros(now())))
             connection.execute(
                 "DELETE FROM notes WHERE key IN (SELECT key FROM notes ORDER BY at DESC LIMIT -1 OFFSET ?)", (KEPT,)

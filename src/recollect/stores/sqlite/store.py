@@ -23,12 +23,12 @@ from recollect.stores.sqlite.visible import VisibleSets
 class SqliteStore:
     """One file; `:memory:` is a file too, in a temporary folder that goes when the store is closed."""
 
-    def __init__(self, path: str | Path, *, language: str | None = None) -> None:
+    def __init__(self, path: str | Path, *, language: str | None = None, read_only: bool = False) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if str(path) == ":memory:":
             self._folder = tempfile.TemporaryDirectory(prefix="recollect-")
             path = Path(self._folder.name) / "memory.db"
-        self._database = Database(_expanded(path))
+        self._database = Database(_expanded(path), read_only=read_only)
         visible = VisibleSets()
         try:
             self.keywords = SqliteKeywords(self._database, visible, language)

@@ -1,0 +1,205 @@
+"""`recollect eval sweep`, `overlap` and `tune`: what settings change, what sources add, and which settings to take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recollect.cli.lab import sheets
+from recollect.cli.lab.data import judged_by, on_data
+from recollect.cli.options import common, json_flag, load_settings, progress
+from recollect.errors import SearchFailed, UsageError
+
+if TYPE_CHECKING:
+    from recollect.evaluation.grid import Options
+    from recollect.evaluation.judged import Judged
+    from recollect.evaluation.sweep import Prefix
+    from recollect.evaluation.tuning import Tuning
+
+MEASURE = "nDCG@10"
+DEPTHS = "5,10,20,50,100,200"
+KS = "1,10,60,100"
+FAILED = 3
+CERTIFIED = 20
+"""Questions that are searched for live, to see that a short answer begins a long one."""
+
+
+def _listed(kind: Callable[[str], Any], least: float = 0.0) -> Callable[..., tuple[Any, ...]]:
+    """Reads values between commas."""
+
+    def read(_context: click.Context, option: click.Parameter, words: str | None) -> tuple[Any, ...]:
+        try:
+            values = tuple(kind(word.strip()) for word in words.split(",")) if words else ()
+        except ValueError as error:
+            raise click.BadParameter(f"{words!r} is not a list of numbers, such as 10,60", param=option) from error
+        if any(not isinstance(value, str) and not least <= value < float("inf") for value in values):
+            raise click.BadParameter(f"{words!r} holds a number below {least:g}", param=option)
+        return values
+
+    return read
+
+
+_measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"What is measured ({MEASURE}).")
+
+
+@click.command()
+@on_data
+@click.option(
+    "--fetch-k", "depths", default=DEPTHS, callback=_listed(int, 1), metavar="LIST", help=f"Depths ({DEPTHS})."
+)
+@click.option("--k", "ks", default=KS, callback=_listed(float), metavar="LIST", help=f"RRF's constant ({KS}).")
+@click.option("--fusion", "fusions", callback=_listed(str), metavar="LIST", help="Methods (yours, rrf, weighted).")
+@click.option("--normalisation", "normalisations", callback=_listed(str), metavar="LIST", help="Of scores (yours).")
+@click.option("--vector-weight", "shares", callback=_listed(float), metavar="LIST", help="Parts of 1 (yours).")
+@_measure
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Also draw it: .png or .svg.")
+@common
+@json_flag
+def sweep(depths: tuple[int, ...], measure: str, plot: Path | None, as_json: bool, **options: Any) -> int:
+    """Measure every combination of depth and fusion, and find the depth from which on more gains nothing."""
+    from recollect.evaluation.sweep import sweep as run
+
+    lines = _curves(options)
+    if plot and plot.suffix not in (".png", ".svg"):
+        raise UsageError(f"{plot} cannot be drawn", hint="a name that ends in .png or .svg")
+    _check_folder(plot)
+    with judged_by(options, measure, max(depths)) as judged:
+        found = run(judged, lines, depths, progress=progress("sweeping"))
+        prefix = _certified(judged, lines)
+        told = {"data": judged.as_dict(), "measure": judged.measure, **found.as_dict(), "prefix": prefix.as_dict()}
+    if plot:
+        _draw(told, plot)
+    sheets.show(told, sheets.print_sweep, as_json)
+    return 0 if prefix.as_dict()["held"] else FAILED
+
+
+@click.command()
+@on_data
+@click.argument("more", nargs=-1, metavar="[DATASET]…")
+@click.option("--fetch-k", type=click.IntRange(1), metavar="N", help="How deep each source is read (yours).")
+@common
+@json_flag
+def overlap(more: tuple[str, ...], fetch_k: int | None, as_json: bool, **options: Any) -> int:
+    """Count the relevant records that each source finds, and say whether fusing them is worth it."""
+    depth = fetch_k or load_settings(options).settings.search.fetch_k
+    sets, pairs, corpora = [], [], []
+    for dataset in (options["dataset"], *more):
+        with judged_by({**options, "dataset": dataset}, MEASURE, depth) as judged:
+            sets.append(judged.as_dict())
+            whole, parts = _findings(judged, depth)
+        pairs += whole
+        corpora += parts
+    several = {"name": ", ".join(one["name"] for one in sets), "questions": sum(one["questions"] for one in sets)}
+    data = sets[0] if len(sets) == 1 else {**several, "sets": sets}
+    told = {"data": data, "depth": depth, "pairs": pairs, "corpora": corpora}
+    sheets.show(told, sheets.print_overlap, as_json)
+    return 0
+
+
+@click.command()
+@on_data
+@_measure
+@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Where the settings are written.")
+@click.option("--force", is_flag=True, help="Overwrite that file.")
+@common
+@json_flag
+def tune(measure: str, out: Path | None, force: bool, as_json: bool, **options: Any) -> int:
+    """Choose settings by nested cross-validation, and write them if held-out questions show a gain."""
+    from recollect.evaluation.grid import FETCH_KS
+
+    if out and out.exists() and not force:
+        raise UsageError(f"{out} is there already", hint="another name, or --force to overwrite it")
+    _check_folder(out)
+    with judged_by(options, measure, max(FETCH_KS)) as judged:
+        told = {"data": judged.as_dict(), "measure": judged.measure, **_tuned(judged)}
+    if out and not told["keep_default"]:
+        from recollect.evaluation.judgments import write_lines
+
+        write_lines(out, sheets.settings_lines(told))
+        told["written"] = str(out)
+    sheets.show(told, sheets.print_tuning, as_json)
+    return 0
+
+
+def _check_folder(file: Path | None) -> None:
+    """Said before the work is done, not after it."""
+    if file and not file.resolve().parent.is_dir():
+        raise UsageError(f"there is no folder {file.parent}", hint="make it, or name another file")
+
+
+def _curves(options: Mapping[str, Any]) -> list[Options]:
+    """The settings that are swept at every depth; unknown names are refused before anything is asked."""
+    from recollect.config import override
+    from recollect.evaluation.grid import curves
+
+    search = load_settings(options).settings.search
+    fusions = options["fusions"] or tuple(dict.fromkeys((search.fusion, "rrf", "weighted")))
+    found = curves(fusions, **{name: options[name] for name in ("ks", "normalisations", "shares")})
+    for curve in found:
+        override(search, curve)
+    return found
+
+
+def _findings(judged: Judged, depth: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Each pair of sources over the whole set, and over each of its corpora."""
+    from recollect.evaluation.finding import answering, findings, pooled
+
+    found = []
+    for part in judged.parts:
+        if len(names := answering(part.recording)) < 2:  # noqa: PLR2004
+            message = f"only {' '.join(names) or 'no source'} answered, and overlap compares two sources"
+            raise SearchFailed(message, hint="is an embedder set? `recollect status`")
+        found.append((part.dataset.name, findings(part.recording, part.dataset.qrels, depth=depth)))
+    whole = [pooled(several) for several in zip(*(pairs for _, pairs in found), strict=True)]
+    return [{"set": judged.name, **one.as_dict()} for one in whole], [
+        {"set": f"{judged.name}/{name}", **one.as_dict()} for name, pairs in found for one in pairs if len(found) > 1
+    ]
+
+
+def _certified(judged: Judged, settings: Sequence[Options]) -> Prefix:
+    """The certificate over all corpora, on a few questions of each."""
+    from recollect.evaluation.sweep import Prefix, certify
+
+    found = []
+    for part in judged.parts:
+        texts = list(part.recording.texts.values())
+        some = texts[:: max(1, -(-len(texts) * len(judged.parts) // CERTIFIED))]
+        found.append(certify(part.recording.memory, some, settings))
+    return Prefix.joined(found)
+
+
+def _tuned(judged: Judged) -> dict[str, Any]:
+    """The study, and what follows from it."""
+    from recollect.evaluation.grid import candidates, completed, refinements
+    from recollect.evaluation.tuning import FEWEST, Plan, tune
+
+    if judged.questions < FEWEST:
+        verdict = f"keep the default: {judged.questions} questions are too few to tell (at least {FEWEST})"
+        return {"tried": 0, "keep_default": True, "verdict": verdict}
+    default = completed({}, judged.parts[0].recording.memory.settings.search)
+    plan = Plan(default, candidates(), refinements)
+    found = tune(lambda settings: judged(settings).values, plan, progress=progress("tuning"))
+    settings = {name: value for name, value in {**default, **found.chosen}.items() if value is not None}
+    return {**found.as_dict(), "settings": settings, "verdict": _verdict(found)}
+
+
+def _verdict(found: Tuning) -> str:
+    gain = found.comparison.difference
+    if not found.keeps_default:
+        return (
+            f"take what all questions choose: on questions they were not chosen on, such settings gain {gain.mean:+.3f}"
+        )
+    if not any(fold.chosen for fold in found.folds):
+        return "keep the default: nothing that was tried is better by more than its error"
+    if gain.mean > 0:
+        return f"keep the default: a gain of {gain.mean:+.3f} on held-out questions may be chance"
+    return f"keep the default: what was chosen on some questions gains nothing on others ({gain.mean:+.3f})"
+
+
+def _draw(told: Mapping[str, Any], path: Path) -> None:
+    from recollect.evaluation import plots
+
+    plots.sweep_plot(told, path)

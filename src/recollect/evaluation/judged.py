@@ -1,0 +1,102 @@
+"""Judged questions, asked once: settings in, a value for every question out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.evaluation.datasets import Dataset, fingerprint
+from recollect.evaluation.grid import Options
+from recollect.evaluation.recording import Recording, record
+from recollect.evaluation.scoring import deepest, evaluate
+from recollect.evaluation.targets import Targets, find_targets
+from recollect.memory import Memory
+from recollect.types import Progress
+
+MEASURE = "nDCG@10"
+TOP = 10
+"""How much of a ranking is compared between settings."""
+
+DEEPEST = 100
+"""How many results a measure without a cut-off reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One corpus: its questions and judgments, what its sources answered, and for the user's own store the files."""
+
+    dataset: Dataset
+    recording: Recording
+    targets: Targets | None = None
+
+    @property
+    def failures(self) -> Counter[str]:
+        """What sources gave as the reason not to answer, and how often."""
+        replies = (reply for several in self.recording.replies.values() for reply in several)
+        return Counter(f"{reply.trace.name}: {reply.trace.reason}" for reply in replies if reply.error is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What some settings come to: each question's value, and the head of its ranking."""
+
+    values: Mapping[str, float]
+    tops: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One corpus or several whose questions, none of which has the id of another, count as one set."""
+
+    name: str
+    parts: tuple[Part, ...]
+    measure: str = MEASURE
+
+    def __call__(self, options: Options) -> Outcome:
+        """Replay every question under these options."""
+        values: dict[str, float] = {}
+        tops: dict[str, tuple[str, ...]] = {}
+        for part in self.parts:
+            run = part.recording.run(options, limit=max(TOP, deepest([self.measure]) or DEEPEST))
+            if part.targets:
+                run = part.targets.run(run, part.recording.memory, part.dataset.qrels)
+            (scored,) = evaluate(part.dataset.qrels, run, [self.measure]).values()
+            values |= scored
+            tops |= {key: tuple(run[key])[:TOP] for key in scored}
+        return Outcome(values, tops)
+
+    @property
+    def questions(self) -> int:
+        """How many questions are judged."""
+        return sum(len(part.dataset.qrels) for part in self.parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the figures of a study are about; other texts, questions or judgments have another fingerprint."""
+        marks = [[part.dataset.fingerprint, part.dataset.judged] for part in self.parts]
+        corpora = [{"name": part.dataset.name, "questions": len(part.dataset.qrels)} for part in self.parts]
+        return {"name": self.name, "fingerprint": fingerprint(marks), "questions": self.questions, "corpora": corpora}
+
+
+@contextmanager
+def asked(
+    name: str,
+    sets: Sequence[Dataset],
+    open_set: Callable[[Dataset], Memory],
+    *,
+    depth: int,
+    measure: str = MEASURE,
+    progress: Callable[[str], Progress | None] = lambda _: None,
+) -> Iterator[Judged]:
+    """The sets, each opened and its sources asked every question, at least so deep."""
+    with ExitStack() as stack:
+        parts = []
+        for dataset in sets:
+            memory = stack.enter_context(open_set(dataset))
+            targets = find_targets(memory, dataset) if dataset.own else None
+            deep = max(depth, memory.settings.search.fetch_k)
+            recording = record(memory, dataset.queries, depth=deep, progress=progress(f"asking {dataset.name}"))
+            parts.append(Part(targets.dataset(dataset) if targets else dataset, recording, targets))
+        yield Judged(name, tuple(parts), measure)

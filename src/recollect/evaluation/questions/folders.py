@@ -1,0 +1,164 @@
+"""A question set in a folder: questions and judgments that a person can edit, in two parts that stay as they are.
+
+`queries.jsonl` and `qrels.tsv` are the part to report on, `queries_dev.jsonl` and `qrels_dev.tsv` the one to try things
+on. `manifest.json` knows every question that was ever put there, so that one that was taken out is not brought back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recollect.errors import FailedError, UsageError
+from recollect.evaluation.judgments import QUERIES_FORM, lines, read_qrels, write_lines
+from recollect.evaluation.questions.choosing import SPLITS
+
+MANIFEST, CORPUS, README = "manifest.json", "corpus.jsonl", "README.md"
+MADE_BY = "recollect eval make-set"
+FORMAT = 1
+HEADING = "query-id\tcorpus-id\tscore"
+
+
+@dataclass(slots=True)
+class Line:
+    """One question as it stands in the files, on which side, and what it is judged by (target → grade)."""
+
+    row: dict[str, Any]
+    split: str
+    grades: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Its name in both files."""
+        return str(self.row["_id"])
+
+    @property
+    def text(self) -> str:
+        """What is asked."""
+        return str(self.row["text"])
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What is known of it; a line that a person added need not have any."""
+        said = self.row.get("metadata")
+        return said if isinstance(said, dict) else {}
+
+    @property
+    def kind(self) -> str:
+        """How it was made; `own` is by hand."""
+        return str(self.metadata.get("kind", "own"))
+
+    @property
+    def target(self) -> str | None:
+        """What it asks for: the document with the best grade."""
+        return max(
+            (target for target, grade in self.grades.items() if grade > 0), key=self.grades.__getitem__, default=None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a folder holds: its lines, and the ids of all questions that were ever made for it."""
+
+    lines: list[Line]
+    known: frozenset[str]
+    manifest: Mapping[str, Any]
+
+
+def check(folder: Path, *, force: bool, update: bool) -> None:
+    """Refuse what would overwrite somebody's work."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file", hint="name a folder: -o FOLDER")
+    held = [name for name in (*_files("test"), *_files("dev"), CORPUS, README, MANIFEST) if (folder / name).exists()]
+    if update and MANIFEST not in held:
+        raise UsageError(f"{folder} holds no set that could be updated", hint="leave --update out to make one")
+    if held and MANIFEST not in held:
+        raise UsageError(
+            f"{folder} holds {held[0]}, which make-set did not make", hint="name another folder: -o FOLDER"
+        )
+    if held:
+        _manifest(folder)
+        if not (force or update):
+            hint = "--update keeps your edits and adds what is new; --force makes it anew"
+            raise UsageError(f"{folder} holds a set already", hint=hint)
+
+
+def read(folder: Path) -> Kept:
+    """The set as it stands, edits and all."""
+    manifest = _manifest(folder)
+    found = [line for split in SPLITS for line in _read_split(folder, split)]
+    twice = {line.id for line in found if sum(other.id == line.id for other in found) > 1}
+    if twice:
+        raise UsageError(f"{folder}: two questions have the id {min(twice)!r}", hint="give one of them another _id")
+    return Kept(found, frozenset(manifest.get("known", ())), manifest)
+
+
+def write(folder: Path, written: Iterable[Line], manifest: Mapping[str, Any], readme: str, corpus: list[str]) -> None:
+    """All files of the set; the manifest last, since it says that the others are whole."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not corpus:
+            (folder / CORPUS).unlink(missing_ok=True)
+    except OSError as error:
+        raise FailedError(
+            f"{folder} cannot be written: {error.strerror or error}", hint="name another folder"
+        ) from error
+    everything = list(written)
+    if corpus:
+        _put(folder / CORPUS, corpus)
+    for split in SPLITS:
+        queries, qrels = _files(split)
+        here = [line for line in everything if line.split == split]
+        _put(folder / queries, (json.dumps(line.row, ensure_ascii=False) for line in here))
+        grades = (f"{line.id}\t{name}\t{grade}" for line in here for name, grade in line.grades.items())
+        _put(folder / qrels, [HEADING, *grades])
+    _put(folder / README, [readme.rstrip("\n")])
+    _put(folder / MANIFEST, [json.dumps({"made_by": MADE_BY, "format": FORMAT, **manifest}, indent=1)])
+
+
+def _put(path: Path, written: Iterable[str]) -> None:
+    """A file that is the old one or the new one, whatever happens: it may hold somebody's edits."""
+    beside = path.with_name(f"{path.name}.new")
+    write_lines(beside, written)
+    beside.replace(path)
+
+
+def _read_split(folder: Path, split: str) -> list[Line]:
+    queries, qrels = (folder / name for name in _files(split))
+    rows = [_row(text, place) for place, text in lines(queries)] if queries.exists() else []
+    judged = qrels.exists() and any(text.strip() != HEADING for _, text in lines(qrels))
+    grades = read_qrels(qrels) if judged else {}
+    return [Line(row, split, grades.get(row["_id"], {})) for row in rows]
+
+
+def _row(text: str, place: str) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{place} is not JSON: {error}", hint=QUERIES_FORM) from error
+    if not isinstance(row, dict) or not all(
+        isinstance(row.get(key), str) and row[key].strip() for key in ("_id", "text")
+    ):
+        raise UsageError(f'{place} has no "_id" or no "text"', hint=QUERIES_FORM)
+    return row
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="name another folder: -o FOLDER") from error
+    except OSError as error:
+        raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="may you read it?") from error
+    if not isinstance(manifest, dict) or manifest.get("made_by") != MADE_BY or manifest.get("format") != FORMAT:
+        raise UsageError(f"{path} is not make-set's, or another version's", hint="name another folder: -o FOLDER")
+    return manifest
+
+
+def _files(split: str) -> tuple[str, str]:
+    end = "" if split == "test" else f"_{split}"
+    return f"queries{end}.jsonl", f"qrels{end}.tsv"

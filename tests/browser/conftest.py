@@ -1,0 +1,78 @@
+"""A real browser for every test of a page: Chromium, one for the whole run, installed once where that is allowed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+INSTALL_SECONDS = 240
+
+
+def find_browser() -> str | None:
+    """The browser's file; the first that is on the path."""
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+def install_browser() -> str:
+    """Install it with the system's own tool, where we may; what went wrong otherwise."""
+    if os.name != "posix" or os.geteuid() != 0 or not shutil.which("apt-get"):
+        return "no Chromium is installed, and only root on Debian installs it here: apt-get install chromium"
+    with FileLock(Path(tempfile.gettempdir()) / "recollect-chromium.lock"):
+        if find_browser():
+            return ""
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+        return f"apt-get could not install Chromium: {ran.stderr[-300:]}"
+
+
+def give_up(reason: str) -> None:
+    """Skip, and say why; in CI a page that was not looked at is a failure."""
+    if os.environ.get("CI", "").lower() in ("1", "true"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One browser for the whole run."""
+    reason = "" if find_browser() else install_browser()
+    if not find_browser():
+        give_up(reason)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        give_up("playwright is not installed: pip install 'recollect[dev]'")
+    with sync_playwright() as playwright:
+        # The sandbox needs rights that containers do not have; only pages of our own are opened.
+        running = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page in a context of its own; its `said` has the console's complaints, its `asked` every request."""
+    contexts = []
+
+    def open_one(address: str, *, width: int = 1000, scheme: str = "light") -> Any:
+        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
+        page = contexts[-1].new_page()
+        page.said, page.asked = [], []
+        page.on("console", lambda message: page.said.append(message.text))
+        page.on("pageerror", lambda error: page.said.append(str(error)))
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(address)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()

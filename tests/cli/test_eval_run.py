@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+TOPICS = ("tea", "coffee", "trains", "keys", "rust", "owls", "bread", "rivers")
+MEASURES = "nDCG@10 R@5 R@20 RR@10 AP P@1 Success@5"
+
+
+def write_set(folder, *, corpus=True):
+    """Eight questions to twenty-four documents, of which three are graded each."""
+    folder.mkdir(parents=True)
+    rows = [
+        {"_id": f"{topic}{n}", "title": "", "text": f"{topic} {'and more ' * n}{TOPICS[n]} note {n}"}
+        for topic in TOPICS
+        for n in range(3)
+    ]
+    if corpus:
+        (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [{"_id": f"q{n}", "text": f"note {n % 3} on {topic}"} for n, topic in enumerate(TOPICS)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    grades = [f"q{n}\t{topic}{k}\t{2 - k}\n" for n, topic in enumerate(TOPICS) for k in range(3)]
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(grades))
+    return folder
+
+
+@pytest.fixture
+def data(home, monkeypatch):
+    """A set in BEIR's layout, and a cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    return write_set(home / "notes")
+
+
+def test_a_set_is_measured_and_the_report_says_on_what(run, data):
+    """The table has a line a system with its intervals, the last line n, fingerprint and embedder."""
+    ran = run("eval", "run", data, "--embedder", "hashing:64", "--compare", "keyword,vector,rrf,weighted,default")
+    assert ran.code == 0, ran.err
+    assert [line.split()[0] for line in ran.out.splitlines()[1:6]] == [
+        "keyword",
+        "vector",
+        "rrf",
+        "weighted",
+        "default",
+    ]
+    assert "against default" in ran.out
+    for part in ("notes · 24 documents · 8 questions", "hashing:64", "95 %"):
+        assert part in ran.err
+    again = run("eval", "run", data, "--embedder", "hashing:64", "--json", "--measures", MEASURES, "-m", "nDCG@3")
+    assert list(again.json["systems"]["default"]["measures"]) == [*MEASURES.split(), "nDCG@3"]
+    assert again.json["data"]["fingerprint"] in ran.err
+
+
+def test_the_default_system_alone_needs_no_embedder(run, data):
+    """`--embedder none` is keyword search; the store of the set is in the cache, and not the user's own."""
+    ran = run("eval", "run", data, "--json")
+    assert list(ran.json["systems"]) == ["default"]
+    assert ran.json["comparisons"] == []
+    assert [file.name.startswith("notes-") for file in (data.parent / "cache" / "recollect" / "eval").glob("*.db")] == [
+        True
+    ]
+    assert not (data.parent / "store.db").exists()
+    refused = run("eval", "run", data, "--compare", "vector", "--json")
+    assert refused.code == 2
+    assert "needs an embedder" in refused.error["message"]
+
+
+# Numba says so of a loop index of ranx's own when it first compiles it.
+@pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
+@pytest.mark.timeout(240)
+def test_other_tools_read_our_run_and_find_the_same(run, data):
+    """pytrec_eval, ir_measures and ranx, given our files alone, give our values question by question."""
+    import ir_measures
+    import pytrec_eval
+    import ranx
+
+    ran = run(
+        "eval", "run", data, "--json", "-m", "nDCG@10 R@5 RR AP", "--save-run", "r.trec", "--save-qrels", "q.trec"
+    )
+    ours = ran.json["systems"]["default"]["per_query"]
+    with Path("q.trec").open() as qrels, Path("r.trec").open() as ranking:
+        judged, ranked = pytrec_eval.parse_qrel(qrels), pytrec_eval.parse_run(ranking)
+    names = {"nDCG@10": "ndcg_cut_10", "R@5": "recall_5", "RR": "recip_rank", "AP": "map"}
+    trec = pytrec_eval.RelevanceEvaluator(judged, set(names.values())).evaluate(ranked)
+    read = list(ir_measures.read_trec_qrels("q.trec")), list(ir_measures.read_trec_run("r.trec"))
+    found = {(str(m.measure), m.query_id): m.value for m in ir_measures.iter_calc([ir_measures.nDCG @ 10], *read)}
+    theirs = ranx.Run.from_file("r.trec", kind="trec")
+    ranx.evaluate(ranx.Qrels.from_file("q.trec", kind="trec"), theirs, ["ndcg@10", "recall@5", "mrr"])
+    for key in (f"q{n}" for n in range(8)):
+        assert {name: trec[key][theirs_] for name, theirs_ in names.items()} == pytest.approx(
+            {name: ours[name][key] for name in names}, abs=1e-9
+        )
+        assert found["nDCG@10", key] == pytest.approx(ours["nDCG@10"][key], abs=1e-9)
+        for mine, other in (("nDCG@10", "ndcg@10"), ("R@5", "recall@5"), ("RR", "mrr")):
+            assert float(theirs.scores[other][key]) == pytest.approx(ours[mine][key], abs=1e-9)
+
+
+def test_runs_of_others_are_scored_beside_ours(run, data):
+    """Our own run read as a rival ties on every question; with `--compare none` judgments are all that is needed."""
+    run("eval", "run", data, "--save-run", "ours.trec")
+    both = run("eval", "run", data, "--run", "them=ours.trec", "--json").json
+    assert [(one["ties"], one["p"]) for one in both["comparisons"]] == [(8, 1.0)] * 3
+    assert both["systems"]["them"]["options"] == {"run": "ours.trec"}
+    alone = run("eval", "run", "--qrels", data / "qrels.tsv", "--run", "ours.trec", "--compare", "none", "--json")
+    assert alone.json["systems"]["ours"]["per_query"] == both["systems"]["them"]["per_query"]
+    assert alone.json["settings"]["embedder"] is None
+
+
+def test_several_systems_are_saved_in_a_file_each(run, data):
+    """The system's name goes before the suffix, and is the run's tag."""
+    run("eval", "run", data, "--compare", "keyword,default", "--save-run", "r.trec")
+    assert (data.parent / "r-keyword.trec").read_text().split("\n")[0].endswith(" keyword")
+    assert (data.parent / "r-default.trec").is_file()
+
+
+def test_the_users_own_store_is_measured(run, home):
+    """Judgments name records or files; a folder without a corpus, or two files, say so."""
+    notes = home / "files"
+    notes.mkdir()
+    for topic in TOPICS:
+        (notes / f"{topic}.md").write_text(f"# {topic}\n\nAll there is to say of {topic}.\n")
+    run("index", notes)
+    folder = write_set(home / "mine", corpus=False)
+    (folder / "qrels.tsv").write_text("".join(f"q{n}\t{topic}.md\t1\n" for n, topic in enumerate(TOPICS)))
+    ran = run("eval", "run", folder, "-m", "P@1", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["systems"]["default"]["measures"]["P@1"]["mean"] == 1.0
+    assert ran.json["data"]["corpora"][0]["documents"] == 8
+    flags = ("--queries", folder / "queries.jsonl", "--qrels", folder / "qrels.tsv")
+    assert run("eval", "run", *flags, "-m", "P@1", "--path", "tea.md", "--json").json["settings"]["filters"] == {
+        "path": "tea.md"
+    }
+    empty = run("eval", "run", *flags, "--store", home / "other.db", "--json")
+    assert empty.code == 2
+    assert "none of the 8 judged documents" in empty.error["message"]
+
+
+def test_the_gate_passes_and_fails(run, data):
+    """Exit 0 when nothing changed, 1 when a measure fell by more than the noise, measured again or from a report."""
+    run("eval", "run", data, "--save", "old.json", "--compare", "default,keyword", "-m", "P@1 AP")
+    same = run("eval", "gate", "--baseline", "old.json", data)
+    assert same.code == 0, same.err
+    assert "unchanged" in same.out
+    worse = run("eval", "gate", "--baseline", "old.json", data, "--path", "nowhere", "--json")
+    assert worse.code == 1
+    assert not worse.json["passed"]
+    assert {check["system"] for check in worse.json["checks"] if check["fell"]} == {"default", "keyword"}
+    assert run("eval", "gate", "--baseline", "old.json", "old.json").code == 0
+    run("eval", "run", data, "--save", "bad.json", "-m", "AP", "--path", "nowhere")
+    fell = run("eval", "gate", "--baseline", "old.json", "bad.json")
+    assert (fell.code, "FELL" in fell.out) == (1, True)
+
+
+def test_the_gate_refuses_other_data(run, data, home):
+    """Other judgments are another fingerprint: exit 2, and what to do."""
+    run("eval", "run", data, "--save", "old.json")
+    (data / "qrels.tsv").write_text("q0\ttea0\t1\n")
+    ran = run("eval", "gate", "--baseline", "old.json", data, "--json")
+    assert ran.code == 2
+    assert "fingerprint" in ran.error["message"]
+    assert "baseline" in ran.error["hint"]
+    assert run("eval", "gate", data).code == 2
+    assert run("eval", "gate", "--baseline", "gone.json", data).code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "nothing to measure on"),
+        (("nowhere",), "is no folder"),
+        (("notes", "--compare", "bm25"), "no system 'bm25'"),
+        (("notes", "--measures", "Fun@3"), "Fun@3"),
+        (("notes", "--run", "gone.trec"), "gone.trec is no file"),
+        (("notes", "--against", "them"), "no system 'them'"),
+        (("notes", "--split", "dev"), "split 'dev'"),
+        (("notes", "--qrels", "x"), "its own questions"),
+        (("--qrels", "notes/qrels.tsv"), "nothing to measure on"),
+        (("notes", "--compare", "none"), "nothing is measured"),
+        (("notes", "--fusion", "magic"), "magic"),
+    ],
+)
+def test_wrong_use_is_said(run, data, words, said):
+    """What was wrong, with exit 2."""
+    ran = run("eval", "run", *words, "--json")
+    assert ran.code == 2
+    assert said in ran.error["message"]

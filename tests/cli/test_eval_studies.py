@@ -1,0 +1,227 @@
+import json
+import random
+
+import pytest
+
+from recollect import config
+from recollect.cli.lab import sheets
+from recollect.evaluation import grid
+
+WORDS = [
+    "night",
+    "train",
+    "water",
+    "garden",
+    "piano",
+    "budget",
+    "harbour",
+    "winter",
+    "letter",
+    "window",
+    "bread",
+    "stone",
+    "river",
+    "market",
+    "lamp",
+]
+
+
+@pytest.fixture
+def small(home, monkeypatch):
+    """A folder with a set of 60 documents and 36 questions, a cache of its own, and the hashing embedder."""
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+    return write(home / "small")
+
+
+def write(folder, documents=60, questions=36):
+    draw = random.Random(3)
+    folder.mkdir(parents=True)
+    texts = {f"d{number}": " ".join([*draw.sample(WORDS, 6), str(number)]) for number in range(documents)}
+    targets = {f"q{number}": f"d{draw.randrange(documents)}" for number in range(questions)}
+    queries = {key: " ".join(draw.sample(texts[target].split(), 3)) for key, target in targets.items()}
+    rows = [{"_id": key, "title": "", "text": text} for key, text in texts.items()]
+    (folder / "corpus.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "queries.jsonl").write_text("\n".join(json.dumps({"_id": k, "text": t}) for k, t in queries.items()))
+    lines = ["query-id\tcorpus-id\tscore", *(f"{key}\t{target}\t1" for key, target in targets.items())]
+    (folder / "qrels.tsv").write_text("\n".join(lines))
+    return folder
+
+
+def test_a_sweep_is_a_table_a_plot_a_knee_and_a_certificate(run, small):
+    ran = run("eval", "sweep", small, "--fetch-k", "5,50,100", "--k", "1,60", "--fusion", "rrf,weighted")
+    assert ran.code == 0, ran.err
+    assert "rrf k=60  50       0." in ran.out
+    assert "knee at" in ran.out
+    assert any(block in ran.out for block in sheets.BLOCKS)
+    assert "search(limit=1) is a prefix of search(limit=50): held in all" in ran.out
+    assert "36 questions" in ran.err
+
+
+def test_a_sweep_as_json_has_what_plots_need(run, small):
+    ran = run("eval", "sweep", small, "--fetch-k", "5,50", "--k", "60", "--fusion", "rrf,weighted", "--json")
+    told = ran.json
+    assert set(told) == {"data", "measure", "rows", "knee", "knees", "churn", "prefix"}
+    assert told["data"]["questions"] == 36
+    assert told["measure"] == "nDCG@10"
+    assert [row["options"] for row in told["rows"]] == [
+        {"fusion": "rrf", "rrf_k": 60, "fetch_k": 5},
+        {"fusion": "rrf", "rrf_k": 60, "fetch_k": 50},
+        {"fusion": "weighted", "fetch_k": 5},
+        {"fusion": "weighted", "fetch_k": 50},
+    ]
+    assert told["prefix"]["held"]
+    assert told["prefix"]["checked"] == 2 * told["prefix"]["questions"]
+    assert told["prefix"]["questions"] <= 20
+
+
+def test_a_sweep_begins_with_the_settings_in_force(run, small):
+    """Whatever the default is, it is among what is swept where no method is named."""
+    ran = run("eval", "sweep", small, "--fetch-k", "10", "--k", "60", "--json")
+    fusion = config.SearchSettings().fusion
+    assert ran.json["rows"][0]["options"]["fusion"] == fusion
+    assert {row["options"]["fusion"] for row in ran.json["rows"]} == {fusion, "rrf", "weighted"}
+
+
+def test_a_sweep_is_drawn_where_that_is_asked_for(run, small):
+    pytest.importorskip("matplotlib")
+    ran = run("eval", "sweep", small, "--fetch-k", "5,50", "--k", "60", "--plot", "sweep.svg")
+    assert ran.code == 0, ran.err
+    assert "<svg" in (small.parent / "sweep.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--fetch-k", "0,5"),
+        ("--fetch-k", "5.5"),
+        ("--k", "-1"),
+        ("--k", "nan"),
+        ("--fusion", "magic"),
+        ("--fusion", "weighted", "--normalisation", "magic"),
+        ("--vector-weight", "1.5"),
+        ("--plot", "sweep.gif"),
+        ("--plot", "nowhere/sweep.png"),
+        ("--measure", "magic@10"),
+        ("--measure", "nDCG@10 R@5"),
+    ],
+)
+def test_a_sweep_refuses_what_cannot_be_swept(run, small, flags):
+    ran = run("eval", "sweep", small, *flags, "--json")
+    assert ran.code in (2, 3)
+    assert ran.error["message"]
+    assert not ran.out
+
+
+def test_overlap_counts_each_corpus_and_advises_for_the_set(run, home, small):
+    write(home / "two" / "a", 30, 10)
+    write(home / "two" / "b", 40, 12)
+    ran = run("eval", "overlap", small, home / "two", "--fetch-k", 5, "--json")
+    assert ran.code == 0, ran.err
+    told = ran.json
+    assert told["data"]["questions"] == 36 + 22
+    assert [one["set"] for one in told["pairs"]] == ["small", "two"]
+    assert [one["set"] for one in told["corpora"]] == ["two/a", "two/b"]
+    for one in (*told["pairs"], *told["corpora"]):
+        assert one["both"] + one["only_a"] + one["only_b"] + one["neither"] == one["relevant"]
+        assert one["advice"] in ("fuse", "gains little", "undecided")
+    assert told["pairs"][1]["relevant"] == 22
+    shown = run("eval", "overlap", small, home / "two", "--fetch-k", 5)
+    assert "only keyword" in shown.out
+    assert f"small, keyword and vector: {told['pairs'][0]['advice']}." in shown.out
+
+
+def test_overlap_of_one_source_is_refused(run, small):
+    ran = run("eval", "overlap", small, "--embedder", "none", "--json")
+    assert ran.code == 3
+    assert "only keyword answered" in ran.error["message"]
+
+
+@pytest.fixture
+def few_settings(monkeypatch):
+    """A grid that is tried quickly."""
+    tried = [{**curve, "fetch_k": 100} for curve in grid.curves(["blend", "rrf"], ks=[60], shares=[0.3, 0.5])]
+    monkeypatch.setattr(grid, "candidates", lambda: tried)
+    monkeypatch.setattr(grid, "refinements", lambda chosen: [{**chosen, "mmr": True}])
+
+
+@pytest.mark.usefixtures("few_settings")
+def test_tune_keeps_the_default_where_nothing_is_gained(run, home, small):
+    ran = run("eval", "tune", small, "-o", "tuned.toml", "--json")
+    assert ran.code == 0, ran.err
+    told = ran.json
+    assert told["keep_default"]
+    assert told["verdict"].startswith("keep the default")
+    assert sum(fold["questions"] for fold in told["folds"]) == 36
+    assert sum(one["folds"] for one in told["stability"]) == 5
+    assert told["gain"]["n"] == 36
+    assert not (home / "tuned.toml").exists()
+
+
+def test_tune_does_not_judge_by_few_questions(run, home, small):
+    ran = run("eval", "tune", write(home / "few", 20, 8), "-o", "tuned.toml")
+    assert ran.code == 0, ran.err
+    assert "keep the default: 8 questions are too few to tell (at least 30)" in ran.out
+    assert not (home / "tuned.toml").exists()
+
+
+@pytest.fixture
+def mirrored(home, small):
+    """A set in which the keyword source alone knows: every question is of rare words, and vectors are of a few."""
+    draw = random.Random(5)
+    folder = home / "rare"
+    folder.mkdir()
+    texts = {f"d{number}": f"{' '.join(draw.choices(WORDS, k=8))} rare{number}word" for number in range(80)}
+    (folder / "corpus.jsonl").write_text("\n".join(json.dumps({"_id": k, "text": t}) for k, t in texts.items()))
+    targets = [(f"q{number}", draw.randrange(80)) for number in range(40)]
+    asked = {key: f"{' '.join(draw.choices(WORDS, k=6))} rare{place}word" for key, place in targets}
+    (folder / "queries.jsonl").write_text("\n".join(json.dumps({"_id": k, "text": t}) for k, t in asked.items()))
+    (folder / "qrels.tsv").write_text("\n".join(f"{key}\td{place}\t1" for key, place in targets))
+    return folder
+
+
+@pytest.mark.usefixtures("few_settings")
+def test_tune_writes_settings_that_are_read_again(run, home, mirrored, monkeypatch):
+    """A gain on held-out questions is written with what speaks for it, and not over a file that is there."""
+    monkeypatch.setenv("RECOLLECT_SEARCH_VECTOR_WEIGHT", "9")
+    ran = run("eval", "tune", mirrored, "-o", "tuned.toml", "--json")
+    assert ran.code == 0, ran.err
+    told = ran.json
+    assert not told["keep_default"], told["verdict"]
+    assert told["written"] == "tuned.toml"
+    text = (home / "tuned.toml").read_text()
+    assert told["data"]["fingerprint"] in text
+    assert "40 questions" in text
+    assert f"p = {told['p']:.4f}" in text
+    monkeypatch.delenv("RECOLLECT_SEARCH_VECTOR_WEIGHT")
+    search = config.load(config=home / "tuned.toml").settings.search
+    assert all(getattr(search, name) == value for name, value in told["settings"].items())
+    shown = run("eval", "tune", mirrored, "--config", "tuned.toml")
+    assert "keep the default" in shown.out, "what was chosen is the default now"
+    again = run("eval", "tune", mirrored, "-o", "tuned.toml", "--json")
+    assert again.code == 2
+    assert "tuned.toml is there already" in again.error["message"]
+
+
+def test_a_study_of_the_own_store_reads_files(run, home, small):
+    """Questions to one's own notes, judged by the names of files."""
+    notes = home / "notes"
+    notes.mkdir()
+    for word in WORDS:
+        (notes / f"{word}.md").write_text(f"# {word}\n\nEverything about the {word} is here.\n")
+    assert run("index", notes).code == 0
+    (home / "queries.tsv").write_text("\n".join(f"q{word}\tabout the {word}" for word in WORDS))
+    (home / "own.tsv").write_text("\n".join(f"q{word}\tnotes/{word}.md\t1" for word in WORDS))
+    where = ("--queries", home / "queries.tsv", "--qrels", home / "own.tsv")
+    swept = run("eval", "sweep", *where, "--fetch-k", "10", "--fusion", "rrf", "--k", "60", "--json")
+    assert swept.code == 0, swept.err
+    assert swept.json["rows"][0]["mean"] > 0.5
+    found = run("eval", "overlap", *where, "--json")
+    assert found.code == 0, found.err
+    assert found.json["pairs"][0]["recall_a"] > 0.9
+
+
+def test_a_study_needs_questions(run, small):
+    assert run("eval", "sweep", "--json").code == 2
+    assert run("eval", "tune", small, "--qrels", "x", "--queries", "y", "--json").code == 2
+    assert run("eval", "overlap", "nowhere", "--json").code == 2

@@ -1,0 +1,112 @@
+from types import SimpleNamespace
+
+import pytest
+
+from recollect.evaluation.finding import Finding, advice, answering, findings, pooled
+from recollect.evaluation.recording import Recording, record
+from recollect.pipeline import Reply
+from recollect.types import Found, Hit, Record, SourceTrace
+
+
+def reply(name, ids, error=None, texts=None):
+    hits = tuple(Hit(Record(key, (texts or {}).get(key, key)), (texts or {}).get(key, key).encode()) for key in ids)
+    return Reply(SimpleNamespace(name=name), SourceTrace(name, "ok"), Found(hits), error)
+
+
+def recording(**questions):
+    return Recording(None, dict.fromkeys(questions, ""), questions)
+
+
+def finding(both=0, only_a=0, only_b=0, neither=0):
+    return Finding("keyword", "vector", 100, 10, both, only_a, only_b, neither)
+
+
+def test_counts_are_over_relevant_records():
+    """Each pair of a question and a relevant record counts once, whatever else the lists hold."""
+    found = recording(
+        one=[reply("keyword", ["a", "x", "b"]), reply("vector", ["y", "a", "c"])],
+        two=[reply("keyword", ["a"]), reply("vector", ["z"])],
+    )
+    (pair,) = findings(found, {"one": {"a": 2, "b": 1, "c": 1, "d": 1, "x": 0}, "two": {"a": 1}}, depth=100)
+    assert pair == Finding("keyword", "vector", 100, 2, both=1, only_a=2, only_b=1, neither=1)
+    assert (pair.recall_a, pair.recall_b, pair.union, pair.overlap) == (3 / 5, 2 / 5, 4 / 5, 1 / 4)
+    assert pair.gain == pytest.approx(1 / 5)
+
+
+def test_depth_cuts_the_lists():
+    found = recording(one=[reply("keyword", ["x", "a"]), reply("vector", ["a", "x"])])
+    (pair,) = findings(found, {"one": {"a": 1}}, depth=1)
+    assert (pair.both, pair.only_b) == (0, 1)
+
+
+def test_a_text_under_another_id_is_found():
+    """Fusion makes one result of equal texts, so that either id stands for both."""
+    found = recording(one=[reply("keyword", ["a"], texts={"a": "t"}), reply("vector", ["b"], texts={"b": "t"})])
+    (pair,) = findings(found, {"one": {"a": 1}}, depth=9)
+    assert pair.both == 1
+
+
+def test_more_sources_are_compared_in_pairs_and_one_that_fails_finds_nothing():
+    found = recording(
+        one=[reply("keyword", ["a"]), reply("vector", ["a"]), reply("wiki", [])],
+        two=[reply("keyword", ["a"]), reply("vector", [], error=ValueError("no")), reply("wiki", ["a"])],
+        three=[reply("silent", [], error=ValueError("no"))],
+    )
+    assert answering(found) == ["keyword", "vector", "wiki"]
+    pairs = findings(found, {"one": {"a": 1}, "two": {"a": 1}}, depth=9)
+    assert [(pair.a, pair.b, pair.both, pair.only_a, pair.only_b) for pair in pairs] == [
+        ("keyword", "vector", 1, 1, 0), ("keyword", "wiki", 1, 1, 0), ("vector", "wiki", 0, 1, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("counts", "word"),
+    [
+        ({"both": 59, "only_a": 21, "only_b": 20, "neither": 0}, "fuse"),
+        ({"both": 59, "only_a": 26, "only_b": 15}, "fuse"),
+        ({"both": 59, "only_a": 27, "only_b": 14}, "undecided"),
+        ({"both": 60, "only_a": 20, "only_b": 20}, "undecided"),
+        ({"both": 70, "only_a": 15, "only_b": 15}, "undecided"),
+        ({"both": 71, "only_a": 15, "only_b": 14}, "gains little"),
+        ({"both": 0, "only_a": 50, "only_b": 0, "neither": 50}, "undecided"),
+        ({"neither": 9}, "undecided"),
+        ({}, "undecided"),
+    ],
+)
+def test_advice_is_by_the_thresholds(counts, word):
+    """Fuse below 60 % with 15 points or more, gains little above 70 %, and undecided in between."""
+    assert advice(finding(**counts))[0] == word
+
+
+def test_advice_gives_its_figures():
+    word, why = advice(finding(both=40, only_a=20, only_b=15, neither=25))
+    assert word == "fuse"
+    assert "both find 53.3 %, less than 60 %; together they reach 75.0 %, 15.0 points above keyword alone" in why
+    assert advice(finding(both=80, only_b=10, neither=10))[1].endswith("0.0 points above vector alone and less than 15")
+    assert advice(finding(neither=3))[1] == "neither keyword nor vector finds a relevant record"
+
+
+def test_several_corpora_are_added_up():
+    assert pooled([finding(1, 2, 3, 4), finding(10, 20, 30, 40)]) == Finding(
+        "keyword", "vector", 100, 20, 11, 22, 33, 44
+    )
+
+
+def test_real_sources_are_counted_as_they_answer(memory):
+    """What each source lists when it is asked alone is what is counted."""
+    texts = ["the night train to Vienna", "water for the garden", "piano lessons on Monday", "harbour in winter"]
+    ids = [memory.add(text).id for text in texts]
+    questions = {"q1": "night train", "q2": "garden water", "q3": "vineyard harbours"}
+    judged = {"q1": {ids[0]: 1}, "q2": {ids[1]: 1}, "q3": {ids[3]: 1}}
+    (pair,) = findings(record(memory, questions, depth=2), judged, depth=2)
+    alone = {
+        name: {
+            key: {result.record.id for result in memory.search(text, sources=[name], fetch_k=2, limit=2).results}
+            for key, text in questions.items()
+        }
+        for name in ("keyword", "vector")
+    }
+    hits = [[next(iter(judged[key])) in alone[name][key] for key in questions] for name in ("keyword", "vector")]
+    assert pair.both == sum(a and b for a, b in zip(*hits, strict=True))
+    assert pair.only_a == sum(a and not b for a, b in zip(*hits, strict=True))
+    assert pair.relevant == 3

@@ -1,0 +1,340 @@
+"""Questions out of records: what is asked, for what, what it gives away; and the set in its folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recollect.analysis import Analyzer
+from recollect.errors import UsageError
+from recollect.evaluation.datasets import read_dataset
+from recollect.evaluation.judgments import read_qrels, read_questions
+from recollect.evaluation.questions import SetWishes, make_set, plan_set, prose
+from recollect.evaluation.questions.choosing import choose, split_of
+from recollect.evaluation.questions.leakage import Leak, Vocabulary, table
+from recollect.evaluation.questions.looking import Look
+from recollect.evaluation.questions.making import KINDS, Question, make_questions
+from recollect.evaluation.questions.masking import Masked
+from recollect.evaluation.questions.phrases import best_phrase
+from recollect.sample import NOTES
+from recollect.types import Record
+
+GARDEN = """---
+aliases: [The green book, "Plot 14"]
+---
+# Allotment
+
+Everything about the beds behind the railway.
+
+## Notes
+
+Nothing yet.
+
+## Slugs and what they fear
+
+Copper tape around the raised beds kept the slugs away for a whole summer, and coffee grounds did nothing at all.
+"""
+KITCHEN = """# Kitchen
+
+Coffee grounds go to [[garden|the beds behind the station]], peel does not. Water for the plants is in
+[the barrel note](rain/barrel.md#tap).
+
+The theory behind all this rot and warmth is in [[compost]]. See [here](https://example.org/x) and [[nowhere]].
+
+## Notes
+
+Copper pans want salt and vinegar.
+"""
+BARREL = """# Rain barrel
+
+The tap drips. Two turns of tape around the thread and a new washer stopped it, and the lid keeps the mosquitoes out.
+
+```python
+# Not a heading
+```
+
+## 2024-05-01
+"""
+COMPOST = """# Heap
+
+Brown and green in layers; turned every month, it steams in January. Never any cooked food, which calls the rats.
+"""
+
+
+@pytest.fixture
+def notes(tmp_path):
+    folder = tmp_path / "notes"
+    (folder / "rain").mkdir(parents=True)
+    for name, text in {"garden": GARDEN, "kitchen": KITCHEN, "rain/barrel": BARREL, "compost": COMPOST}.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def made(memory, notes):
+    """Kind → text → the name of the file asked for."""
+    memory.index(notes)
+    look = Look.at(memory, {})
+    found = {}
+    for question in make_questions(look.records, look.aliases, look.vocabulary):
+        found.setdefault(question.kind, {})[question.text] = Path(question.target).name
+    return found
+
+
+@pytest.fixture
+def sample(memory):
+    memory.index(NOTES)
+    return memory
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def rows(folder):
+    texts = [(folder / f"queries{end}.jsonl").read_text(encoding="utf-8") for end in ("", "_dev")]
+    return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+def judged(folder):
+    return read_qrels(folder / "qrels.tsv") | read_qrels(folder / "qrels_dev.tsv")
+
+
+def test_links_ask_for_the_file_they_lead_to(made):
+    """Wiki links with words of their own and markdown links are resolved; what leads out of the store is not asked."""
+    assert made["link"] == {"the beds behind the station": "garden.md", "the barrel note": "barrel.md"}
+
+
+def test_a_link_without_words_is_asked_for_by_its_sentence(made):
+    """The words before the link, without those that only lead to it."""
+    assert made["context"] == {"The theory behind all this rot and warmth": "compost.md"}
+
+
+def test_aliases_come_from_the_front_matter(made):
+    assert made["alias"] == {"The green book": "garden.md", "Plot 14": "garden.md"}
+
+
+def test_headings_that_say_nothing_are_left_out(made):
+    """No `Notes`, which two files have, no date, no comment in code, no title of one word."""
+    assert made["heading"] == {"Slugs and what they fear": "garden.md", "Rain barrel": "barrel.md"}
+
+
+def test_a_phrase_has_only_words_of_one_target_and_reads_as_one(made):
+    """A run of words of the sentence, inside one clause."""
+    assert made["sentence"]
+    sources = {name: prose.plain(text) for name, text in {"garden.md": GARDEN, "compost.md": COMPOST}.items()}
+    for text, name in made["sentence"].items():
+        assert text in sources.get(name, text)
+        assert not set(text) & set(";:()")
+
+
+def test_a_word_that_only_the_target_has_adds_nothing(memory):
+    """Of two phrases the one with words that others have too is taken."""
+    for text in (
+        "The zebrafish swim past Lisbon harbour at noon.",
+        "Lisbon was warm.",
+        "A harbour.",
+        "At noon we ate.",
+    ):
+        memory.add(text)
+    look = Look.at(memory, {})
+    target = next(record.id for record in look.records if "zebrafish" in record.text)
+    sentence = "The zebrafish swim past Lisbon harbour at noon."
+    assert best_phrase(sentence, target, look.vocabulary).text == "Lisbon harbour at noon"
+
+
+def test_a_question_for_two_things_is_none(memory, notes):
+    """The same words that lead to two files ask for neither."""
+    (notes / "other.md").write_text("# Other\n\nLook at [the barrel note](compost.md) as well, it says more.\n")
+    memory.index(notes)
+    look = Look.at(memory, {})
+    texts = [question.text for question in make_questions(look.records, look.aliases, look.vocabulary)]
+    assert "the barrel note" not in texts
+    assert len(texts) == len(set(texts))
+
+
+def test_facts_are_asked_for_by_category_and_some_words(memory):
+    """Tags that the text does not say are part of the question; the judgment is the id."""
+    fact = memory.add("Doctor Brandt moved her practice to Linden street.", category="health", tags=["doctor"])
+    memory.add("Linden trees bloom in June.")
+    look = Look.at(memory, {})
+    (question,) = make_questions(look.records, {}, look.vocabulary)
+    assert (question.kind, question.target) == ("fact", fact.id)
+    assert question.text.startswith("health ")
+
+
+def test_reference_links_are_followed():
+    labels = prose.definitions("[the guide]: a/b.md\n[x]: <c.md> 'title'\n")
+    (one, other) = prose.links("Read [The Guide] first. Then [more words][x] and [not one].", labels)
+    assert (one.text, one.target, one.before) == ("The Guide", "a/b.md", "Read")
+    assert (other.text, other.target) == ("more words", "c.md")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("One is here. Two is there.", ["One is here.", "Two is there."]),
+        ("Ask Dr. Brandt, e.g. Tuesday. Then go.", ["Ask Dr. Brandt, e.g. Tuesday.", "Then go."]),
+        ("- [x] *Bold* and `code`\n- [[a|b]] ![i](x.png)\n", ["Bold and code", "b"]),
+        ("# H\n\n| a | b |\n|---|---|\n\n~~~\nin code. Here.\n~~~\n", []),
+        ("これは本です。あれは猫です。", ["これは本です。", "あれは猫です。"]),
+    ],
+)
+def test_sentences_are_what_a_reader_sees(text, said):
+    assert prose.sentences(text) == said
+
+
+def test_leakage_counts_in_the_one_passage_that_has_most(memory, notes):
+    """Words in two passages of a file do not add up, and a word of the file alone is a giveaway."""
+    memory.index(notes)
+    look = Look.at(memory, {})
+    target = str(notes / "compost.md")
+    assert look.vocabulary.share("layers of rats", target) == 1.0
+    assert look.vocabulary.share("layers of elephants", target) == 0.5
+    assert look.vocabulary.share("", target) == 0.0
+    assert look.vocabulary.gives_away("rats and elephants", target)
+    assert not look.vocabulary.gives_away("coffee", target)
+
+
+def test_the_table_has_a_row_a_kind_and_one_for_all():
+    leaks = {"link": [Leak(1.0, True, 1), Leak(0.0, False, None)], "alias": [], "heading": [Leak(0.6, False, 1)]}
+    link, heading, everything = table(leaks)
+    assert (link.questions, link.shared, link.leaking, link.first, link.copied) == (2, 0.5, 0.5, 0.5, 0.5)
+    assert (heading.leaking, heading.copied) == (1.0, 0.0)
+    assert (everything.kind, everything.questions) == ("all", 3)
+
+
+def test_kinds_share_alike_and_targets_take_turns():
+    """What one kind does not have goes to the others; no target is asked for twice before every one was once."""
+    many = [Question(f"s{number}", "sentence", f"t{number % 10}", "r") for number in range(50)]
+    few = [Question(f"a{number}", "alias", "t", "r") for number in range(3)]
+    chosen = choose([*many, *few], 13, 1)
+    assert sum(question.kind == "alias" for question in chosen) == 3
+    assert len({question.target for question in chosen if question.kind == "sentence"}) == 10
+    assert chosen == choose([*reversed(many), *few], 13, 1)
+    assert chosen != choose([*many, *few], 13, 2)
+    assert len(choose(many, 100, 1)) == 50
+
+
+def test_the_split_is_the_ids_own():
+    """About half on each side, and the side depends on nothing else."""
+    sides = [split_of(f"heading-{number}") for number in range(1000)]
+    assert 430 < sides.count("dev") < 570
+    assert sides == [split_of(f"heading-{number}") for number in range(1000)]
+
+
+def test_the_same_store_gives_the_same_bytes(sample, tmp_path):
+    """Files are equal to the byte; another seed gives other questions, all of them about files that are there."""
+    made = make_set(sample, tmp_path / "one", SetWishes(60))
+    make_set(sample, tmp_path / "two", SetWishes(60))
+    make_set(sample, tmp_path / "other", SetWishes(60, seed=7))
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert files(tmp_path / "one")["queries.jsonl"] != files(tmp_path / "other")["queries.jsonl"]
+    assert sum(made.sides.values()) == len(rows(tmp_path / "one")) == 60
+    assert set(made.kinds) <= set(KINDS)
+    assert all(Path(target).is_file() for grades in judged(tmp_path / "one").values() for target in grades)
+
+
+def test_questions_and_judgments_fit_together(sample, tmp_path):
+    """Each side has its own questions, each with one judgment, in files that `eval run` reads."""
+    make_set(sample, tmp_path, SetWishes())
+    for end in ("", "_dev"):
+        questions, qrels = read_questions(tmp_path / f"queries{end}.jsonl"), read_qrels(tmp_path / f"qrels{end}.tsv")
+        assert questions.keys() == qrels.keys()
+        assert all(list(grades.values()) == [1] for grades in qrels.values())
+    assert not read_questions(tmp_path / "queries.jsonl").keys() & read_questions(tmp_path / "queries_dev.jsonl").keys()
+
+
+def test_an_update_keeps_what_was_edited_and_taken_out(sample, tmp_path):
+    """An edited text stays, a deleted question stays away, a line of one's own stays, and what is new comes in."""
+    folder = tmp_path / "set"
+    make_set(sample, folder, SetWishes(40))
+    before = files(folder)
+    make_set(sample, folder, SetWishes(40, update=True))
+    assert files(folder) == before
+    first, second, *rest = [json.loads(line) for line in before["queries.jsonl"].decode().splitlines()]
+    second["text"] = "in words of my own"
+    lines = [second, *rest, {"_id": "mine", "text": "what nobody made"}]
+    (folder / "queries.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with (folder / "qrels.tsv").open("a") as qrels:
+        qrels.write(f"mine\t{NOTES / 'home' / 'sauna.md'}\t1\n")
+    made = make_set(sample, folder, SetWishes(500, update=True))
+    after = {row["_id"]: row["text"] for row in rows(folder)}
+    assert first["_id"] not in after
+    assert after[second["_id"]] == "in words of my own"
+    assert after["mine"] == "what nobody made"
+    assert made.kinds["own"] == 1
+    assert made.added == len(after) - 40
+    assert len(after) > 100
+    assert judged(folder)["mine"] == {str(NOTES / "home" / "sauna.md"): 1}
+
+
+def test_an_update_says_what_is_gone(memory, notes, tmp_path):
+    """Questions about a file that was removed are kept, and said."""
+    memory.index(notes)
+    make_set(memory, tmp_path / "set", SetWishes())
+    (notes / "rain" / "barrel.md").unlink()
+    memory.index(notes, confirm=True)
+    made = make_set(memory, tmp_path / "set", SetWishes(update=True))
+    assert any("not in the store any more" in warning for warning in made.warnings)
+
+
+def test_nothing_of_another_scope_is_in_the_set(memory, notes, tmp_path):
+    """The set of a shared store is the set of a store that holds only what may be seen."""
+    memory.index(notes, user="ada")
+    make_set(memory, tmp_path / "alone", SetWishes(filters={"user": "ada"}))
+    memory.index(NOTES, user="bob")
+    make_set(memory, tmp_path / "shared", SetWishes(filters={"user": "ada"}))
+    assert files(tmp_path / "alone") == files(tmp_path / "shared")
+    with pytest.raises(UsageError, match="nothing in the store to ask about"):
+        make_set(memory, tmp_path / "global", SetWishes())
+
+
+def test_filters_narrow_what_is_asked_for(sample, tmp_path):
+    make_set(sample, tmp_path, SetWishes(filters={"path": str(NOTES / "home")}))
+    assert {Path(target).parent.name for grades in judged(tmp_path).values() for target in grades} == {"home"}
+
+
+def test_a_masked_set_has_the_words_taken_out(sample, tmp_path):
+    """The copy lacks the sentence of each question, judgments are by record, and far less is given away."""
+    made = make_set(sample, tmp_path / "masked", SetWishes(masked=True))
+    (dataset,) = read_dataset(tmp_path / "masked")
+    texts = {row["_id"]: f"{row['title']}\n{row['text']}" for row in dataset.corpus}
+    assert len(texts) == sample.status()["records"]["total"]
+    for key, text in dataset.queries.items():
+        (target,) = dataset.qrels[key]
+        assert text not in texts[target]
+    assert made.leakage[-1].shared < 0.4
+    assert make_set(sample, tmp_path / "open", SetWishes()).leakage[-1].shared > 0.9
+    assert made.leakage[-1].first < 0.5
+    assert not any("share most of their words" in warning for warning in made.warnings)
+    with pytest.raises(UsageError, match="masked set, which cannot be updated"):
+        make_set(sample, tmp_path / "masked", SetWishes(update=True))
+
+
+def test_masking_leaves_enough_to_find(memory):
+    """A fact of one sentence cannot lose it."""
+    fact = memory.add("Doctor Brandt moved her practice to Linden street.")
+    look = Look.at(memory, {})
+    question = Question("Doctor Brandt moved", "fact", fact.id, fact.id, removes=fact.text)
+    assert Masked.of(look.records).without(question) is None
+
+
+def test_the_plan_writes_nothing(sample, tmp_path):
+    planned = plan_set(sample, tmp_path / "set", SetWishes(50))
+    assert sum(planned.sides.values()) == 50
+    assert not (tmp_path / "set").exists()
+
+
+def test_vocabulary_of_nothing():
+    """No record, no word, no share."""
+    vocabulary = Vocabulary.of([], Analyzer())
+    assert vocabulary.share("a question", "x") == 0.0
+    assert vocabulary.frequency("question") == 0
+
+
+@pytest.mark.parametrize("text", ["*a " * 60_000, "[" * 100_000, "[[a|" * 40_000, "`" * 100_000, "a. B" * 40_000])
+def test_a_long_fact_of_anything_ends_soon(text):
+    """However it is made up, it is read within its bound: no pattern goes back and forth over it."""
+    records = [Record("one", text), Record("two", "A harbour.")]
+    make_questions(records, {}, Vocabulary.of(records, Analyzer()))

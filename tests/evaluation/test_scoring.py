@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from recollect.errors import UsageError
+from recollect.evaluation.scoring import by_place, deepest, evaluate, in_order, parse_measures, without_self
+
+
+def test_measures_are_parsed_as_people_write_them():
+    """With spaces, commas or one by one, under the library's other names too, each once."""
+    wanted = ("nDCG@10", "R@5", "R@20", "RR@10", "AP", "P@1", "Success@5")
+    assert parse_measures("nDCG@10 R@5 R@20 RR@10 AP P@1 Success@5") == wanted
+    assert parse_measures(["nDCG@10,R@5", "R@20, RR@10", "MAP", "P@1 Success@5", "MRR@10"]) == wanted
+    assert parse_measures("P(rel=2)@5 nDCG@3") == ("P(rel=2)@5", "nDCG@3")
+    assert deepest(wanted) == 20
+    assert deepest(["AP"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("", "no measure"),
+        ("Fun@10", "'Fun@10'"),
+        ("R", "needs a cutoff"),
+        ("nDCG@0", "between 1 and"),
+        ("R@x", "'R@x'"),
+    ],
+)
+def test_a_measure_that_is_none_is_named(words, reason):
+    """The error says which word is wrong and shows right ones."""
+    with pytest.raises(UsageError, match=reason) as caught:
+        parse_measures(words)
+    assert "nDCG@10" in caught.value.hint
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch):
+    """The extra is named."""
+    monkeypatch.setitem(sys.modules, "ir_measures", None)
+    with pytest.raises(UsageError, match="ir-measures") as caught:
+        evaluate({"q": {"a": 1}}, {"q": {"a": 1.0}}, ["AP"])
+    assert "recollect[eval]" in caught.value.hint
+
+
+def test_questions_without_results_are_zeros_in_every_measure():
+    """No results for one question, for all of them, or an empty list: all count as zero."""
+    names = ["nDCG@10", "RR@10", "AP", "P@1", "Success@5", "R@5"]
+    qrels = {"one": {"a": 1}, "two": {"b": 1}}
+    for run in ({}, {"one": {}}, {"other": {"a": 1.0}}):
+        assert evaluate(qrels, run, names) == {name: {"one": 0.0, "two": 0.0} for name in names}
+    assert evaluate(qrels, {"two": {"b": 1.0}}, names) == {name: {"one": 0.0, "two": 1.0} for name in names}
+
+
+def test_a_run_in_order_has_no_equal_scores():
+    """The place decides; the greater id is first among equals, as in trec_eval."""
+    assert in_order({"q": {"a": 2.0, "b": 2.0, "c": 3.0}}) == {"q": {"c": 1.0, "b": 0.5, "a": pytest.approx(1 / 3)}}
+    assert by_place(["x", "y", "x"]) == {"x": 1.0, "y": 0.5}
+
+
+def test_a_questions_own_document_can_be_dropped():
+    """Only that document, and only for that question."""
+    run = {"q1": {"q1": 1.0, "q2": 0.5}, "q2": {"q1": 1.0}}
+    assert without_self(run, {"q1": "q1", "q2": "q2"}) == {"q1": {"q2": 0.5}, "q2": {"q1": 1.0}}

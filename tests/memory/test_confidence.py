@@ -1,0 +1,417 @@
+"""Confidence: what the sources say for a result, against what they say for unrelated queries of the same store."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.errors import EmbedderError
+from recollect.memory import calibration
+from recollect.ranking import CONSTANTS, LENGTHS, Evidence, Null, confidence
+from recollect.types import Scope
+
+NOTES = [
+    "The staging database runs PostgreSQL 16 on port 5433.",
+    "Backups of the staging database are taken every night at two.",
+    "Anna prefers short meetings on Tuesday mornings.",
+    "The office plants are watered by Lukas on Fridays.",
+    "Invoices above 5,000 euros need the signature of the finance lead.",
+    "The mobile application crashes when the network drops during login.",
+    "We chose Rust for the parser because of its speed.",
+    "The coffee machine on the third floor needs descaling every month.",
+    "Customer support answers tickets within four hours on working days.",
+    "The marketing site is deployed from the main branch by a GitHub action.",
+    "Marie moved to Lyon in March and works remotely since then.",
+    "The annual company retreat takes place in the Alps in September.",
+    "Passwords are rotated every ninety days by the security team.",
+    "The search index is rebuilt after every change of the analysis chain.",
+    "Travel expenses are reimbursed at the end of each month.",
+    "The old monolith is written in Java and nobody likes to touch it.",
+    "Our largest customer is a hospital chain in northern Italy.",
+    "Design reviews happen on Wednesdays in the small meeting room.",
+    "The data warehouse is filled from Kafka by a nightly job.",
+    "New colleagues get a laptop and a mentor on their first day.",
+    "The API returns error 429 when more than a hundred requests come in a minute.",
+    "Parking spaces are given to those who live farthest away.",
+    "Bruno is allergic to peanuts and shellfish.",
+    "The printer in the hallway only accepts paper of size A4.",
+]
+ANSWERED = "Which port does the staging database use?"
+UNRELATED = "How tall is the tallest volcano on Mars?"
+SYSTEMS = {
+    "default": {},
+    "rrf": {"fusion": "rrf"},
+    "weighted": {"fusion": "weighted", "vector_weight": 0.7, "text_weight": 0.3},
+    "keyword": {"sources": ["keyword"]},
+    "vector": {"sources": ["vector"]},
+}
+
+
+@pytest.fixture(scope="session")
+def office(arctic, tmp_path_factory):
+    """Notes of an office with the real model, in a store where everything is measured."""
+    place = tmp_path_factory.mktemp("office") / "memory.db"
+    with Memory.open(place, embedder=arctic, settings=Settings()) as memory:
+        memory.add_many({"text": text} for text in NOTES)
+        best(memory, ANSWERED)
+    return place
+
+
+@pytest.fixture
+def notes(open_memory, path, office, arctic):
+    """The notes of the office in a store of the test's own."""
+    shutil.copy(office, path)
+    return open_memory(embedder=arctic)
+
+
+def best(memory, text, **options):
+    results = memory.search(text, confidence=True, limit=50, **options).results
+    return max((result.confidence or 0.0 for result in results), default=0.0)
+
+
+# -- the mathematics ----------------------------------------------------------------------------------------------
+
+FLAT = Null(*([0.4] * 6, [0.1] * 6, [0.1] * 6, [0.05] * 6))
+numbers = st.floats(-1, 1)
+
+
+@given(numbers, numbers, numbers, st.sampled_from(list(CONSTANTS)), st.integers(0, 600))
+def test_more_evidence_is_never_less_confidence(level, margin, more, sources, words):
+    """Confidence rises with each number of each source, and stays between 0 and 1."""
+    nulls = dict.fromkeys(sources, FLAT)
+    base = {source: Evidence(level, margin) for source in sources}
+    value = confidence(base, nulls, words)
+    assert 0 < value < 1
+    for source in sources:
+        for raised in (Evidence(level + abs(more), margin), Evidence(level, margin + abs(more))):
+            assert confidence({**base, source: raised}, nulls, words) >= value
+
+
+@pytest.mark.parametrize("sources", CONSTANTS)
+def test_what_unrelated_queries_get_is_below_the_middle(sources):
+    """The evidence of the mean unrelated query gives clearly less than 0.5, whichever sources answered."""
+    assert confidence(dict.fromkeys(sources, Evidence(0.4, 0.1)), dict.fromkeys(sources, FLAT), 5) < 0.43
+
+
+def test_between_lengths_is_interpolated():
+    """A query of three words is judged by the middle of two and four, on the scale of logarithms."""
+    levels = tuple(1 / length for length in LENGTHS)
+    null = Null(levels, (1.0,) * 6, (0.0,) * 6, (1.0,) * 6)
+    for words, level in ((0, 1), (1, 1), (2, 0.5), (32, 1 / 32), (500, 1 / 32), (3, 0.5 - (math.log2(3) - 1) / 4)):
+        assert null.surprise(Evidence(level, 0.0), words, (0.01, 0.01)) == pytest.approx((0, 0))
+
+
+# -- what it says -------------------------------------------------------------------------------------------------
+
+
+def test_it_is_off_by_default(memory):
+    """Without being asked for, no confidence is computed and nothing is kept for it."""
+    memory.add(NOTES[0])
+    answer = memory.search(ANSWERED)
+    assert [result.confidence for result in answer.results] == [None]
+    assert answer.trace.abstained == ""
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_half_means_the_same_everywhere(notes, system):
+    """The question with an answer passes 0.5 under every fusion and source; the one without does not."""
+    found = notes.search(ANSWERED, min_confidence=0.5, **SYSTEMS[system])
+    assert found.results[0].record.text == NOTES[0]
+    assert found.trace.abstained == ""
+    none = notes.search(UNRELATED, min_confidence=0.5, **SYSTEMS[system])
+    assert none.results == ()
+    if system != "keyword":  # no word of it is known, so that keyword search finds nothing to abstain from
+        assert "0.5" in none.trace.abstained
+
+
+@pytest.mark.parametrize("other", ["rrf", "weighted"])
+def test_the_fusion_does_not_matter(notes, other):
+    """A record has the same confidence under every fusion."""
+    first, second = (
+        {r.record.id: r.confidence for r in notes.search(ANSWERED, confidence=True, limit=50, **SYSTEMS[said]).results}
+        for said in ("default", other)
+    )
+    assert first == second
+    assert len(set(first.values())) > 1
+
+
+def test_the_limit_does_not_matter(notes):
+    """Fewer results are the head of more, with the same confidence, and the cut is made before the limit."""
+    many = [(r.record.id, r.confidence) for r in notes.search(ANSWERED, confidence=True, limit=200).results]
+    for limit in (1, 3, 10):
+        assert [
+            (r.record.id, r.confidence) for r in notes.search(ANSWERED, confidence=True, limit=limit).results
+        ] == many[:limit]
+
+
+def test_a_deleted_answer_lowers_it(notes):
+    """Once the answer is forgotten, the next best record is less sure."""
+    before = best(notes, ANSWERED)
+    record = notes.search(ANSWERED, limit=1).results[0].record
+    notes.forget(record.id)
+    assert best(notes, ANSWERED) < before
+
+
+def test_what_lies_below_is_left_out(notes):
+    """Results are cut one by one; abstaining is only where none is left."""
+    every = notes.search(ANSWERED, confidence=True, limit=50).results
+    middle = sorted(result.confidence for result in every)[len(every) // 2]
+    kept = notes.search(ANSWERED, min_confidence=middle, limit=50)
+    assert {r.record.id for r in kept.results} == {r.record.id for r in every if r.confidence >= middle}
+    assert kept.trace.filtered["confidence"] == len(every) - len(kept.results)
+    assert kept.trace.abstained == ""
+
+
+# -- where it comes from ------------------------------------------------------------------------------------------
+
+
+def kept(memory):
+    with memory.store._database.read() as connection:
+        found = connection.execute("SELECT key, value FROM notes WHERE key LIKE 'confidence:%'").fetchall()
+    return {key: json.loads(value) for key, value in found}
+
+
+def test_it_is_measured_once_and_kept(memory, monkeypatch):
+    """A second search, and a second process's memory, ask no unrelated queries again."""
+    memory.add_many({"text": text} for text in NOTES)
+    first = best(memory, ANSWERED)
+    assert len(kept(memory)) == 2
+    monkeypatch.setattr(calibration.Calibration, "_measure", None)
+    assert best(memory, ANSWERED) == first
+
+
+def test_no_text_is_kept(memory):
+    """What is kept are numbers: nothing that was purged can be read from it."""
+    memory.add_many({"text": text} for text in NOTES)
+    best(memory, ANSWERED)
+    for count, values in kept(memory).values():
+        assert count == len(NOTES)
+        assert all(isinstance(number, float) for row in values.values() for number in row)
+
+
+def test_it_is_measured_again_after_much_change(memory):
+    """A fifth more or fewer records is much; less is not."""
+    memory.add_many({"text": text} for text in NOTES[:20])
+    best(memory, ANSWERED)
+    assert {count for count, _ in kept(memory).values()} == {20}
+    memory.add_many({"text": text} for text in NOTES[20:24])
+    best(memory, ANSWERED)
+    assert {count for count, _ in kept(memory).values()} == {20}
+    memory.add("One more fact about the sea.")
+    best(memory, ANSWERED)
+    assert {count for count, _ in kept(memory).values()} == {25}
+
+
+def test_another_model_is_measured_anew(open_memory):
+    """Vectors of another space have their own numbers; those of the words stay."""
+    memory = open_memory(embedder="hashing:64")
+    memory.add_many({"text": text} for text in NOTES)
+    best(memory, ANSWERED)
+    other = open_memory(embedder="hashing:32")
+    other.embed()
+    best(other, ANSWERED)
+    assert len(kept(other)) == 3
+
+
+SCRIPT = """
+import json, sys
+from recollect import Memory
+from recollect.config import Settings
+with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as memory:
+    print(json.dumps([(r.record.text, r.confidence) for r in memory.search(sys.argv[2], confidence=True).results]))
+"""
+
+
+def test_every_process_finds_the_same(tmp_path):
+    """Two stores with the same records, measured by two processes with other hash seeds, agree to the last digit."""
+    said = []
+    for seed in ("1", "2"):
+        place = tmp_path / f"{seed}.db"
+        with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+            memory.add_many({"text": text, "created_at": "2026-01-01T00:00:00Z"} for text in NOTES)
+        run = subprocess.run(
+            [sys.executable, "-c", SCRIPT, place, ANSWERED],
+            capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": seed},
+        )  # fmt: skip
+        said.append(dict(json.loads(run.stdout)))
+    assert said[0] == said[1]
+    assert said[0]
+
+
+def test_others_records_tell_nothing(open_memory, tmp_path):
+    """In a shared store a user sees the confidence that a store with only what they may see gives."""
+    own, shared = open_memory(tmp_path / "own.db"), open_memory(tmp_path / "shared.db")
+    for memory in (own, shared):
+        for number, text in enumerate(NOTES):
+            scope = Scope(user="anna") if number % 2 else Scope()
+            memory.add(text, scope=scope, created_at=f"2026-01-{number + 1:02}T00:00:00Z")
+    for number in range(60):
+        shared.add(f"Secret {number}: the staging database has port {number}.", user="eve")
+    said = [
+        [(r.record.text, r.confidence) for r in memory.search(ANSWERED, user="anna", confidence=True).results]
+        for memory in (own, shared)
+    ]
+    assert said[0] == said[1]
+
+
+# -- at the edges -------------------------------------------------------------------------------------------------
+
+
+READ_ONLY = """
+import json, os, sys
+from recollect import Memory
+from recollect.config import Settings
+def look(place):
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        if place == ":memory:":
+            memory.add("The staging database is small.")
+        else:
+            assert memory.store._database.read_only
+        found = [memory.search(sys.argv[2], confidence=True).results for _ in range(2)]
+        return [[result.confidence for result in results] for results in found]
+# Everything is loaded first: a user without rights may not read Python's own files here.
+look(":memory:")
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+print(json.dumps(look(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def sealed(path):
+    """Copies the store to a folder where all may read and none may write."""
+    folder = Path(tempfile.mkdtemp(prefix="recollect-sealed-"))
+
+    def seal():
+        shutil.copy(path, folder / "memory.db").chmod(0o444)
+        folder.chmod(0o555)
+        return folder / "memory.db"
+
+    yield seal
+    folder.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def test_a_store_that_may_only_be_read(memory, sealed):
+    """Nothing can be kept there, and confidence is what it is where something can."""
+    memory.add_many({"text": text} for text in NOTES)
+    memory.search("staging")
+    memory.close()
+    ran = subprocess.run(
+        [sys.executable, "-c", READ_ONLY, sealed(), ANSWERED], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    first, second = json.loads(ran.stdout)
+    assert first == second
+    assert 0 < max(first) < 1
+
+
+def test_a_store_that_keeps_nothing(memory, monkeypatch):
+    """Where the store cannot keep the numbers, they are kept in memory and measured once."""
+    memory.add_many({"text": text} for text in NOTES)
+    monkeypatch.setattr(memory.store.notes, "put", lambda *_: None)
+    first = best(memory, ANSWERED)
+    assert kept(memory) == {}
+    monkeypatch.setattr(calibration.Calibration, "_measure", None)
+    assert best(memory, ANSWERED) == first
+
+
+def test_an_empty_store(memory):
+    """Nothing is found, so nothing is abstained from."""
+    answer = memory.search(ANSWERED, min_confidence=0.5)
+    assert answer.results == ()
+    assert answer.trace.abstained == ""
+    assert kept(memory) == {}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_handful_of_records(open_memory, arctic, count):
+    """With one to three records the numbers are finite, and a question with an answer beats one without."""
+    memory = open_memory(embedder=arctic)
+    memory.add_many({"text": text} for text in NOTES[:count])
+    assert 0 < best(memory, UNRELATED) < best(memory, ANSWERED) < 1
+
+
+@pytest.mark.parametrize("text", ["", "   ", "the of and", "?!", "🙂", "AND NEAR( *", "x" * 10_000, "staging " * 500])
+def test_any_query_has_an_answer(memory, text):
+    """Queries without words, or with too many, do not break it."""
+    memory.add_many({"text": text} for text in NOTES)
+    for result in memory.search(text, confidence=True).results:
+        assert 0 < result.confidence < 1
+
+
+def test_records_without_words(memory):
+    """A store of signs has no words to draw from, and still answers."""
+    memory.add_many({"text": text} for text in ("🙂", "…", "!!!"))
+    for result in memory.search("🙂", confidence=True).results:
+        assert 0 < result.confidence < 1
+
+
+def test_words_that_found_nothing_count_against(notes):
+    """A query none of whose words is known is less sure than by its vectors alone."""
+    query = "volcano eruptions magma"
+    assert best(notes, query) < best(notes, query, sources=["vector"])
+
+
+CHINESE = [
+    "会议室在三楼，需要提前预订。", "数据库的备份每天晚上两点进行。", "安娜喜欢在星期二早上开短会。",
+    "打印机只接受A4纸。", "公司的年度旅行在九月。", "新同事第一天会收到一台笔记本电脑。",
+    "咖啡机每个月需要清洗一次。", "密码每九十天更换一次。",
+]  # fmt: skip
+GERMAN = [
+    "Der Drucker im Flur nimmt nur Papier der Größe A4.", "Die Sicherung der Datenbank läuft jede Nacht um zwei Uhr.",
+    "Anna mag kurze Besprechungen am Dienstagmorgen.", "Neue Kollegen bekommen am ersten Tag einen Rechner.",
+    "Die Kaffeemaschine wird jeden Monat entkalkt.", "Passwörter werden alle neunzig Tage gewechselt.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "language", "answered", "unrelated"),
+    [
+        (CHINESE, "none", "数据库什么时候备份？", "火星上最高的火山有多高？"),
+        (GERMAN, "german", "Wann läuft die Sicherung der Datenbank?", "Wie hoch ist der höchste Vulkan auf dem Mars?"),
+    ],
+    ids=["chinese", "german"],
+)
+def test_other_languages(open_memory, texts, language, answered, unrelated):
+    """By words alone, since the default model reads English, a question with an answer is told from one without."""
+    memory = open_memory(embedder="none", language=language)
+    memory.add_many({"text": text} for text in texts)
+    assert best(memory, unrelated) < 0.4 < best(memory, answered)
+
+
+def test_a_source_that_fails_costs_its_evidence_only(notes, monkeypatch):
+    """Without vectors the words are judged alone, as in a search by words."""
+    alone = best(notes, ANSWERED, sources=["keyword"])
+
+    def fail(*_):
+        raise RuntimeError("no model today")
+
+    monkeypatch.setattr(notes.embedding, "serving", fail)
+    assert best(notes, ANSWERED) == alone
+
+
+def test_a_model_that_fails_while_it_is_measured(memory, monkeypatch):
+    """The words are judged alone; where there are only vectors, the error is told."""
+    memory.add_many({"text": text} for text in NOTES)
+    alone = best(memory, ANSWERED, sources=["keyword"])
+
+    def fail(*_):
+        raise EmbedderError("no model today")
+
+    monkeypatch.setattr(calibration._ByMeaning, "__call__", fail)
+    assert best(memory, ANSWERED) == alone
+    with pytest.raises(EmbedderError):
+        best(memory, ANSWERED, sources=["vector"])

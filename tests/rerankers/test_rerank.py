@@ -1,0 +1,394 @@
+"""Reranking: a model reads the head of the ranking again; whatever it does, there is an answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect import Memory
+from recollect.cli import main
+from recollect.errors import ConfigError, UsageError
+from recollect.memory.shape import answer_dict
+from recollect.rerankers import RERANKERS, open_reranker
+from recollect.rerankers.passages import WIDTH, passage
+from recollect.stages.rerank import Rerank, Scored
+from recollect.types import Answer, Query, Record, Reranker, Result
+
+STAND = """
+ASKED, OPENED, TRIAL = [], [], "Is it ready?"
+SAY = [lambda query, passages: [0.0 for _ in passages]]
+
+class open:
+    def __init__(self, spec):
+        self.name = spec
+        OPENED.append(spec)
+
+    def scores(self, query, passages):
+        if query == TRIAL:
+            return [0.0 for _ in passages]
+        ASKED.append(list(passages))
+        return SAY[0](query, passages)
+"""
+
+Say = Callable[[str, Sequence[str]], Any]
+
+
+@pytest.fixture
+def stand(offer: Callable[..., ModuleType]) -> ModuleType:
+    """A package with a reranker, "stand", that says what a test sets as `stand.SAY[0]`, and notes what it was asked."""
+    return offer("recollect.rerankers", "stand", STAND)
+
+
+@pytest.fixture
+def herons(memory: Memory) -> Memory:
+    """Thirty records that all have the word, each with more words of its own than the one before."""
+    memory.add_many(
+        {"id": f"h{i:02}", "text": f"heron {' '.join(f'w{i}x{j}' for j in range(i + 1))}"} for i in range(30)
+    )
+    return memory
+
+
+def reranked(memory: Memory, stand: ModuleType, say: Say, **options: Any) -> Answer:
+    """The answer when the reranker of the test's package says this."""
+    stand.SAY[0] = say
+    return memory.search("heron", rerank=True, rerank_model="stand:x", **options)
+
+
+def ids(answer: Answer) -> list[str]:
+    return [result.record.id for result in answer.results]
+
+
+def backwards(_: str, passages: Sequence[str]) -> list[float]:
+    """The longer, the better: against the fused order."""
+    return [float(len(text)) for text in passages]
+
+
+def some(totals: Sequence[float]) -> list[Result]:
+    """Results with these totals."""
+    return [Result(Record(f"r{i}", f"text {i}"), total, total, {}) for i, total in enumerate(totals)]
+
+
+def staged(totals: Sequence[float], scores: Sequence[float], **options: Any) -> list[Result]:
+    """What the stage makes of results with these totals when the model says these numbers."""
+    stage = Rerank(lambda _, records: Scored(tuple(scores[: len(records)])), **options)
+    return list(stage(Query("q"), some(totals)))
+
+
+# -- the stage ----------------------------------------------------------------------------------------------
+
+numbers = st.lists(st.tuples(st.floats(0, 1), st.floats(-12, 12)), max_size=30)
+
+
+@given(numbers, st.integers(2, 40), st.floats(0.05, 0.95))
+def test_whatever_the_model_says_the_explanation_holds(pairs, head, weight):
+    """The same results, sorted by total; the total is base times factors and within what the head had before."""
+    totals = sorted((total for total, _ in pairs), reverse=True)
+    after = staged(totals, [score for _, score in pairs], head=head, weight=weight)
+    assert sorted(result.record.id for result in after) == sorted(result.record.id for result in some(totals))
+    first, rest = after[:head], after[head:]
+    assert [result.total for result in first] == sorted((result.total for result in first), reverse=True)
+    assert [result.record.id for result in rest] == [result.record.id for result in some(totals)[head:]]
+    for result in first:
+        assert result.total == pytest.approx(result.base * math.prod(result.factors.values()))
+        assert min(totals[:head]) * (1 - 1e-12) <= result.total <= max(totals[:head]) * (1 + 1e-12)
+
+
+def test_weight_one_is_the_models_order_and_weight_zero_the_fused_one():
+    """Between the two ends lies the blend."""
+    totals, scores = [0.9, 0.5, 0.4, 0.1], [-3.0, -1.0, 4.0, 2.0]
+    names = {weight: [result.record.id for result in staged(totals, scores, weight=weight)] for weight in (0, 0.5, 1)}
+    assert names[0] == ["r0", "r1", "r2", "r3"]
+    assert names[1] == ["r2", "r3", "r1", "r0"]
+    assert names[0.5][0] == "r2"
+
+
+def test_equal_numbers_leave_the_order():
+    """A model that sees no difference makes none; equal totals are set apart by the model."""
+    assert [result.record.id for result in staged([0.9, 0.5, 0.4], [2.0, 2.0, 2.0])] == ["r0", "r1", "r2"]
+    assert [result.record.id for result in staged([0.5, 0.5, 0.5], [-2.0, 2.0, 0.0])] == ["r1", "r2", "r0"]
+    assert [result.total for result in staged([0.5, 0.5, 0.5], [-2.0, 2.0, 0.0])] == [0.5, 0.5, 0.5]
+
+
+def test_what_scores_nothing_stays_at_the_end():
+    """No factor makes something of nothing."""
+    after = staged([0.9, 0.5, 0.0], [-1.0, 1.0, 9.0], weight=1)
+    assert [(result.record.id, result.total) for result in after] == [("r1", 0.9), ("r0", 0.5), ("r2", 0.0)]
+    assert "rerank" not in after[2].factors
+
+
+def test_what_was_not_reached_stays_below_what_was():
+    """With scores for the first three only, the rest is as it was."""
+    after = staged([0.9, 0.8, 0.7, 0.6, 0.5], [1.0, 2.0, 3.0], weight=1)
+    assert [result.record.id for result in after] == ["r2", "r1", "r0", "r3", "r4"]
+
+
+# -- in a search --------------------------------------------------------------------------------------------
+
+
+def test_it_is_off_unless_asked_for(herons, stand):
+    """Without the setting no stage runs and nobody is asked."""
+    answer = herons.search("heron", rerank_model="stand:x")
+    assert "rerank" not in [stage.name for stage in answer.trace.stages]
+    assert not stand.OPENED
+
+
+def test_the_head_is_read_again_and_the_rest_stays(herons, stand):
+    """Only the first ones are scored, in one go and in their order; the others follow as before."""
+    before = ids(herons.search("heron", limit=30))
+    after = reranked(herons, stand, backwards, limit=30, rerank_head=5)
+    assert [len(passages) for passages in stand.ASKED] == [5]
+    assert sorted(ids(after)[:5]) == sorted(before[:5])
+    assert ids(after)[:5] != before[:5]
+    assert ids(after)[5:] == before[5:]
+    assert [stage.name for stage in after.trace.stages][-4:] == ["newer", "mmr", "limit", "freshness"]
+    assert "rerank" in [stage.name for stage in after.trace.stages]
+
+
+def test_a_head_longer_than_the_results_is_all_of_them(herons, stand):
+    """Thirty results and a head of a thousand."""
+    after = reranked(herons, stand, backwards, limit=30, rerank_head=1000)
+    assert [len(passages) for passages in stand.ASKED] == [30]
+    assert sorted(ids(after)) == sorted(ids(herons.search("heron", limit=30)))
+
+
+def test_nothing_and_one_result_need_no_model(memory, stand):
+    """Where nothing can change places, no model is opened."""
+    assert reranked(memory, stand, backwards).results == ()
+    memory.add("heron")
+    assert len(reranked(memory, stand, backwards).results) == 1
+    assert not stand.OPENED
+
+
+def test_explain_shows_it_as_a_factor(herons, stand):
+    """In the JSON, `total` is `base` times the factors, with `rerank` among them, and falls with the rank."""
+    answer = reranked(herons, stand, backwards, limit=8)
+    rows = answer_dict(answer, explain=True)["results"]
+    assert all("rerank" in row["factors"] for row in rows)
+    assert all(row["total"] == pytest.approx(row["base"] * math.prod(row["factors"].values())) for row in rows)
+    assert [row["total"] for row in rows] == sorted((row["total"] for row in rows), reverse=True)
+
+
+def test_fewer_results_are_the_head_of_more_and_the_same_again(herons, stand):
+    """What is reranked does not depend on `limit`, and twice is the same."""
+    many = reranked(herons, stand, backwards, limit=30)
+    assert ids(reranked(herons, stand, backwards, limit=3)) == ids(many)[:3]
+    assert [result.total for result in reranked(herons, stand, backwards, limit=30).results] == [
+        result.total for result in many.results
+    ]
+    assert stand.OPENED == ["stand:x"]
+
+
+def test_the_threshold_and_mmr_go_with_it(herons, stand):
+    """What passed the threshold still does, and MMR begins with what the reranking put first."""
+    least = herons.search("heron", limit=30).results[9].score
+    after = reranked(herons, stand, backwards, limit=30, min_score=least)
+    assert len(after.results) == 10
+    assert all(result.score >= least * (1 - 1e-12) for result in after.results)
+    assert ids(reranked(herons, stand, backwards, mmr=True))[0] == ids(reranked(herons, stand, backwards))[0]
+
+
+def test_why_not_follows_it(herons, stand):
+    """A record that reranking moved beyond the limit is found out there."""
+    stand.SAY[0] = backwards
+    third = ids(herons.search("heron"))[2]
+    place = ids(reranked(herons, stand, backwards, limit=30)).index(third) + 1
+    verdict = herons.why_not("heron", third, rerank=True, rerank_model="stand:x", limit=place - 1)
+    assert (verdict.stage, verdict.change) == ("limit", {"limit": place})
+
+
+# -- when it fails ------------------------------------------------------------------------------------------
+
+
+def broken(_: str, passages: Sequence[str]) -> list[float]:
+    raise ZeroDivisionError("on fire")
+
+
+@pytest.mark.parametrize(
+    ("say", "words"),
+    [
+        (broken, "ZeroDivisionError: on fire"),
+        (lambda _, passages: [1.0] * (len(passages) - 1), "did not give 20 passages as many finite numbers"),
+        (lambda _, passages: [math.nan] * len(passages), "finite numbers"),
+        (lambda *_: None, "TypeError"),
+    ],
+)
+def test_a_reranker_that_fails_leaves_the_fused_order(herons, stand, say, words):
+    """The trace says why; the answer is the one without it."""
+    plain, answer = herons.search("heron", limit=30), reranked(herons, stand, say, limit=30)
+    assert ids(answer) == ids(plain)
+    assert not any("rerank" in result.factors for result in answer.results)
+    (warning,) = answer.trace.warnings
+    assert warning.startswith("not reranked: ")
+    assert words in warning
+    assert reranked(herons, stand, backwards).trace.warnings == ()
+
+
+def test_one_that_cannot_be_opened_is_tried_once(herons, offer):
+    """The second search does not wait for it again."""
+    package = offer(
+        "recollect.rerankers", "shut", "TRIED = []\ndef open(spec):\n    TRIED.append(1)\n    raise OSError(7)"
+    )
+    for _ in range(2):
+        answer = herons.search("heron", rerank=True, rerank_model="shut")
+        assert ids(answer) == ids(herons.search("heron"))
+        assert answer.trace.warnings == ("not reranked: shut cannot be used: OSError: 7",)
+    assert package.TRIED == [1]
+
+
+def test_a_model_that_is_not_here_and_cannot_come_is_said(herons, tmp_path, monkeypatch):
+    """Without the network the hint says what to do, and the search answers."""
+    monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "empty"))
+    monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
+    answer = herons.search("heron", rerank=True)
+    assert ids(answer) == ids(herons.search("heron"))
+    assert "RECOLLECT_OFFLINE" in answer.trace.warnings[0]
+    assert "recollect model fetch minilm-l12-reranker" in answer.trace.warnings[0]
+
+
+def test_a_name_that_nothing_has_is_wrong_use(herons):
+    """Said at once, with the names there are; an embedder is none of them."""
+    for name in ("word2vec", "arctic-embed-s"):
+        with pytest.raises(UsageError, match=f"unknown reranker '{name}'; available: minilm-l12-reranker"):
+            herons.search("heron", rerank=True, rerank_model=name)
+    for head in (0, 1, 1001):
+        with pytest.raises(ConfigError, match=r"search\.rerank_head"):
+            herons.search("heron", rerank=True, rerank_head=head)
+
+
+# -- within the budget --------------------------------------------------------------------------------------
+
+
+def slowly(seconds: float) -> Say:
+    """Takes so long for each passage."""
+
+    def say(query: str, passages: Sequence[str]) -> list[float]:
+        time.sleep(seconds * len(passages))
+        return backwards(query, passages)
+
+    return say
+
+
+def test_within_a_budget_as_many_are_reranked_as_there_is_time_for(herons, stand):
+    """Batch after batch, until the next would come too late; the trace says how many."""
+    reranked(herons, stand, slowly(0))
+    start = time.monotonic()
+    answer = reranked(herons, stand, slowly(0.05), budget_ms=700, limit=30)
+    assert time.monotonic() - start < 0.95
+    done = sum("rerank" in result.factors for result in answer.results)
+    (warning,) = answer.trace.warnings
+    assert "no time to rerank" in warning
+    assert done in (0, 4, 8, 12)
+
+
+def test_one_that_hangs_is_left_at_the_deadline(herons, stand):
+    """The fused order is the answer, in time."""
+    reranked(herons, stand, slowly(0))
+    plain, start = ids(herons.search("heron")), time.monotonic()
+    answer = reranked(herons, stand, slowly(0.4), budget_ms=300)
+    assert time.monotonic() - start < 0.9
+    assert ids(answer) == plain
+    assert answer.trace.warnings == ("no time to rerank",)
+
+
+def test_a_known_pace_that_does_not_fit_is_not_begun(herons, stand):
+    """Who is known to take a second for four is not asked within a tenth of it."""
+    reranked(herons, stand, slowly(0.05), rerank_head=4)
+    stand.ASKED.clear()
+    answer = reranked(herons, stand, slowly(0.05), budget_ms=150)
+    assert stand.ASKED == []
+    assert answer.trace.warnings == ("no time to rerank",)
+
+
+def test_time_enough_reranks_all(herons, stand):
+    """A budget that suffices changes nothing."""
+    assert ids(reranked(herons, stand, backwards, budget_ms=60_000)) == ids(
+        herons.search("heron", rerank=True, rerank_model="stand:x", rerank_head=20)
+    )
+
+
+# -- what it reads ------------------------------------------------------------------------------------------
+
+
+def test_a_long_text_is_read_where_it_bears_on_the_question(memory):
+    """A short text whole and under its title; of a long one the stretch with the question's words."""
+    analyzer = memory.store.keywords.analyzer
+    terms = analyzer.query("where does the heron nest")
+    assert passage(Record("a", "A heron.", title="Birds"), terms, analyzer) == "Birds\nA heron."
+    long = "nothing of note. " * 200 + "The heron nests in the old oak. " + "nothing more. " * 200
+    read = passage(Record("b", long), terms, analyzer)
+    assert "The heron nests in the old oak." in read
+    assert len(read) <= WIDTH + 4
+
+
+# -- the real model -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Reranker:
+    """The catalogue's cross-encoder, fetched into the user's cache once if it is not there yet."""
+    return open_reranker(RERANKERS.names()[0])
+
+
+QUESTION = "How many people live in Berlin?"
+PASSAGES = [
+    "Berlin is well known for its museums.",
+    "Berlin had a population of 3,520,031 registered inhabitants in an area of 891.82 square kilometers.",
+    "The bicycle chain needs oil.",
+]
+
+
+def test_the_real_model_knows_an_answer_from_a_mention(minilm):
+    """The answer is far above the mention of the same name, and that above what has nothing to do with it."""
+    museums, people, chain = minilm.scores(QUESTION, PASSAGES)
+    assert people > museums + 5 > chain
+    assert isinstance(minilm, Reranker)
+    assert minilm.name == "minilm-l12-reranker"
+
+
+def test_a_passages_score_does_not_depend_on_its_neighbours(minilm):
+    """Alone or beside others, in any order; none of none; text that is no text is no trouble."""
+    together = minilm.scores(QUESTION, PASSAGES)
+    assert [minilm.scores(QUESTION, [text])[0] for text in PASSAGES] == together
+    assert minilm.scores(QUESTION, PASSAGES[::-1]) == together[::-1]
+    assert minilm.scores(QUESTION, []) == []
+    assert all(map(math.isfinite, minilm.scores("\ud800 [SEP]", ["", "\x00", "a" * 1_000_000])))
+
+
+def test_a_search_brings_the_answer_up(open_memory, minilm):
+    """Words and vectors prefer what repeats the question, the reranker what answers it; the first rank counts too."""
+    memory = open_memory()
+    for text in (*PASSAGES, "Many people live with many people in many places.", "Many people live by the sea."):
+        memory.add(text)
+    plain, answer = memory.search(QUESTION), memory.search(QUESTION, rerank=True)
+    before, after = (
+        next(rank for rank, result in enumerate(found.results, 1) if result.record.text == PASSAGES[1])
+        for found in (plain, answer)
+    )
+    assert after < before
+    assert answer.trace.warnings == ()
+
+
+def test_the_flag_and_a_projects_file_switch_it_on_but_a_project_names_no_model(herons, tmp_path, monkeypatch, capsys):
+    """It sends nothing anywhere; another model might."""
+    for name in ("RECOLLECT_STORE", "RECOLLECT_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    asked = ["search", "heron", "--store", herons.store.status()["store"], "--embedder", "none", "--json", "--explain"]
+    assert main([*asked, "--rerank", "--limit", "2"]) == 0
+    assert '"rerank"' in capsys.readouterr().out
+    (tmp_path / "recollect.toml").write_text("[search]\nrerank = true\nrerank_head = 3\n")
+    assert main(asked) == 0
+    assert '"rerank"' in capsys.readouterr().out
+    assert main([*asked, "--no-rerank"]) == 0
+    assert '"rerank"' not in capsys.readouterr().out
+    (tmp_path / "recollect.toml").write_text('[search]\nrerank_model = "stand:x"\n')
+    assert main(asked) == 2
+    assert "may not set search.rerank_model" in capsys.readouterr().err

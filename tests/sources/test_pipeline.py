@@ -1,0 +1,525 @@
+"""Sources side by side under a deadline: who failed and how, what the answer still is, and when it comes.
+
+The systems here are classes of a real package, installed on the path and found by its entry point.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings, SourceSettings
+from recollect.embedders.hashing import HashingEmbedder
+from recollect.errors import SearchFailed, SourceFailed, StoreError, TimedOut, UsageError
+from recollect.memory.shape import answer_dict
+from recollect.types import Answer, SourceTrace, Trace
+
+OURS = {name: name for name in ("id", "text", "title", "path", "score")}
+SLACK_S = 0.25
+"""An answer is due within 100 ms of its deadline; a busy machine gets a little more."""
+
+OpenMemory = Callable[..., Memory]
+
+
+class Scene:
+    """A memory of two herons and outside sources that do what a test says."""
+
+    def __init__(self, open_memory: OpenMemory, stand: ModuleType) -> None:
+        self.stand = stand
+        self._open = open_memory
+        self.done = threading.Event()
+
+    def opened(self, *sources: str | dict[str, Any], embedder: Any = "hashing:64", filled: bool = True) -> Memory:
+        """The memory with these sources, by name or with settings."""
+        tables = [source if isinstance(source, dict) else {"name": source} for source in sources]
+        made = [SourceSettings(kind="stand", **{"fields": OURS, "timeout_ms": 20_000, **table}) for table in tables]
+        memory = self._open(embedder=embedder, settings=Settings(sources=tuple(made)))
+        if filled:
+            memory.add("A heron by the lake.", id="h1")
+            memory.add("The heron in the reeds.", id="h2")
+        return memory
+
+    def answers(self, **systems: Callable[[Any], Any]) -> None:
+        """What each source does from now on."""
+        self.stand.ASK.update(systems)
+
+    def hang(self, _: Any) -> Any:
+        """A system that keeps to no deadline; it ends with the test."""
+        self.done.wait(60)
+        raise TimedOut("ended with the test")
+
+
+@pytest.fixture
+def path(tmp_path: Path, blank: Path) -> Path:
+    """Where the store of a test is: a copy of an empty one."""
+    return Path(shutil.copy(blank, tmp_path / "memory.db"))
+
+
+@pytest.fixture
+def scene(open_memory: OpenMemory, stand: ModuleType) -> Iterator[Scene]:
+    """What hangs is let go before the memories close."""
+    scene = Scene(open_memory, stand)
+    yield scene
+    scene.done.set()
+
+
+def traces(answer: Answer) -> dict[str, SourceTrace]:
+    """How each source did, by name."""
+    return {source.name: source for source in answer.trace.sources}
+
+
+def ids(answer: Answer) -> list[str]:
+    """What an answer holds, as ids."""
+    return [result.record.id for result in answer.results]
+
+
+def timed(memory: Memory, **options: Any) -> tuple[Answer, float]:
+    """An answer, and the seconds it took."""
+    began = time.monotonic()
+    answer = memory.search("heron", **options)
+    return answer, time.monotonic() - began
+
+
+def rubbish(_: Any) -> Any:
+    """An answer that is none."""
+    return "half a docu"
+
+
+def broken(_: Any) -> Any:
+    """A system that is down."""
+    raise ConnectionError("connection refused")
+
+
+# -- a package's own kind -----------------------------------------------------------------------------------
+
+
+def test_a_package_adds_a_kind_by_an_entry_point(scene: Scene) -> None:
+    """It is found, told its settings, asked, and closed with the memory."""
+    assert "stand" in entry_points(group="recollect.sources").names
+    memory = scene.opened({"name": "wiki", "options": {"colour": "red"}, "fetch_k": 7})
+    scene.answers(wiki=lambda asked: [{"id": "h2"}, {"id": "x", "text": f"{asked.text} × {asked.fetch_k}"}])
+    answer = memory.search("heron")
+    assert set(ids(answer)) == {"h1", "h2", "wiki:x"}
+    assert "heron × 7" in [result.record.text for result in answer.results]
+    assert [source.name for source in answer.trace.sources] == ["keyword", "vector", "wiki"]
+    assert scene.stand.OPENED[0].options == {"colour": "red"}
+    memory.close()
+    assert scene.stand.CLOSED == ["wiki"]
+
+
+def test_a_source_can_be_asked_alone_or_left_out(scene: Scene) -> None:
+    """`sources` names those of the settings beside our own, in any order; one that is not there is refused."""
+    memory = scene.opened("wiki", "blog")
+    scene.answers(wiki=lambda _: [{"id": "h1"}], blog=lambda _: [{"id": "h2"}])
+    assert ids(memory.search("heron", sources=["wiki"])) == ["h1"]
+    assert list(traces(memory.search("heron", sources=["blog", "keyword"]))) == ["keyword", "blog"]
+    with pytest.raises(UsageError, match="wikki") as caught:
+        memory.search("heron", sources=["wikki"])
+    assert "keyword, vector, wiki, blog" in caught.value.hint
+
+
+def test_a_system_that_cannot_be_closed_does_not_keep_the_store_open(scene: Scene) -> None:
+    """Whatever its `close` raises the first time, the others and the store are closed."""
+    memory = scene.opened("a", "b")
+    outcome = [OSError("it will not close")]
+
+    def close() -> None:
+        if outcome:
+            raise outcome.pop()
+
+    memory._outside["a"].system.close = close
+    with contextlib.suppress(OSError):
+        memory.close()
+    assert scene.stand.CLOSED == ["b"]
+    with pytest.raises(StoreError, match="has been closed"):
+        memory.search("heron")
+
+
+# -- statuses and mode --------------------------------------------------------------------------------------
+
+
+def test_each_failure_is_named_and_the_others_answer(scene: Scene) -> None:
+    """With status, reason and time; a system's own error may be any exception there is."""
+    memory = scene.opened("down", "junk", "said", {"name": "slow", "timeout_ms": 50}, "good")
+
+    def say(_: Any) -> Any:
+        raise SourceFailed("the index is being rebuilt", hint="come back at noon")
+
+    scene.answers(down=broken, junk=rubbish, said=say, slow=scene.hang, good=lambda _: [{"id": "h2"}])
+    answer = memory.search("heron")
+    seen = traces(answer)
+    assert {name: trace.status for name, trace in seen.items()} == {
+        "keyword": "ok",
+        "vector": "ok",
+        "down": "failed",
+        "junk": "failed",
+        "said": "failed",
+        "slow": "timeout",
+        "good": "ok",
+    }
+    assert seen["down"].reason == "ConnectionError: connection refused"
+    assert "no list" in seen["junk"].reason
+    assert seen["said"].reason == "the index is being rebuilt"
+    assert "its own timeout" in seen["slow"].reason
+    assert 50 <= seen["slow"].took_ms < 50 + 1000 * SLACK_S
+    assert all(trace.reason == "" for trace in seen.values() if trace.status == "ok")
+    assert all(trace.took_ms > 0 for trace in seen.values())
+    assert answer.trace.mode == "hybrid"
+    assert any("come back at noon" in warning for warning in answer.trace.warnings)
+    shown = {source["name"]: source for source in answer_dict(answer)["trace"]["sources"]}
+    assert shown["slow"]["status"] == "timeout"
+    assert shown["slow"]["reason"]
+    assert "reason" not in shown["good"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "mode"),
+    [
+        (["keyword", "vector", "down"], "hybrid"),
+        (["keyword", "down"], "keyword-only"),
+        (["vector", "down", "junk"], "vector-only"),
+        (["good", "down"], "good-only"),
+        (["keyword", "good"], "hybrid"),
+    ],
+)
+def test_the_mode_says_what_the_answer_is_now(scene: Scene, asked: list[str], mode: str) -> None:
+    """By those that answered, not by those that were asked."""
+    memory = scene.opened("down", "junk", "good")
+    scene.answers(down=broken, junk=rubbish, good=lambda _: [{"id": "h2"}])
+    assert memory.search("heron", sources=asked).trace.mode == mode
+
+
+def test_what_is_left_of_a_failure_is_fused_as_if_it_had_not_been_asked(scene: Scene) -> None:
+    """Scores and order are those of a search without it."""
+    memory = scene.opened("down", "good")
+    scene.answers(down=broken, good=lambda _: [{"id": "h2"}, {"id": "x", "text": "another heron"}])
+    with_it = memory.search("heron", decay=False)
+    without = memory.search("heron", decay=False, sources=["keyword", "vector", "good"])
+    assert [(r.record.id, r.fused, r.score) for r in with_it.results] == [
+        (r.record.id, r.fused, r.score) for r in without.results
+    ]
+
+
+def test_when_every_source_fails_it_is_an_error_that_names_each(scene: Scene) -> None:
+    """Never an empty list."""
+    memory = scene.opened("down", "junk", {"name": "slow", "timeout_ms": 50})
+    scene.answers(down=broken, junk=rubbish, slow=scene.hang)
+    with pytest.raises(SearchFailed) as caught:
+        memory.search("heron", sources=["down", "junk", "slow"])
+    for part in ("down: ConnectionError: connection refused", "junk: ", "slow: no answer after"):
+        assert part in caught.value.message
+    assert caught.value.exit_code == 3
+
+
+def test_no_result_is_not_a_failure(scene: Scene) -> None:
+    """A source that found nothing has answered: the list may be empty then."""
+    memory = scene.opened("down", "none")
+    scene.answers(down=broken, none=lambda _: [])
+    answer = memory.search("heron", sources=["down", "none"])
+    assert (answer.results, answer.trace.mode) == ((), "none-only")
+
+
+def test_a_system_that_wants_to_end_the_process_does_not(scene: Scene) -> None:
+    """Somebody else's class that calls `sys.exit` in its thread has failed, and no more."""
+    memory = scene.opened("odd")
+    scene.answers(odd=lambda _: sys.exit("no index"))
+    answer = memory.search("heron")
+    assert traces(answer)["odd"].status == "failed"
+    assert set(ids(answer)) == {"h1", "h2"}
+
+
+# -- deadlines ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget_ms", [60, 250])
+def test_the_answer_comes_within_the_budget(scene: Scene, budget_ms: int) -> None:
+    """What has answered by then is fused, and the late ones are marked `timeout` with the time that they had."""
+    memory = scene.opened("slow", "hangs", "good")
+    scene.answers(slow=lambda _: time.sleep(1) or [], hangs=scene.hang, good=lambda _: [{"id": "h2"}])
+    memory.search("heron", sources=["keyword", "vector"])
+    answer, took = timed(memory, budget_ms=budget_ms)
+    assert took < budget_ms / 1000 + SLACK_S
+    seen = traces(answer)
+    assert [seen[name].status for name in ("keyword", "vector", "good")] == ["ok"] * 3
+    for name in ("slow", "hangs"):
+        assert seen[name].status == "timeout"
+        assert "the query's budget" in seen[name].reason
+        assert seen[name].took_ms == pytest.approx(budget_ms, abs=1000 * SLACK_S)
+    assert answer.trace.mode == "hybrid"
+    assert set(ids(answer)) == {"h1", "h2"}
+
+
+def test_the_budget_may_be_a_setting(scene: Scene, open_memory: OpenMemory) -> None:
+    """`[search] budget_ms` holds for every search, and what a call says goes before it."""
+    memory = scene.opened("slow")
+    scene.answers(slow=lambda _: time.sleep(0.3) or [])
+    settings = memory.settings
+    hasty = open_memory(settings=replace(settings, search=replace(settings.search, budget_ms=100.0)))
+    assert traces(hasty.search("heron"))["slow"].status == "timeout"
+    assert traces(hasty.search("heron", budget_ms=5000))["slow"].status == "ok"
+
+
+def test_a_budget_that_no_source_keeps_is_an_error(scene: Scene) -> None:
+    """There is nothing to answer with."""
+    memory = scene.opened("hangs")
+    scene.answers(hangs=scene.hang)
+    began = time.monotonic()
+    with pytest.raises(SearchFailed, match="the query's budget"):
+        memory.search("heron", sources=["hangs"], budget_ms=50)
+    assert time.monotonic() - began < 0.05 + SLACK_S
+
+
+def test_a_timeout_holds_without_a_budget(scene: Scene) -> None:
+    """Each source has its own, and one that hangs holds up nobody beyond it."""
+    memory = scene.opened({"name": "a", "timeout_ms": 50}, {"name": "b", "timeout_ms": 200})
+    scene.answers(a=scene.hang, b=scene.hang)
+    answer, took = timed(memory)
+    assert took < 0.2 + SLACK_S
+    seen = traces(answer)
+    for name in ("a", "b"):
+        assert seen[name].status == "timeout"
+        assert "its own timeout" in seen[name].reason
+    assert seen["b"].took_ms >= 200
+
+
+def test_timeouts_run_side_by_side_and_not_one_after_another(scene: Scene) -> None:
+    """Six that hang take no longer than one."""
+    names = [f"s{number}" for number in range(6)]
+    memory = scene.opened(*({"name": name, "timeout_ms": 150} for name in names))
+    scene.answers(**dict.fromkeys(names, scene.hang))
+    _, took = timed(memory)
+    assert took < 0.15 + SLACK_S
+
+
+def test_a_system_is_told_its_deadline(scene: Scene) -> None:
+    """The earlier of its own timeout and the query's budget."""
+    asked = []
+    memory = scene.opened({"name": "wiki", "timeout_ms": 2000})
+    scene.answers(wiki=lambda said: asked.append(said.seconds_left) or [])
+    memory.search("heron")
+    memory.search("heron", budget_ms=500)
+    memory.search("heron", budget_ms=50_000)
+    assert asked[0] == pytest.approx(2, abs=0.2)
+    assert asked[1] == pytest.approx(0.5, abs=0.2)
+    assert asked[2] == pytest.approx(2, abs=0.2)
+
+
+def test_sources_run_in_parallel(scene: Scene) -> None:
+    """Each waits for all the others, so that all must be under way at once."""
+    together = threading.Barrier(4, timeout=5)
+    names = ["a", "b", "c", "d"]
+    memory = scene.opened(*names)
+
+    def meet(_: Any) -> Any:
+        together.wait()
+        return []
+
+    scene.answers(**dict.fromkeys(names, meet))
+    assert {trace.status for trace in traces(memory.search("heron")).values()} == {"ok"}
+
+
+def test_fifty_searches_at_once_with_one_that_hangs_still_find_by_keyword(scene: Scene) -> None:
+    """A hanging source takes threads, and not those that keyword and vector need."""
+    memory = scene.opened("hangs")
+    scene.answers(hangs=scene.hang)
+    memory.search("heron", sources=["keyword", "vector"])
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(lambda _: timed(memory, budget_ms=1000), range(50)))
+    for answer, took in answers:
+        assert traces(answer)["keyword"].status == "ok"
+        assert traces(answer)["hangs"].status == "timeout"
+        assert took < 1 + SLACK_S
+    answer, _ = timed(memory, budget_ms=200)
+    assert traces(answer)["keyword"].status == "ok"
+
+
+def test_threads_that_never_come_back_do_not_run_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many searches a system has hung in, keyword still has a thread; shown with eight instead of 64."""
+    monkeypatch.setattr("recollect.memory.facade.WORKERS", 8, raising=False)
+    memory = scene.opened("hangs")
+    scene.answers(hangs=scene.hang)
+    memory.search("heron", sources=["keyword", "vector"])
+    for _ in range(12):
+        answer = memory.search("heron", budget_ms=100, sources=["keyword", "hangs"])
+        assert traces(answer)["keyword"].status == "ok"
+
+
+# -- grades -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "grade"),
+    [
+        (0, "strict"),
+        (199.9, "strict"),
+        (200, "acceptable"),
+        (599.9, "acceptable"),
+        (600, "slow"),
+        (999.9, "slow"),
+        (1000.1, "bad"),
+        (60_000, "bad"),
+    ],
+)
+def test_the_grade_is_a_word_for_the_time(took_ms: float, grade: str) -> None:
+    """Strict below 200 ms, acceptable below 600 ms, bad above a second."""
+    assert Trace(took_ms=took_ms).grade == grade
+
+
+def test_the_grade_is_in_the_trace(scene: Scene) -> None:
+    """Beside the time, in the one shape."""
+    memory = scene.opened("slow")
+    scene.answers(slow=lambda _: time.sleep(1.02) or [])
+    shown = answer_dict(memory.search("heron", budget_ms=5000))["trace"]
+    assert shown["grade"] == "bad"
+    assert shown["took_ms"] >= 1000
+    shown = answer_dict(memory.search("heron", budget_ms=250))["trace"]
+    assert shown["grade"] in ("acceptable", "slow")
+    assert shown["took_ms"] >= 249
+
+
+# -- fusion -------------------------------------------------------------------------------------------------
+
+
+def test_a_sources_weight_is_its_own(scene: Scene) -> None:
+    """Its share is its weight over k + rank, and a source of weight 0 adds nothing."""
+    memory = scene.opened(
+        {"name": "heavy", "weight": 3.0}, {"name": "light", "weight": 0.5}, {"name": "mute", "weight": 0}
+    )
+    row = {"id": "x", "text": "another heron"}
+    scene.answers(heavy=lambda _: [row], light=lambda _: [{"id": "h1"}, {"id": "h2"}], mute=lambda _: [{"id": "h2"}])
+    answer = memory.search("heron", fusion="rrf", decay=False)
+    shares = {result.record.id: result.shares for result in answer.results}
+    assert shares["heavy:x"]["heavy"].contribution == pytest.approx(3 / 61)
+    assert shares["h1"]["light"].contribution == pytest.approx(0.5 / 61)
+    assert shares["h2"]["light"].contribution == pytest.approx(0.5 / 62)
+    assert "mute" not in shares["h2"]
+    assert ids(answer)[0] == "heavy:x"
+    assert answer_dict(answer)["fusion"]["weights"] == {
+        "keyword": 1.0,
+        "vector": 1.0,
+        "hyde": 1.0,
+        "heavy": 3.0,
+        "light": 0.5,
+        "mute": 0,
+    }
+    for result in answer.results:
+        assert result.fused == pytest.approx(sum(share.contribution for share in result.shares.values()))
+
+
+def test_a_source_without_scores_is_fused_by_score_through_its_ranks(scene: Scene) -> None:
+    """1 / rank stands in for a score, under its weight, and the trace says so."""
+    memory = scene.opened({"name": "ranks", "weight": 2.0}, embedder="none")
+    scene.answers(ranks=lambda _: [{"id": "x", "text": "one"}, {"id": "h1"}, {"id": "y", "text": "two"}])
+    answer = memory.search("heron", sources=["keyword", "ranks"], fusion="weighted", decay=False)
+    shares = {result.record.id: result.shares for result in answer.results}
+    assert shares["ranks:x"]["ranks"].contribution == pytest.approx(2 / 3)
+    assert shares["h1"]["ranks"].contribution == pytest.approx(2 / 3 / 2)
+    assert shares["ranks:y"]["ranks"].contribution == pytest.approx(2 / 3 / 3)
+    assert "ranks gives no scores; its ranks stand in for them" in answer.trace.warnings
+    assert all(0 <= result.score <= 1 for result in answer.results)
+
+
+def test_scores_that_are_bounded_enter_as_they_are(scene: Scene) -> None:
+    """`bounded` says that a score is like a cosine; any other is brought below 1, as BM25's is."""
+    memory = scene.opened({"name": "cosine", "bounded": True}, "other")
+    scene.answers(
+        cosine=lambda _: [{"id": "x", "text": "one", "score": 0.8}],
+        other=lambda _: [{"id": "y", "text": "two", "score": 4.0}],
+    )
+    answer = memory.search("heron", sources=["cosine", "other"], fusion="weighted", decay=False)
+    shares = {result.record.id: result.shares for result in answer.results}
+    assert shares["cosine:x"]["cosine"].contribution == pytest.approx(0.8 / 2)
+    assert shares["other:y"]["other"].contribution == pytest.approx(4 / 5 / 2)
+
+
+def test_our_sources_come_first_whatever_order_the_settings_have(scene: Scene) -> None:
+    """On a tie, keyword before vector before those of the settings, in their order."""
+    memory = scene.opened("b", "a", embedder="none")
+    scene.answers(a=lambda _: [{"id": "1", "text": "of a"}], b=lambda _: [{"id": "1", "text": "of b"}])
+    answer = memory.search("lake", sources=["a", "b", "keyword"], fusion="rrf", decay=False)
+    assert ids(answer) == ["h1", "b:1", "a:1"]
+
+
+# -- a cold embedder ----------------------------------------------------------------------------------------
+
+
+class Cold(HashingEmbedder):
+    """Takes its time at first use, as a model does that must be loaded."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(64)
+        self.seconds = seconds
+        self.lock = threading.Lock()
+
+    def _warm(self) -> None:
+        with self.lock:
+            time.sleep(self.seconds)
+            self.seconds = 0.0
+
+    def query(self, text: str) -> Any:
+        self._warm()
+        return super().query(text)
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        self._warm()
+        return super().passages(texts)
+
+
+COLD = """
+import time
+from recollect.embedders.hashing import HashingEmbedder
+OPENED = []
+
+def open(spec, **options):
+    OPENED.append(spec)
+    time.sleep(2)
+    embedder = HashingEmbedder(64)
+    return embedder
+"""
+
+
+@pytest.mark.parametrize("how", ["an object", "a registered one"])
+def test_a_cold_embedder_is_a_late_source(scene: Scene, open_memory: OpenMemory, offer: Any, how: str) -> None:
+    """Keyword results come inside the budget; the next search without one waits, and has vectors."""
+    scene.opened(embedder="hashing:64").close()
+    model = offer("recollect.embedders", "cold", COLD) if how == "a registered one" else None
+    memory = open_memory(embedder=Cold(2.0) if model is None else "cold")
+    for _ in range(2):
+        answer, took = timed(memory, budget_ms=100)
+        assert took < 0.1 + SLACK_S
+        assert traces(answer)["keyword"].status == "ok"
+        assert traces(answer)["vector"].status == "timeout"
+        assert answer.trace.mode == "keyword-only"
+        assert set(ids(answer)) == {"h1", "h2"}
+    answer, took = timed(memory)
+    assert took < 3
+    assert traces(answer)["vector"].status == "ok"
+    assert answer.trace.mode == "hybrid"
+    answer, took = timed(memory, budget_ms=1000)
+    assert traces(answer)["vector"].status == "ok"
+    assert model is None or model.OPENED == ["cold"]
+
+
+def test_twenty_hasty_searches_on_a_cold_embedder_do_not_pile_up(scene: Scene, open_memory: OpenMemory) -> None:
+    """One thread loads the model, and all who come while it does have their keyword results in time."""
+    scene.opened(embedder="hashing:64").close()
+    memory = open_memory(embedder=Cold(1.0))
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: timed(memory, budget_ms=300), range(20)))
+    for answer, took in answers:
+        assert traces(answer)["keyword"].status == "ok"
+        assert took < 0.3 + SLACK_S
+    assert memory.search("heron").trace.mode == "hybrid"
