@@ -77,9 +77,9 @@ def test_decay_flag_takes_on_off_or_a_half_life(run):
     """`--decay 30d` lets a record without a class fade; `off` lets none."""
     run("add", "Tea", "--happened-at", "2020-01-01")
     run("add", "Tea in the session", "--decay", "session", "--happened-at", "2020-01-01")
-    whole = run("search", "tea", "--decay", "off", "--json").json["results"]
+    whole = run("search", "tea", "--fusion", "rrf", "--decay", "off", "--json").json["results"]
     assert min(result["score"] for result in whole) > 0.9
-    faded = run("search", "tea", "--decay", "30d", "--json").json["results"]
+    faded = run("search", "tea", "--fusion", "rrf", "--decay", "30d", "--json").json["results"]
     assert max(result["score"] for result in faded) < 0.1
 
 

@@ -455,3 +455,33 @@ def test_given_ranks_are_whole_and_in_order(ranks):
     """From 1, best first, for every entry or for none."""
     with pytest.raises(ValueError, match="from 1, best first"):
         RankedList("a", [Entry(str(number), rank=rank) for number, rank in enumerate(ranks)])
+
+
+def test_blend_measures_how_far_a_score_stands_above_the_tail():
+    """A list that juts out counts for more than one that is level, and the first of every list is a score of 1."""
+    sure = RankedList("sure", [Entry("a", 9.0), Entry("b", 2.0), Entry("c", 1.9), Entry("d", 1.8), Entry("e", 1.7)])
+    level = RankedList("level", [Entry("b", 5.0), Entry("c", 4.9), Entry("d", 4.8), Entry("e", 4.7), Entry("a", 4.6)])
+    results = fuse([sure, level], method="blend")
+    assert results[0].id == "a"
+    assert fuse([sure], method="blend")[0].score == 1.0
+    both = fuse([sure, RankedList("other", [Entry("a", 3.0), Entry("z", 1.0)])], method="blend")
+    assert both[0].score == 1.0
+
+
+def test_blend_counts_what_a_complete_list_leaves_out_as_zero():
+    """One hit among a hundred documents stands out; one hit of a list that was cut off after it does not."""
+    vectors = RankedList("vector", [Entry(f"d{i}", 0.7 - i / 1000) for i in range(100)], bounded=True)
+    alone = RankedList("keyword", [Entry("d50", 3.0)], among=100)
+    cut = RankedList("keyword", [Entry("d50", 3.0)])
+    best = fuse([alone, vectors], method="blend")[0]
+    assert (best.id, best.shares["keyword"].contribution) == ("d50", 0.5)
+    (same,) = (one for one in fuse([cut, vectors], method="blend") if one.id == "d50")
+    assert same.shares["keyword"].contribution == pytest.approx(0.5 / 6)
+
+
+def test_blend_treats_equal_scores_alike_and_needs_scores():
+    """All equal is no difference; no score is an error that names the way out."""
+    equal = fuse([RankedList("a", [Entry("x", 1.0), Entry("y", 1.0)])], method="blend")
+    assert equal[0].fused == equal[1].fused > 0
+    with pytest.raises(ValueError, match="without a score"):
+        fuse({"a": ["x", "y"]}, method="blend")

@@ -23,7 +23,7 @@ from recollect.memory.shape import answer_dict
 from recollect.types import Answer, Put, Record, now
 
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")
-STAGES = ("scope", "superseded", "decay", "importance", "threshold", "mmr", "limit", "freshness")
+STAGES = ("scope", "superseded", "decay", "importance", "threshold", "newer", "mmr", "limit", "freshness")
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +110,7 @@ weights = st.sampled_from([0.3, 1.0, 2.5])
             "half_life_days": st.sampled_from([0.001, 7.0, 365.0]),
             "importance_weight": st.sampled_from([0.0, 0.1, 1.0]),
             "mmr": st.booleans(),
+            "prefer_newer": st.just(False),  # it changes places, and is tested by itself
             "mmr_lambda": st.sampled_from([0.0, 0.3, 0.7, 1.0]),
             "min_score": st.sampled_from([0.0, 0.1, 0.5]),
             "sources": st.sampled_from([["keyword"], ["vector"], ["keyword", "vector"]]),
@@ -120,7 +121,8 @@ def test_what_is_shown_adds_up(
     filled: Memory, text: str, fusion: str, normalisation: str, options: dict[str, Any]
 ) -> None:
     """`fused` is the sum of the contributions, `total` the base times the factors, `score` that within 0 and 1."""
-    answer = filled.search(text, fusion=fusion, normalisation=normalisation, **options)
+    said = {"prefer_newer": False, **options}
+    answer = filled.search(text, fusion=fusion, normalisation=normalisation, **said)
     adds_up(answer)
     in_order(answer)
     chains(answer)
@@ -153,7 +155,7 @@ def as_json_shows(answer: Answer) -> None:
 def test_decay_importance_and_mmr_are_all_told(filled: Memory) -> None:
     """With everything on there are factors of both kinds and moves, and the JSON has them by name."""
     options: dict[str, Any] = {"half_life_days": 30.0, "importance_weight": 0.5, "mmr": True, "mmr_lambda": 0.3}
-    answer = filled.search("heron lake", limit=30, **options)
+    answer = filled.search("heron lake", limit=30, prefer_newer=False, **options)
     rows = answer_dict(answer, explain=True)["results"]
     assert {name for row in rows for name in row["factors"]} == {"decay", "importance"}
     assert any(len(row["factors"]) == 2 for row in rows)
@@ -176,10 +178,10 @@ def test_what_explains_is_left_out_unless_it_is_asked_for(filled: Memory) -> Non
 
 def test_the_stages_count_what_each_takes_away(filled: Memory) -> None:
     """The threshold and the limit drop what they should, and `filtered` says the same."""
-    whole = filled.search("heron lake", limit=200, fetch_k=200)
+    whole = filled.search("heron lake", limit=200, fetch_k=200, prefer_newer=False)
     scores = sorted((result.score for result in whole.results), reverse=True)
     least = scores[20]
-    answer = filled.search("heron lake", limit=5, fetch_k=200, min_score=least)
+    answer = filled.search("heron lake", limit=5, fetch_k=200, min_score=least, prefer_newer=False)
     counts = {stage.name: (stage.given, stage.left) for stage in answer.trace.stages}
     kept = sum(score >= least for score in scores)
     assert counts["threshold"] == (len(scores), pytest.approx(kept, abs=1))  # the clock runs, and a score decays

@@ -96,14 +96,12 @@ def name_sides(axes: Axes, duel: Duel) -> None:
     title = f"{label(duel.measure, 24)}: {label(duel.a, 18)} − {label(duel.b, 18)}"
     axes.text(-42, 226, title, transform=at, weight="bold")
     axes.text(-42, 209, f"mean {told(found.difference, '+')}", transform=at, size=SMALL)
-    won, lost, inside = (
-        f"{label(duel.a, 28)} is better on {found.wins:,}",
-        f"{label(duel.b, 24)} on {found.losses:,}",
-        axes.transAxes,
+    won, lost = f"{label(duel.a, 28)} is better on {found.wins:,}", f"{label(duel.b, 24)} on {found.losses:,}"
+    axes.text(0.99, 0.97, won, transform=axes.transAxes, ha="right", va="top", color=SERIES[0])
+    axes.text(0.01, 0.03, lost, transform=axes.transAxes, va="bottom", color=SERIES[1])
+    axes.text(
+        1, 209 / 200, f"{found.ties:,} equal", transform=axes.transAxes, ha="right", size=SMALL, color=LIGHT["muted"]
     )
-    axes.text(0.99, 0.97, won, transform=inside, ha="right", va="top", color=SERIES[0])
-    axes.text(0.01, 0.03, lost, transform=inside, va="bottom", color=SERIES[1])
-    axes.text(0.01, 0.12, f"{found.ties:,} equal", transform=inside, va="bottom", color=LIGHT["muted"])
 
 
 def shares(axes: Axes, pair: Pair, top: float) -> None:

@@ -51,12 +51,12 @@ class Fusing:
     depths: Mapping[str, int]
 
     def both_first(self, a: str, b: str, *, longest: int | None = None) -> bool:
-        """Whether what both find, however far down, precedes whatever one source alone finds.
+        """Whether under RRF what both find, however far down, precedes whatever one source alone finds.
 
         That is so when the least that two last places earn is more than the most that one first place earns. With
         `longest`, of lists that are no longer than that.
         """
-        if self.method != "rrf" or not min(self.weights[a], self.weights[b]):
+        if not min(self.weights[a], self.weights[b]):
             return False
         last = {name: min(self.depths[name], longest or self.depths[name]) for name in (a, b)}
         least = sum(Fraction(self.weights[name]) / (Fraction(self.k) + last[name]) for name in (a, b))
@@ -137,14 +137,17 @@ def percent(share: float) -> str:
 def _order(overlap: Overlap, fusing: Fusing) -> str:
     """What comes first when these are fused by RRF: a consequence of weights, k and how far the lists go."""
     a, b = overlap.a, overlap.b
-    if fusing.method != "rrf" or not min(fusing.weights[a], fusing.weights[b]):
+    if not min(fusing.weights[a], fusing.weights[b]):
         return ""
-    comes = "comes first" if len(fusing.weights) == 2 else "comes before what one finds alone"  # noqa: PLR2004
+    where = "" if fusing.method == "rrf" else "under rrf "
+    comes = where + ("comes first" if len(fusing.weights) == 2 else "comes before what one finds alone")  # noqa: PLR2004
     if fusing.both_first(a, b):
         return f", and with {_terms(fusing, a, b, '≤')} whatever both find {comes}"
     if fusing.both_first(a, b, longest=overlap.depth):
         return f"; these lists are short enough, at k {fusing.k:g}, that whatever both find {comes}"
-    return f"; with {_terms(fusing, a, b, '>')} what one alone puts first can come before what both find far down"
+    return (
+        f"; with {_terms(fusing, a, b, '>')} what one alone puts first can {where}come before what both find far down"
+    )
 
 
 def _terms(fusing: Fusing, a: str, b: str, relation: str) -> str:

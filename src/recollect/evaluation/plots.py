@@ -22,6 +22,8 @@ MEASURES = 4
 """Measures that are drawn; the table has all."""
 
 ROW = 38
+SPACE = 1.25
+"""Beyond the greatest win and loss there is room for the names, whatever the bars do."""
 
 
 def sweep_plot(report: Mapping[str, Any], path: Path) -> None:
@@ -85,7 +87,7 @@ def duel_figure(duel: Duel) -> Figure:
         (SERIES[1], [min(gain, 0) for gain in gains]),
     ):
         axes.stairs(side, fill=True, color=colour, linewidth=0)
-    most = max((abs(gain) for gain in gains), default=0) * 1.12 or 1
+    most = max((abs(gain) for gain in gains), default=0) * SPACE or 1
     axes.set(
         xlim=(0, max(len(gains), 1)), ylim=(-most, most), xlabel="questions, from the greatest win to the greatest loss"
     )

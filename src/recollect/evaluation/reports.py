@@ -112,13 +112,14 @@ def mean_of(values: Mapping[str, float]) -> Estimate:
     return estimate(list(values.values()))
 
 
-def _latency(times: Sequence[float]) -> dict[str, float]:
+def _latency(times: Sequence[float]) -> dict[str, Any]:
     import numpy as np
 
     if not times:
         return {}
     spread = {f"p{at}": round(float(np.percentile(times, at)), 3) for at in PERCENTILES}
-    return {"n": len(times), "mean": round(float(np.mean(times)), 3), **spread}
+    mean, values = round(float(np.mean(times)), 3), [round(time, 3) for time in times]
+    return {"n": len(times), "mean": mean, **spread, "values": values}
 
 
 def _data(name: str, split: str, parts: Sequence[Part]) -> dict[str, Any]:

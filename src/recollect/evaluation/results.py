@@ -145,6 +145,11 @@ def signed(value: float, sign: str = "+") -> str:
     return f"{value:{sign}.3f}".replace("-", "−")
 
 
+def chance(p: float) -> str:
+    """A p value in words that do not claim more digits than there are."""
+    return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"  # noqa: PLR2004
+
+
 def systems(report: Json) -> list[System]:
     """The systems of a run in their order."""
     return [_system(str(name), body) for name, body in part(report, "systems").items() if isinstance(body, Mapping)]

@@ -13,7 +13,7 @@ from recollect.evaluation import plots, results
 from recollect.evaluation.curves import Curve, Sweep, sweep
 from recollect.evaluation.marks import ms
 from recollect.evaluation.overlap import percent
-from recollect.evaluation.results import Duel, Json, Pair, System, label, number, part, signed, told
+from recollect.evaluation.results import Duel, Json, Pair, System, chance, label, number, part, signed, told
 from recollect.types.answers import GRADES
 
 if TYPE_CHECKING:
@@ -57,10 +57,11 @@ def sections(report: Json) -> Iterator[Section]:
     source = results.about(report)
     match results.kind(report):
         case "systems":
-            found = results.systems(report)
+            found, compared = results.systems(report), results.duels(report)
+            drawn = [one for one in compared if one.measure == compared[0].measure]
             if any(system.measures for system in found):
-                yield _measured(found, results.duels(report), source)
-            yield from (_duel(duel, source) for duel in _worth_drawing(results.duels(report)))
+                yield _measured(found, compared, source)
+            yield from (_duel(duel, source) for duel in drawn[:DRAWN])
             if any(system.p50 is not None for system in found):
                 yield _timed(found, source)
         case "rows":
@@ -69,11 +70,6 @@ def sections(report: Json) -> Iterator[Section]:
         case "pairs":
             if found_pairs := results.pairs(report):
                 yield _shared(found_pairs, source)
-
-
-def chance(p: float) -> str:
-    """A p value in words that do not claim more digits than there are."""
-    return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"  # noqa: PLR2004
 
 
 def _measured(found: Sequence[System], compared: Sequence[Duel], source: str) -> Section:
@@ -107,10 +103,6 @@ def _comparisons(compared: Sequence[Duel]) -> Table:
     return Table("Differences on the same questions", head, rows, (0, 1))
 
 
-def _worth_drawing(compared: Sequence[Duel]) -> list[Duel]:
-    return [one for one in compared if one.measure == compared[0].measure][:DRAWN]
-
-
 def _duel(duel: Duel, source: str) -> Section:
     found, a, b = duel.found, label(duel.a), label(duel.b)
     by = f"{label(duel.measure)} {told(found.difference, '+')}, {chance(found.p)}"
@@ -141,7 +133,8 @@ def _timed(found: Sequence[System], source: str) -> Section:
     timed = [one for one in found if one.p50 is not None]
     slowest = max(timed, key=lambda one: one.p95 or one.p50 or 0.0)
     most = slowest.p95 or slowest.p50 or 0.0
-    lead = f"The slowest, {label(slowest.name)}, answers 95 of 100 questions within {ms(most)} ({_grade(most)})."
+    many = "half of the questions" if slowest.p95 is None else "95 of 100 questions"
+    lead = f"The slowest, {label(slowest.name)}, answers {many} within {ms(most)} ({_grade(most)})."
     limits = ", ".join(f"{word} below {ms(limit)}" for limit, word in GRADES)
     more = [f"Grades: {limits}, bad above. On this axis equal steps are equal ratios; each bar begins at zero."]
     head = ("system", "searches", "half within", "95 % within", "slowest", "grade at 95 %")

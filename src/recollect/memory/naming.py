@@ -64,7 +64,10 @@ def named(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any
     path, kind = _looked_up(target)
     chunks = store.joins.by_path([path] if kind == "file" else [path, target], everything)
     if chunks:
-        return _nearest(prepare, options, chunks.get(path) or chunks[target])
+        found = chunks.get(path) or chunks[target]
+        if len({chunk.path for chunk in found}) > 1:
+            raise UsageError(f"{target!r} could be several files", hint="name more of the path")
+        return _nearest(prepare, options, found)
     if theirs := _foreign(prepare, options, target):
         return theirs
     if kind == "folder":

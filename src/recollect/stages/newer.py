@@ -11,7 +11,7 @@ from recollect.types import Query, Result
 HEAD = 50
 """Results looked at: two that say nearly the same stand near each other."""
 
-ALIKE = 0.5
+ALIKE = 0.4
 """Share of their words that two statements of the same thing have in common: the answers are what differs."""
 
 SIZE = 0.7

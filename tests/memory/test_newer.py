@@ -1,0 +1,73 @@
+"""Of two facts that say nearly the same, the newer first."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from recollect import Memory
+
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def facts(memory: Memory) -> Callable[..., list[str]]:
+    """Stores texts a day apart, oldest first, and gives the ids that a search finds."""
+
+    def ask(question: str, *texts: str, fields: dict[str, Any] | None = None, **options: Any) -> list[str]:
+        for day, text in enumerate(texts):
+            memory.add(text, id=f"day{day}", created_at=NOON + timedelta(days=day), **(fields or {}))
+        return [result.record.id for result in memory.search(question, **options).results]
+
+    return ask
+
+
+def test_the_newer_of_two_statements_comes_first(facts):
+    """The older one holds the same words of the question, and stays, second."""
+    old, new = "The spare key is under the blue pot.", "The spare key is with Anneke."
+    assert facts("where is the spare key", old, new, "Keys are cut at the station.")[:2] == ["day1", "day0"]
+
+
+def test_it_can_be_switched_off_and_says_what_it_did(memory: Memory):
+    """Without it the ranking is by score; with it the move is told."""
+    memory.add("The capital of Kazakhstan is Astana, Astana.", id="old", created_at=NOON)
+    memory.add("The capital of Kazakhstan is Nur-Sultan, they say.", id="new", created_at=NOON + timedelta(days=1))
+    plain = memory.search("capital of Kazakhstan", prefer_newer=False)
+    moved = memory.search("capital of Kazakhstan")
+    order = [result.record.id for result in plain.results]
+    if order == ["old", "new"]:
+        assert [result.moves for result in moved.results] == [{"newer": (2, 1)}, {"newer": (1, 2)}]
+    assert [result.record.id for result in moved.results] == ["new", "old"]
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("Thomas Kyd was born in the city of London.", "Amy Kyd was born in the city of London."),
+        ("Thomas Kyd was born in London.", "Kyd wrote about London."),
+        ("Thomas Kyd was born in London.", "Thomas Kyd was born in London, and " + "so many other words " * 3),
+    ],
+)
+def test_what_is_about_something_else_moves_nothing(facts, older, newer):
+    """It must hold the same words of the question, most of the words, and be about as long."""
+    assert facts("where was Thomas Kyd born", older, newer, sources=["keyword"])[0] == "day0"
+
+
+def test_chunks_of_files_and_long_texts_are_left_alone(facts):
+    """Two versions of a page are no contradicting facts."""
+    texts = ("The spare key is under the blue pot, pot.", "The spare key is with Anneke today.")
+    assert facts("spare key pot", *texts, fields={"kind": "chunk"}, sources=["keyword"])[0] == "day0"
+
+
+def test_mmr_keeps_the_newer_one(facts):
+    """Diversity drops one of the two, and it is not the newer."""
+    texts = ("The spare key is under the blue pot.", "The spare key is under the red pot.", "A train to Oslo.")
+    assert facts("where is the spare key", *texts, mmr=True, mmr_lambda=0.5, limit=2)[0] == "day1"
+
+
+def test_a_small_limit_is_still_the_head_of_a_large_one(facts, memory: Memory):
+    """What is looked at does not depend on how much is shown."""
+    whole = facts("the key", *(f"The key number {n} is at place {n % 3}." for n in range(30)), limit=30)
+    for limit in (1, 5, 12):
+        assert [result.record.id for result in memory.search("the key", limit=limit).results] == whole[:limit]
