@@ -11,6 +11,13 @@ from recollect.config import Settings
 from recollect.types import Put, Record, Scope
 
 
+@pytest.fixture(autouse=True)
+def _ranked_by_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stages are tested by scores; that newer facts come first has tests of its own."""
+    monkeypatch.setenv("RECOLLECT_SEARCH_PREFER_NEWER", "false")
+    monkeypatch.setenv("RECOLLECT_SEARCH_FUSION", "rrf")
+
+
 @pytest.fixture
 def memory(home):
     """The store that the commands see, opened beside them."""

@@ -134,7 +134,6 @@ def test_two_equal_lists_up_to_k_plus_1(depth, holds):
     """The rule of the design: fetch_k ≤ k + 1. One deeper is a tie, which the better single rank wins."""
     fusing = Fusing("rrf", 60.0, {"a": 1.0, "b": 1.0}, {"a": depth, "b": depth})
     assert fusing.both_first("a", "b") is holds
-    assert not Fusing("weighted", 60.0, fusing.weights, fusing.depths).both_first("a", "b")
     assert not Fusing("rrf", 60.0, {"a": 1.0, "b": 0.0}, fusing.depths).both_first("a", "b")
 
 
@@ -171,7 +170,7 @@ def test_advice_says_only_what_is_so():
     assert words(0.3, b=0.5)[0].endswith("fetch_k 20, k 60 and the weights a 1, b 0.5 whatever both find comes first")
     assert "can come before" in words(0.3, b=0.1)[0]
     assert words(0.3, b=0.0)[1:] == ["b has weight 0 and takes no part in fusing"]
-    assert words(0.3, method="weighted") == ["your two sources share 30 % of their top 20"]
+    assert words(0.3, method="weighted")[0].endswith("k + 1 = 61 whatever both find under rrf comes first")
     assert words(0.01, method="weighted")[1].endswith("fusing does little more than join them")
     assert words(0.3, c=1.0)[0].startswith("a and b share 30 %")
     assert words(0.3, c=1.0)[0].endswith("whatever both find comes before what one finds alone")

@@ -12,8 +12,8 @@ from recollect.cli.options import filter_options, filters
 F = TypeVar("F", bound=Callable[..., Any])
 
 _RANKING = (
-    "limit", "fetch_k", "sources", "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "mmr",
-    "mmr_lambda", "min_score", "confidence", "min_confidence", "budget_ms", "rerank", "hyde",
+    "limit", "fetch_k", "sources", "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "prefer_newer",
+    "mmr", "mmr_lambda", "min_score", "confidence", "min_confidence", "budget_ms", "rerank", "hyde",
 )  # fmt: skip
 
 
@@ -47,6 +47,9 @@ def asking(command: F) -> F:
             help="on, off, or a half-life for records without a class: 30d.",
         ),
         click.option("--mmr-lambda", type=float, metavar="L", help="1 is all relevance, 0 all diversity (0.7)."),
+        click.option(
+            "--prefer-newer/--no-prefer-newer", default=None, help="Of two facts that say nearly the same, the newer."
+        ),
         click.option("--mmr/--no-mmr", default=None, help="Reorder for diversity."),
         click.option("--vector-weight", type=float, metavar="W", help="Weight of the vector source (1)."),
         click.option("--text-weight", type=float, metavar="W", help="Weight of the keyword source (1)."),
