@@ -225,3 +225,19 @@ def test_a_study_needs_questions(run, small):
     assert run("eval", "sweep", "--json").code == 2
     assert run("eval", "tune", small, "--qrels", "x", "--queries", "y", "--json").code == 2
     assert run("eval", "overlap", "nowhere", "--json").code == 2
+
+
+def test_a_set_that_favours_words_is_said_to(run, tmp_path):
+    """A set of `make-set` whose questions are made of their answers' words must not decide between words and meaning."""
+    from recollect.evaluation.questions.telling import bias
+
+    assert bias(tmp_path) == ""
+    for made, words in (
+        ({"leakage": [{"kind": "all", "leaking": 0.9}]}, "favour words"),
+        ({"leakage": [{"kind": "all", "leaking": 0.2}]}, ""),
+        ({"leakage": [{"kind": "all", "leaking": 0.2}], "masked": True}, "favours meaning"),
+        ([], ""),
+    ):
+        (tmp_path / "manifest.json").write_text(json.dumps(made), encoding="utf-8")
+        assert words in bias(tmp_path)
+        assert bool(words) == bool(bias(tmp_path))

@@ -245,7 +245,11 @@ def _check_templates(table: dict[str, Any], place: _Place) -> None:
                 raise place.wrong(key, f"{text!r}: {error}", "write {{ and }} for braces that are meant") from error
             if unknown:
                 known = ", ".join(f"{{{name}}}" for name in FIELDS)
-                raise place.wrong(key, f"{text!r} has an unknown field {{{unknown[0]}}}", f"there are {known}")
+                raise place.wrong(
+                    key,
+                    f"{text!r} has an unknown field {{{unknown[0]}}}",
+                    f"there are {known}; braces that are meant are written {{{{ and }}}}",
+                )
 
 
 def _host(url: object) -> list[str]:

@@ -11,7 +11,7 @@ from recollect.fusion import minmax
 from recollect.types import Noted, Query, Record, Result
 
 WEIGHT = 0.5
-"""Share of the model's word in the blend, the rest being the fused score. Chosen on tuning questions: docs/reranking.md."""
+"""Share of the model's word in the blend; the rest is the fused score's. Chosen as docs/reranking.md tells."""
 
 NOTHING = 1e-6
 """A total that no factor makes something of: such results stay at the end."""

@@ -52,9 +52,12 @@ def judged_by(options: Mapping[str, Any], measure: str, depth: int) -> Iterator[
 
 def _sets(options: Mapping[str, Any]) -> tuple[str, list[Dataset]]:
     from recollect.evaluation.datasets import read_any, read_judged
+    from recollect.evaluation.questions.telling import bias
 
     dataset, queries, qrels = (options[name] for name in ("dataset", "queries", "qrels"))
     if dataset and not (queries or qrels):
+        if said := bias(Path(dataset)):
+            notice(f"note: {said}; do not choose settings by it alone")
         return Path(dataset).resolve().name, read_any(Path(dataset), split=options["split"])
     if dataset or not (queries and qrels):
         hint = "a folder, or --queries FILE --qrels FILE for your own store"

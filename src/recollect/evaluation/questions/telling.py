@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from recollect.evaluation.questions.leakage import MOST, Row
 
@@ -61,3 +63,18 @@ def leak_warning(rows: Sequence[Row]) -> list[str]:
     said = f"{100 * total:.0f} % of the questions share most of their words with what they ask for"
     why = "so that search by words looks better than it is"
     return [f"{said}, {why}: --llm asks in other words, --masked takes the words out of a copy"]
+
+
+def bias(folder: Path) -> str:
+    """What a set that `make-set` made favours by its making, in words; empty where that is nothing."""
+    try:
+        made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        leaking = next(row["leaking"] for row in made["leakage"] if row["kind"] == "all")
+        masked = bool(made.get("masked"))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        return ""
+    if masked:
+        return "this set was made with its answers' own words taken out: it favours meaning over words"
+    if leaking > MOST:
+        return f"{leaking:.0%} of these questions share most of their words with their answer: they favour words"
+    return ""
