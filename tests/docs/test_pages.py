@@ -1,0 +1,36 @@
+"""Pages of the docs that describe settings and words of the code: they must be the code's own."""
+
+import re
+from pathlib import Path
+
+from recollect import config
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_sources_page_shows_settings_that_are_accepted(tmp_path):
+    """Its example is read as it stands, and every setting of a source has its row."""
+    page = (DOCS / "sources.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    file = tmp_path / "config.toml"
+    file.write_text(example, encoding="utf-8")
+    sources = config.load(config=file, environment={}).settings.sources
+    assert [source.kind for source in sources] == ["command", "http", "recollect", "recollect"]
+    from recollect.config.sources import COMMON, OWN
+
+    for name in {*COMMON, *(name for own in OWN.values() for name in own if name != "embedder")}:
+        assert f"`{name}" in page or f"{name} =" in page, name
+
+
+def test_the_why_not_page_names_every_stage():
+    """A verdict's word can be looked up."""
+    page = (DOCS / "why-not.md").read_text(encoding="utf-8")
+    source = Path(config.__file__).parents[1] / "memory"
+    code = "".join((source / name).read_text(encoding="utf-8") for name in ("whynot.py", "naming.py", "obstacles.py"))
+    stages = set(re.findall(r'(?:Look|Obstacle)\(\s*"(\w+)"', code)) | set(
+        re.findall(r'target, None, "([\w ]+)"', code)
+    )
+    stages |= {"threshold", "confidence", "mmr", "changed", "missing"}
+    assert len(stages) > 18
+    for stage in stages - {"found"}:
+        assert f"`{stage}`" in page, stage
