@@ -249,7 +249,9 @@ def draw(rows: list[dict[str, Any]]) -> None:
             options = {"fusion": name, "fetch_k": depth} | ({"rrf_k": 60} if system == "rrf" else {})
             found.append({"options": options, "mean": one.mean, "low": one.low, "high": one.high})
     questions_ = sum(len(sweep["rrf 20"]) for sweep in swept)
-    data = {"name": f"{len(swept)} sets", "fingerprint": "held-out questions", "questions": questions_}
+    keys = sorted(key for sweep in swept for key in sweep["rrf 20"])
+    mark = hashlib.blake2b("\n".join(keys).encode(), digest_size=8).hexdigest()
+    data = {"name": f"{len(swept)} sets, held-out questions", "fingerprint": mark, "questions": questions_}
     sweep_plot({"data": data, "measure": "nDCG@10", "rows": found}, DOCS / "rrf-or-weighted.svg")
 
 
