@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from recollect.cli.lab.data import read_bytes
 from recollect.cli.options import common, given, json_flag, load_settings, notice
 from recollect.errors import FailedError, UsageError
 
@@ -79,14 +80,10 @@ def _read(name: str) -> Mapping[str, Any]:
     """One file's report; what is wrong with it is said with its name."""
     from recollect.evaluation.results import kind
 
+    data = sys.stdin.buffer.read() if name == "-" else read_bytes(name, hint=HINT)
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         found: Any = json.loads(data)
         kind(found)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise UsageError(f"{name} is no file", hint=HINT) from error
-    except OSError as error:
-        raise FailedError(f"{name} cannot be read: {error.strerror or error}", hint="may you read it?") from error
     except UsageError as error:
         raise UsageError(f"{name}: {error.message}", hint=error.hint) from error
     except (ValueError, RecursionError) as error:

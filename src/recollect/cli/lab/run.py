@@ -3,46 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.cli.asking import asking, ranking_options, seeing_options
 from recollect.cli.lab import tables
-from recollect.cli.options import common, json_flag, load_settings, notice, open_memory, progress
-from recollect.errors import FailedError, UsageError
+from recollect.cli.lab.data import on_data, on_questions, open_set, read_bytes, read_sets
+from recollect.cli.options import common, json_flag, load_settings, notice, progress
 
 if TYPE_CHECKING:
     from recollect.evaluation.datasets import Dataset
     from recollect.evaluation.reports import Report
     from recollect.evaluation.trials import Plan, Rival
-    from recollect.memory import Memory
-    from recollect.types import Progress
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 TIMED = "100"
 """Searches that are timed where no number is given."""
 
 
-def on_questions(command: F) -> F:
-    """Where judged questions come from, for every command that measures."""
-    for option in (
-        click.option("--run", "rivals", multiple=True, metavar="[NAME=]FILE", help="Also score this run; repeatable."),
-        click.option("--queries", metavar="FILE", help="Questions to your own store, as JSON lines or id<TAB>text."),
-        click.option("--qrels", metavar="FILE", help="Their judgments, in BEIR's or TREC's form."),
-        click.option("--split", metavar="NAME", help="train, dev or test, where the set has splits."),
-    ):
-        command = option(command)
-    return command
+_rivals = click.option("--run", "rivals", multiple=True, metavar="[NAME=]FILE", help="Also score this run; repeatable.")
 
 
 @click.command()
-@click.argument("dataset", required=False)
-@on_questions
+@on_data
+@_rivals
 @click.option("--measures", "-m", multiple=True, metavar="NAMES", help="nDCG@10 R@5 AP P@1 … (nDCG@10 R@20 RR@10).")
 @click.option("--compare", default="default", metavar="NAMES", help="keyword, vector, rrf, weighted, default; none.")
 @click.option("--against", metavar="NAME", help="The system that the others are compared with.")
@@ -93,6 +80,7 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
 @click.argument("new", required=False, metavar="[REPORT_OR_DATASET]")
 @click.option("--baseline", required=True, metavar="FILE", help="The report to hold against: eval run … --save FILE.")
 @on_questions
+@_rivals
 @asking
 @common
 @json_flag
@@ -108,7 +96,7 @@ def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
     if new is not None and Path(new).is_file():
         checks = check(old, read_report(Path(new)))
     else:
-        split = options["split"] or old["data"].get("split") or None
+        split = options["split"] or old["data"].get("split") or ""
         report, _ = _measure(new, _same_plan(old, options), {**options, "split": split})
         checks = check(old, report.as_dict())
     return tables.show_checks(checks, as_json=as_json)
@@ -135,64 +123,23 @@ def _measure(
     from recollect.evaluation.reports import make_report
     from recollect.evaluation.trials import conduct
 
-    name, sets = _sets(dataset, plan, options)
+    name, sets = read_sets(dataset, options, asking=bool(plan.systems))
     ranking = {**ranking_options(options), "limit": None}  # how many are scored is the plan's affair
-    rivals = _rivals(options["rivals"], sets)
-    trials, parts = conduct(plan, sets, partial(_open, options, ranking), rivals=rivals, progress=progress)
+    rivals = _read_rivals(options["rivals"], sets)
+    trials, parts = conduct(plan, sets, partial(open_set, options, ranking), rivals=rivals, progress=progress)
     settings = load_settings(options, ranking).settings
-    report = make_report(name, plan, settings, trials, parts, split=options["split"] or "")
+    report = make_report(name, plan, settings, trials, parts, split=options["split"])
     return report, {key: grades for part in parts for key, grades in part.dataset.qrels.items()}
 
 
-def _sets(dataset: str | None, plan: Plan, options: Mapping[str, Any]) -> tuple[str, Sequence[Dataset]]:
-    from recollect.evaluation.datasets import read_any, read_judged
-
-    qrels, queries = options["qrels"], options["queries"]
-    if dataset is not None:
-        if qrels or queries:
-            raise UsageError("a set has its own questions and judgments", hint="leave out --qrels and --queries")
-        return Path(dataset).resolve().name, read_any(Path(dataset), split=options["split"] or "")
-    if not qrels or not (queries or not plan.systems):
-        hint = "recollect eval run FOLDER, or --queries FILE --qrels FILE for your own store"
-        raise UsageError("there is nothing to measure on", hint=hint)
-    return Path(qrels).stem, [read_judged(Path(queries) if queries else None, Path(qrels), Path(qrels).stem)]
-
-
-def _open(options: dict[str, Any], ranking: Mapping[str, Any], dataset: Dataset) -> Memory:
-    """The user's own store, or that of the corpus, made where there is none."""
-    from recollect.evaluation.corpora import open_corpus
-
-    if dataset.own:
-        return open_memory(options, ranking, reads=True)
-    settings = load_settings(options, ranking).settings
-    return open_corpus(dataset, settings=settings, progress=_told, announce=notice, fetching=progress("fetching"))
-
-
-def _told(label: str) -> Progress:
-    """A bar on a terminal; elsewhere one line that says what takes so long, if there is anything to do."""
-    told: list[str] = []
-
-    def tell(_done: int, total: int) -> None:
-        if not told:
-            told.append(label)
-            notice(f"{label}: {total:,} documents, kept for the next run")
-
-    return progress(label) or tell
-
-
-def _rivals(said: Sequence[str], sets: Sequence[Dataset]) -> list[Rival]:
+def _read_rivals(said: Sequence[str], sets: Sequence[Dataset]) -> list[Rival]:
     from recollect.evaluation.trials import read_rival
 
     questions = {key for one in sets for key in one.qrels}
     rivals = []
     for words in said:
         name, _, file = ("", "", words) if Path(words).is_file() else words.rpartition("=")
-        try:
-            data = Path(file).read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise UsageError(f"{file} is no file", hint="--run FILE, or --run NAME=FILE") from error
-        except OSError as error:
-            raise FailedError(f"{file} cannot be read: {error.strerror or error}", hint="may you read it?") from error
+        data = read_bytes(file, hint="--run FILE, or --run NAME=FILE")
         rivals.append(read_rival(name or Path(file).stem, file, data, questions))
     return rivals
 
@@ -211,7 +158,7 @@ def _save(report: Report, qrels: Mapping[str, Mapping[str, int]], options: Mappi
         _write(options["save_qrels"], write_qrels(qrels))
 
 
-def _write(file: str, written: Any) -> None:
+def _write(file: str, written: Iterable[str]) -> None:
     from recollect.evaluation.judgments import write_lines
 
     write_lines(Path(file), written)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from recollect.cli.lab.tables import interval
 from recollect.cli.options import notice
 from recollect.cli.output import print_json, print_table, width
 
@@ -31,7 +32,7 @@ def print_sweep(told: Mapping[str, Any]) -> None:
         (
             _name(row["options"]),
             str(row["options"]["fetch_k"]),
-            _interval(row),
+            interval(row),
             _percent(changed.get(_key(row["options"]))),
         )
         for row in told["rows"]
@@ -81,9 +82,9 @@ def print_tuning(told: Mapping[str, Any]) -> None:
         print_table(
             [
                 ("", told["measure"]),
-                ("default", _interval(told["default"])),
-                ("tuned, held out", _interval(told["held_out"])),
-                ("gain", f"{_interval(told['gain'], sign='+')}  p = {told['p']:.4f}"),
+                ("default", interval(told["default"])),
+                ("tuned, held out", interval(told["held_out"])),
+                ("gain", f"{interval(told['gain'], signed=True)}  p = {told['p']:.4f}"),
             ]
         )
         click.echo()
@@ -110,8 +111,8 @@ def settings_lines(told: Mapping[str, Any]) -> list[str]:
     data, gain = told["data"], told["gain"]
     about = [
         f"Chosen by `recollect eval tune` on {data['name']} (fingerprint {data['fingerprint']}).",
-        f"Held out, {data['questions']} questions: {told['measure']} {_interval(told['held_out'])}.",
-        f"The default has {_interval(told['default'])}; gain {_interval(gain, sign='+')}, p = {told['p']:.4f}.",
+        f"Held out, {data['questions']} questions: {told['measure']} {interval(told['held_out'])}.",
+        f"The default has {interval(told['default'])}; gain {interval(gain, signed=True)}, p = {told['p']:.4f}.",
     ]
     lines = [f"# {line}" for line in about] + ["", "[search]"]
     return [*lines, *(f"{name} = {_toml(value)}" for name, value in told["settings"].items())]
@@ -152,7 +153,7 @@ def _across(told: Mapping[str, Any]) -> None:
 def _knee(told: Mapping[str, Any]) -> str:
     knee = told["knee"]
     return (
-        f"knee: {_name(knee['options'])} at fetch_k {knee['options']['fetch_k']}, {told['measure']} {_interval(knee)}; "
+        f"knee: {_name(knee['options'])} at fetch_k {knee['options']['fetch_k']}, {told['measure']} {interval(knee)}; "
         "nothing deeper is significantly better (paired test, p < 0.05)"
     )
 
@@ -185,10 +186,6 @@ def _name(options: Mapping[str, Any]) -> str:
 
 def _key(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(options.items()))
-
-
-def _interval(found: Mapping[str, float], sign: str = "") -> str:
-    return f"{found['mean']:{sign}.3f} [{found['low']:{sign}.3f}, {found['high']:{sign}.3f}]"
 
 
 def _percent(share: float | None) -> str:
