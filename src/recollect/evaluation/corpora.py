@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.evaluation.datasets import Dataset
 from recollect.memory import Memory
 from recollect.types import Progress
+
+Bars: TypeAlias = Callable[[str], Progress | None]
+"""Makes a bar for what it is told is being done."""
 
 BATCH = 1000
 """Documents stored at once, so that a bar can move."""
@@ -36,13 +39,12 @@ def open_corpus(
     *,
     settings: Settings | None = None,
     folder: Path | None = None,
-    progress: Callable[[str], Progress | None] = lambda _: None,
+    progress: Bars = lambda _: None,
     **opening: Any,
 ) -> Memory:
     """The set in a store of its own, with every record stored and embedded; what is there already is not done again.
 
-    `progress` makes a bar for what it is told is being done; `opening` is what else `Memory.open` takes. Outside
-    sources are not asked: they do not hold the set.
+    `opening` is what else `Memory.open` takes. Outside sources are not asked: they do not hold the set.
     """
     settings = replace(settings or Settings(), sources=())
     place = (folder or cache_folder()) / place_of(dataset, settings)

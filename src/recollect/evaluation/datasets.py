@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,11 @@ def judged_documents(qrels: Mapping[str, Mapping[str, int]]) -> set[str]:
 def fingerprint(*parts: object) -> str:
     """A short digest of values that JSON can hold."""
     return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def fingerprint_of(sets: Iterable[Dataset]) -> str:
+    """That of several sets together: other documents, questions or judgments have another."""
+    return fingerprint([[one.fingerprint, one.judged] for one in sets])
 
 
 def read_queries(data: bytes, name: str) -> list[str]:

@@ -99,12 +99,11 @@ def _share(options: Options) -> float:
     return round(vector / (text + vector), 6) if text + vector else 0.5
 
 
-def label(options: Options, *, depth: bool = False) -> str:
+def label(options: Options) -> str:
     """Settings as a person reads them: `rrf k=60`, `weighted minmax .3/.7`."""
     words = [str(options["fusion"])] if "fusion" in options else []
     words += [f"k={options['rrf_k']:g}"] if "rrf_k" in options else []
     words += [str(options["normalisation"])] if "normalisation" in options else []
     if "vector_weight" in options:
         words.append(f"{options.get('text_weight', 1.0):g}/{options['vector_weight']:g}")
-    words += [f"fetch_k={options['fetch_k']}"] if depth and "fetch_k" in options else []
     return " ".join(words)

@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.evaluation.datasets import Dataset, fingerprint
+from recollect.evaluation.corpora import Bars
+from recollect.evaluation.datasets import Dataset, fingerprint_of
 from recollect.evaluation.grid import Options
 from recollect.evaluation.recording import Recording, record
-from recollect.evaluation.scoring import deepest, evaluate
+from recollect.evaluation.scoring import Run, deepest, evaluate
 from recollect.evaluation.targets import Targets, find_targets
 from recollect.memory import Memory
 from recollect.types import Progress
@@ -31,6 +32,11 @@ class Part:
     dataset: Dataset
     recording: Recording
     targets: Targets | None = None
+
+    def run(self, options: Options, *, limit: int) -> Run:
+        """Every question's ranking under these options; of files where files are judged."""
+        run = self.recording.run(options, limit=limit)
+        return self.targets.run(run, self.recording.memory, self.dataset.qrels) if self.targets else run
 
     @property
     def failures(self) -> Counter[str]:
@@ -60,9 +66,7 @@ class Judged:
         values: dict[str, float] = {}
         tops: dict[str, tuple[str, ...]] = {}
         for part in self.parts:
-            run = part.recording.run(options, limit=max(TOP, deepest([self.measure]) or DEEPEST))
-            if part.targets:
-                run = part.targets.run(run, part.recording.memory, part.dataset.qrels)
+            run = part.run(options, limit=max(TOP, deepest([self.measure]) or DEEPEST))
             (scored,) = evaluate(part.dataset.qrels, run, [self.measure]).values()
             values |= scored
             tops |= {key: tuple(run[key])[:TOP] for key in scored}
@@ -75,9 +79,23 @@ class Judged:
 
     def as_dict(self) -> dict[str, Any]:
         """What the figures of a study are about; other texts, questions or judgments have another fingerprint."""
-        marks = [[part.dataset.fingerprint, part.dataset.judged] for part in self.parts]
+        mark = fingerprint_of(part.dataset for part in self.parts)
         corpora = [{"name": part.dataset.name, "questions": len(part.dataset.qrels)} for part in self.parts]
-        return {"name": self.name, "fingerprint": fingerprint(marks), "questions": self.questions, "corpora": corpora}
+        return {"name": self.name, "fingerprint": mark, "questions": self.questions, "corpora": corpora}
+
+
+def ask(
+    memory: Memory,
+    dataset: Dataset,
+    *,
+    depth: int,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> Part:
+    """Every question, asked of every source once; of the user's own store, judged files are found in it first."""
+    targets = find_targets(memory, dataset) if dataset.own else None
+    recording = record(memory, dataset.queries, depth=depth, options=options, progress=progress)
+    return Part(targets.dataset(dataset) if targets else dataset, recording, targets)
 
 
 @contextmanager
@@ -88,15 +106,13 @@ def asked(
     *,
     depth: int,
     measure: str = MEASURE,
-    progress: Callable[[str], Progress | None] = lambda _: None,
+    progress: Bars = lambda _: None,
 ) -> Iterator[Judged]:
     """The sets, each opened and its sources asked every question, at least so deep."""
     with ExitStack() as stack:
         parts = []
         for dataset in sets:
             memory = stack.enter_context(open_set(dataset))
-            targets = find_targets(memory, dataset) if dataset.own else None
             deep = max(depth, memory.settings.search.fetch_k)
-            recording = record(memory, dataset.queries, depth=deep, progress=progress(f"asking {dataset.name}"))
-            parts.append(Part(targets.dataset(dataset) if targets else dataset, recording, targets))
+            parts.append(ask(memory, dataset, depth=deep, progress=progress(f"asking {dataset.name}")))
         yield Judged(name, tuple(parts), measure)

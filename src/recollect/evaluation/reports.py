@@ -11,11 +11,11 @@ from typing import Any
 from recollect import __version__
 from recollect.config import Settings
 from recollect.errors import UsageError
-from recollect.evaluation.datasets import fingerprint
+from recollect.evaluation.datasets import fingerprint_of
 from recollect.evaluation.judgments import lines
 from recollect.evaluation.scoring import deepest
 from recollect.evaluation.statistics import Estimate, compare, estimate
-from recollect.evaluation.trials import Part, Plan, Trial
+from recollect.evaluation.trials import Corpus, Plan, Trial
 from recollect.types import now
 
 FORMAT = 1
@@ -60,12 +60,12 @@ class Report:
 
 
 def make_report(
-    name: str, plan: Plan, settings: Settings, trials: Sequence[Trial], parts: Sequence[Part], *, split: str = ""
+    name: str, plan: Plan, settings: Settings, trials: Sequence[Trial], corpora: Sequence[Corpus], *, split: str = ""
 ) -> Report:
     """Everything about the trials that someone else would need to judge them."""
     names = [trial.system for trial in trials]
     return Report(
-        _data(name, split, parts),
+        _data(name, split, corpora),
         {
             "embedder": settings.embedder if plan.systems else None,
             "language": settings.language,
@@ -76,7 +76,7 @@ def make_report(
         },
         tuple(trials),
         plan.against or ("default" if "default" in names else names[0]),
-        tuple(_warnings(plan, settings, trials, parts)),
+        tuple(_warnings(plan, settings, trials, corpora)),
     )
 
 
@@ -122,30 +122,33 @@ def _latency(times: Sequence[float]) -> dict[str, Any]:
     return {"n": len(times), "mean": mean, **spread, "values": values}
 
 
-def _data(name: str, split: str, parts: Sequence[Part]) -> dict[str, Any]:
-    corpora = [
-        {"name": part.dataset.name, "fingerprint": part.mark, "documents": part.documents,
-         "questions": len(part.dataset.queries)}
-        for part in parts
-    ]  # fmt: skip
+def _data(name: str, split: str, corpora: Sequence[Corpus]) -> dict[str, Any]:
     return {
         "name": name,
         "split": split,
-        "fingerprint": fingerprint([[part.dataset.fingerprint, part.dataset.judged] for part in parts]),
-        "documents": sum(part.documents for part in parts),
-        "questions": sum(len(part.dataset.queries) for part in parts),
-        "corpora": corpora,
-        "left_out": {
-            "unjudged": sum(part.dataset.unjudged for part in parts),
-            "without_text": sum(part.dataset.without_text for part in parts),
-            "unknown_documents": sum(part.unknown for part in parts),
-        },
+        "fingerprint": fingerprint_of(corpus.dataset for corpus in corpora),
+        "documents": sum(corpus.documents for corpus in corpora),
+        "questions": sum(len(corpus.dataset.queries) for corpus in corpora),
+        "corpora": [
+            {"name": corpus.dataset.name, "fingerprint": corpus.mark, "documents": corpus.documents,
+             "questions": len(corpus.dataset.queries)}
+            for corpus in corpora
+        ],
+        "left_out": _left_out(corpora),
+    }  # fmt: skip
+
+
+def _left_out(corpora: Sequence[Corpus]) -> dict[str, int]:
+    return {
+        "unjudged": sum(corpus.dataset.unjudged for corpus in corpora),
+        "without_text": sum(corpus.dataset.without_text for corpus in corpora),
+        "unknown_documents": sum(corpus.unknown for corpus in corpora),
     }
 
 
-def _warnings(plan: Plan, settings: Settings, trials: Sequence[Trial], parts: Sequence[Part]) -> list[str]:
+def _warnings(plan: Plan, settings: Settings, trials: Sequence[Trial], corpora: Sequence[Corpus]) -> list[str]:
     """What one who reads the numbers should know."""
-    left = _data("", "", parts)["left_out"]
+    left = _left_out(corpora)
     said = [f"{left['unjudged']:,} questions without judgments are left out"] if left["unjudged"] else []
     said += [f"{left['without_text']:,} judged questions have no text and are left out"] if left["without_text"] else []
     if unknown := left["unknown_documents"]:
@@ -153,8 +156,8 @@ def _warnings(plan: Plan, settings: Settings, trials: Sequence[Trial], parts: Se
     if plan.systems and deepest(plan.measures) > settings.search.fetch_k:
         deep = deepest(plan.measures)
         said.append(f"a measure reads {deep:,} results, and sources are read {settings.search.fetch_k} deep: --fetch-k")
-    questions = sum(len(part.dataset.queries) for part in parts)
+    questions = sum(len(corpus.dataset.queries) for corpus in corpora)
     for trial in trials:
-        missing = questions - sum(bool(trial.run.get(key)) for part in parts for key in part.dataset.queries)
+        missing = questions - sum(bool(trial.run.get(key)) for corpus in corpora for key in corpus.dataset.queries)
         said += [f"{trial.system} has no results for {missing:,} questions, which count as zero"] if missing else []
-    return [*said, *dict.fromkeys(warning for part in parts for warning in part.warnings)]
+    return [*said, *dict.fromkeys(warning for corpus in corpora for warning in corpus.warnings)]

@@ -212,19 +212,14 @@ def _shared(found: Sequence[Pair], source: str) -> Section:
     a, b = label(first.a), label(first.b)
     whole = "the relevant documents" if first.neither is not None else "what either finds"
     lead = f"Of {whole}, {a} and {b} both find {percent(first.both)}"
+    more = [f"{label(pair.a)} and {label(pair.b)}: {words}." for pair in found for words in map(_end, pair.advice)]
     if first.neither is None:
         lead += "."
     else:
         lead += f"; together they reach {percent(first.union)}, the better one alone {percent(first.best)}."
-    said = [f"{label(pair.a)} and {label(pair.b)}: {words}." for pair in found for words in map(_end, pair.advice)]
-    more = (
-        [
-            *said,
-            "The line is what they reach together, and no fusion can find more; the dashes are the better one alone.",
-        ]
-        if first.neither is not None
-        else said
-    )
+        more.append(
+            "The line is what they reach together, and no fusion can find more; the dashes are the better one alone."
+        )
     head = ("sources", "both", "only the first", "only the second", "neither", "together", "best alone", "of")
     rows = [
         (

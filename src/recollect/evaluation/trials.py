@@ -7,20 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from recollect.config import SearchSettings
 from recollect.errors import UsageError
+from recollect.evaluation.corpora import Bars
 from recollect.evaluation.datasets import Dataset
-from recollect.evaluation.recording import Recording, record
+from recollect.evaluation.judged import ask
+from recollect.evaluation.recording import Recording
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import MEASURES, MOST, Run, by_place, deepest, evaluate, without_self
-from recollect.evaluation.targets import Targets, find_targets
+from recollect.evaluation.targets import Targets
 from recollect.memory import Memory
-from recollect.types import Progress
-
-Bars: TypeAlias = Callable[[str], Progress | None]
-"""Makes a bar for what it is told is being done."""
 
 SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -62,7 +60,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Corpus:
     """One corpus, asked: every system's run, and how many milliseconds its searches took.
 
     `mark` is the corpus's fingerprint, or how many changes the user's own store has seen.
@@ -127,23 +125,23 @@ def conduct(
     *,
     rivals: Sequence[Rival] = (),
     progress: Bars = lambda _: None,
-) -> tuple[list[Trial], list[Part]]:
+) -> tuple[list[Trial], list[Corpus]]:
     """Every system on every corpus, then the rivals, all scored by the same code over all questions."""
     _check_names([*plan.systems, *(rival.name for rival in rivals)], plan.against)
-    parts = list(_parts(plan, sets, open_set, progress))
-    qrels = {key: grades for part in parts for key, grades in part.dataset.qrels.items()}
-    selves = {key: key.removeprefix(part.dataset.prefix) for part in parts for key in part.dataset.qrels}
+    corpora = list(_corpora(plan, sets, open_set, progress))
+    qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
+    selves = {key: key.removeprefix(corpus.dataset.prefix) for corpus in corpora for key in corpus.dataset.qrels}
 
     def trial(name: str, options: Mapping[str, Any], run: Run, times: Sequence[float] = ()) -> Trial:
         judged = without_self(run, selves) if plan.exclude_self else run
         return Trial(name, options, evaluate(qrels, judged, plan.measures), judged, times)
 
     ours = [
-        trial(name, options, _merged([part.runs[name] for part in parts]), _times(name, parts))
+        trial(name, options, _merged([corpus.runs[name] for corpus in corpora]), _times(name, corpora))
         for name, options in plan.systems.items()
     ]
-    theirs = [trial(rival.name, {"run": rival.file}, _their(rival.run, parts)) for rival in rivals]
-    return [*ours, *theirs], parts
+    theirs = [trial(rival.name, {"run": rival.file}, _their(rival.run, corpora)) for rival in rivals]
+    return [*ours, *theirs], corpora
 
 
 def _check_names(names: Sequence[str], against: str | None) -> None:
@@ -155,54 +153,47 @@ def _check_names(names: Sequence[str], against: str | None) -> None:
         raise UsageError(f"there is no system {against!r} to compare with", hint=f"there are {', '.join(names)}")
 
 
-def _parts(plan: Plan, sets: Sequence[Dataset], open_set: Callable[[Dataset], Memory], bars: Bars) -> Iterator[Part]:
+def _corpora(
+    plan: Plan, sets: Sequence[Dataset], open_set: Callable[[Dataset], Memory], bars: Bars
+) -> Iterator[Corpus]:
     total = sum(len(one.queries) for one in sets)
     for dataset in sets:
         if not plan.systems:
-            yield Part(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown)
+            yield Corpus(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown)
             continue
         with open_set(dataset) as memory:
             yield _ask(plan, dataset, memory, bars, -(-plan.latency * len(dataset.queries) // total))
 
 
-def _ask(plan: Plan, dataset: Dataset, memory: Memory, bars: Bars, timed: int) -> Part:
-    """Every system on one corpus; for the user's own store, judged files are found in it first."""
-    status = memory.status()
-    targets = find_targets(memory, dataset) if dataset.own else None
-    judged = targets.dataset(dataset) if targets else dataset
-    recording = _record(plan, dataset, memory, bars(f"asking {dataset.name}"))
-    runs = {name: _run(plan, recording, options, judged, targets) for name, options in plan.systems.items()}
-    return Part(
-        judged,
-        status["records"]["total"] if targets else len(dataset.corpus),
-        str(status["sequence"]) if targets else dataset.fingerprint,
-        targets.unknown if targets else dataset.unknown,
-        runs,
+def _ask(plan: Plan, dataset: Dataset, memory: Memory, bars: Bars, timed: int) -> Corpus:
+    """Every system on one corpus, whose sources are asked once for all of them."""
+    search, status = memory.settings.search, memory.status()
+    _check_embedder(plan, memory)
+    shared = {**plan.seeing, "sources": _sources(plan, search)}
+    part = ask(memory, dataset, depth=search.fetch_k, options=shared, progress=bars(f"asking {dataset.name}"))
+    limit = min(plan.depth + plan.exclude_self, MOST)  # one more, since a question's own document may be dropped
+    return Corpus(
+        part.dataset,
+        status["records"]["total"] if part.targets else len(dataset.corpus),
+        str(status["sequence"]) if part.targets else dataset.fingerprint,
+        part.targets.unknown if part.targets else dataset.unknown,
+        {name: part.run({**plan.seeing, **options}, limit=limit) for name, options in plan.systems.items()},
         {name: list(_clock(plan, memory, dataset, options, timed)) for name, options in plan.systems.items()},
-        targets,
-        _said(recording, len(dataset.queries)),
+        part.targets,
+        _said(part.recording),
     )
 
 
-def _record(plan: Plan, dataset: Dataset, memory: Memory, bar: Progress | None) -> Recording:
-    search = memory.settings.search
+def _check_embedder(plan: Plan, memory: Memory) -> None:
     for name, options in plan.systems.items():
         if options.get("sources") == ["vector"] and not memory.embedding.configured:
             raise UsageError(f"the system {name!r} needs an embedder", hint="--embedder arctic-embed-s")
-    shared = {**plan.seeing, "sources": _sources(plan, search)}
-    return record(memory, dataset.queries, depth=search.fetch_k, options=shared, progress=bar)
 
 
 def _sources(plan: Plan, search: SearchSettings) -> list[str] | None:
     """All sources that a system asks; None is whatever there is."""
     named = [options.get("sources", search.sources) for options in plan.systems.values()]
     return None if None in named else list(dict.fromkeys(name for names in named for name in names))
-
-
-def _run(plan: Plan, recording: Recording, options: Mapping[str, Any], judged: Dataset, targets: Targets | None) -> Run:
-    # One more, since a question's own document may be dropped.
-    run = recording.run({**plan.seeing, **options}, limit=min(plan.depth + plan.exclude_self, MOST))
-    return targets.run(run, recording.memory, judged.qrels) if targets else run
 
 
 def _clock(plan: Plan, memory: Memory, dataset: Dataset, options: Mapping[str, Any], timed: int) -> Iterator[float]:
@@ -218,9 +209,10 @@ def _clock(plan: Plan, memory: Memory, dataset: Dataset, options: Mapping[str, A
             yield (time.perf_counter() - start) * 1000
 
 
-def _said(recording: Recording, questions: int) -> tuple[str, ...]:
+def _said(recording: Recording) -> tuple[str, ...]:
     """What the sources complained of, and for how many questions."""
     said: Counter[str] = Counter()
+    questions = len(recording.texts)
     for reply in (reply for replies in recording.replies.values() for reply in replies):
         said.update(reply.found.warnings)
         if reply.error is not None:
@@ -228,9 +220,9 @@ def _said(recording: Recording, questions: int) -> tuple[str, ...]:
     return tuple(f"{message} ({count:,} of {questions:,} questions)" for message, count in said.most_common(MOST_SAID))
 
 
-def _their(run: Run, parts: Sequence[Part]) -> Run:
-    for part in parts:
-        run = part.targets.theirs(run) if part.targets else run
+def _their(run: Run, corpora: Sequence[Corpus]) -> Run:
+    for corpus in corpora:
+        run = corpus.targets.theirs(run) if corpus.targets else run
     return run
 
 
@@ -238,5 +230,5 @@ def _merged(runs: Sequence[Run]) -> Run:
     return {key: ranking for run in runs for key, ranking in run.items()}
 
 
-def _times(name: str, parts: Sequence[Part]) -> list[float]:
-    return [took for part in parts for took in part.times.get(name, ())]
+def _times(name: str, corpora: Sequence[Corpus]) -> list[float]:
+    return [took for corpus in corpora for took in corpus.times.get(name, ())]

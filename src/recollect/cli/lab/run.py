@@ -126,10 +126,10 @@ def _measure(
     name, sets = read_sets(dataset, options, asking=bool(plan.systems))
     ranking = {**ranking_options(options), "limit": None}  # how many are scored is the plan's affair
     rivals = _read_rivals(options["rivals"], sets)
-    trials, parts = conduct(plan, sets, partial(open_set, options, ranking), rivals=rivals, progress=progress)
+    trials, corpora = conduct(plan, sets, partial(open_set, options, ranking), rivals=rivals, progress=progress)
     settings = load_settings(options, ranking).settings
-    report = make_report(name, plan, settings, trials, parts, split=options["split"])
-    return report, {key: grades for part in parts for key, grades in part.dataset.qrels.items()}
+    report = make_report(name, plan, settings, trials, corpora, split=options["split"])
+    return report, {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
 
 
 def _read_rivals(said: Sequence[str], sets: Sequence[Dataset]) -> list[Rival]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from recollect import __version__
 from recollect.errors import UsageError
+from recollect.evaluation.corpora import Bars
 from recollect.evaluation.questions import folders
 from recollect.evaluation.questions.choosing import SPLITS, choose, in_order, split_of
 from recollect.evaluation.questions.folders import Kept, Line
@@ -24,9 +25,6 @@ from recollect.evaluation.questions.telling import leak_warning, readme
 from recollect.memory import Memory
 from recollect.memory.extraction import language_model
 from recollect.types import Progress, Record
-
-Bars = Callable[[str], Progress | None]
-"""Makes a bar for what it is told is being done."""
 
 
 @dataclass(frozen=True, slots=True)

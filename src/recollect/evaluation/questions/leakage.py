@@ -38,10 +38,6 @@ class Vocabulary:
                 vocabulary.targets.setdefault(term, set()).add(target_of(record))
         return vocabulary
 
-    def frequency(self, term: str) -> int:
-        """How many targets have a term."""
-        return len(self.targets.get(term, ()))
-
     def share(self, text: str, target: str) -> float:
         """The part of a question's terms that one passage of the target has."""
         terms = set(self.analyzer.query(text))

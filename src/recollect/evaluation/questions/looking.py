@@ -77,9 +77,8 @@ class Look:
 
 def in_a_store(records: Sequence[Record], language: str, use: Callable[[Look], dict[str, Leak]]) -> dict[str, Leak]:
     """Use a look at records that are stored nowhere else, each a document of its own."""
-    alone = [Record(id=record.id, title=record.title, text=record.text or "-") for record in records]
     with Memory.open(":memory:", embedder="none", settings=Settings(language=language)) as memory:
-        memory.add_many({"id": record.id, "title": record.title, "text": record.text} for record in alone)
+        memory.add_many({"id": record.id, "title": record.title, "text": record.text or "-"} for record in records)
         return use(Look.at(memory, {}))
 
 

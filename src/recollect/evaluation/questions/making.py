@@ -22,7 +22,7 @@ from recollect.evaluation.questions import prose
 from recollect.evaluation.questions.commonplaces import COMMONPLACES, LEADING
 from recollect.evaluation.questions.leakage import MOST, Vocabulary, target_of
 from recollect.evaluation.questions.linking import Linked, follow
-from recollect.evaluation.questions.phrases import LEAST_CONTENT, best_phrase, content_of, words_of
+from recollect.evaluation.questions.phrases import LEAST_CONTENT, Phrase, best_phrase, content_of, words_of
 from recollect.ingest.records import MARKDOWN
 from recollect.ranking import fold
 from recollect.types import Record
@@ -146,27 +146,21 @@ class Maker:
 
     def _sentences(self, record: Record) -> Iterator[Question]:
         """The phrases that say most, of each chunk a few."""
-        target = target_of(record)
-        found = [
-            phrase
-            for text in prose.sentences(record.text[:MOST_READ])
-            if (phrase := best_phrase(text, target, self.vocabulary))
-        ]
-        for phrase in sorted(found, key=lambda phrase: -phrase.worth)[:MOST_PHRASES]:
-            yield Question(phrase.text, "sentence", target, record.id, record.lines, removes=phrase.sentence)
+        for phrase in self._phrases(record)[:MOST_PHRASES]:
+            yield Question(phrase.text, "sentence", target_of(record), record.id, record.lines, removes=phrase.sentence)
 
     def _fact(self, record: Record) -> Iterator[Question]:
-        target, said = target_of(record), fold(record.passage)
+        said = fold(record.passage)
         about = dict.fromkeys(word for word in (record.category, *record.tags) if word and fold(word) not in said)
-        found = [
-            phrase
-            for text in prose.sentences(record.text[:MOST_READ])
-            if (phrase := best_phrase(text, target, self.vocabulary))
-        ]
-        if found:
-            phrase = max(found, key=lambda phrase: phrase.worth)
+        for phrase in self._phrases(record)[:1]:
             text = " ".join([*list(about)[:MOST_TAGS], phrase.text])
-            yield Question(text, "fact", target, record.id, removes=phrase.sentence)
+            yield Question(text, "fact", target_of(record), record.id, removes=phrase.sentence)
+
+    def _phrases(self, record: Record) -> list[Phrase]:
+        """The best phrase of each of its sentences, what says most first."""
+        sentences = prose.sentences(record.text[:MOST_READ])
+        found = (best_phrase(sentence, target_of(record), self.vocabulary) for sentence in sentences)
+        return sorted((phrase for phrase in found if phrase), key=lambda phrase: -phrase.worth)
 
     def _content(self, text: str) -> list[str]:
         return content_of(text, self.vocabulary)
