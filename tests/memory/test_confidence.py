@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -415,3 +417,17 @@ def test_a_model_that_fails_while_it_is_measured(memory, monkeypatch):
     assert best(memory, ANSWERED) == alone
     with pytest.raises(EmbedderError):
         best(memory, ANSWERED, sources=["vector"])
+
+
+def test_a_budget_that_is_too_small_to_measure_costs_the_confidence_only(memory):
+    """The answer comes in time without it, with a note; once measured, it is there within any budget."""
+    for number in range(40):
+        memory.add(f"Note {number}: the heron stands at lake {number}.")
+    pipeline, query = memory.prepare("heron lake 7", confidence=True)
+    hasty = pipeline.answer(replace(query, deadline=time.monotonic()), pipeline.ask(query), time.perf_counter())
+    assert hasty.results
+    assert all(result.confidence is None for result in hasty.results)
+    assert any("no confidence" in warning for warning in hasty.trace.warnings)
+    assert memory.search("heron lake 7", confidence=True).results[0].confidence is not None
+    measured = pipeline.answer(replace(query, deadline=time.monotonic()), pipeline.ask(query), time.perf_counter())
+    assert measured.results[0].confidence is not None

@@ -10,13 +10,15 @@ import hashlib
 import json
 import random
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import fmean, pstdev
 from typing import TypeAlias
 
 from recollect.analysis import Analyzer
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, TimedOut
 from recollect.memory.embedding import Embedding, guarded
 from recollect.ranking import LENGTHS, Evidence, Null
 from recollect.stages.confidence import RANK_TO_BEAT, Gauge, evidence
@@ -56,28 +58,31 @@ class Calibration:
         whole = Filter(query.filter.scope, any_scope=query.filter.any_scope, now=query.filter.now)
         nulls = {}
         if "keyword" in sources:
-            nulls["keyword"] = self._null(f"keyword {index.analyzer.fingerprint}", whole, self._by_words)
+            what = f"keyword {index.analyzer.fingerprint}"
+            nulls["keyword"] = self._null(what, whole, self._by_words, query.deadline)
         if "vector" in sources:
             try:
-                nulls["vector"] = self._null_of_vectors(whole)
+                nulls["vector"] = self._null_of_vectors(whole, query.deadline)
+            except TimedOut:
+                raise
             except RecollectError:
                 # A model that fails now costs its evidence, not the answer, as long as there is other evidence.
                 if not nulls:
                     raise
         return Gauge(len(terms), index.search(terms, query.filter, 1).most, nulls)
 
-    def _null_of_vectors(self, where: Filter) -> Null:
-        serving = self._embedding.serving()
-        return self._null(f"vector {serving.space.fingerprint}", where, _ByMeaning(serving))
+    def _null_of_vectors(self, where: Filter, deadline: float | None) -> Null:
+        serving = self._embedding.serving(deadline)
+        return self._null(f"vector {serving.space.fingerprint}", where, _ByMeaning(serving), deadline)
 
-    def _null(self, what: str, where: Filter, ask: Ask) -> Null:
-        """What was kept, if the store is still about as large; else what is measured now."""
+    def _null(self, what: str, where: Filter, ask: Ask, deadline: float | None) -> Null:
+        """What was kept, if the store is still about as large; else what is measured now, if there is time."""
         key, count = _key(what, where), self._store.keywords.search([], where, 1).among
         # One measures, and the others wait for what it finds.
         with self._lock:
             kept = next((one for one in self._known(key) if abs(count - one[0]) <= MUCH * one[0]), None)
             if kept is None:
-                kept = count, self._measure(where, count, ask)
+                kept = count, self._measure(where, count, partial(_in_time, ask, deadline))
                 self._kept[key] = kept
                 self._store.notes.put(key, json.dumps([count, asdict(kept[1])]))
         return kept[1]
@@ -122,6 +127,14 @@ class _ByMeaning:
             vector = self.serving.embedder.query(text)
         matches = self.serving.index.search(vector, where, RANK_TO_BEAT)
         return evidence([match.score for match in matches.found], 1.0, bounded=True)
+
+
+def _in_time(ask: Ask, deadline: float | None, text: str, where: Filter) -> Evidence:
+    if deadline is not None and time.monotonic() > deadline:
+        raise TimedOut(
+            "there was no time to measure confidence", hint="a search without a budget measures and keeps it"
+        )
+    return ask(text, where)
 
 
 def _written(analyzer: Analyzer, text: str) -> list[str]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from recollect.errors import TimedOut
 from recollect.fusion import Share
 from recollect.ranking import Evidence, Null, confidence
-from recollect.types import Query, Result
+from recollect.types import Noted, Query, Result
 
 RANK_TO_BEAT = 20
 """The margin of a record is over this rank; all that is ranked lower counts as this rank does.
@@ -46,7 +47,10 @@ class Confidence:
         """The same results with their confidence; nothing happens when the query does not ask for it."""
         if not query.ranking.confidence or not results:
             return results
-        gauge = self.gauge(query, self._answered(results))
+        try:
+            gauge = self.gauge(query, self._answered(results))
+        except TimedOut as error:
+            return Noted(results, f"no confidence: {error.message} ({error.hint})")
         scales = _scales(gauge, results)
         marked = [replace(result, confidence=_of(result, scales, gauge)) for result in results]
         least = query.ranking.min_confidence
