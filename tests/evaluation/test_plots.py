@@ -14,7 +14,7 @@ import pytest
 
 from recollect.errors import UsageError
 from recollect.evaluation import plots, results
-from recollect.evaluation.curves import sweep
+from recollect.evaluation.curves import read_chart
 from recollect.evaluation.drawing import ROLES, drawing, inline, write
 
 samples = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("samples.py"))))
@@ -53,7 +53,7 @@ def figures():
     run = samples.run()
     return {
         "systems": lambda: plots.systems_figure(results.systems(run)),
-        "sweep": lambda: plots.sweep_figure(sweep(samples.sweep())),
+        "sweep": lambda: plots.sweep_figure(read_chart(samples.sweep())),
         "duel": lambda: plots.duel_figure(results.duels(run)[0]),
         "overlap": lambda: plots.overlap_figure(results.pairs(samples.overlap())),
         "latency": lambda: plots.latency_figure(results.systems(run)),
@@ -156,7 +156,7 @@ def test_every_point_of_a_curve_has_its_interval(methods):
     """Bands for one or two curves, upright lines for more; the axis holds all of them."""
     report = samples.sweep(methods)
     with drawing():
-        (axes,) = plots.sweep_figure(sweep(report)).axes
+        (axes,) = plots.sweep_figure(read_chart(report)).axes
     lines = [segment for drawn in axes.collections for segment in getattr(drawn, "get_segments", list)()]
     bands = [path.vertices for drawn in axes.collections for path in drawn.get_paths()]
     seen = {round(float(y), 9) for shape in (*lines, *bands) for _, y in shape}
@@ -191,7 +191,7 @@ def test_every_search_is_in_the_histogram():
 
 def test_of_many_settings_the_best_of_each_method_is_named():
     """Forty curves are three with names and the rest as thin lines."""
-    found = sweep(samples.sweep(ks=tuple(range(1, 14))))
+    found = read_chart(samples.sweep(ks=tuple(range(1, 14))))
     assert [curve.name for curve in found.curves] == ["borda k=1", "weighted k=1", "rrf k=1"]
     assert len(found.others) == 36
     assert found.knees == [50]
@@ -200,7 +200,7 @@ def test_of_many_settings_the_best_of_each_method_is_named():
 def test_without_depths_another_number_is_the_axis():
     """A sweep over weights is drawn over weights."""
     rows = [{"options": {"fusion": "weighted", "vector_weight": w / 10, "fetch_k": 100}, "mean": w} for w in range(5)]
-    found = sweep({"rows": rows, "measure": "R@10"})
+    found = read_chart({"rows": rows, "measure": "R@10"})
     assert (found.axis, len(found.curves), len(found.curves[0].points)) == ("vector_weight", 1, 5)
 
 

@@ -41,7 +41,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class Chart:
     """What was varied, the curves that are told apart, the others, and where more no longer helps."""
 
     measure: str
@@ -57,7 +57,7 @@ class Sweep:
         return curve, *curve.best
 
 
-def sweep(report: Json) -> Sweep | None:
+def read_chart(report: Json) -> Chart | None:
     """The curves of a sweep; nothing where its rows have no mean at a number."""
     rows = [(part(row, "options"), found) for row in items(report, "rows") if (found := interval(row))]
     axis = _axis([options for options, _ in rows])
@@ -74,7 +74,7 @@ def sweep(report: Json) -> Sweep | None:
     curves = [Curve(told, sorted(points, key=lambda point: point[0])) for told, points in grouped.values()]
     chosen = _chosen(curves)
     others = [curve for curve in curves if curve not in chosen]
-    return Sweep(str(report.get("measure") or "mean"), axis, chosen, others, sorted(set(_knees(report, axis))))
+    return Chart(str(report.get("measure") or "mean"), axis, chosen, others, sorted(set(_knees(report, axis))))
 
 
 def _axis(rows: Sequence[Json]) -> str | None:

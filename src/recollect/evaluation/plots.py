@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.errors import UsageError
 from recollect.evaluation import marks
-from recollect.evaluation.curves import Sweep, sweep
+from recollect.evaluation.curves import Chart, read_chart
 from recollect.evaluation.drawing import LIGHT, SERIES, SMALL, canvas, drawing, panel, series, write
 from recollect.evaluation.results import Duel, Pair, System, about, label
 
@@ -28,7 +28,7 @@ SPACE = 1.25
 
 def sweep_plot(report: Mapping[str, Any], path: Path) -> None:
     """Write the curves of a sweep."""
-    found = sweep(report)
+    found = read_chart(report)
     if found is None:
         raise UsageError("this sweep has no rows to draw", hint="each row has options with a number, and a mean")
     with drawing():
@@ -56,7 +56,7 @@ def systems_figure(found: Sequence[System]) -> Figure:
     return figure
 
 
-def sweep_figure(found: Sweep) -> Figure:
+def sweep_figure(found: Chart) -> Figure:
     """A curve with its band for each method, its name at its end, and a line where more no longer helps."""
     figure = canvas(330)
     axes = panel(figure, top=34, height=244, left=42, right=138)

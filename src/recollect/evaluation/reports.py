@@ -14,7 +14,7 @@ from recollect.errors import UsageError
 from recollect.evaluation.datasets import fingerprint_of
 from recollect.evaluation.judgments import lines
 from recollect.evaluation.scoring import deepest
-from recollect.evaluation.statistics import Estimate, compare, estimate
+from recollect.evaluation.statistics import compare, estimate
 from recollect.evaluation.trials import Corpus, Plan, Trial
 from recollect.types import now
 
@@ -101,15 +101,10 @@ def read_report(path: Path) -> dict[str, Any]:
 def _system(trial: Trial) -> dict[str, Any]:
     return {
         "options": dict(trial.options),
-        "measures": {measure: asdict(mean_of(values)) for measure, values in trial.values.items()},
+        "measures": {measure: asdict(estimate(list(values.values()))) for measure, values in trial.values.items()},
         "per_query": {measure: dict(values) for measure, values in trial.values.items()},
         "latency_ms": _latency(trial.times),
     }
-
-
-def mean_of(values: Mapping[str, float]) -> Estimate:
-    """The mean over questions with its interval."""
-    return estimate(list(values.values()))
 
 
 def _latency(times: Sequence[float]) -> dict[str, Any]:

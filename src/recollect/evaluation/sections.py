@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from recollect.evaluation import plots, results
-from recollect.evaluation.curves import Curve, Sweep, sweep
+from recollect.evaluation.curves import Chart, Curve, read_chart
 from recollect.evaluation.marks import ms
 from recollect.evaluation.overlap import percent
 from recollect.evaluation.results import Duel, Json, Pair, System, chance, label, number, part, signed, told
@@ -65,7 +65,7 @@ def sections(report: Json) -> Iterator[Section]:
             if any(system.p50 is not None for system in found):
                 yield _timed(found, source)
         case "rows":
-            if swept := sweep(report):
+            if swept := read_chart(report):
                 yield _swept(swept, report, source)
         case "pairs":
             if found_pairs := results.pairs(report):
@@ -151,7 +151,7 @@ def _timed(found: Sequence[System], source: str) -> Section:
     return Section("latency", "How long a search takes", lead, more, draw, shows, source, [table])
 
 
-def _swept(found: Sweep, report: Json, source: str) -> Section:
+def _swept(found: Chart, report: Json, source: str) -> Section:
     curve, place, best = found.best
     measure, axis = label(found.measure), label(found.axis)
     lead = f"The best setting tried is {label(curve.name)} at {axis} {place:g}: {measure} {told(best)}."
@@ -173,7 +173,7 @@ def _swept(found: Sweep, report: Json, source: str) -> Section:
     )
 
 
-def _grid(found: Sweep) -> Table:
+def _grid(found: Chart) -> Table:
     spots = sorted({place for curve in found.curves for place, _ in curve.points})
     rows = [(f"{spot:g}", *(_cell(curve, spot) for curve in found.curves)) for spot in spots]
     return Table(

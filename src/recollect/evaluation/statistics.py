@@ -32,9 +32,6 @@ class Estimate:
     high: float
     n: int
 
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
