@@ -26,6 +26,8 @@ from recollect.types import (
     Trace,
 )
 
+MOMENT_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -134,7 +136,8 @@ def _ask(source: Source, query: Query) -> Reply:
 
 def _wait(source: Source, future: Future[Reply], query: Query, start: float) -> Reply:
     """The reply, or that it did not come in time. What comes later is dropped."""
-    own = math.inf if source.timeout is None else start + source.timeout
+    # A source that keeps to its time says best why it is late, so it has a moment to say it.
+    own = math.inf if source.timeout is None else start + source.timeout + MOMENT_S
     deadline = min(own, math.inf if query.deadline is None else query.deadline)
     try:
         return future.result(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
@@ -181,7 +184,9 @@ def _trust(query: Query, reply: Reply, answered: Sequence[Reply]) -> float:
     Where no other source has found anything, it is heard anyway.
     """
     trust = reply.found.trust
-    if not any(other.found.hits for other in answered if other is not reply):
+    weights = query.ranking.weights
+    others = (other for other in answered if other is not reply and weights.get(other.source.name, 1.0) > 0)
+    if not any(other.found.hits and other.found.trust > 0 for other in others):
         return 1.0
     return trust if query.ranking.fusion == "blend" or trust == 0 else 1.0
 
@@ -196,7 +201,7 @@ def _with_scores(ranked: RankedList) -> RankedList:
     if all(entry.score is not None for entry in ranked.entries):
         return ranked
     entries = [Entry(entry.id, 1.0 / rank) for rank, entry in enumerate(ranked.entries, 1)]
-    return RankedList(ranked.source, entries, ranked.weight, bounded=True)
+    return RankedList(ranked.source, entries, ranked.weight, bounded=True, among=ranked.among)
 
 
 def _result(place: Fused, hits: FoldedHits) -> Result:

@@ -39,7 +39,8 @@ def test_a_set_is_made_and_can_be_run(run, notes, home):
     assert ran.out.splitlines()[-1].startswith("set: 30 questions (")
     assert "share most of their words" in ran.err
     assert {path.name for path in (home / "set").iterdir()} == {
-        "README.md", "manifest.json", "qrels.tsv", "qrels_dev.tsv", "queries.jsonl", "queries_dev.jsonl"
+        ".recollectignore", "README.md", "manifest.json", "qrels.tsv", "qrels_dev.tsv", "queries.jsonl",
+        "queries_dev.jsonl",
     }  # fmt: skip
     measured = run("eval", "run", "set", "--json")
     assert measured.code == 0, measured.err
@@ -184,3 +185,15 @@ def test_without_a_model_it_is_said_at_once(run, notes, server):
     ran = run("eval", "make-set", "-o", "set", "--llm", "--json")
     assert ran.code == 2
     assert "no language model is set up" in ran.error["message"]
+
+
+def test_a_folder_of_notes_is_left_alone_and_a_set_is_not_indexed(run, notes, home):
+    """What holds anything else is not written to, and `index` takes no questions for notes."""
+    (home / "mine").mkdir()
+    (home / "mine" / "note.md").write_text("# A note\n\nOf mine.\n")
+    refused = run("eval", "make-set", "-o", "mine")
+    assert refused.code == 2
+    assert [path.name for path in (home / "mine").iterdir()] == ["note.md"]
+    assert run("eval", "make-set", "-o", "set").code == 0
+    indexed = run("index", "set", "--json").json
+    assert indexed["added"] == []

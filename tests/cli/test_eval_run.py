@@ -136,20 +136,26 @@ def test_the_users_own_store_is_measured(run, home):
     assert "none of the 8 judged documents" in empty.error["message"]
 
 
+NOTHING = ("--text-weight", "0", "--vector-weight", "0")
+"""Flags with which no source counts, so that nothing is found."""
+
+
 def test_the_gate_passes_and_fails(run, data):
     """Exit 0 when nothing changed, 1 when a measure fell by more than the noise, measured again or from a report."""
     run("eval", "run", data, "--save", "old.json", "--compare", "default,keyword", "-m", "P@1 AP")
     same = run("eval", "gate", "--baseline", "old.json", data)
     assert same.code == 0, same.err
     assert "unchanged" in same.out
-    worse = run("eval", "gate", "--baseline", "old.json", data, "--path", "nowhere", "--json")
+    worse = run("eval", "gate", "--baseline", "old.json", data, *NOTHING, "--json")
     assert worse.code == 1
     assert not worse.json["passed"]
     assert {check["system"] for check in worse.json["checks"] if check["fell"]} == {"default", "keyword"}
     assert run("eval", "gate", "--baseline", "old.json", "old.json").code == 0
-    run("eval", "run", data, "--save", "bad.json", "-m", "AP", "--path", "nowhere")
+    run("eval", "run", data, "--save", "bad.json", "-m", "AP", *NOTHING)
     fell = run("eval", "gate", "--baseline", "old.json", "bad.json")
     assert (fell.code, "FELL" in fell.out) == (1, True)
+    other = run("eval", "gate", "--baseline", "old.json", data, "--path", "nowhere")
+    assert (other.code, "cannot be compared: filters" in other.err) == (2, True)
 
 
 def test_the_gate_refuses_other_data(run, data, home):

@@ -117,3 +117,11 @@ def test_other_separators_of_unicode_do_not_move_lines():
     """A line separator, a form feed or a carriage return inside a paragraph shifts no line number below."""
     note = read_note("# T\r\n\r\nOne\u2028still one\x0cstill.\r\n\r\nLast walrus.\r\n", "n")
     assert [(chunk.lines, chunk.text.splitlines()[-1]) for chunk in note.chunks] == [((3, 5), "Last walrus.")]
+
+
+def test_a_note_that_is_only_a_heading_can_be_found():
+    """Its title is its text; under a title that is followed by something, it is not said twice."""
+    (chunk,) = read_note("# Call the plumber\n", "a").chunks
+    assert chunk.text.strip() == "# Call the plumber"
+    (chunk,) = read_note("# Call the plumber\n\nOn Monday.\n", "a").chunks
+    assert "plumber" not in chunk.text

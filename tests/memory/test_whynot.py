@@ -928,3 +928,16 @@ def test_asking_why_not_changes_nothing(words: Memory, dump: Callable[[], dict[s
     words.why_not("heron", "r011")
     words.why_not("heron", "r001", user="ana", tags=["red"])
     assert dump() == before
+
+
+def test_a_record_of_too_little_confidence_is_told_its_confidence(memory: Memory) -> None:
+    """The number is the one that search shows, and what is advised brings it back."""
+    for number in range(30):
+        memory.add(f"Herons stand at lake {number} in the morning.", id=f"h{number}")
+    memory.add("A heron.", id="short")
+    shown = {r.record.id: r.confidence for r in memory.search("heron lake 7", confidence=True, limit=40).results}
+    verdict = memory.why_not("heron lake 7", "short", min_confidence=0.99, limit=40)
+    assert verdict.stage == "confidence"
+    assert f"its confidence is {shown['short']:.4f}" in verdict.reason
+    found = memory.search("heron lake 7", limit=40, **verdict.change).results
+    assert "short" in [result.record.id for result in found]

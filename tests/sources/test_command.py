@@ -163,8 +163,6 @@ def test_a_large_answer_arrives_whole(python, ask):
         ("echo rubbish", "not JSON: Expecting value at “rubbish”"),
         ("""printf '{"results": [{"id"'""", "not JSON"),
         ("printf '\\377\\376'", "not UTF-8"),
-        ("true", "answered with nothing"),
-        ("exec >&-; exec 2>&-", "answered with nothing"),
     ],
 )
 def test_a_failure_says_what_happened(script, ask, nothing_left, text, said):
@@ -176,6 +174,13 @@ def test_a_failure_says_what_happened(script, ask, nothing_left, text, said):
     assert ".sh" in caught.value.message
     assert caught.value.message.isprintable()
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["true", "exec >&-; exec 2>&-", "printf '\\n'"])
+def test_a_program_that_ends_well_and_prints_nothing_found_nothing(script, ask, nothing_left, text):
+    """As grep does."""
+    with nothing_left():
+        assert ask(script(text)) == []
 
 
 def test_a_program_that_is_not_there_is_named(system, ask, nothing_left):

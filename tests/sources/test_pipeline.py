@@ -523,3 +523,13 @@ def test_twenty_hasty_searches_on_a_cold_embedder_do_not_pile_up(scene: Scene, o
         assert traces(answer)["keyword"].status == "ok"
         assert took < 0.3 + SLACK_S
     assert memory.search("heron").trace.mode == "hybrid"
+
+
+def test_a_short_list_of_another_system_is_heard(scene: Scene) -> None:
+    """One row, where twenty were asked for, is all that it found: under the default it is not the last of a list."""
+    memory = scene.opened("team")
+    for number in range(30):
+        memory.add(f"An entry about something else, number {number}.")
+    scene.stand.ASK["team"] = lambda _: [{"id": "b", "text": "The boiler is from 1998, brand Vaillant.", "score": 0.9}]
+    answer = memory.search("which brand is the boiler", limit=3)
+    assert "team:b" in [result.record.id for result in answer.results]

@@ -29,7 +29,9 @@ def asking(command: F) -> F:
             help="on, off or replace: search with a hypothetical answer by the language model of [llm].",
         ),
         click.option(
-            "--rerank/--no-rerank", default=None, help="Let a model read the first results again: slower, often better."
+            "--rerank/--no-rerank",
+            default=None,
+            help="Let a model read the first results again: slower; better on conversations.",
         ),
         click.option("--budget-ms", type=float, metavar="MS", help="Answer with what has come by then."),
         click.option(

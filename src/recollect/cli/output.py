@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from recollect.types import Answer, Record, Result
+from recollect.types import Answer, Record, Result, now
 
 WIDTH = 100
 """Columns at the most; a narrower terminal has fewer."""
@@ -114,6 +114,7 @@ def _headline(rank: int, result: Result) -> str:
     record = result.record
     name = plain(textwrap.shorten(record.title or record.text, max(30, width() - 40), placeholder=" …"))
     ranks = "  ".join(f"{source} #{share.rank}" for source, share in result.shares.items())
+    ranks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
     return (
         f"{rank:>2}. {click.style(name, bold=True)}  "
         f"{click.style(_scores(result), fg='green')}  {click.style(ranks, fg='cyan')}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -58,6 +60,11 @@ class SourceSettings:
     fields: Mapping[str, str] = field(default_factory=dict)
     bounded: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with every setting of it: what was learnt of the source as it was says nothing of it as it is."""
+        return f"{self.name}:{hashlib.blake2b(repr(self).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
 
 
 Check: TypeAlias = tuple[Callable[[Any], bool], str]
@@ -127,7 +134,7 @@ OWN: Mapping[str, Mapping[str, Check]] = MappingProxyType(
             "url": (_address, "the address of a `recollect serve`"),
             "store": (_text, "another store's file"),
             "token_env": (_text, "the environment variable that holds a bearer token"),
-            "embedder": (_text, "the model that embeds there; by default this one's"),
+            "embedder": (_text, "the model that embeds the question; by default that of its own vectors"),
         },
     }
 )
@@ -178,6 +185,9 @@ def _read(table: dict[str, Any], place: _Place) -> SourceSettings:
     _check_kind(table, place)
     _check_mapping(table, place)
     _check_templates(table, place)
+    if isinstance(table.get("store"), str):
+        # A relative path is seen from the settings file, wherever a command is run.
+        table = {**table, "store": str(Path(place.path).parent / Path(table["store"]).expanduser())}
     # A kind that needs no mapping answers in our own words.
     common = {"fields": {name: name for name in MAPPED}} | {key: table[key] for key in table if key in COMMON}
     return SourceSettings(**common, options={key: value for key, value in table.items() if key not in COMMON})

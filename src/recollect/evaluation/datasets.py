@@ -128,8 +128,8 @@ def _query(line: str, place: str) -> str:
 
 def _read(folder: Path, split: str) -> Dataset:
     queries, qrels = _files(folder, split)
-    digest = hashlib.blake2b((folder / "corpus.jsonl").read_bytes(), digest_size=8).hexdigest()
     corpus = read_corpus(folder / "corpus.jsonl")
+    digest = hashlib.blake2b((folder / "corpus.jsonl").read_bytes(), digest_size=8).hexdigest()
     return _joined(folder.resolve().name, corpus, read_questions(queries), read_qrels(qrels), digest)
 
 

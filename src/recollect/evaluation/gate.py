@@ -40,7 +40,10 @@ def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[Check]:
     """Every measure of every system that both reports have."""
     for what, old, now in (
         ("the data's fingerprint", baseline["data"]["fingerprint"], new["data"]["fingerprint"]),
-        ("exclude_self", *(report.get("settings", {}).get("exclude_self") for report in (baseline, new))),
+        *(
+            (what, *(report.get("settings", {}).get(what) for report in (baseline, new)))
+            for what in ("exclude_self", "depth", "filters")
+        ),
     ):
         if old != now:
             message = f"the two reports cannot be compared: {what} was {old} and is {now}"

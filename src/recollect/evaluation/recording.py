@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from recollect.config.sources import OURS
 from recollect.evaluation.scoring import Run
 from recollect.memory import Memory
 from recollect.pipeline import Reply
+from recollect.sources.keyword import COVERED, COVERED_ALONE
 from recollect.types import Progress
 
 DEPTH = 200
@@ -57,5 +59,11 @@ def record(
 def cut(reply: Reply, fetch_k: int) -> Reply:
     """The reply of a source that had been read only so deep: a shorter list is the head of a longer one."""
     found = reply.found
+    if reply.source.name not in OURS:
+        return reply  # an outside system is read as deep as it is set to, whatever the query says
     among = min(found.among, fetch_k) if found.among and len(found.hits) < fetch_k else None
-    return replace(reply, found=replace(found, hits=found.hits[:fetch_k], among=among))
+    trust = found.trust
+    if found.among and among is None:
+        # A list that ends is trusted less easily than one that goes on (sources/keyword.py); now it goes on.
+        trust = min(1.0, trust * COVERED_ALONE / COVERED)
+    return replace(reply, found=replace(found, hits=found.hits[:fetch_k], among=among, trust=trust))

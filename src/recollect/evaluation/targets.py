@@ -10,7 +10,7 @@ from recollect.errors import UsageError
 from recollect.evaluation.datasets import Dataset, judged_documents
 from recollect.evaluation.scoring import Run, by_place
 from recollect.memory import Memory
-from recollect.types import Filter, Record
+from recollect.types import EVERYTHING, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,11 @@ def find_targets(memory: Memory, dataset: Dataset) -> Targets:
     judged = judged_documents(dataset.qrels)
     ids = {record.id for record in memory.store.records.get(sorted(judged))}
     whole = {name: str(Path(name).expanduser().absolute()) for name in judged - ids}
-    everything = Filter(any_scope=True, superseded=True)
-    found = memory.store.joins.by_path([*whole.values(), *whole], everything)
+    found = memory.store.joins.by_path([*whole.values(), *whole], EVERYTHING)
     chunks = {name: found.get(path) or found.get(name) for name, path in whole.items()}
-    paths = {name: str(records[0].path) for name, records in chunks.items() if records}
+    # The end of several paths is none of them.
+    several = {name: {str(record.path) for record in records} for name, records in chunks.items() if records}
+    paths = {name: next(iter(those)) for name, those in several.items() if len(those) == 1}
     if not ids and not paths:
         raise UsageError(
             f"none of the {len(judged):,} judged documents is in the store, neither as an id nor as a path",

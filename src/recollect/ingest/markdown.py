@@ -80,8 +80,8 @@ def _units(lines: Sequence[str], blocks: list[_Block], title: str) -> Iterator[U
     begun = after_heading = False
     for position, block in enumerate(blocks):
         start = block.start
-        if block.level and block.heading == title == bounded(title) and not begun:
-            start = block.end  # the note's title stands above every chunk already
+        if block.level and block.heading == title == bounded(title) and not begun and _has_text(lines[block.end :]):
+            start = block.end  # the note's title stands above every chunk already; a note that is no more keeps it
         elif block.level:
             path = {level: words for level, words in path.items() if level < block.level} | {block.level: block.heading}
         if not "".join(lines[start : block.rest]).strip():
@@ -94,6 +94,10 @@ def _units(lines: Sequence[str], blocks: list[_Block], title: str) -> Iterator[U
         lead = _lead(lines, blocks, position)
         yield from (Unit(unit.text, unit.lines, unit.weight, (*headings, *lead)) for unit in rest)
         after_heading = bool(block.level) and start == block.start
+
+
+def _has_text(lines: Sequence[str]) -> bool:
+    return any(line.strip() for line in lines)
 
 
 def _lead(lines: Sequence[str], blocks: list[_Block], position: int) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ class Assembly:
     settings: Settings
     executor: Executor
     reranking: Reranking
-    outside: Mapping[str, Source]
+    outside: Mapping[str, OutsideSource]
     calibration: Calibration
 
     def pipeline(self, search: SearchSettings) -> Pipeline:
@@ -49,7 +49,9 @@ class Assembly:
             sources += self._by_meaning(search, alone=set(names) == {"vector"})
         elif "vector" in names:
             absent.append(("vector", "no embedder is configured"))
-        sources += [source for name, source in self.outside.items() if name in names]
+        sources += [
+            replace(source, insist=set(names) == {name}) for name, source in self.outside.items() if name in names
+        ]
         stages = order(
             self._vectors_of, self.store.files.states, self._rerank(search), self._confidence(search, sources)
         )
@@ -94,7 +96,7 @@ def open_outside(settings: Settings, store: Store) -> dict[str, OutsideSource]:
             said,
             _system(said, settings),
             Joiner(said.name, said.join, store.records, store.joins),
-            Breaker(said.name, store.notes),
+            Breaker(said.fingerprint, store.notes),
         )
         for said in settings.sources
     }

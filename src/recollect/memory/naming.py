@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +13,7 @@ from recollect.memory.obstacles import obstacles
 from recollect.memory.parsing import clean
 from recollect.memory.shape import iso
 from recollect.pipeline import Pipeline, fused_results
-from recollect.types import Filter, Query, Record, Store
+from recollect.types import EVERYTHING, Query, Record, Store
 
 Prepare: TypeAlias = Callable[[Mapping[str, Any]], tuple[Pipeline, Query]]
 """Options of `search` → the pipeline and the query they mean."""
@@ -60,9 +59,8 @@ def named(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any
     if events := store.records.history(target):
         at = iso(events[-1].at)
         return Verdict(target, None, "forgotten", f"it was forgotten on {at}", advice="add it again")
-    everything = Filter(any_scope=True, superseded=True, now=datetime.min.replace(tzinfo=UTC))
     path, kind = _looked_up(target)
-    chunks = store.joins.by_path([path] if kind == "file" else [path, target], everything)
+    chunks = store.joins.by_path([path] if kind == "file" else [path, target], EVERYTHING)
     if chunks:
         found = chunks.get(path) or chunks[target]
         if len({chunk.path for chunk in found}) > 1:

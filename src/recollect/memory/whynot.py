@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from recollect.config.sources import OURS
 from recollect.memory.naming import DEEP, Place, Prepare, Verdict, named
 from recollect.memory.obstacles import obstacles, walls
 from recollect.pipeline import Pipeline, Reply, all_failed, fused_results
@@ -26,7 +27,7 @@ MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
 TRIES = 12
 PATIENCE = 4
 WEIGHTS = {"keyword": "text_weight", "vector": "vector_weight", "hyde": "hyde_weight"}
-LOCAL = ("keyword", "vector", "hyde")
+LOCAL = OURS
 ROUNDING = 10_000
 """Thresholds are advised to four places."""
 
@@ -125,12 +126,18 @@ def _place(reply: Reply, record: Record, depth: int) -> Place:
             return Place(rank, hit.score, depth)
         if hit.fold == mark:
             return Place(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
+    return Place(None, None, depth, _absence(reply, record))
+
+
+def _absence(reply: Reply, record: Record) -> str:
+    """Why a source that answered does not have the record."""
     if reply.source.name not in LOCAL:
-        return Place(None, None, depth, "not in its list")
+        return "not in its list"
+    if record.kind == "outside":
+        return "searches this store, which does not hold it"
     if not reply.found.hits and reply.found.warnings:
-        return Place(None, None, depth, reply.found.warnings[0])
-    silent = reply.source.name == "keyword"
-    return Place(None, None, depth, "shares no word with the query" if silent else "has no vector yet")
+        return reply.found.warnings[0]
+    return "shares no word with the query" if reply.source.name == "keyword" else "has no vector yet"
 
 
 def _follow(pipeline: Pipeline, query: Query, results: Sequence[Result], record: Record) -> Look:
@@ -138,9 +145,16 @@ def _follow(pipeline: Pipeline, query: Query, results: Sequence[Result], record:
     for name, stage in pipeline.stages:
         before, results = results, stage(query, results)
         if _position(results, record) is None:
+            # What a stage adds to a result and drops it for must be seen to be told.
+            before = stage(_lenient(query), before) if name == "confidence" else before
             return _lost(name, query, before, results, record)
     rank = (_position(results, record) or 0) + 1
     return Look("found", f"it is in the answer, at rank {rank}", rank=rank)
+
+
+def _lenient(query: Query) -> Query:
+    """The same query, content with any confidence."""
+    return replace(query, ranking=replace(query.ranking, confidence=True, min_confidence=0.0))
 
 
 def _lost(name: str, query: Query, before: Sequence[Result], after: Sequence[Result], record: Record) -> Look:
@@ -172,11 +186,17 @@ def _beyond(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[
         for name, place in places.items()
     )
     heard = {reply.source.name for reply in replies if reply.error is None}
+    unread = {reply.source.name for reply in replies if reply.found.trust == 0 and places[reply.source.name].rank}
     light = {name for name in heard if query.ranking.weights.get(name, 1.0) == 0 and places[name].rank}
-    deep = [place.rank for name, place in places.items() if place.rank and name in heard - light]
+    deep = [place.rank for name, place in places.items() if place.rank and name in heard - light - unread]
     if light and not deep:
         change = {WEIGHTS[name]: 1.0 for name in sorted(light) if name in WEIGHTS}
         return Look("weight", f"only a source of weight 0 has it: {words}", change)
+    if unread and not deep:
+        reason = (
+            f"only {' and '.join(sorted(unread))} has it, which does not read this language and is left out: {words}"
+        )
+        return Look("trust", reason, {"sources": sorted(unread)})
     if not deep:
         return Look("unmatched", f"no source finds it: {words}", advice="ask with words that stand in it")
     change = {"fetch_k": min(deep)} if min(deep) <= MOST_FETCHED else {}

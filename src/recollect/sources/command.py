@@ -66,6 +66,8 @@ class CommandSystem:
             reading.run()
         if process.returncode:
             raise self._failed(process.returncode, reading.err)
+        if not reading.out.strip():
+            return []  # as grep does: it ended well and found nothing
         return parse(bytes(reading.out), self._program, secrets_of(self._env))
 
     def close(self) -> None:

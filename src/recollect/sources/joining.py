@@ -7,17 +7,13 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from recollect.analysis import lead
 from recollect.errors import SourceFailed
 from recollect.ranking import fold, fold_hash
-from recollect.types import Filter, Found, Hit, Joins, Query, Record, Records
-
-EVERYTHING = Filter(any_scope=True, superseded=True, now=datetime.min.replace(tzinfo=UTC))
-"""Lets all through that is stored: at the beginning of time nothing had expired."""
+from recollect.types import EVERYTHING, Filter, Found, Hit, Joins, Query, Record, Records
 
 MOST_TEXT = 100_000
 """Characters of an outside document that are kept."""

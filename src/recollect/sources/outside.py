@@ -10,7 +10,7 @@ import threading
 import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.config import SourceSettings
@@ -30,6 +30,8 @@ class OutsideSource:
     system: System
     joiner: Joiner
     breaker: Breaker
+    insist: bool = False
+    """Whether it is asked even while it is left alone: nobody else is, and an error is all there would be."""
 
     @property
     def name(self) -> str:
@@ -50,17 +52,20 @@ class OutsideSource:
         """What the system finds, as far as the query may see it."""
         if not query.text.strip():
             return Found(warnings=("the query is empty",))
-        self.breaker.enter()
+        if not self.insist:
+            self.breaker.enter()
         rows = self._rows(query)
         self.breaker.succeeded()
-        return self.joiner.found(rows[: self.said.fetch_k], query)
+        found = self.joiner.found(rows[: self.said.fetch_k], query)
+        # A list that ends before it must is all that the system found, of as many documents as were asked for.
+        return replace(found, among=self.said.fetch_k if len(rows) < self.said.fetch_k else None)
 
     def _rows(self, query: Query) -> list[Row]:
         own = time.monotonic() + self.timeout
         deadline = own if query.deadline is None else min(own, query.deadline)
         asked = Asked(query.text, self.said.fetch_k, query.filter.scope, deadline)
         try:
-            return read_rows(_ask(self.system, asked), self.said.results, self.said.fields)
+            return read_rows(self._ask(asked), self.said.results, self.said.fields)
         except TimedOut:
             if deadline < own:
                 self.breaker.left()  # the query was in a hurry; the system may be as quick as ever
@@ -74,16 +79,16 @@ class OutsideSource:
             self.breaker.left()
             raise
 
-
-def _ask(system: System, asked: Asked) -> Any:
-    """What the system answers, in a thread of its own: whatever it does, nobody waits for it beyond its deadline."""
-    answer: Future[Any] = Future()
-    threading.Thread(target=_keep, args=(answer, system, asked), name="asks a system", daemon=True).start()
-    try:
-        # A system that keeps to its deadline says best why it is late, so it has a moment to say it.
-        return answer.result(asked.seconds_left + MOMENT_S)
-    except FutureTimeout:
-        raise TimedOut("it did not answer in time", hint="raise timeout_ms of this source") from None
+    def _ask(self, asked: Asked) -> Any:
+        """What the system answers, in a thread of its own: whatever it does, nobody waits beyond its deadline."""
+        answer: Future[Any] = Future()
+        threading.Thread(target=_keep, args=(answer, self.system, asked), name="asks a system", daemon=True).start()
+        try:
+            # A system that keeps to its deadline says best why it is late, so it has a moment to say it.
+            return answer.result(asked.seconds_left + MOMENT_S)
+        except FutureTimeout:
+            limit = f"no answer after {self.said.timeout_ms} ms, its own timeout"
+            raise TimedOut(limit, hint="raise timeout_ms of this source") from None
 
 
 def _keep(answer: Future[Any], system: System, asked: Asked) -> None:

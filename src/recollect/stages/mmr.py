@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -32,7 +32,7 @@ class Mmr:
         # A stage before may have put one of less score first: what stands first is the more relevant.
         relevance = minmax(list(accumulate((result.total for result in results), min)), True)
         picks = mmr(relevance, self._similarity(results), balance=balance, picks=query.limit)
-        return [_moved(results[i], i + 1, rank) for rank, i in enumerate(picks, 1)]
+        return [results[i].moved("mmr", i + 1, rank) for rank, i in enumerate(picks, 1)]
 
     def _similarity(self, results: Sequence[Result]) -> Callable[[int], Sequence[float]]:
         ids = [result.record.id for result in results]
@@ -44,10 +44,6 @@ class Mmr:
             return lambda i: (matrix @ matrix[i]).tolist()
         words = [set(fold(result.record.text).split()) for result in results]
         return lambda i: [_jaccard(words[i], other) for other in words]
-
-
-def _moved(result: Result, old: int, new: int) -> Result:
-    return result if old == new else replace(result, moves={**result.moves, "mmr": (old, new)})
 
 
 def _jaccard(a: set[str], b: set[str]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from recollect.types import Query, Result
 
@@ -40,7 +39,7 @@ def newer(query: Query, results: Sequence[Result]) -> Sequence[Result]:
         at = next((i for i, older in enumerate(placed) if _renews(result, words, older, asked)), len(placed))
         placed.insert(at, (result, words))
     order = {result.record.id: rank for rank, result in enumerate(results, 1)}
-    head = [_moved(result, order[result.record.id], rank) for rank, (result, _) in enumerate(placed, 1)]
+    head = [result.moved("newer", order[result.record.id], rank) for rank, (result, _) in enumerate(placed, 1)]
     return [*head, *results[HEAD:]]
 
 
@@ -58,7 +57,3 @@ def _renews(result: Result, words: list[str], older: tuple[Result, list[str]], a
 def _words(text: str) -> list[str]:
     """The words of a statement; none of a text that is too long to be one, which saves the time to read it."""
     return _WORD.findall(text.casefold()) if len(text) <= LONGEST * LETTERS else []
-
-
-def _moved(result: Result, old: int, new: int) -> Result:
-    return result if old == new else replace(result, moves={**result.moves, "newer": (old, new)})

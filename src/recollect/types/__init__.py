@@ -21,6 +21,7 @@ from recollect.types.answers import (
     Trace,
 )
 from recollect.types.records import (
+    EVERYTHING,
     GLOBAL,
     KINDS,
     Change,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from recollect.types.seams import Vector as Vector
 
 __all__ = [
+    "EVERYTHING",
     "GLOBAL",
     "KINDS",
     "Answer",

@@ -109,6 +109,10 @@ class Result:
         """The total, kept within 0 and 1."""
         return min(1.0, max(0.0, self.total))
 
+    def moved(self, stage: str, old: int, new: int) -> Result:
+        """The same result, with what a stage did to its place."""
+        return self if old == new else replace(self, moves={**self.moves, stage: (old, new)})
+
     def scaled(self, name: str, factor: float) -> Result:
         """The same result with one more factor."""
         return replace(self, factors={**self.factors, name: factor})

@@ -94,6 +94,10 @@ class Filter:
         return self.as_of or self.now
 
 
+EVERYTHING = Filter(any_scope=True, superseded=True, now=datetime.min.replace(tzinfo=UTC))
+"""Lets all through that is stored: at the beginning of time nothing had expired."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One line of a record's append-only history."""

@@ -42,14 +42,11 @@ def on_questions(command: F) -> F:
 def judged_by(options: Mapping[str, Any], measure: str, depth: int) -> Iterator[Judged]:
     """The set or the user's own store, opened and asked once, as deep as any setting that is tried."""
     from recollect.evaluation.judged import asked
-    from recollect.evaluation.questions.telling import bias
     from recollect.evaluation.scoring import parse_measures
 
     if len(measures := parse_measures(measure)) > 1:
         raise UsageError(f"one measure is swept or tuned, not {len(measures)}", hint="--measure nDCG@10")
     name, sets = read_sets(options["dataset"], options)
-    if options["dataset"] is not None and (said := bias(Path(options["dataset"]))):
-        notice(f"note: {said}; do not choose settings by it alone")
     opening = partial(open_set, options, {})
     with asked(name, sets, opening, measure=measures[0], depth=depth, progress=progress) as judged:
         for part in judged.parts:
@@ -64,11 +61,14 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
     Where nothing is asked, but only runs are scored, the judgments alone will do.
     """
     from recollect.evaluation.datasets import read_any, read_judged
+    from recollect.evaluation.questions.telling import bias
 
     queries, qrels = options["queries"], options["qrels"]
     if dataset is not None:
         if queries or qrels:
             raise UsageError("a set has its own questions and judgments", hint="leave out --qrels and --queries")
+        if said := bias(Path(dataset)):
+            notice(f"note: {said}; do not choose settings by them alone")
         return Path(dataset).resolve().name, read_any(Path(dataset), split=options["split"])
     if not qrels or (asking and not queries):
         hint = "name the folder of a set, or --queries FILE --qrels FILE for your own store"

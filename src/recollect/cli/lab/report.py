@@ -25,11 +25,20 @@ KEYWORD = (("run", "--compare", "keyword", "--latency"),)
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="FILE_OR_DATASET…")
-@click.option("--out", "-o", default="report.html", type=click.Path(path_type=Path), metavar="FILE", help="The page.")
+@click.option(
+    "--out",
+    "-o",
+    default="report.html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    show_default=True,
+    help="The page.",
+)
+@click.option("--force", is_flag=True, help="Overwrite a page that is there.")
 @click.option("--png", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Each plot as PNG too.")
 @common
 @json_flag
-def report(sources: tuple[str, ...], out: Path, png: Path | None, as_json: bool, **options: Any) -> int:
+def report(sources: tuple[str, ...], out: Path, force: bool, png: Path | None, as_json: bool, **options: Any) -> int:
     """Write one page with the plots.
 
     A FILE is what `eval run`, `sweep` or `overlap` printed with --json; a DATASET, a folder, is put to these studies
@@ -39,6 +48,8 @@ def report(sources: tuple[str, ...], out: Path, png: Path | None, as_json: bool,
 
     if not sources:
         raise UsageError("there is nothing to report on", hint=HINT)
+    if out.exists() and not force:
+        raise UsageError(f"{out} is there already", hint="another name, or --force to overwrite it")
     reports = [told for source in sources for told in _told(source, options)]
     named = compose(reports)
     page = render(reports, named)

@@ -111,7 +111,7 @@ def _same_plan(old: Mapping[str, Any], options: dict[str, Any]) -> Plan:
         {name: SYSTEMS[name] for name in old["systems"] if name in SYSTEMS},
         tuple(measures),
         seeing_options(options),
-        options["limit"],
+        options["limit"] or old["settings"].get("depth"),
         bool(old["settings"]["exclude_self"]),
     )
 

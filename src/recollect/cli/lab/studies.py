@@ -37,7 +37,7 @@ def _listed(kind: Callable[[str], Any], least: float = 0.0) -> Callable[..., tup
             raise click.BadParameter(f"{words!r} is not a list of numbers, such as 10,60", param=option) from error
         if any(not isinstance(value, str) and not least <= value < float("inf") for value in values):
             raise click.BadParameter(f"{words!r} holds a number below {least:g}", param=option)
-        return values
+        return tuple(dict.fromkeys(values))
 
     return read
 
@@ -153,7 +153,10 @@ def _findings(judged: Judged, depth: int) -> tuple[list[dict[str, Any]], list[di
             message = f"only {' '.join(names) or 'no source'} answered, and overlap compares two sources"
             raise SearchFailed(message, hint="is an embedder set? `recollect status`")
         found.append((part.dataset.name, findings(part.recording, part.dataset.qrels, depth=depth)))
-    whole = [pooled(several) for several in zip(*(pairs for _, pairs in found), strict=True)]
+    by_pair: dict[tuple[str, str], list[Any]] = {}
+    for one in (one for _, pairs in found for one in pairs):
+        by_pair.setdefault((one.a, one.b), []).append(one)
+    whole = [pooled(several) for several in by_pair.values()]
     return [{"set": judged.name, **one.as_dict()} for one in whole], [
         {"set": f"{judged.name}/{name}", **one.as_dict()} for name, pairs in found for one in pairs if len(found) > 1
     ]

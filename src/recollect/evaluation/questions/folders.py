@@ -17,6 +17,7 @@ from recollect.evaluation.judgments import QUERIES_FORM, lines, read_qrels, writ
 from recollect.evaluation.questions.choosing import SPLITS
 
 MANIFEST, CORPUS, README = "manifest.json", "corpus.jsonl", "README.md"
+IGNORE = ".recollectignore"
 MADE_BY = "recollect eval make-set"
 FORMAT = 1
 HEADING = "query-id\tcorpus-id\tscore"
@@ -75,9 +76,10 @@ def check(folder: Path, *, force: bool, update: bool) -> None:
     held = [name for name in (*_files("test"), *_files("dev"), CORPUS, README, MANIFEST) if (folder / name).exists()]
     if update and MANIFEST not in held:
         raise UsageError(f"{folder} holds no set that could be updated", hint="leave --update out to make one")
-    if held and MANIFEST not in held:
+    others = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if others and MANIFEST not in held:
         raise UsageError(
-            f"{folder} holds {held[0]}, which make-set did not make", hint="name another folder: -o FOLDER"
+            f"{folder} holds {others[0]}, which make-set did not make", hint="name another folder: -o FOLDER"
         )
     if held:
         _manifest(folder)
@@ -116,6 +118,7 @@ def write(folder: Path, written: Iterable[Line], manifest: Mapping[str, Any], re
         grades = (f"{line.id}\t{name}\t{grade}" for line in here for name, grade in line.grades.items())
         _put(folder / qrels, [HEADING, *grades])
     _put(folder / README, [readme.rstrip("\n")])
+    _put(folder / IGNORE, ["# Questions are no notes: `recollect index` leaves this folder out.", "*"])
     _put(folder / MANIFEST, [json.dumps({"made_by": MADE_BY, "format": FORMAT, **manifest}, indent=1)])
 
 
