@@ -638,7 +638,7 @@ def test_config_show_lists_them_and_where_they_came_from(
         "sources.wiki.weight": 0.5,
         "sources.wiki.fetch_k": 20,
         "sources.wiki.fields": {"id": "id", "text": "text"},
-        "sources.home.store": "a.db",
+        "sources.home.store": str(place.parent / "a.db"),
     }
     for name, value in expected.items():
         assert shown[name] == {"value": value, "from": str(place)}

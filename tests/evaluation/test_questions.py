@@ -237,6 +237,7 @@ def test_the_same_store_gives_the_same_bytes(sample, tmp_path):
 
 def test_questions_and_judgments_fit_together(sample, tmp_path):
     """Each side has its own questions, each with one judgment, in files that `eval run` reads."""
+    tmp_path /= "set"
     make_set(sample, tmp_path, SetWishes())
     for end in ("", "_dev"):
         questions, qrels = read_questions(tmp_path / f"queries{end}.jsonl"), read_qrels(tmp_path / f"qrels{end}.tsv")
@@ -291,6 +292,7 @@ def test_nothing_of_another_scope_is_in_the_set(memory, notes, tmp_path):
 
 
 def test_filters_narrow_what_is_asked_for(sample, tmp_path):
+    tmp_path /= "set"
     make_set(sample, tmp_path, SetWishes(filters={"path": str(NOTES / "home")}))
     assert {Path(target).parent.name for grades in judged(tmp_path).values() for target in grades} == {"home"}
 
