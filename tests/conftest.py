@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import signal
 import subprocess
 import sys
 import uuid
@@ -17,6 +18,14 @@ import pytest
 
 from recollect import Memory
 from recollect.config import Settings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """A shell that runs the tests in the background has Ctrl-C ignored, in all they start too; tests send it."""
+    with contextlib.suppress(ValueError):  # not in the main thread
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

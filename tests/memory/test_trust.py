@@ -82,3 +82,16 @@ def test_a_plain_formula_stays_plain(memory: Memory):
     for result in answer.results:
         expected = sum(1 / (60 + share.rank) for share in result.shares.values())
         assert result.fused == pytest.approx(expected, abs=1e-12)
+
+
+def test_where_the_others_weigh_nothing_it_is_heard(open_memory: Callable[..., Memory]):
+    """A source that was not understood is better than an empty answer; why-not names it where it is left out."""
+    memory = open_memory(embedder="arctic-embed-s")
+    memory.add("备用钥匙在蓝色花盆下面", id="key")
+    memory.add("新的会议室在三楼", id="room")
+    memory.add("火车晚点了", id="train")
+    assert len(memory.search("备用钥匙在哪里", text_weight=0).results) == 3
+    verdict = memory.why_not("备用钥匙在哪里", "train")
+    assert verdict.stage == "trust"
+    found = memory.search("备用钥匙在哪里", **verdict.change).results
+    assert "train" in [result.record.id for result in found]
