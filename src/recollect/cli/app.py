@@ -17,6 +17,7 @@ from recollect.errors import RecollectError
 
 COMMANDS = {
     "search": ("search", "Find what answers a question."),
+    "recall": ("recall", "Put what answers a question into a block for a model."),
     "fuse": ("fuse", "Fuse ranked lists from files into one."),
     "overlap": ("overlap", "Show how far the sources find the same."),
     "why-not": ("search", "Say why a record is not in an answer."),
@@ -32,8 +33,9 @@ COMMANDS = {
     "ingest-files": ("ingest", "Let a language model make facts of files."),
     "embed": ("files", "Compute the vectors that are missing."),
     "eval": ("lab", "Measure search on judged questions: yours, or public sets."),
+    "mcp": ("mcp", "Serve the memory to agents over MCP."),
     "status": ("inspect", "Show what the store holds and how current it is."),
-    "config": ("inspect", "Show the settings and where each came from."),
+    "config": ("inspect", "Show the settings and where each came from, or import OpenClaw's."),
     "model": ("models", "List, fetch, find or remove models."),
     "demo": ("demo", "Try it on the notes that come with it."),
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from recollect.cli.openclaw import import_settings
 from recollect.cli.options import common, json_flag, load_settings, notice, open_memory
 
 
@@ -32,7 +33,10 @@ def status(as_json: bool, **options: Any) -> int:
 
 @click.group()
 def config() -> None:
-    """Show the settings and where each came from."""
+    """Show the settings and where each came from, or import OpenClaw's."""
+
+
+config.add_command(import_settings)
 
 
 @config.command()

@@ -25,6 +25,7 @@ from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.naming import Verdict
 from recollect.memory.parsing import FILTERS, make_filter, make_record, merge_scope, parse_id, parse_time
+from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.reranking import Reranking
 from recollect.memory.whynot import why_not
 from recollect.pipeline import Pipeline
@@ -282,6 +283,10 @@ class Memory:
         pipeline, query = self.prepare(text, **said)
         answer = pipeline(query)
         return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
+
+    def recall(self, text: str, *, tokens: int = TOKENS, **options: Any) -> Recall:
+        """What `search` finds, with its options, as one cited block for a model's context within so many tokens."""
+        return recall(self.search(text, **options), tokens=tokens)
 
     def prepare(self, text: str, **options: Any) -> tuple[Pipeline, Query]:
         """The query that `search` would answer and the pipeline it would go through, for who looks inside."""

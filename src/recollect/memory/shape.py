@@ -9,6 +9,7 @@ from recollect.types import Answer, Event, Record, Result, Trace
 
 if TYPE_CHECKING:
     from recollect.memory.naming import Verdict
+    from recollect.memory.recall import Recall
 
 
 def record_dict(record: Record) -> dict[str, Any]:
@@ -51,6 +52,24 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
         "fusion": {**fusion, "weights": dict(ranking.weights), "fetch_k": answer.query.fetch_k},
         "results": [_result_dict(rank, result, explain) for rank, result in enumerate(answer.results, 1)],
         "trace": _trace_dict(answer.trace),
+    }
+
+
+def recall_dict(recall: Recall) -> dict[str, Any]:
+    """A block for a model's context; of a citation, what is not set is left out."""
+    return {
+        "query": recall.query,
+        "text": recall.text,
+        "tokens": recall.tokens,
+        "citations": [
+            {"number": citation.number, "id": citation.id, "title": citation.title}
+            | ({"path": citation.path} if citation.path else {})
+            | ({"lines": list(citation.lines)} if citation.lines else {})
+            | ({"freshness": citation.freshness} if citation.freshness else {})
+            for citation in recall.citations
+        ],
+        "left_out": recall.left_out,
+        "warnings": list(recall.warnings),
     }
 
 

@@ -1,0 +1,48 @@
+"""docs/mcp.md says what the server has."""
+
+import json
+import re
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from recollect.cli.app import app
+from recollect.config import Settings
+from recollect.mcp import bounds, inputs
+from recollect.mcp.server import build
+from recollect.memory.recall import TOKENS
+from recollect.ranking import HALF_LIVES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_tool(memory):
+    """The table's names and what they change are the annotations'."""
+    import anyio
+
+    rows = dict(re.findall(r"^\| `(memory_\w+)` \|.*\| (no|adds|yes) \|$", PAGE, flags=re.MULTILINE))
+    tools = {tool.name: tool.annotations for tool in anyio.run(build(memory).list_tools)}
+    words = {(True, False): "no", (False, False): "adds", (False, True): "yes"}
+    assert rows == {name: words[told.read_only_hint, told.destructive_hint] for name, told in tools.items()}
+
+
+def test_the_settings_of_clients_start_the_command():
+    """Each block is JSON, and its words are flags that there are."""
+    command = app.get_command(click.Context(app), "mcp")
+    known = {flag for option in command.params for flag in option.opts}
+    blocks = [json.loads(text) for text in re.findall(r"^```json\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)]
+    assert len(blocks) == 2
+    for (servers,) in (block.values() for block in blocks):
+        first, *words = servers["memory"]["args"]
+        assert first == "mcp"
+        assert {word for word in words if word.startswith("--")} <= known
+
+
+def test_the_numbers_are_the_codes():
+    """Bounds are told as they are; the words for decay are the project's."""
+    assert f"{bounds.FOUND_CHARACTERS:,} characters" in PAGE
+    assert f"reads {bounds.READ_CHARACTERS:,} at once" in PAGE
+    assert f"({TOKENS} unless said)" in PAGE
+    assert set(get_args(get_args(inputs.Decay)[0])) == {"", *HALF_LIVES}
+    assert Settings().search.limit <= inputs.MOST_RESULTS

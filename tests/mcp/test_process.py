@@ -1,0 +1,93 @@
+"""The process: nothing but protocol on standard output, and an end when it is told or its client has gone."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+
+def test_nothing_but_protocol_on_standard_output(spoken):
+    """Every line is a JSON-RPC message, also after lines that are none, and after wrong and failing calls."""
+    server = spoken("--user", "ada")
+    assert server.hello()["result"]["serverInfo"]["name"] == "recollect"
+    asked = [
+        server.send("tools/call", name="memory_store", arguments={"text": "The key is under the pot."}),
+        server.send("tools/call", name="memory_nothing", arguments={}),
+        server.send("resources/read", uri="recollect://record/nothing"),
+        server.send("nothing/at-all"),
+    ]
+    server.write("this is not JSON")
+    asked.append(server.send("tools/call", name="memory_search", arguments={"query": "key"}))
+    answered = {server.read()["id"] for _ in asked}
+    assert answered == set(asked)
+    out, _ = server.process.communicate(timeout=20)
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
+    assert server.process.returncode == 0
+
+
+def test_notices_go_to_standard_error(spoken):
+    """A model that cannot be had is said where people look, and search goes on with words."""
+    server = spoken("--embedder", "bge-small-en")
+    server.hello()
+    stored = server.ask("tools/call", name="memory_store", arguments={"text": "The key is under the pot."})
+    assert stored["result"]["isError"] is False
+    out, errors = server.process.communicate(timeout=20)
+    assert out == ""
+    assert "stored without vectors" in errors
+
+
+def test_it_ends_when_its_input_does(spoken):
+    """End of file is the end: exit code 0, and no process is left."""
+    server = spoken()
+    server.hello()
+    server.process.stdin.close()
+    assert server.process.wait(timeout=20) == 0
+    assert server.process.stdout.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_when_it_is_told(spoken, number):
+    """A signal ends it while it waits for input, with nothing on standard output and no traceback."""
+    server = spoken()
+    server.hello()
+    server.ask("tools/call", name="memory_store", arguments={"text": "The key is under the pot."})
+    server.process.send_signal(number)
+    assert server.process.wait(timeout=20) == 0
+    assert (server.process.stdout.read(), server.process.stderr.read()) == ("", "")
+
+
+def test_it_ends_when_it_is_told_in_the_middle_of_work(spoken, open_memory):
+    """With sixty writes under way: a clean end, every answered write is there, and the store is whole."""
+    server = spoken()
+    server.hello()
+    for number in range(60):
+        server.send("tools/call", name="memory_store", arguments={"text": f"Fact number{number}."})
+    answered = [server.read()["result"]["structuredContent"]["id"] for _ in range(10)]
+    server.process.terminate()
+    assert server.process.wait(timeout=20) == 0
+    assert server.process.stderr.read() == ""
+    memory = open_memory()
+    assert all(memory.get(record_id) for record_id in answered)
+    assert memory.search("number59 number1").results
+
+
+def test_a_client_that_has_gone_is_no_crash(spoken):
+    """Nobody reads the answer: the server ends without a traceback."""
+    server = spoken()
+    server.hello()
+    server.process.stdout.close()
+    server.send("tools/list")
+    server.process.stdin.close()
+    assert server.process.wait(timeout=20) == 0
+    assert "Traceback" not in server.process.stderr.read()
+
+
+def test_without_the_sdk_the_extra_is_named(tmp_path):
+    """What to install is in the error."""
+    code = "import sys; sys.modules['mcp'] = None; from recollect.cli import main; sys.exit(main(['mcp']))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert "pip install 'recollect[mcp]'" in ran.stderr
