@@ -25,6 +25,7 @@ _NAME_CHARACTERS = 96
 """Of an id or a path, where it is shown; the citation has all of it."""
 _ENTRY_TOKENS = 80
 """What an entry may always take, if that much is left."""
+_FIRST_TOKENS = 160
 _BODY_TOKENS = 16
 """Less than this of a longer text says nothing, and the entry is left out."""
 
@@ -77,6 +78,8 @@ def _entries(results: tuple[Result, ...], left: float) -> tuple[list[str], list[
     for place, result in enumerate(results):
         # Nearly twice an equal share of what is left: the first are the best, and the last still get something.
         share = max(_ENTRY_TOKENS, 2 * left / (len(results) - place + 1))
+        # The very best is never the one that had no room.
+        share = max(share, _FIRST_TOKENS, left / 3) if place == 0 else share
         entry = _entry(len(shown) + 1, result, min(left, share))
         if entry:
             left -= cost(f"{entry}\n")
