@@ -215,7 +215,7 @@ def test_memory_recalls_what_it_would_find(memory):
 
 
 def test_the_best_result_is_never_the_one_without_room():
-    """A long path and title leave little for the text; at the least budget the first result is still the first shown."""
+    """A long path and title leave little for the text; even then the first result is the first shown."""
     path = "/home/ada/a/rather/long/way/to/the/notes/of/last/year/about/travel/night-train.md"
     long = Record(
         "a" * 24, "It leaves Vienna at ten and arrives at eight. " * 20, title="Night train", path=path, lines=(8, 19)
