@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+
+
+def in_a_thread(work: Callable[[], Awaitable[Any]]) -> Any:
+    """What a coroutine gives, run where no other event loop is: a browser test leaves one running in this thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(anyio.run, work).result()
 
 
 @dataclass
@@ -48,7 +55,7 @@ class Served:
             async with self.client(*flags, mode=mode) as client:
                 return await test(client)
 
-        return anyio.run(session)
+        return in_a_thread(session)
 
     @property
     def errors(self) -> str:

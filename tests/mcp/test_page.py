@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -21,8 +22,10 @@ def test_the_page_has_every_tool(memory):
     """The table's names and what they change are the annotations'."""
     import anyio
 
+    with ThreadPoolExecutor(1) as pool:  # a browser test leaves an event loop running in this thread
+        listed = pool.submit(anyio.run, build(memory).list_tools).result()
     rows = dict(re.findall(r"^\| `(memory_\w+)` \|.*\| (no|adds|yes) \|$", PAGE, flags=re.MULTILINE))
-    tools = {tool.name: tool.annotations for tool in anyio.run(build(memory).list_tools)}
+    tools = {tool.name: tool.annotations for tool in listed}
     words = {(True, False): "no", (False, False): "adds", (False, True): "yes"}
     assert rows == {name: words[told.read_only_hint, told.destructive_hint] for name, told in tools.items()}
 
