@@ -1,6 +1,6 @@
 """Both embedding models of the catalogue on the held-out questions: `python -m benchmarks.models [SET…] [--write]`.
 
-Embeds every development set with each model (about half an hour each the first time).
+Embeds every development set with each model the first time, which takes long.
 """
 
 from __future__ import annotations

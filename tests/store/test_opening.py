@@ -7,11 +7,9 @@ import random
 import shutil
 import signal
 import sqlite3
-import stat
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -321,22 +319,6 @@ if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 look(sys.argv[1], "found")
 """
-
-
-@pytest.fixture
-def sealed() -> Iterator[Callable[[Path], Path]]:
-    """Copies a store to a folder where all may read and none may write."""
-    folder = Path(tempfile.mkdtemp(prefix="recollect-sealed-"))
-
-    def seal(path: Path) -> Path:
-        shutil.copy(path, folder / "memory.db")
-        (folder / "memory.db").chmod(0o444)
-        folder.chmod(0o555)
-        return folder / "memory.db"
-
-    yield seal
-    folder.chmod(stat.S_IRWXU)
-    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("state", ["complete", "one without a vector", "without vectors", "empty"])

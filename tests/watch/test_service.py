@@ -95,7 +95,9 @@ def test_systemd_units_run_what_was_asked(printed, odd, tmp_path):
     assert stems[1] == stems[2], "a timer starts the service of its own name"
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+@pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="no systemd-analyze to check the units with"
+)
 def test_systemd_finds_nothing_wrong(printed, tmp_path):
     """`systemd-analyze verify` accepts all three, without a word; a broken one it does not."""
     for name, text in printed("systemd").items():
@@ -153,7 +155,7 @@ def test_print_installs_nothing(run, notes, tmp_path, manager):
     assert manager.calls() == []
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="asks systemctl")
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has launchd, whose plist has a test of its own")
 def test_a_service_is_installed_seen_and_removed(run, notes, manager, tmp_path):
     """Where systemctl answers, it is told what to do, in this order; afterwards nothing is left."""
     systemd = manager(0)
@@ -191,7 +193,7 @@ def test_without_a_manager_the_commands_are_said(run, notes, manager, tmp_path):
     assert all("enable" not in call and " load" not in call for call in manager.calls())
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="asks systemctl")
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has launchd, whose plist has a test of its own")
 def test_a_manager_that_fails_is_an_error(run, notes, manager, tmp_path):
     """If systemctl answers and then refuses, the command that failed is named, and the exit code is 3."""
     environment = manager(0)

@@ -50,7 +50,7 @@ def _matches(root: Path, pattern: str) -> list[Path]:
         )
     try:
         return list(root.glob(pattern))
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError) as error:  # pathlib's own, for a pattern it does not take
         raise UsageError(
             f"the glob {pattern!r} cannot be read: {error}", hint='for example "skills/**/*.md"'
         ) from error
