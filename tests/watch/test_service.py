@@ -95,9 +95,7 @@ def test_systemd_units_run_what_was_asked(printed, odd, tmp_path):
     assert stems[1] == stems[2], "a timer starts the service of its own name"
 
 
-@pytest.mark.skipif(
-    not shutil.which("systemd-analyze"), reason="no systemd-analyze to check the units with"
-)
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze to check the units with")
 def test_systemd_finds_nothing_wrong(printed, tmp_path):
     """`systemd-analyze verify` accepts all three, without a word; a broken one it does not."""
     for name, text in printed("systemd").items():
