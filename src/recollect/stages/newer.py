@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from recollect.types import Query, Result
 
@@ -32,26 +33,39 @@ def newer(query: Query, results: Sequence[Result]) -> Sequence[Result]:
     """
     if not query.ranking.prefer_newer or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
         return results
-    asked = _words(query.text)
-    placed: list[tuple[Result, list[str]]] = []
+    asked = frozenset(_words(query.text))
+    placed: list[_Said] = []
     for result in results[:HEAD]:
-        words = _words(result.record.text)
-        at = next((i for i, older in enumerate(placed) if _renews(result, words, older, asked)), len(placed))
-        placed.insert(at, (result, words))
+        said = _said(result, asked)
+        placed.insert(next((i for i, older in enumerate(placed) if said.renews(older)), len(placed)), said)
     order = {result.record.id: rank for rank, result in enumerate(results, 1)}
-    head = [result.moved("newer", order[result.record.id], rank) for rank, (result, _) in enumerate(placed, 1)]
+    head = [said.result.moved("newer", order[said.result.record.id], rank) for rank, said in enumerate(placed, 1)]
     return [*head, *results[HEAD:]]
 
 
-def _renews(result: Result, words: list[str], older: tuple[Result, list[str]], asked: list[str]) -> bool:
-    before, theirs = older
-    if result.record.kind != "fact" or before.record.kind != "fact" or result.record.time <= before.record.time:
-        return False
-    mine, other, question = set(words), set(theirs), set(asked)
-    short, long = sorted((len(words), len(theirs)))
-    fits = long <= LONGEST and short >= SIZE * long
-    same = mine & question == other & question and bool(mine & question)
-    return fits and same and len(mine & other) >= ALIKE * len(mine | other)
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A result's words, how many they are, and which of them the question has."""
+
+    result: Result
+    words: frozenset[str]
+    length: int
+    asked: frozenset[str]
+
+    def renews(self, older: _Said) -> bool:
+        """Whether this says the same thing anew. What is quick to tell comes first: this is asked of every pair."""
+        if not self.asked or self.asked != older.asked or self.result.record.time <= older.result.record.time:
+            return False
+        short, long = sorted((self.length, older.length))
+        if long > LONGEST or short < SIZE * long:
+            return False
+        return len(self.words & older.words) >= ALIKE * len(self.words | older.words)
+
+
+def _said(result: Result, asked: frozenset[str]) -> _Said:
+    """Only facts say something in this sense; the words of a chunk are not looked at."""
+    words = _words(result.record.text) if result.record.kind == "fact" else []
+    return _Said(result, frozenset(words), len(words), asked.intersection(words))
 
 
 def _words(text: str) -> list[str]:
