@@ -4,6 +4,7 @@
     ├── UsageError            wrong use: bad value, unknown name, missing argument   exit 2
     │   ├── ConfigError       a setting that does not exist or does not fit
     │   ├── UnknownRecord     no record has this id
+    │   ├── Forbidden         the caller may not do this: another's scope, or reading only
     │   └── SupersessionCycle a record would come to supersede itself
     └── FailedError           the request was right, the world was not               exit 3
         ├── StoreError        the store cannot be opened, read or written
@@ -62,6 +63,12 @@ class UnknownRecord(UsageError):
             f"no record has the id {record_id!r}",
             hint="`recollect list` shows the ids that are there",
         )
+
+
+class Forbidden(UsageError):
+    """The caller may not do this."""
+
+    code = "forbidden"
 
 
 class SupersessionCycle(UsageError):

@@ -10,8 +10,9 @@ import click
 
 from recollect.cli.app import app
 from recollect.config import Settings
-from recollect.mcp import bounds, inputs
+from recollect.mcp import inputs
 from recollect.mcp.server import build
+from recollect.memory import bounds
 from recollect.memory.recall import TOKENS
 from recollect.ranking import HALF_LIVES
 

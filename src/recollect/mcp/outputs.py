@@ -136,7 +136,6 @@ class Forgotten(TypedDict):
 class MemoryStatus(TypedDict):
     """What the store holds, how current it is, and what this server may do."""
 
-    store: str
     records: dict[str, int]
     vectors: dict[str, Any]
     scope: dict[str, str]

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from mcp.types import CallToolResult
 
 from recollect.mcp import inputs, outputs
-from recollect.mcp.bounds import READ_CHARACTERS, bounded, visible
 from recollect.mcp.tool import MemoryTool, answered
 from recollect.memory import Memory
+from recollect.memory.bounds import READ_CHARACTERS, bounded
 from recollect.memory.recall import TOKENS
 from recollect.memory.shape import answer_dict, recall_dict, record_dict
 
@@ -87,7 +87,7 @@ class Reading:
 
         A very long text comes in parts: where `next_offset` is set, call again with it as `offset`.
         """
-        return answered(bounded(record_dict(visible(self.memory, id)), READ_CHARACTERS, offset))
+        return answered(bounded(record_dict(self.memory.require(id)), READ_CHARACTERS, offset))
 
     def memory_status(self) -> Annotated[CallToolResult, outputs.MemoryStatus]:
         """Say what the store holds, which model serves, and the scope this server is bound to.

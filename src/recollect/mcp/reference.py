@@ -11,7 +11,6 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import Field
 
 from recollect.errors import RecollectError, UnknownRecord, UsageError
-from recollect.mcp.bounds import visible
 from recollect.memory import Memory
 from recollect.memory.fencing import harmless, visible_json
 from recollect.memory.shape import record_dict
@@ -41,7 +40,7 @@ def add_resources(server: MCPServer, memory: Memory) -> None:
     )  # fmt: skip
     def record(id: str) -> str:  # noqa: A002  (the word of the URI)
         try:
-            return visible_json(record_dict(visible(memory, id)))
+            return visible_json(record_dict(memory.require(id)))
         except UnknownRecord as error:
             raise ResourceNotFoundError(error.message) from error
         except RecollectError as error:

@@ -19,6 +19,7 @@ WRITES = "When you learn something worth keeping call memory_store, when it has 
 
 def build(memory: Memory, *, read_only: bool = False) -> MCPServer:
     """A server of the memory's scope, whose tools cannot widen it; `read_only` leaves out those that write."""
+    memory = memory.within(memory.scope)
     tools = Reading(memory, read_only).tools() + ([] if read_only else Writing(memory).tools())
     server: MCPServer = MCPServer(
         "recollect",

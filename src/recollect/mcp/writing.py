@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from mcp.types import CallToolResult
 
 from recollect.mcp import inputs, outputs
-from recollect.mcp.bounds import READ_CHARACTERS, bounded, visible
 from recollect.mcp.tool import MemoryTool, answered
 from recollect.memory import Memory
+from recollect.memory.bounds import READ_CHARACTERS, bounded
 from recollect.memory.shape import record_dict
 from recollect.types import Record
 
@@ -49,8 +49,7 @@ class Writing:
         """
         named = {"title": title, "category": category, "tags": tags, "decay": decay, "expires_at": expires_at}
         fields: dict[str, Any] = {name: value for name, value in named.items() if value}
-        old = visible(self.memory, supersedes).id if supersedes else None
-        return _shown(self.memory.add(text, importance=importance, supersedes=old, **fields))
+        return _shown(self.memory.add(text, importance=importance, supersedes=supersedes or None, **fields))
 
     def memory_supersede(
         self,
@@ -64,9 +63,6 @@ class Writing:
         The new text keeps the old one's title, category and tags. The old one is not found any more, but stays in the
         history. Prefer this to memory_forget where something has changed.
         """
-        visible(self.memory, id)
-        if by:
-            visible(self.memory, by)
         return _shown(self.memory.supersede(id, by or None, text=text or None, at=at or None))
 
     def memory_forget(self, ids: inputs.RecordIds) -> Annotated[CallToolResult, outputs.Forgotten]:
@@ -74,8 +70,6 @@ class Writing:
 
         Where something has changed, use memory_supersede: it keeps the connection between old and new.
         """
-        for record_id in ids:
-            visible(self.memory, record_id)
         self.memory.forget(*ids)
         return answered({"forgotten": ids})
 

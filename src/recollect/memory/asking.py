@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect import config
-from recollect.errors import UsageError
+from recollect.errors import Forbidden, UsageError
 from recollect.memory.assembly import Assembly
 from recollect.memory.parsing import FILTERS, SCOPE_PARTS, clean, make_filter, merge_scope
 from recollect.pipeline import Pipeline
@@ -21,6 +21,7 @@ class Asking:
 
     assembly: Assembly
     scope: Scope
+    walled: bool = False
 
     def prepare(self, text: str, said: Mapping[str, Any]) -> tuple[Pipeline, Query]:
         """The query that was meant: settings of `[search]`, filters and scope parts by name, or a `where`."""
@@ -41,6 +42,8 @@ class Asking:
         where: Filter | None = said.pop("where", None)
         filters = {name: said.pop(name) for name in FILTERS if name in said}
         scope = merge_scope(self.scope, said.pop("scope", None), {part: said.pop(part, None) for part in SCOPE_PARTS})
+        if self.walled and (scope != self.scope or filters.get("any_scope") or where is not None):
+            raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
         if where is None:
             return make_filter(scope, **filters)
         if filters or scope != self.scope:

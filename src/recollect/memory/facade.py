@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,16 +17,19 @@ from typing import Any, Self
 from recollect import config
 from recollect.config import Settings
 from recollect.embedders import EMBEDDERS
-from recollect.errors import RecollectError, StoreError, UnknownRecord, UsageError
+from recollect.errors import Forbidden, RecollectError, UnknownRecord, UsageError
 from recollect.ingest import Report, Telling, Wishes, in_batches, mirror
+from recollect.memory import overview
 from recollect.memory.asking import Asking
 from recollect.memory.assembly import Assembly, open_outside
 from recollect.memory.calibration import Calibration
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
+from recollect.memory.mirrored import Excerpt, excerpt
 from recollect.memory.naming import Verdict
-from recollect.memory.parsing import FILTERS, make_filter, make_record, merge_scope, parse_id, parse_time
+from recollect.memory.parsing import FILTERS, make_filter, merge_scope, parse_id
 from recollect.memory.recall import TOKENS, Recall, recall
+from recollect.memory.remembering import Remembering
 from recollect.memory.reranking import Reranking
 from recollect.memory.whynot import why_not
 from recollect.pipeline import Pipeline
@@ -34,18 +38,14 @@ from recollect.stores import open_store
 from recollect.types import (
     GLOBAL,
     Answer,
-    Change,
     Embedder,
     Event,
     Filter,
-    Forget,
     Progress,
-    Put,
     Query,
     Record,
     Scope,
     Store,
-    Supersede,
 )
 
 _log = logging.getLogger("recollect")
@@ -71,6 +71,7 @@ class Memory:
         self.store = store
         self.settings = settings
         self.scope = settings.scope.scope()
+        self.walled = False
         self._announce = announce
         self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
@@ -79,6 +80,7 @@ class Memory:
         calibration = Calibration(store, self.embedding)
         assembly = Assembly(store, self.embedding, settings, self._executor, reranking, self._outside, calibration)
         self._asking = Asking(assembly, self.scope)
+        self._remembering = Remembering(store, self.embedding, announce, self.scope)
 
     @classmethod
     def open(
@@ -109,6 +111,17 @@ class Memory:
         except BaseException:
             opened.close()
             raise
+
+    def within(self, scope: Scope) -> Self:
+        """The same memory behind a wall, for a server's callers: it sees what this scope sees and changes what it owns.
+
+        No call can name another scope. It shares everything with this one; closing either closes both.
+        """
+        view = copy.copy(self)
+        view.scope, view.walled = scope, True
+        view._asking = replace(self._asking, scope=scope, walled=True)  # noqa: SLF001  (its own kind)
+        view._remembering = replace(self._remembering, scope=scope, walled=True)  # noqa: SLF001
+        return view
 
     def __enter__(self) -> Self:
         return self
@@ -145,35 +158,18 @@ class Memory:
         expires_at, source, path, lines. The same text in the same scope is one record: adding it again updates it.
         """
         scoped = {"scope": scope, "user": user, "agent": agent, "session": session}
-        record = make_record({**fields, **scoped, "text": text}, self.scope)
-        self._embed_for_now([record.passage])
-        changes: list[Change] = [Put(record, merge=fields.get("id") is None and supersedes is None)]
-        if supersedes is not None:
-            self._check_scope([supersedes])
-            changes.append(Supersede(parse_id(supersedes), record.id))
-        return self.store.records.apply([changes])[0]
+        return self._remembering.add({**fields, **scoped, "text": text}, supersedes)
 
     def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
         """Remember many, given as `{"text": …, …}`. All are checked before the first is stored."""
-        if isinstance(records, str | bytes | Mapping):
-            raise UsageError("many records are a list of them", hint='[{"text": "…"}, {"text": "…"}]')
-        groups = [self._changes(number, said) for number, said in enumerate(records, 1)]
-        stored = self.store.records.apply(groups)
-        self._embed_for_now([record.passage for record in stored], progress)
-        return stored
+        return self._remembering.add_many(records, progress)
 
-    def _changes(self, number: int, said: Mapping[str, Any]) -> list[Change]:
-        """What one of many records asks for; a mistake in it is named by its number."""
-        try:
-            fields = dict(said) if isinstance(said, Mapping) else said
-            supersedes = fields.pop("supersedes", None) if isinstance(fields, dict) else None
-            record = make_record(fields, self.scope)
-            changes: list[Change] = [Put(record, merge=fields.get("id") is None and supersedes is None)]
-            if supersedes is not None:
-                changes.append(Supersede(parse_id(supersedes), record.id))
-        except UsageError as error:
-            raise UsageError(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
-        return changes
+    def edit(self, record_id: str, **fields: Any) -> Record:
+        """Change what is said of a fact, in place: text, title, category, tags, … None clears a field.
+
+        Where something has become otherwise, `supersede` it instead: an edit is for what was written wrongly.
+        """
+        return self._remembering.edit(record_id, fields)
 
     def supersede(
         self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
@@ -182,25 +178,18 @@ class Memory:
 
         The new record inherits the old one's scope, category, tags and title. Returns the record that holds now.
         """
-        if (by is None) == (text is None):
-            raise UsageError("a record is superseded by an id or by a new text", hint="give `by` or `text`, not both")
-        moment = parse_time(at)
-        self._check_scope([record_id, *([by] if by else [])])
-        if by is not None:
-            self.store.records.apply([[Supersede(parse_id(record_id), parse_id(by), moment)]])
-            return self._require(by)
-        old = self._require(record_id)
-        kept = {name: getattr(old, name) for name in ("title", "category", "tags", "kind", "importance", "decay")}
-        new = make_record({**kept, "text": text, "happened_at": moment}, old.scope)
-        self._embed_for_now([new.passage])
-        return self.store.records.apply([[Put(new), Supersede(old.id, new.id, moment)]])[0]
+        return self._remembering.supersede(record_id, by, text, at)
 
     def forget(self, *ids: str, purge: bool = False) -> None:
         """Take records out of every answer, all or none; with `purge`, wipe their content for good."""
-        self._check_scope(ids)
-        self.store.records.apply([[Forget(parse_id(record_id), purge) for record_id in ids]])
-        if purge:
-            self.store.scrub()
+        self._remembering.forget(ids, purge)
+
+    def undo(self, record_id: str) -> tuple[str, Record | None]:
+        """Take back the last that happened to a record: `add`, `update`, `supersede` or `forget`, but for a purge.
+
+        Returns which it was, and the record as it stands now (None where that is forgotten).
+        """
+        return self._remembering.undo(record_id)
 
     def index(
         self,
@@ -224,6 +213,7 @@ class Memory:
         `include` and `exclude` are patterns as in `.gitignore` that narrow what this run looks at. `dry_run` reports
         without storing, `confirm` removes even when a large part of the files has vanished, `force` takes a whole home.
         """
+        self._refuse_walled()
         named = [paths] if isinstance(paths, str | Path) else list(paths)
         whose = self._scope(scope, user, agent, session)
         marks = make_filter(whose, tags=tags).tags
@@ -249,6 +239,7 @@ class Memory:
         progress: Progress | None = None,
     ) -> Extraction:
         """Let the language model of `[llm]` make facts of files. "plan" stores nothing, "dry-run" sends nothing."""
+        self._refuse_walled()
         job = Job(workspace, paths, mode, self.scope)
         return extract(self.store, self.embedding, self.settings, job, progress)
 
@@ -299,7 +290,8 @@ class Memory:
         `options` are those of `search`.
         """
         self.store.check()
-        return why_not(self.store, partial(self._asking.prepare, text), target, options)
+        within = self.scope if self.walled else None
+        return why_not(self.store, partial(self._asking.prepare, text), target, options, within=within)
 
     def get(
         self,
@@ -313,26 +305,36 @@ class Memory:
         """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
         found = self.store.records.get([parse_id(record_id)])
         asking = self._scope(scope, user, agent, session)
-        if scope is None and asking == GLOBAL:
+        if scope is None and asking == GLOBAL and not self.walled:
             return next(iter(found), None)
         return next((record for record in found if asking.admits(record.scope)), None)
+
+    def require(self, record_id: str) -> Record:
+        """The record with this id that may be seen; an error where there is none."""
+        return self._remembering.require(record_id)
 
     def history(self, record_id: str) -> list[Event]:
         """Everything that happened to a record, oldest first; also to one that is forgotten."""
         events = self.store.records.history(parse_id(record_id))
-        if not events or (self.scope != GLOBAL and self.get(record_id) is None):
+        if not events or ((self.walled or self.scope != GLOBAL) and self.get(record_id) is None):
             raise UnknownRecord(record_id)
         return events
 
+    def excerpt(self, record_id: str) -> Excerpt:
+        """The file of a chunk as it stands now, open at its lines."""
+        return excerpt(self.store, self._remembering.require(record_id))
+
     def status(self) -> dict[str, Any]:
         """What the store holds, how far its indexes have read it, and which model serves."""
-        active = self.store.spaces.active
-        store = self.store.status()
-        vectors: dict[str, Any] = {"embedder": None, "with": 0, "without": store["records"]["total"]}
-        if active is not None:
-            covered, missing = self.store.spaces.open(active).coverage()
-            vectors = {"embedder": active.embedder, "dimension": active.dimension, "with": covered, "without": missing}
-        return {**store, "vectors": vectors}
+        return overview.status(self.store, self.scope if self.walled else None)
+
+    def sources(self) -> Sequence[Mapping[str, Any]]:
+        """Which sources there are, and how each has been doing."""
+        return overview.health(self._outside)
+
+    def facets(self, **filters: Any) -> dict[str, Any]:
+        """The categories, tags and scopes of what may be seen; scope and filters as for `list`."""
+        return self.store.facets(self._asking.where(dict(filters)))
 
     def list(
         self,
@@ -359,37 +361,19 @@ class Memory:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
+    def _refuse_walled(self) -> None:
+        if self.walled:
+            raise Forbidden("files are mirrored by the owner of the store alone", hint="ask them to `recollect index`")
+
     def _lag(self, answer: Answer) -> dict[str, int]:
         """How far the index is behind: results whose file has changed or gone since, and records without a vector."""
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
         return {"files": stale, "vectors": self.embedding.missing()}
 
-    def _embed_for_now(self, passages: Sequence[str], progress: Progress | None = None) -> None:
-        """Vectors for new records if they can be had now; else a later search or `embed` catches up, and says so."""
-        if self.embedding.configured:
-            try:
-                self.embedding.ensure(passages, progress)
-            except StoreError:
-                raise  # what cannot keep a vector cannot keep a record either
-            except RecollectError as error:
-                self._announce(f"stored without vectors: {error.message}")
-
     def _scope(
         self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None
     ) -> Scope:
         return merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
-
-    def _check_scope(self, ids: Sequence[str]) -> None:
-        """Where a scope is set, ids beyond it are unknown."""
-        if self.scope != GLOBAL:
-            for record_id in ids:
-                self._require(record_id)
-
-    def _require(self, record_id: str) -> Record:
-        record = self.get(record_id)
-        if record is None:
-            raise UnknownRecord(record_id)
-        return record
 
 
 def default_store() -> Path:

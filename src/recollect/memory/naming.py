@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from recollect.errors import UsageError
+from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.obstacles import obstacles
 from recollect.memory.parsing import clean
 from recollect.memory.shape import iso
 from recollect.pipeline import Pipeline, fused_results
-from recollect.types import EVERYTHING, Query, Record, Store
+from recollect.types import EVERYTHING, Query, Record, Scope, Store
 
 Prepare: TypeAlias = Callable[[Mapping[str, Any]], tuple[Pipeline, Query]]
 """Options of `search` → the pipeline and the query they mean."""
@@ -76,6 +76,18 @@ def named(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any
             hint="`recollect list` shows the ids that are there",
         )
     return Verdict(target, None, "not indexed", f"{path} is not indexed", advice=f"recollect index {shlex.quote(path)}")
+
+
+def seen(store: Store, target: str, scope: Scope) -> Record:
+    """The record that was meant, of those that a scope may see; whatever else there is, is not told."""
+    if not isinstance(target, str) or not target.strip():
+        raise UsageError("a record is named by its id or its path", hint='why-not "query" ID_OR_PATH')
+    where = replace(EVERYTHING, any_scope=False, scope=scope)
+    target = clean(target)
+    found = store.records.get([target], where) or store.joins.by_path([target], where).get(target, [])
+    if not found:
+        raise UnknownRecord(target)
+    return found[0]
 
 
 def _looked_up(target: str) -> tuple[str, str]:

@@ -75,14 +75,25 @@ def make_record(said: Mapping[str, Any], default: Scope) -> Record:
     _check(isinstance(said, Mapping), f"a record is an object, not {_brief(said)}", '{"text": "…"}')
     given = {name: value for name, value in said.items() if value is not None}
     scope = merge_scope(default, given.pop("scope", None), {part: given.pop(part, None) for part in SCOPE_PARTS})
-    for name, value in given.items():
+    _check("text" in given, "a record needs some text", '{"text": "…"}')
+    return Record(**{"id": uuid4().hex, "scope": scope, **make_fields(given)})
+
+
+def make_fields(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a record from what was said of them, checked; None is what a record without that field has."""
+    blank = Record("", "")
+    fields: dict[str, Any] = {}
+    for name, value in said.items():
         _check(name in _FIELDS, f"unknown field {name!r}", f"there are {', '.join(_FIELDS)}, scope")
+        if value is None and name not in ("id", "text"):
+            fields[name] = getattr(blank, name)
+            continue
         fits, words = _FIELDS[name]
         _check(fits(value), f"{name} must be {words}, not {_brief(value)}", "")
-    _check("text" in given, "a record needs some text", '{"text": "…"}')
-    _check(len(given["text"]) <= MAX_TEXT, f"the text is longer than {MAX_TEXT:,} characters", "split it, or index it")
-    fields = {name: _cleaned(name, value) for name, value in given.items()}
-    return Record(**{"id": uuid4().hex, "scope": scope, **fields})
+        too_long = name == "text" and len(value) > MAX_TEXT
+        _check(not too_long, f"the text is longer than {MAX_TEXT:,} characters", "split it, or index it")
+        fields[name] = _cleaned(name, value)
+    return fields
 
 
 def make_filter(scope: Scope, **said: Any) -> Filter:

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config.sources import OURS
-from recollect.memory.naming import DEEP, Place, Prepare, Verdict, named
+from recollect.memory.naming import DEEP, Place, Prepare, Verdict, named, seen
 from recollect.memory.obstacles import obstacles, walls
 from recollect.pipeline import Pipeline, Reply, all_failed, fused_results
 from recollect.ranking import fold_hash
 from recollect.stages import freshness
-from recollect.types import Filter, Query, Record, Result, Store
+from recollect.types import Filter, Query, Record, Result, Scope, Store
 
 MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
 """The largest `fetch_k` and `limit` that the settings take."""
@@ -44,10 +44,15 @@ class Look:
     replies: Sequence[Reply] = ()
 
 
-def why_not(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Verdict:
-    """The stage that lost the record or file named, and the smallest change found that brings it back."""
+def why_not(
+    store: Store, prepare: Prepare, target: str, options: Mapping[str, Any], *, within: Scope | None = None
+) -> Verdict:
+    """The stage that lost the record or file named, and the smallest change found that brings it back.
+
+    With `within` only what that scope may see is there at all.
+    """
     options = _in_parts(options)
-    record = named(store, prepare, target, options)
+    record = named(store, prepare, target, options) if within is None else seen(store, target, within)
     if isinstance(record, Verdict):
         return record
     first = look(prepare, options, record)

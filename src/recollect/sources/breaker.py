@@ -82,6 +82,11 @@ class Breaker:
         with self._lock:
             self._probing = False
 
+    def seen(self) -> State:
+        """How it has been doing, for who only looks."""
+        with self._lock:
+            return self._load()
+
     def _load(self) -> State:
         if self._state is None:
             self._state = _read(self.notes.get(self._key))

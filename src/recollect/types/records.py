@@ -29,6 +29,15 @@ class Scope:
         pairs = ((self.user, record.user), (self.agent, record.agent), (self.session, record.session))
         return all(theirs is None or theirs == ours for ours, theirs in pairs)
 
+    def owns(self, record: Scope) -> bool:
+        """Whether a record of that scope is this one's to change: seen, and not shared with others.
+
+        What is nobody's is everybody's: one who is somebody reads it and leaves it as it is. Who has a user, owns what
+        is of that user; who has none but an agent, what is of that agent; and so on.
+        """
+        first = next(iter(self.as_dict()), None)
+        return self.admits(record) and (first is None or first in record.as_dict())
+
     def as_dict(self) -> dict[str, str]:
         """Only the parts that are set."""
         parts = {"user": self.user, "agent": self.agent, "session": self.session}
@@ -151,6 +160,14 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Restore:
+    """Put back a record that was forgotten, or that was superseded; with `owner`, only what that scope owns."""
+
+    id: str
+    owner: Scope | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SawFile:
     """Note a file's state (or, with None, that the file is gone)."""
 
@@ -165,5 +182,5 @@ class Ingested:
     digest: str
 
 
-Change: TypeAlias = Put | Supersede | Forget | SawFile | Ingested
+Change: TypeAlias = Put | Supersede | Forget | Restore | SawFile | Ingested
 """Everything that can be done to a store, as data."""

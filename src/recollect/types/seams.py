@@ -167,6 +167,9 @@ class Files(Protocol):
     def states(self, paths: Sequence[str]) -> dict[str, FileState]:
         """The same for these files, whatever their root; others are left out."""
 
+    def roots(self) -> dict[str, int]:
+        """The folders that are mirrored, and how many files of each."""
+
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
 
@@ -286,6 +289,12 @@ class Store(Protocol):
 
     def status(self) -> dict[str, Any]:
         """What it holds and how far its indexes have read."""
+
+    def count(self, where: Filter) -> dict[str, int]:
+        """How many records the filter lets through (`total`), and of which kind."""
+
+    def facets(self, where: Filter) -> dict[str, list[Any]]:
+        """The `categories`, `tags` and `scopes` of what the filter lets through."""
 
     def scrub(self) -> None:
         """Leave no byte of what was purged."""

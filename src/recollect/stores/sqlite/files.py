@@ -32,6 +32,11 @@ class SqliteFiles:
             )
             return {row[0]: FileState(*row) for row in rows}
 
+    def roots(self) -> dict[str, int]:
+        """The folders that are mirrored, and how many files of each."""
+        with self._database.read() as connection:
+            return dict(connection.execute("SELECT root, count(*) FROM files GROUP BY root ORDER BY root"))
+
     def ingested(self, digests: Sequence[str]) -> set[str]:
         """Those of the digests that have been read for facts."""
         with self._database.read() as connection:

@@ -16,7 +16,7 @@ from recollect.ranking import fold_hash
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, micros, moment, passage_hash, to_row
 from recollect.stores.sqlite.visible import condition
-from recollect.types import Change, Event, Filter, Forget, Ingested, Put, Record, SawFile, Supersede, now
+from recollect.types import Change, Event, Filter, Forget, Ingested, Put, Record, Restore, SawFile, Supersede, now
 
 TRANSACTION_SECONDS = 0.1
 """When a transaction is this old it is committed and the rest goes on in a new one, so that nobody waits long."""
@@ -90,6 +90,8 @@ def _apply(connection: apsw.Connection, change: Change) -> list[Record]:
             _supersede(connection, change)
         case Forget():
             _forget(connection, change)
+        case Restore():
+            _restore(connection, change)
         case SawFile():
             _saw_file(connection, change)
         case Ingested():
@@ -111,15 +113,15 @@ def _put(connection: apsw.Connection, change: Put) -> Record:
 
 
 def _put_again(connection: apsw.Connection, row: int, record: Record) -> Record:
-    before = _find(connection, record.id)
-    if before is None:
-        connection.execute(REPLACE, (*to_row(record), row))
-        _after_change(connection, row, record, "add", {})
-        return record
-    if before.scope != record.scope:
+    before, forgotten, purged = _any(connection, row)
+    if before.scope != record.scope and not purged:  # the history of an id, too, is for one scope only
         raise UsageError(
             f"the id {record.id!r} is taken by a record of another scope", hint="leave the id out, or use another"
         )
+    if forgotten:
+        connection.execute(REPLACE, (*to_row(record), row))
+        _after_change(connection, row, record, "add", {})
+        return record
     changed = {name: getattr(before, name) for name in _REPLACED if getattr(before, name) != getattr(record, name)}
     if not changed:
         return before
@@ -197,6 +199,23 @@ def _forget(connection: apsw.Connection, change: Forget) -> None:
     _note(connection, int(row), change.id, "purge" if change.purge else "forget", {})
 
 
+def _restore(connection: apsw.Connection, change: Restore) -> None:
+    row = connection.execute("SELECT row FROM records WHERE id = ?", (change.id,)).get
+    record, forgotten, purged = _any(connection, int(row)) if row is not None else (None, False, False)
+    if record is None or (change.owner is not None and not change.owner.owns(record.scope)):
+        raise UnknownRecord(change.id)
+    if purged:
+        raise UsageError(f"{change.id!r} was purged: nothing of it is left", hint="add it again")
+    if forgotten:
+        connection.execute("UPDATE records SET forgotten_at = NULL WHERE row = ?", (row,))
+        _after_change(connection, int(row), record, "restore", {"undid": "forget"})
+    elif record.superseded_by is not None:
+        connection.execute("UPDATE records SET superseded_by = NULL, superseded_at = NULL WHERE row = ?", (row,))
+        _note(connection, int(row), record.id, "restore", {"undid": "supersede", "by": record.superseded_by})
+    else:
+        raise UsageError(f"{change.id!r} is neither forgotten nor superseded", hint="there is nothing to put back")
+
+
 def _wipe(connection: apsw.Connection, row: int) -> None:
     """Nothing of the content stays: not in the record, not in its history, not as a vector."""
     passage = connection.execute("SELECT passage FROM records WHERE row = ?", (row,)).get
@@ -249,6 +268,14 @@ def _as_text(value: object) -> str:
 def _find(connection: apsw.Connection, key: str) -> Record | None:
     row = connection.execute(f"{SELECT} WHERE id = ? AND forgotten_at IS NULL", (key,)).get
     return None if row is None else from_row(row)
+
+
+def _any(connection: apsw.Connection, row: int) -> tuple[Record, bool, bool]:
+    """The record of a row, whether it is forgotten, and whether its content is gone for good."""
+    *found, forgotten, passage = connection.execute(
+        f"{SELECT.replace(' FROM records', ', forgotten_at, passage FROM records')} WHERE row = ?", (row,)
+    ).get
+    return from_row(found), forgotten is not None, not passage
 
 
 def _require(connection: apsw.Connection, key: str) -> Record:

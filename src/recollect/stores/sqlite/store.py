@@ -9,6 +9,7 @@ from typing import Any
 import apsw
 
 from recollect.errors import StoreError
+from recollect.stores.sqlite import overview
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.files import SqliteFiles
 from recollect.stores.sqlite.joins import SqliteJoins
@@ -18,6 +19,7 @@ from recollect.stores.sqlite.records import SqliteRecords
 from recollect.stores.sqlite.rows import sequence
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.stores.sqlite.visible import VisibleSets
+from recollect.types import Filter
 
 
 class SqliteStore:
@@ -45,23 +47,26 @@ class SqliteStore:
         """What it holds and how far its indexes have read."""
         path = self._database.path
         with self._database.read() as connection:
-            counts = connection.execute(
-                "SELECT count(*) FILTER (WHERE forgotten_at IS NULL),"
-                " count(*) FILTER (WHERE forgotten_at IS NULL AND kind = 'fact'),"
-                " count(*) FILTER (WHERE forgotten_at IS NULL AND kind = 'chunk'),"
-                " count(*) FILTER (WHERE forgotten_at IS NULL AND superseded_at IS NOT NULL),"
-                " count(*) FILTER (WHERE forgotten_at IS NOT NULL) FROM records"
-            ).get
             return {
                 "store": str(path),
                 "engine": f"SQLite {apsw.sqlite_lib_version()}",
                 "bytes": sum(part.stat().st_size for part in self._database.files()),
-                "records": dict(zip(("total", "facts", "chunks", "superseded", "forgotten"), counts, strict=True)),
+                "records": {**overview.counts(connection), "forgotten": overview.forgotten(connection)},
                 "files": connection.execute("SELECT count(*) FROM files").get,
                 "sequence": sequence(connection),
                 "language": self.keywords.analyzer.language,
                 "keyword_lag": self.keywords.lag(connection),
             }
+
+    def count(self, where: Filter) -> dict[str, int]:
+        """How many records the filter lets through, and of which kind."""
+        with self._database.read() as connection:
+            return overview.counts(connection, where)
+
+    def facets(self, where: Filter) -> dict[str, list[Any]]:
+        """The categories, tags and scopes of what the filter lets through."""
+        with self._database.read() as connection:
+            return overview.facets(connection, where)
 
     def scrub(self) -> None:
         """Leave no byte of what was purged: not in the keyword index, not in the log."""

@@ -1,26 +1,14 @@
-"""How far a server reaches: only records of its scope, and only so much text at once."""
+"""How much text a server gives at once."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from recollect.errors import UnknownRecord
-from recollect.memory import Memory
-from recollect.types import Record
 
 FOUND_CHARACTERS = 4_000
 """Of a text in a list of results; `memory_get` has all of it."""
 
 READ_CHARACTERS = 40_000
 """Of a text that is read; the rest is read from `next_offset` on."""
-
-
-def visible(memory: Memory, record_id: str) -> Record:
-    """The record, if it may be seen in the memory's scope. Without a scope that is what is nobody's, and no more."""
-    record = memory.get(record_id, scope=memory.scope)
-    if record is None:
-        raise UnknownRecord(record_id)
-    return record
 
 
 def bounded(record: dict[str, Any], most: int = FOUND_CHARACTERS, offset: int = 0) -> dict[str, Any]:

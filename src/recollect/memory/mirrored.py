@@ -1,0 +1,53 @@
+"""A chunk's file as it stands now, open at the chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.errors import FailedError, UsageError
+from recollect.ingest.text import decode
+from recollect.stages import freshness
+from recollect.types import Record, Store
+
+AROUND = 200
+"""Lines before and after the chunk."""
+
+LINE_CHARACTERS = 2_000
+"""Of a line that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Lines of a file from `first_line` on, of `total_lines`, and whether it is still the file that was indexed."""
+
+    path: str
+    first_line: int
+    text: str
+    lines: tuple[int, int]
+    total_lines: int
+    freshness: str
+
+
+def excerpt(store: Store, record: Record) -> Excerpt:
+    """The lines around a chunk. Only files that were indexed are opened: a path in a record is anybody's word."""
+    if record.kind != "chunk" or record.path is None or record.lines is None:
+        raise UsageError(
+            f"{record.id!r} is no part of a file", hint="facts have no file; `recollect index` makes chunks"
+        )
+    state = store.files.states([record.path]).get(record.path)
+    if state is None or record.id not in {chunk.id for chunk in store.files.chunks(record.path)}:
+        raise UsageError(f"{record.path} is not indexed", hint="`recollect index` mirrors it")
+    first, last = record.lines
+    try:
+        content = Path(record.path).read_bytes()
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            return Excerpt(record.path, first, record.text, record.lines, 0, "missing")
+        raise FailedError(
+            f"{record.path} cannot be read: {error.strerror or error}", hint="may you read it?"
+        ) from error
+    lines = decode(content).replace("\r\n", "\n").split("\n")
+    start = max(1, first - AROUND)
+    shown = [line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND]]
+    return Excerpt(record.path, start, "\n".join(shown), record.lines, len(lines), freshness(record.path, state))

@@ -1,0 +1,139 @@
+"""What is done to the store on a caller's word: add, edit, supersede, forget, undo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from recollect.errors import Forbidden, RecollectError, StoreError, UnknownRecord, UsageError
+from recollect.memory.embedding import Embedding
+from recollect.memory.parsing import make_fields, make_record, parse_id, parse_time
+from recollect.memory.undoing import reversal
+from recollect.types import GLOBAL, Change, Forget, Progress, Put, Record, Scope, Store, Supersede
+
+EDITABLE = (
+    "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
+)  # fmt: skip
+"""What may be said anew of a fact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """Writes to one store for one scope; `walled`, it changes nothing that is not this scope's own."""
+
+    store: Store
+    embedding: Embedding
+    announce: Callable[[str], None]
+    scope: Scope
+    walled: bool = False
+
+    def add(self, said: Mapping[str, Any], supersedes: str | None = None) -> Record:
+        """Store one record, in the place of another where that is said."""
+        record, changes = self._put(said, supersedes)
+        self.embed_for_now([record.passage])
+        return self.store.records.apply([changes])[0]
+
+    def add_many(self, records: Iterable[Mapping[str, Any]], progress: Progress | None) -> list[Record]:
+        """Store many; all are checked before the first is stored."""
+        if isinstance(records, str | bytes | Mapping):
+            raise UsageError("many records are a list of them", hint='[{"text": "…"}, {"text": "…"}]')
+        groups = [self._numbered(number, said) for number, said in enumerate(records, 1)]
+        stored = self.store.records.apply(groups)
+        self.embed_for_now([record.passage for record in stored], progress)
+        return stored
+
+    def edit(self, record_id: str, said: Mapping[str, Any]) -> Record:
+        """Change what is said of a fact, in place; None clears a field. What it was before stays in its history."""
+        (old,) = self.own([record_id])
+        if old.kind != "fact":
+            raise UsageError(f"{record_id!r} is part of a file, which it mirrors", hint="edit the file, and index it")
+        if unknown := said.keys() - set(EDITABLE):
+            raise UsageError(f"{min(unknown)!r} cannot be edited", hint=f"there are {', '.join(EDITABLE)}")
+        new = replace(old, **make_fields(said))
+        self.embed_for_now([new.passage])
+        return self.store.records.apply([[Put(new)]])[0]
+
+    def supersede(self, record_id: str, by: str | None, text: str | None, at: datetime | str | None) -> Record:
+        """Let one record take another's place: an existing one, or a new one that inherits what the old one was."""
+        if (by is None) == (text is None):
+            raise UsageError("a record is superseded by an id or by a new text", hint="give `by` or `text`, not both")
+        moment = parse_time(at)
+        (old,) = self.own([record_id])
+        if by is not None:
+            self.require(by)
+            self.store.records.apply([[Supersede(old.id, parse_id(by), moment)]])
+            return self.require(by)
+        kept = {name: getattr(old, name) for name in ("title", "category", "tags", "kind", "importance", "decay")}
+        new = make_record({**kept, "text": text, "happened_at": moment}, old.scope)
+        self.embed_for_now([new.passage])
+        return self.store.records.apply([[Put(new), Supersede(old.id, new.id, moment)]])[0]
+
+    def forget(self, ids: Sequence[str], purge: bool) -> None:
+        """Take records out of every answer, all or none."""
+        if self.walled or self.scope != GLOBAL:
+            self.own(ids)
+        self.store.records.apply([[Forget(parse_id(record_id), purge) for record_id in ids]])
+        if purge:
+            self.store.scrub()
+
+    def undo(self, record_id: str) -> tuple[str, Record | None]:
+        """Take back the last thing that happened to a record; what it was, and the record as it stands now."""
+        key = parse_id(record_id)
+        owner = self.scope if self.walled or self.scope != GLOBAL else None
+        undone, changes = reversal(self.store.records, key, owner)
+        if undone != "forget":
+            self.own([key])
+        self.store.records.apply([changes])
+        return undone, next(iter(self.store.records.get([key])), None)
+
+    def own(self, ids: Sequence[str]) -> list[Record]:
+        """The records with these ids, which must be the caller's to change."""
+        records = [self.require(record_id) for record_id in ids]
+        for record in records:
+            if self.walled and not self.scope.owns(record.scope):
+                raise Forbidden(
+                    f"{record.id!r} is shared with others: it can be read here, not changed",
+                    hint="only one who is not bound to a scope may change it",
+                )
+        return records
+
+    def require(self, record_id: str) -> Record:
+        """The record with this id, or an error where there is none that may be seen."""
+        found = self.store.records.get([parse_id(record_id)])
+        everything = self.scope == GLOBAL and not self.walled
+        for record in found:
+            if everything or self.scope.admits(record.scope):
+                return record
+        raise UnknownRecord(record_id)
+
+    def embed_for_now(self, passages: Sequence[str], progress: Progress | None = None) -> None:
+        """Vectors for new records if they can be had now; else a later search or `embed` catches up, and says so."""
+        if self.embedding.configured:
+            try:
+                self.embedding.ensure(passages, progress)
+            except StoreError:
+                raise  # what cannot keep a vector cannot keep a record either
+            except RecollectError as error:
+                self.announce(f"stored without vectors: {error.message}")
+
+    def _put(self, said: Mapping[str, Any], supersedes: str | None) -> tuple[Record, list[Change]]:
+        record = make_record(said, self.scope)
+        if self.walled and record.scope != self.scope:
+            raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
+        changes: list[Change] = [Put(record, merge=said.get("id") is None and supersedes is None)]
+        if supersedes is not None:
+            if self.walled or self.scope != GLOBAL:
+                self.own([supersedes])
+            changes.append(Supersede(parse_id(supersedes), record.id))
+        return record, changes
+
+    def _numbered(self, number: int, said: Mapping[str, Any]) -> list[Change]:
+        """What one of many records asks for; a mistake in it is named by its number."""
+        try:
+            fields = dict(said) if isinstance(said, Mapping) else said
+            supersedes = fields.pop("supersedes", None) if isinstance(fields, dict) else None
+            return self._put(fields, supersedes)[1]
+        except UsageError as error:
+            raise UsageError(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
