@@ -1,4 +1,4 @@
-"""Commands on single records: add, get, list, supersede, forget, history."""
+"""Commands on single records: add, get, list, supersede, edit, forget, undo, history."""
 
 from __future__ import annotations
 
@@ -137,6 +137,55 @@ def supersede(record_id: str, by: str | None, text: str | None, at: str | None, 
         print_json(record_dict(record))
     else:
         click.echo(record.id)
+    return 0
+
+
+@click.command()
+@click.argument("record_id", metavar="ID")
+@click.option("--text", help="The text as it should have been.")
+@click.option("--title")
+@click.option("--category")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="In place of its tags; repeat for more.")
+@click.option("--importance", type=float, metavar="0..1", help="0.5 is the middle.")
+@click.option("--decay", metavar="CLASS", help="permanent, stable, active, session or checkpoint.")
+@click.option("--happened-at", metavar="TIME", help="When it happened.")
+@click.option("--expires-at", metavar="TIME", help="From then on it is not found any more.")
+@click.option("--source", help="Where it comes from.")
+@click.option("--clear", multiple=True, metavar="FIELD", help="Take a field away: category, tags, decay, …")
+@common
+@json_flag
+def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) -> int:
+    """Change what is said of the fact ID, in place. Where something has become otherwise, `supersede` it instead."""
+    from recollect.cli.output import print_json
+    from recollect.memory.shape import record_dict
+
+    said = {name: options[name] for name in ("text", *_FIELDS) if options[name] not in (None, ())}
+    if not said and not clear:
+        raise UsageError("nothing is to be changed", hint="recollect edit --help")
+    with open_memory(options) as memory:
+        record = memory.edit(record_id, **said, **dict.fromkeys(clear))
+    if as_json:
+        print_json(record_dict(record))
+    else:
+        click.echo(record.id)
+    return 0
+
+
+@click.command()
+@click.argument("record_id", metavar="ID")
+@common
+@json_flag
+def undo(record_id: str, as_json: bool, **options: Any) -> int:
+    """Take back the last that happened to the record ID: that it was added, edited, superseded or forgotten."""
+    from recollect.cli.output import print_json
+    from recollect.memory.shape import record_dict
+
+    with open_memory(options) as memory:
+        undone, record = memory.undo(record_id)
+    if as_json:
+        print_json({"undone": undone, "record": record_dict(record) if record else None})
+    else:
+        notice(f"undone: {undone}")
     return 0
 
 

@@ -1,0 +1,78 @@
+"""`recollect serve`: the memory over HTTP, with its page."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recollect.cli.options import common, notice, open_memory
+from recollect.cli.token import open_tokens, tokens_flag
+from recollect.errors import FailedError, UsageError
+from recollect.registry import missing_package
+
+PORT = 8377
+GRACE_SECONDS = 5
+_SERVING = ("read_only", "folders", "lab", "allowed_hosts", "allowed_origins")
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; beyond loopback needs a token.")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free one.")
+@click.option("--read-only", is_flag=True, help="Nobody may change anything.")
+@click.option("--folder", "folders", multiple=True, metavar="DIR", help="May be indexed from the page; repeatable.")
+@click.option("--lab", type=click.Path(path_type=Path), metavar="DIR", help="Where reports of `eval` are kept.")
+@click.option(
+    "--allow-host", "allowed_hosts", multiple=True, metavar="NAME", help="A name that leads here; repeatable."
+)
+@click.option(
+    "--allow-origin", "allowed_origins", multiple=True, metavar="URL", help="A site whose pages may ask here."
+)
+@click.option("--no-token", is_flag=True, help="Ask for none though there are some; on loopback only.")
+@tokens_flag
+@common
+def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **options: Any) -> int:
+    """Serve the page, the JSON API (/v1, /openapi.json) and MCP (/mcp) over HTTP.
+
+    On this machine alone unless --host says otherwise; then, and whenever there are tokens, each request needs one.
+    """
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        import uvicorn
+
+        from recollect.web.app import Serving, build
+        from recollect.web.guard import is_loopback
+    except ImportError as error:
+        raise missing_package(error, "`recollect serve`", "serve") from error
+    for folder in options["folders"]:
+        if not Path(folder).is_dir():
+            raise UsageError(f"{folder} is no folder", hint="--folder DIR")
+    tokens = open_tokens(tokens_at, none=no_token)
+    if not is_loopback(host) and not tokens.all():
+        hint = "recollect token add NAME makes one; without a token only this machine may ask (--host 127.0.0.1)"
+        raise UsageError(f"listening on {host} needs a token", hint=hint)
+    with _listening(host, port) as listener, open_memory(options) as memory:
+        app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}))
+        settings = uvicorn.Config(
+            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_SECONDS
+        )
+        shown = f"[{host}]" if ":" in host else host
+        notice(f"serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
+        uvicorn.Server(settings).run(sockets=[listener])
+    return 0
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket of our own, so that a port that is taken is an error of ours, told before anything is opened."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+    except (OSError, UnicodeError, OverflowError) as error:
+        hint = "another --port, or --port 0 for any"
+        raise FailedError(
+            f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}", hint=hint
+        ) from error

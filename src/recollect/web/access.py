@@ -1,0 +1,90 @@
+"""Who asks, and which side of the memory they get: a route takes what it needs, and cannot forget to check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from recollect.errors import Forbidden
+from recollect.memory import Memory
+from recollect.web.errors import Unauthorized
+from recollect.web.tokens import Caller, Tokens
+
+_bearer = HTTPBearer(auto_error=False, description="A token that `recollect token add` made.")
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A caller with their side of the memory: the owner's is all of it, another's is behind the wall of their scope."""
+
+    caller: Caller
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Decides who a request comes from. Where tokens are `demanded`, or there are any, nobody comes in without one."""
+
+    memory: Memory
+    tokens: Tokens
+    local: Caller
+    demanded: bool
+    read_only: bool = False
+    _askers: dict[Caller, Asker] = field(default_factory=dict)
+
+    def asker(self, authorization: str | None) -> Asker:
+        """Who shows that header."""
+        if not self.demanded and not self.tokens.all():
+            return self._asker(self.local)
+        kind, _, token = (authorization or "").partition(" ")
+        caller = self.tokens.caller(token.strip()) if kind.lower() == "bearer" else None
+        if caller is None:
+            raise Unauthorized("a token is needed", hint="Authorization: Bearer …; `recollect token add` makes one")
+        return self._asker(caller)
+
+    def may_write(self, caller: Caller) -> bool:
+        """Whether the caller may change anything here."""
+        return not (caller.read_only or self.read_only)
+
+    def _asker(self, caller: Caller) -> Asker:
+        asker = self._askers.get(caller)
+        if asker is None:
+            memory = self.memory if caller.owner else self.memory.within(caller.scope)
+            asker = self._askers.setdefault(caller, Asker(caller, memory))
+        return asker
+
+
+def _reader(request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Asker:
+    access: Access = request.app.state.access
+    return access.asker(request.headers.get("authorization"))
+
+
+def _writer(request: Request, asker: Annotated[Asker, Depends(_reader)]) -> Asker:
+    if not request.app.state.access.may_write(asker.caller):
+        raise Forbidden("this caller may only read", hint="a token without --read-only may write")
+    return asker
+
+
+def _owner(asker: Annotated[Asker, Depends(_reader)]) -> Asker:
+    if not asker.caller.owner:
+        raise Forbidden("only the owner of the store may do this", hint="`recollect token add NAME --owner`")
+    return asker
+
+
+def _owning_writer(asker: Annotated[Asker, Depends(_writer)]) -> Asker:
+    return _owner(asker)
+
+
+Reads = Annotated[Asker, Depends(_reader)]
+Writes = Annotated[Asker, Depends(_writer)]
+Owns = Annotated[Asker, Depends(_owner)]
+OwnsAndWrites = Annotated[Asker, Depends(_owning_writer)]
+
+
+def told(caller: Caller, access: Access) -> Mapping[str, object]:
+    """The caller as JSON, with what the server lets them do."""
+    return {**caller.as_dict(), "read_only": not access.may_write(caller)}

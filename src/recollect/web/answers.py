@@ -1,0 +1,171 @@
+"""What the API answers beside the shapes it shares with MCP, as types from which its OpenAPI is made."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NotRequired
+
+from pydantic import ConfigDict, with_config
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from recollect.mcp.outputs import StoredRecord
+
+_open = with_config(ConfigDict(extra="allow"))
+
+
+class Json(Response):
+    """JSON as it was made: its shape is checked by tests, not again on every answer."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any, status_code: int = 200) -> None:
+        super().__init__(json.dumps(content, ensure_ascii=False, allow_nan=False).encode(), status_code)
+
+
+def documented(model: Any, status: int = 200) -> dict[str, Any]:
+    """What a route's decorator is told of its answer."""
+    return {"response_model": None, "status_code": status, "responses": {status: {"model": model}}}
+
+
+@_open
+class Place(TypedDict):
+    """Where a source ranks a record, however deep."""
+
+    rank: int | None
+    score: float | None
+    fetch_k: int
+    note: NotRequired[str]
+
+
+@_open
+class VerdictAnswer(TypedDict):
+    """What became of a record: `stage` is `found` where it is in the answer."""
+
+    query: str
+    target: str
+    stage: str
+    reason: str
+    rank: int | None
+    sources: dict[str, Place]
+    change: dict[str, Any]
+    advice: str
+    record: StoredRecord | None
+
+
+class RecordList(TypedDict):
+    """Records, newest first."""
+
+    records: list[StoredRecord]
+    limit: int
+    offset: int
+
+
+class Undone(TypedDict):
+    """What was taken back, and the record as it stands now."""
+
+    undone: str
+    record: StoredRecord | None
+
+
+@_open
+class HistoryEvent(TypedDict):
+    """One line of history."""
+
+    seq: int
+    id: str
+    action: str
+    at: str
+    detail: dict[str, Any]
+
+
+class HistoryAnswer(TypedDict):
+    """All that happened to a record, and the chain of supersession it stands in, oldest first."""
+
+    id: str
+    events: list[HistoryEvent]
+    chain: list[str]
+
+
+class FileAnswer(TypedDict):
+    """A file open at a chunk."""
+
+    path: str
+    first_line: int
+    text: str
+    lines: list[int]
+    total_lines: int
+    freshness: str
+
+
+class Facets(TypedDict):
+    """What can be filtered by."""
+
+    categories: list[str]
+    tags: list[str]
+    scopes: list[dict[str, str]]
+    roots: list[str]
+    sources: list[str]
+
+
+class CallerAnswer(TypedDict):
+    """Who asks."""
+
+    name: str
+    scope: dict[str, str]
+    owner: bool
+    read_only: bool
+
+
+class SettingsAnswer(TypedDict):
+    """What a search is answered with where nothing is said, and who asks."""
+
+    search: dict[str, Any]
+    caller: CallerAnswer
+    version: str
+
+
+@_open
+class JobAnswer(TypedDict):
+    """The last run of indexing, or the one under way."""
+
+    state: str
+    paths: list[str]
+    done: int
+    total: int
+    report: dict[str, Any] | None
+    error: dict[str, Any] | None
+    started_at: str | None
+    took_ms: float | None
+
+
+@_open
+class SourceHealth(TypedDict):
+    """How a source has been doing."""
+
+    name: str
+    kind: str
+    state: str
+    failures: int
+    reason: NotRequired[str]
+    until: NotRequired[str]
+
+
+@_open
+class StatusAnswer(TypedDict):
+    """What the store holds, how current it is, how its parts and this server are doing."""
+
+    records: dict[str, int]
+    vectors: dict[str, Any]
+    scope: dict[str, str]
+    sources: list[SourceHealth]
+    latency: NotRequired[dict[str, Any]]
+    index: NotRequired[JobAnswer]
+    uptime_s: float
+    version: str
+
+
+class Health(TypedDict):
+    """That it is there."""
+
+    status: str

@@ -1,0 +1,81 @@
+"""The server, of a memory and who may ask. Where it listens is not its affair."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+
+from recollect import __version__
+from recollect.memory import Memory
+from recollect.types import GLOBAL
+from recollect.web import errors
+from recollect.web.access import Access
+from recollect.web.guard import Guard, Hosts, is_loopback
+from recollect.web.jobs import Indexer
+from recollect.web.mcp import Agents
+from recollect.web.metrics import Metrics
+from recollect.web.routes import lab, operations, page, records, searching
+from recollect.web.tokens import Caller, Tokens
+
+ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
+`X-Request-Id`. Who asks, and in which scope, is the token's affair: a request that names another scope is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How a server is set up."""
+
+    host: str = "127.0.0.1"
+    read_only: bool = False
+    folders: Sequence[str] = ()
+    lab: Path | None = None
+    allowed_hosts: Sequence[str] = ()
+    allowed_origins: Sequence[str] = ()
+
+
+def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
+    """The application; with no token it is the owner who asks, or whom the memory's own scope names."""
+    metrics = Metrics()
+    local = Caller("local", memory.scope, owner=memory.scope == GLOBAL)
+    access = Access(memory, tokens, local, demanded=not is_loopback(serving.host), read_only=serving.read_only)
+    agents = Agents(access)
+    indexer = Indexer(memory, tuple(str(Path(folder).resolve()) for folder in serving.folders))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with agents.run():
+            yield
+        indexer.close()
+
+    hosts = Hosts(serving.host, serving.allowed_hosts, serving.allowed_origins)
+    app = FastAPI(
+        title="Recollect", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None,
+        middleware=[Middleware(Guard, hosts=hosts, metrics=metrics), *_cors(serving.allowed_origins)],
+        separate_input_output_schemas=False,
+    )  # fmt: skip
+    app.state.access, app.state.metrics, app.state.indexer = access, metrics, indexer
+    app.state.lab, app.state.started = serving.lab, time.monotonic()
+    errors.install(app)
+    for router in (searching.router, records.router, lab.router):
+        app.include_router(router, responses=errors.DOCUMENTED)
+    app.include_router(operations.router)
+    app.include_router(operations.public)
+    app.router.routes.append(Route("/mcp", agents))
+    page.mount(app)
+    return app
+
+
+def _cors(origins: Sequence[str]) -> list[Middleware]:
+    """Closed, but for the pages that were named."""
+    if not origins:
+        return []
+    methods, headers = ["GET", "POST", "PATCH", "DELETE"], ["Authorization", "Content-Type", "X-Request-Id"]
+    return [Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=methods, allow_headers=headers)]

@@ -1,0 +1,140 @@
+"""Errors as HTTP answers: which status each has, and the one shape of them all."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NotRequired
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import ConfigDict, with_config
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from typing_extensions import TypedDict
+
+from recollect.errors import (
+    FailedError,
+    Forbidden,
+    RecollectError,
+    SupersessionCycle,
+    TimedOut,
+    UnknownRecord,
+    UsageError,
+)
+
+
+class Unauthorized(UsageError):
+    """No token, or one that nobody has."""
+
+    code: ClassVar[str] = "unauthorized"
+
+
+class ForbiddenHost(Forbidden):
+    """The request names a host that this server is not."""
+
+    code: ClassVar[str] = "forbidden_host"
+
+
+class ForbiddenOrigin(Forbidden):
+    """The request comes from a page of another site."""
+
+    code: ClassVar[str] = "forbidden_origin"
+
+
+class Busy(UsageError):
+    """It is being done already."""
+
+    code: ClassVar[str] = "busy"
+
+
+STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
+    (Unauthorized, 401),
+    (Forbidden, 403),
+    (UnknownRecord, 404),
+    (SupersessionCycle, 409),
+    (Busy, 409),
+    (UsageError, 400),
+    (TimedOut, 504),
+    (FailedError, 503),
+)
+"""The first kind that fits decides."""
+
+_CODES = {400: "usage", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+
+
+@with_config(ConfigDict(extra="allow"))
+class ErrorBody(TypedDict):
+    """What happened, what to do next, and the request it happened to."""
+
+    code: str
+    message: str
+    hint: str
+    request_id: NotRequired[str]
+
+
+class ErrorAnswer(TypedDict):
+    """The one shape of errors."""
+
+    error: ErrorBody
+
+
+_WORDS = {
+    400: "What was asked for cannot be.",
+    401: "A token is needed, or this one is nobody's.",
+    403: "The caller may not do this, or the request names a foreign host or origin.",
+    404: "There is no such record, or no such address.",
+    409: "A supersession would lead in a circle, or what was asked for is being done already.",
+    413: "The request is too large.",
+    422: "The request does not fit the schema.",
+    503: "The request was right; the store, a model or another part was not there. Try again.",
+}
+
+INTERNAL = {"code": "internal", "message": "something went wrong here", "hint": "the server's log says what"}
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer, "description": words} for status, words in _WORDS.items()
+}
+"""What every route of the API may answer beside its own answer."""
+
+
+def answer(error: RecollectError, request_id: str) -> JSONResponse:
+    """An error of ours as an answer."""
+    status = next(status for kind, status in STATUSES if isinstance(error, kind))
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
+    headers |= {"Retry-After": "1"} if status == 503 else {}  # noqa: PLR2004
+    return body(status, request_id, headers, **error.as_dict()["error"])
+
+
+def plain(error: HTTPException, request_id: str) -> JSONResponse:
+    """An error of the framework as an answer."""
+    code = _CODES.get(error.status_code, "http")
+    hint = "GET /openapi.json says what there is"
+    headers = dict(error.headers or {})
+    return body(error.status_code, request_id, headers, code=code, message=str(error.detail), hint=hint)
+
+
+def body(status: int, request_id: str, headers: dict[str, str] | None = None, **told: str) -> JSONResponse:
+    """Any error as an answer."""
+    return JSONResponse({"error": {**told, "request_id": request_id}}, status, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Let every error that a route can raise become the one shape."""
+
+    @app.exception_handler(RecollectError)
+    def ours(request: Request, error: RecollectError) -> JSONResponse:
+        return answer(error, request.state.request_id)
+
+    @app.exception_handler(RequestValidationError)
+    def misfit(request: Request, error: RequestValidationError) -> JSONResponse:
+        hint = "GET /openapi.json has the schema of every request"
+        return body(422, request.state.request_id, code="invalid", message=_in_words(error), hint=hint)
+
+    @app.exception_handler(HTTPException)
+    def theirs(request: Request, error: HTTPException) -> JSONResponse:
+        return plain(error, request.state.request_id)
+
+
+def _in_words(error: RequestValidationError) -> str:
+    """What does not fit, without the values: they are the caller's, and may be long."""
+    found = error.errors()[:10]
+    return "; ".join(f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg'][:200]}" for one in found)

@@ -1,0 +1,166 @@
+"""What every request passes before anything of ours runs: id, host, origin, size. Plain ASGI, so that streams flow."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from recollect.errors import RecollectError
+from recollect.web import errors
+from recollect.web.errors import ForbiddenHost, ForbiddenOrigin
+from recollect.web.metrics import Metrics
+
+_log = logging.getLogger("recollect.web")
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Of a request's body: the longest record, of letters that take six bytes in JSON, and room for its fields."""
+
+TOO_LARGE = f"a request may have {MOST_BYTES:,} bytes at the most"
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+_SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/@]+)(?::\d{1,5})?", re.ASCII)
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+        " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
+"""On every answer; the page asks nobody but this server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Which names this server goes by. A foreign name that leads here is how other sites' pages reach in."""
+
+    bound: str
+    allowed: Collection[str] = ()
+    origins: Collection[str] = ()
+
+    def check(self, host: str, origin: str | None) -> None:
+        """Refuse a request by a foreign name, or from a page of another site."""
+        match = _HOST.fullmatch(host)
+        if match is None or not self._known(match["name"].strip("[]").lower().rstrip(".")):
+            raise ForbiddenHost("this server does not go by that name", hint="--allow-host NAME lets it")
+        same = origin is None or origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
+        if not same and origin not in self.origins:
+            raise ForbiddenOrigin("pages of other sites may not ask here", hint="--allow-origin URL lets one")
+
+    def _known(self, name: str) -> bool:
+        if name in LOOPBACK_NAMES or name == self.bound.lower() or name in {one.lower() for one in self.allowed}:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        # A number is no name: whoever sends it has reached that very address.
+        return address.is_loopback or not is_loopback(self.bound)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The outermost part of the server."""
+
+    app: ASGIApp
+    hosts: Hosts
+    metrics: Metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer why not; every answer carries the request's id."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        request_id = _request_id(headers.get("x-request-id"))
+        scope.setdefault("state", {})["request_id"] = request_id
+        watched = _Watched(send, request_id)
+        start = time.monotonic()
+        try:
+            self.hosts.check(headers.get("host", ""), headers.get("origin"))
+            _check_length(headers.get("content-length"))
+            await self.app(scope, _counted(receive), watched)
+        except RecollectError as error:
+            await watched.answer(errors.answer(error, request_id), scope, receive)
+        except HTTPException as error:
+            await watched.answer(errors.plain(error, request_id), scope, receive)
+        except Exception:  # noqa: BLE001  (the edge: what is left is a defect, and must not end the server)
+            _log.exception("request %s failed", request_id)
+            await watched.answer(errors.body(500, request_id, None, **errors.INTERNAL), scope, receive)
+        finally:
+            self.metrics.saw_request(_route(scope), scope["method"], watched.status, time.monotonic() - start)
+
+
+@dataclass(slots=True)
+class _Watched:
+    """Sends an answer with our headers on it, and remembers its status."""
+
+    send: Send
+    request_id: str
+    status: int = 0
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-Id"] = self.request_id
+            for name, value in HEADERS.items():
+                headers.setdefault(name, value)
+        await self.send(message)
+
+    async def answer(self, response: ASGIApp, scope: Scope, receive: Receive) -> None:
+        """Answer in the application's place, unless it has begun to answer itself."""
+        if not self.status:
+            await response(scope, receive, self)
+
+
+def _request_id(said: str | None) -> str:
+    return said if said and _SOUND_ID.fullmatch(said) else uuid4().hex
+
+
+def _check_length(said: str | None) -> None:
+    if said is not None and said.isascii() and said.isdigit() and int(said[:20]) > MOST_BYTES:
+        raise HTTPException(413, TOO_LARGE)
+
+
+def _counted(receive: Receive) -> Receive:
+    """The body as it comes, up to the most: what is sent in pieces says no length beforehand."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MOST_BYTES:
+            raise HTTPException(413, TOO_LARGE)  # the framework passes on no other kind from inside a body
+        return message
+
+    return counted
+
+
+def _route(scope: Scope) -> str:
+    """The route as it is written, not as it was called: ids are not for the metrics."""
+    route = scope.get("route")
+    return str(getattr(route, "path", "other"))

@@ -1,0 +1,73 @@
+"""MCP over streamable HTTP: each caller meets a server of their own, behind the wall of their scope."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from recollect.mcp.server import build
+from recollect.web.access import Access, Asker
+from recollect.web.tokens import Caller
+
+MOST_SESSIONS = 1_000
+"""Open at once for one caller."""
+
+_CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+"""Host and origin have been checked when a request comes here."""
+
+
+@dataclass(slots=True)
+class Agents:
+    """The address /mcp. A session belongs to the caller who opened it: to others it does not exist."""
+
+    access: Access
+    _managers: dict[Caller, StreamableHTTPSessionManager] = field(default_factory=dict)
+    _tasks: TaskGroup | None = None
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+    @contextlib.asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Keep sessions alive while the application runs."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                yield
+            finally:
+                self._tasks = None
+                tasks.cancel_scope.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request of an agent."""
+        # The file of tokens may have to be read again.
+        asker = await anyio.to_thread.run_sync(self.access.asker, Headers(scope=scope).get("authorization"))
+        manager = await self._manager(asker)
+        await manager.handle_request(scope, receive, send)
+
+    async def _manager(self, asker: Asker) -> StreamableHTTPSessionManager:
+        async with self._lock:
+            manager = self._managers.get(asker.caller)
+            if manager is None:
+                manager = self._managers[asker.caller] = await self._started(asker)
+            return manager
+
+    async def _started(self, asker: Asker) -> StreamableHTTPSessionManager:
+        server = build(asker.memory, read_only=not self.access.may_write(asker.caller))
+        server.streamable_http_app(transport_security=_CHECKED, max_sessions=MOST_SESSIONS)
+        if self._tasks is None:
+            raise RuntimeError("the application is not running")
+        await self._tasks.start(_kept, server.session_manager)
+        return server.session_manager
+
+
+async def _kept(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:
+    async with manager.run():
+        task_status.started()
+        await anyio.sleep_forever()

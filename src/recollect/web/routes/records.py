@@ -1,0 +1,119 @@
+"""Single records: list, add, read, edit, supersede, forget, undo, history, file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query
+
+from recollect.mcp.outputs import Forgotten, StoredRecord
+from recollect.memory.chains import chain
+from recollect.memory.shape import event_dict, record_dict
+from recollect.web.access import Asker, Reads, Writes
+from recollect.web.answers import FileAnswer, HistoryAnswer, Json, RecordList, Undone, documented
+from recollect.web.inputs import MOST_NAME, Edited, Forgetting, Name, Names, NewRecord, Supersession, Undoing, When
+
+router = APIRouter(tags=["records"])
+
+MOST_LISTED = 1_000
+
+RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description="The id of a record; may hold slashes.")]
+Part = Annotated[Name | None, Query()]
+
+
+@router.get("/v1/records", **documented(RecordList))
+def list_(
+    asker: Reads,
+    *,
+    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
+    category: Annotated[Names, Query()] = [],  # noqa: B006  (the framework copies it)
+    tag: Annotated[Names, Query()] = [],  # noqa: B006
+    kind: Literal["fact", "chunk"] | None = None,
+    path: Part = None,
+    since: Annotated[When | None, Query()] = None,
+    until: Annotated[When | None, Query()] = None,
+    as_of: Annotated[When | None, Query()] = None,
+    superseded: bool = False,
+    any_scope: bool = False,
+    user: Part = None,
+    agent: Part = None,
+    session: Part = None,
+) -> Json:
+    """Records, newest first."""
+    filters: dict[str, Any] = {
+        "category": category, "tags": tag, "kind": kind, "path": path, "since": since, "until": until, "as_of": as_of,
+        "superseded": superseded, "any_scope": any_scope, "user": user, "agent": agent, "session": session,
+    }  # fmt: skip
+    said = {name: value for name, value in filters.items() if value}
+    found = asker.memory.list(limit=limit, offset=offset, **said)
+    return Json({"records": [record_dict(record) for record in found], "limit": limit, "offset": offset})
+
+
+@router.post("/v1/records", **documented(StoredRecord, 201))
+def add(body: NewRecord, asker: Writes) -> Json:
+    """Remember one record. The same text in the same scope is one record: adding it again updates it."""
+    stored = asker.memory.add(body.text, supersedes=body.supersedes, **body.said("text", "supersedes"))
+    return Json(record_dict(stored), 201)
+
+
+@router.get("/v1/records/{id:path}", **documented(StoredRecord))
+def read(id: RecordId, asker: Reads) -> Json:  # noqa: A002  (the word of the JSON)
+    """One record in full."""
+    return Json(record_dict(asker.memory.require(id)))
+
+
+@router.patch("/v1/records/{id:path}", **documented(StoredRecord))
+def edit(id: RecordId, body: Edited, asker: Writes) -> Json:  # noqa: A002
+    """Change what is said of a fact, in place. What it was before stays in its history."""
+    return Json(record_dict(asker.memory.edit(id, **body.changes())))
+
+
+@router.delete("/v1/records/{id:path}", **documented(Forgotten))
+def delete(id: RecordId, asker: Writes) -> Json:  # noqa: A002
+    """Take a record out of every answer; `/v1/undo` brings it back."""
+    return _forgotten(asker, [id])
+
+
+@router.post("/v1/forget", **documented(Forgotten))
+def forget(body: Forgetting, asker: Writes) -> Json:
+    """Take records out of every answer: all of them, or none if one is unknown."""
+    return _forgotten(asker, body.ids)
+
+
+@router.post("/v1/supersede", **documented(StoredRecord))
+def supersede(body: Supersession, asker: Writes) -> Json:
+    """Let a new text or another record take a record's place; answers the record that holds now."""
+    return Json(record_dict(asker.memory.supersede(body.id, body.by, text=body.text, at=body.at)))
+
+
+@router.post("/v1/undo", **documented(Undone))
+def undo(body: Undoing, asker: Writes) -> Json:
+    """Take back the last that happened to a record: that it was added, edited, superseded or forgotten."""
+    undone, record = asker.memory.undo(body.id)
+    return Json({"undone": undone, "record": record_dict(record) if record else None})
+
+
+@router.get("/v1/history/{id:path}", **documented(HistoryAnswer))
+def history(id: RecordId, asker: Reads) -> Json:  # noqa: A002
+    """All that happened to a record, and the chain of supersession it stands in."""
+    events = [event_dict(event) for event in asker.memory.history(id)]
+    record = asker.memory.get(id)
+    return Json({"id": id, "events": events, "chain": chain(asker.memory, record) if record else [id]})
+
+
+@router.get("/v1/file/{id:path}", **documented(FileAnswer))
+def file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
+    """The file of a chunk as it stands now, open at its lines."""
+    found = asker.memory.excerpt(id)
+    return Json(
+        {
+            "path": found.path, "first_line": found.first_line, "text": found.text, "lines": list(found.lines),
+            "total_lines": found.total_lines, "freshness": found.freshness,
+        }
+    )  # fmt: skip
+
+
+def _forgotten(asker: Asker, ids: list[str]) -> Json:
+    asker.memory.forget(*ids)
+    return Json({"forgotten": ids})

@@ -1,0 +1,55 @@
+"""Questions: search, recall, why-not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from recollect.errors import Forbidden
+from recollect.mcp import outputs
+from recollect.memory.bounds import bounded
+from recollect.memory.recall import recall
+from recollect.memory.shape import answer_dict, recall_dict, verdict_dict
+from recollect.types import Answer
+from recollect.web.access import Asker, Reads
+from recollect.web.answers import Json, VerdictAnswer, documented
+from recollect.web.inputs import RecallBody, SearchBody, WhyNotBody
+
+router = APIRouter(tags=["search"])
+
+
+@router.post("/v1/search", **documented(outputs.SearchAnswer))
+def search(body: SearchBody, asker: Reads, request: Request) -> Json:
+    """Find what answers a question, best first, with the rank that each source gave."""
+    answer = answer_dict(_answer(request, asker, body, body.options()), explain=body.explain)
+    return Json({**answer, "results": [bounded(result) for result in answer["results"]]})
+
+
+@router.post("/v1/recall", **documented(outputs.RecallBlock))
+def recall_(body: RecallBody, asker: Reads, request: Request) -> Json:
+    """What is known about a question, as one fenced block for a model's context, with citations."""
+    answer = _answer(request, asker, body, body.options("tokens"))
+    return Json(recall_dict(recall(answer, tokens=body.tokens)))
+
+
+@router.post("/v1/why-not", **documented(VerdictAnswer))
+def why_not(body: WhyNotBody, asker: Reads) -> Json:
+    """Why a record is or is not in an answer, and what would bring it back."""
+    _refuse_hyde(asker, body)
+    verdict = asker.memory.why_not(body.query, body.target, **body.options("target"))
+    told = verdict_dict(body.query, verdict)
+    return Json({**told, "record": bounded(told["record"]) if told["record"] else None})
+
+
+def _answer(request: Request, asker: Asker, body: SearchBody, options: dict[str, Any]) -> Answer:
+    _refuse_hyde(asker, body)
+    answer = asker.memory.search(body.query, **options)
+    request.app.state.metrics.saw_search(answer)
+    return answer
+
+
+def _refuse_hyde(asker: Asker, body: SearchBody) -> None:
+    """A language model costs its owner money, and is told the question."""
+    if body.hyde and not asker.caller.owner:
+        raise Forbidden("only the owner may have a language model asked", hint="leave out `hyde`")
