@@ -6,17 +6,28 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from recollect.errors import UsageError
+from recollect.registry import missing_package
 
 if TYPE_CHECKING:
     from recollect.types import Store
 
 
 def open_store(place: str, *, language: str | None = None, read_only: bool = False) -> Store:
-    """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`)."""
+    """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`, `postgresql://…`)."""
     scheme, separator, _ = place.partition("://")
+    if separator and scheme in ("postgresql", "postgres"):
+        return _postgres(place, language, read_only)
     if separator and scheme != "sqlite":
-        raise UsageError(f"unknown kind of store {scheme!r}", hint="name a file, or sqlite:///path/to/file.db")
+        raise UsageError(f"unknown kind of store {scheme!r}", hint="name a file, or postgresql://user@host/database")
     from recollect.stores.sqlite import SqliteStore
 
     path = unquote(urlsplit(place).path) if separator else place
     return SqliteStore(path, language=language, read_only=read_only)
+
+
+def _postgres(url: str, language: str | None, read_only: bool) -> Store:
+    try:
+        from recollect.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise missing_package(error, "a store in PostgreSQL", "postgres") from error
+    return PostgresStore(url, language=language, read_only=read_only)

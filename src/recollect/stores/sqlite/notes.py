@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from recollect.errors import StoreError
+from recollect.stores.rows import micros
 from recollect.stores.sqlite.database import PATIENCE_MS, Database
-from recollect.stores.sqlite.rows import micros
 from recollect.types import now
 
 KEPT = 10_000

@@ -5,27 +5,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import apsw
 
-from recollect.errors import SupersessionCycle, UnknownRecord, UsageError
 from recollect.ranking import fold_hash
+from recollect.stores import ledger
+from recollect.stores.rows import micros, moment, passage_hash
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, micros, moment, passage_hash, to_row
+from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, to_row
 from recollect.stores.sqlite.visible import condition
-from recollect.types import Change, Event, Filter, Forget, Ingested, Put, Record, Restore, SawFile, Supersede, now
+from recollect.types import Change, Event, Filter, Record, SawFile, now
 
 TRANSACTION_SECONDS = 0.1
 """When a transaction is this old it is committed and the rest goes on in a new one, so that nobody waits long."""
-
-_REPLACED = (
-    "text", "title", "kind", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
-    "path", "lines",
-)  # fmt: skip
-"""What putting a record again under its id replaces."""
 
 
 class SqliteRecords:
@@ -45,7 +40,7 @@ class SqliteRecords:
                 deadline = time.monotonic() + TRANSACTION_SECONDS
                 done: list[Record] = []
                 while group is not None and time.monotonic() < deadline:
-                    done += [record for change in group for record in _apply(connection, change)]
+                    done += [record for change in group for record in ledger.apply(_Rows(connection), change)]
                     self._follow(connection)
                     group = next(waiting, None)
             stored += done
@@ -82,208 +77,105 @@ class SqliteRecords:
             return [from_row(row) for row in rows]
 
 
-def _apply(connection: apsw.Connection, change: Change) -> list[Record]:
-    match change:
-        case Put():
-            return [_put(connection, change)]
-        case Supersede():
-            _supersede(connection, change)
-        case Forget():
-            _forget(connection, change)
-        case Restore():
-            _restore(connection, change)
-        case SawFile():
-            _saw_file(connection, change)
-        case Ingested():
-            connection.execute("INSERT OR REPLACE INTO ingested VALUES (?, ?)", (change.digest, micros(now())))
-    return []
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The steps of a change, in a transaction that is open: SQLite has one writer, so nothing moves meanwhile."""
 
+    connection: apsw.Connection
 
-def _put(connection: apsw.Connection, change: Put) -> Record:
-    record = change.record
-    row = connection.execute("SELECT row FROM records WHERE id = ?", (record.id,)).get
-    if row is not None:
-        return _put_again(connection, int(row), record)
-    twin = _twin(connection, record) if change.merge else None
-    if twin is not None:
-        return _put_again(connection, _row_of(connection, twin.id), _merged(twin, record))
-    connection.execute(INSERT, to_row(record))
-    _after_change(connection, connection.last_insert_rowid(), record, "add", {})
-    return record
+    def look(self, key: str) -> ledger.Kept | None:
+        """What has this id."""
+        found: Any = self.connection.execute(
+            f"{SELECT.replace(' FROM records', ', forgotten_at, passage FROM records')} WHERE id = ?", (key,)
+        ).fetchone()
+        if found is None:
+            return None
+        *row, forgotten, passage = found
+        return ledger.Kept(from_row(row), forgotten is not None, not passage)
 
+    def twin(self, record: Record) -> Record | None:
+        """The live record of the same scope that says the same."""
+        sql, values = condition(Filter(scope=record.scope, kinds=(record.kind,)))
+        rows = self.connection.execute(f"{SELECT} WHERE {sql} AND fold = ?", (*values, fold_hash(record.text)))
+        return next((twin for twin in map(from_row, rows) if twin.scope == record.scope), None)
 
-def _put_again(connection: apsw.Connection, row: int, record: Record) -> Record:
-    before, forgotten, purged = _any(connection, row)
-    if before.scope != record.scope and not purged:  # the history of an id, too, is for one scope only
-        raise UsageError(
-            f"the id {record.id!r} is taken by a record of another scope", hint="leave the id out, or use another"
-        )
-    if forgotten:
-        connection.execute(REPLACE, (*to_row(record), row))
-        _after_change(connection, row, record, "add", {})
-        return record
-    changed = {name: getattr(before, name) for name in _REPLACED if getattr(before, name) != getattr(record, name)}
-    if not changed:
-        return before
-    edited = now() if {"text", "title"} & changed.keys() else before.edited_at
-    after = replace(before, edited_at=edited, **{name: getattr(record, name) for name in changed})
-    connection.execute(REPLACE, (*to_row(after), row))
-    _drop_orphan(connection, passage_hash(before.passage))
-    _after_change(connection, row, after, "update", {"before": changed})
-    return after
+    def insert(self, record: Record) -> None:
+        """Keep a new record."""
+        self.connection.execute(INSERT, to_row(record))
+        self._tag(self.connection.last_insert_rowid(), record)
 
+    def replace(self, record: Record, before: Record) -> None:
+        """Keep a record in the place of another; vectors of a passage that nobody has any more go."""
+        row = self._row(record.id)
+        self.connection.execute(REPLACE, (*to_row(record), row))
+        self._drop_orphan(passage_hash(before.passage))
+        self._tag(row, record)
 
-def _twin(connection: apsw.Connection, record: Record) -> Record | None:
-    """The live fact of the same scope that says the same."""
-    sql, values = condition(Filter(scope=record.scope, kinds=(record.kind,)))
-    rows = connection.execute(f"{SELECT} WHERE {sql} AND fold = ?", (*values, fold_hash(record.text)))
-    return next((twin for twin in map(from_row, rows) if twin.scope == record.scope), None)
-
-
-def _merged(twin: Record, record: Record) -> Record:
-    """What two tellings of the same fact know together: the later one's word, where it has one."""
-    default = Record(id="", text="")
-    told = {
-        name: getattr(record, name)
-        for name in ("title", "category", "importance", "decay", "happened_at", "expires_at", "source")
-        if getattr(record, name) != getattr(default, name)
-    }
-    return replace(twin, tags=tuple(dict.fromkeys((*twin.tags, *record.tags))), **told)
-
-
-def _supersede(connection: apsw.Connection, change: Supersede) -> None:
-    old, new = _require(connection, change.id), _require(connection, change.by)
-    if old.superseded_by == new.id:
-        return
-    if old.superseded_by is not None:
-        raise UsageError(
-            f"{old.id!r} is superseded already, by {old.superseded_by!r}",
-            hint=f"supersede {old.superseded_by!r} instead",
-        )
-    if not old.scope.admits(new.scope):
-        raise UsageError(
-            f"{new.id!r} is not visible to all who see {old.id!r}, so it cannot take its place",
-            hint="give the new record the scope of the old one, or a wider one",
-        )
-    _refuse_cycle(connection, old.id, new)
-    at = change.at or min(max(new.time, old.time), now())
-    connection.execute(
-        "UPDATE records SET superseded_by = ?, superseded_at = ? WHERE id = ?", (new.id, micros(at), old.id)
-    )
-    detail = {"by": new.id, "from": at.isoformat()}
-    _note(connection, _row_of(connection, old.id), old.id, "supersede", detail)
-    _note(connection, _row_of(connection, new.id), new.id, "supersedes", {"id": old.id})
-
-
-def _refuse_cycle(connection: apsw.Connection, old: str, new: Record) -> None:
-    chain = [new.id]
-    successor = new.superseded_by
-    while chain[-1] != old and successor is not None and successor not in chain:
-        chain.append(successor)
-        successor = connection.execute("SELECT superseded_by FROM records WHERE id = ?", (successor,)).get
-    if old in chain:
-        raise SupersessionCycle(
-            f"{old!r} would come to supersede itself: {' → '.join([old, *chain])}",
-            hint="add a new record with the text that holds now, and supersede by that",
+    def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
+        """Note what stands in a record's place."""
+        self.connection.execute(
+            "UPDATE records SET superseded_by = ?, superseded_at = ? WHERE id = ?", (by, micros(at), key)
         )
 
+    def hide(self, key: str, *, purge: bool) -> None:
+        """A tombstone; the id stays taken."""
+        row = self._row(key)
+        self.connection.execute("UPDATE records SET forgotten_at = ? WHERE row = ?", (micros(now()), row))
+        self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
+        if purge:
+            self._wipe(row)
 
-def _forget(connection: apsw.Connection, change: Forget) -> None:
-    row = connection.execute("SELECT row FROM records WHERE id = ?", (change.id,)).get
-    if row is None or (not change.purge and _find(connection, change.id) is None):
-        raise UnknownRecord(change.id)
-    connection.execute("UPDATE records SET forgotten_at = ? WHERE row = ?", (micros(now()), row))
-    connection.execute("DELETE FROM tags WHERE row = ?", (row,))
-    if change.purge:
-        _wipe(connection, int(row))
-    _note(connection, int(row), change.id, "purge" if change.purge else "forget", {})
+    def show(self, record: Record) -> None:
+        """Away with the tombstone."""
+        row = self._row(record.id)
+        self.connection.execute("UPDATE records SET forgotten_at = NULL WHERE row = ?", (row,))
+        self._tag(row, record)
 
+    def saw(self, change: SawFile) -> None:
+        """Note the state of a file."""
+        self.connection.execute("DELETE FROM files WHERE path = ?", (change.path,))
+        if (state := change.state) is not None:
+            values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
+            self.connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?)", values)
 
-def _restore(connection: apsw.Connection, change: Restore) -> None:
-    row = connection.execute("SELECT row FROM records WHERE id = ?", (change.id,)).get
-    record, forgotten, purged = _any(connection, int(row)) if row is not None else (None, False, False)
-    if record is None or (change.owner is not None and not change.owner.owns(record.scope)):
-        raise UnknownRecord(change.id)
-    if purged:
-        raise UsageError(f"{change.id!r} was purged: nothing of it is left", hint="add it again")
-    if forgotten:
-        connection.execute("UPDATE records SET forgotten_at = NULL WHERE row = ?", (row,))
-        _after_change(connection, int(row), record, "restore", {"undid": "forget"})
-    elif record.superseded_by is not None:
-        connection.execute("UPDATE records SET superseded_by = NULL, superseded_at = NULL WHERE row = ?", (row,))
-        _note(connection, int(row), record.id, "restore", {"undid": "supersede", "by": record.superseded_by})
-    else:
-        raise UsageError(f"{change.id!r} is neither forgotten nor superseded", hint="there is nothing to put back")
+    def ingested(self, digest: str) -> None:
+        """Note what was read for facts."""
+        self.connection.execute("INSERT OR REPLACE INTO ingested VALUES (?, ?)", (digest, micros(now())))
 
-
-def _wipe(connection: apsw.Connection, row: int) -> None:
-    """Nothing of the content stays: not in the record, not in its history, not as a vector."""
-    passage = connection.execute("SELECT passage FROM records WHERE row = ?", (row,)).get
-    connection.execute(
-        "UPDATE records SET text = '', title = '', category = NULL, tags = '[]', source = NULL, path = NULL,"
-        " first_line = NULL, last_line = NULL, fold = x'', passage = x'' WHERE row = ?",
-        (row,),
-    )
-    connection.execute("UPDATE history SET detail = '{}' WHERE row = ?", (row,))
-    _drop_orphan(connection, passage)
-
-
-def _drop_orphan(connection: apsw.Connection, passage: object) -> None:
-    """Delete the vectors of a passage that no record has any more: a vector can be turned back into words."""
-    connection.execute(
-        "DELETE FROM embeddings WHERE passage = ?1 AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
-        (passage,),
-    )
-
-
-def _saw_file(connection: apsw.Connection, change: SawFile) -> None:
-    connection.execute("DELETE FROM files WHERE path = ?", (change.path,))
-    if change.state is not None:
-        state = change.state
-        connection.execute(
-            "INSERT INTO files VALUES (?, ?, ?, ?, ?)",
-            (state.path, state.root, state.mtime_ns, state.size, state.digest),
+    def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
+        """Write a line of history."""
+        told = json.dumps(detail, default=_as_text, ensure_ascii=False)
+        self.connection.execute(
+            "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)",
+            (self._row(key), key, action, micros(now()), told),
         )
 
+    def _row(self, key: str) -> int:
+        return int(self.connection.execute("SELECT row FROM records WHERE id = ?", (key,)).get)
 
-def _after_change(
-    connection: apsw.Connection, row: int, record: Record, action: str, detail: Mapping[str, Any]
-) -> None:
-    connection.execute("DELETE FROM tags WHERE row = ?", (row,))
-    connection.executemany("INSERT INTO tags VALUES (?, ?)", [(tag, row) for tag in dict.fromkeys(record.tags)])
-    _note(connection, row, record.id, action, detail)
+    def _tag(self, row: int, record: Record) -> None:
+        self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
+        tags = [(tag, row) for tag in dict.fromkeys(record.tags)]
+        self.connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
+    def _wipe(self, row: int) -> None:
+        """Nothing of the content stays: not in the record, not in its history, not as a vector."""
+        passage = self.connection.execute("SELECT passage FROM records WHERE row = ?", (row,)).get
+        self.connection.execute(
+            "UPDATE records SET text = '', title = '', category = NULL, tags = '[]', source = NULL, path = NULL,"
+            " first_line = NULL, last_line = NULL, fold = x'', passage = x'' WHERE row = ?",
+            (row,),
+        )
+        self.connection.execute("UPDATE history SET detail = '{}' WHERE row = ?", (row,))
+        self._drop_orphan(passage)
 
-def _note(connection: apsw.Connection, row: int, key: str, action: str, detail: Mapping[str, Any]) -> None:
-    connection.execute(
-        "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)",
-        (row, key, action, micros(now()), json.dumps(detail, default=_as_text, ensure_ascii=False)),
-    )
+    def _drop_orphan(self, passage: object) -> None:
+        """Delete the vectors of a passage that no record has any more: a vector can be turned back into words."""
+        self.connection.execute(
+            "DELETE FROM embeddings WHERE passage = ?1 AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
+            (passage,),
+        )
 
 
 def _as_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-def _find(connection: apsw.Connection, key: str) -> Record | None:
-    row = connection.execute(f"{SELECT} WHERE id = ? AND forgotten_at IS NULL", (key,)).get
-    return None if row is None else from_row(row)
-
-
-def _any(connection: apsw.Connection, row: int) -> tuple[Record, bool, bool]:
-    """The record of a row, whether it is forgotten, and whether its content is gone for good."""
-    *found, forgotten, passage = connection.execute(
-        f"{SELECT.replace(' FROM records', ', forgotten_at, passage FROM records')} WHERE row = ?", (row,)
-    ).get
-    return from_row(found), forgotten is not None, not passage
-
-
-def _require(connection: apsw.Connection, key: str) -> Record:
-    record = _find(connection, key)
-    if record is None:
-        raise UnknownRecord(key)
-    return record
-
-
-def _row_of(connection: apsw.Connection, key: str) -> int:
-    return int(connection.execute("SELECT row FROM records WHERE id = ?", (key,)).get)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import apsw
 
 from recollect.ranking import fold_hash
+from recollect.stores.rows import EPOCH, micros, moment, passage_hash
 from recollect.types import Record, Scope
 
 _COLUMNS = (
@@ -22,8 +22,6 @@ _COLUMNS = (
 INSERT = f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 REPLACE = f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{column} = ?' for column in _COLUMNS)} WHERE row = ?"
 SELECT = f"SELECT {', '.join(f'records.{column}' for column in _COLUMNS[:-2])} FROM records"
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_row(record: Record) -> tuple[Any, ...]:
@@ -54,7 +52,7 @@ def from_row(row: Sequence[Any]) -> Record:
         scope=Scope(user, agent, session),
         importance=importance,
         decay=decay,
-        created_at=_EPOCH + timedelta(microseconds=created),
+        created_at=EPOCH + timedelta(microseconds=created),
         happened_at=moment(happened),
         expires_at=moment(expires),
         edited_at=moment(edited),
@@ -77,21 +75,6 @@ def fetch(connection: apsw.Connection, rows: Sequence[int]) -> list[Record]:
         )
     }
     return [found[row] for row in rows if row in found]
-
-
-def passage_hash(passage: str) -> bytes:
-    """What a vector is kept under."""
-    return hashlib.blake2b(passage.encode(), digest_size=16).digest()
-
-
-def micros(at: datetime | None) -> int | None:
-    """A time as the store keeps it."""
-    return None if at is None else (at - _EPOCH) // timedelta(microseconds=1)
-
-
-def moment(value: int | None) -> datetime | None:
-    """A kept time as a datetime."""
-    return None if value is None else _EPOCH + timedelta(microseconds=value)
 
 
 def sequence(connection: apsw.Connection) -> int:

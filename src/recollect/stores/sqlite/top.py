@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.sqlite.rows import fetch
+from recollect.stores.top import distinct
 from recollect.types import Match, Matches
 
 
@@ -17,7 +18,7 @@ def best(connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[n
     """The `depth` best of `rows` by score, then newer, then id; of rows with the same text only the first."""
     wanted = depth
     while True:
-        kept, folded = _distinct(_leading(connection, rows, scores, wanted), depth)
+        kept, folded = distinct(_leading(connection, rows, scores, wanted), depth)
         if len(kept) >= depth or wanted >= len(rows):
             break
         wanted *= 4
@@ -47,19 +48,3 @@ def _newest(connection: apsw.Connection, rows: list[int], count: int) -> list[tu
         (json.dumps(rows), count),
     )
     return list(found)
-
-
-def _distinct(ranked: list[tuple[int, bytes, float]], depth: int) -> tuple[dict[int, tuple[float, bytes]], int]:
-    """Row → score and fold of the first `depth` different texts, and how many repeats stood among them."""
-    seen: set[bytes] = set()
-    kept: dict[int, tuple[float, bytes]] = {}
-    folded = 0
-    for row, fold, score in ranked:
-        if fold in seen:
-            folded += 1
-        elif len(kept) == depth:
-            break
-        else:
-            seen.add(fold)
-            kept[row] = (score, fold)
-    return kept, folded

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import EmbedderError
+from recollect.stores.rows import passage_hash
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import meta, passage_hash, sequence, set_meta
+from recollect.stores.sqlite.rows import meta, sequence, set_meta
 from recollect.stores.sqlite.top import best
 from recollect.stores.sqlite.visible import VisibleSets, integers
 from recollect.types import Filter, Matches, VectorSpace

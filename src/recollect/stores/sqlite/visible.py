@@ -17,7 +17,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.sqlite.rows import micros
+from recollect.stores.rows import micros
 from recollect.types import Filter
 
 KEPT_SETS = 32

@@ -1,0 +1,83 @@
+"""What the store knows of the files it mirrors, and kept answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from recollect.errors import StoreError
+from recollect.stores.postgres.database import Connection, Database
+from recollect.stores.postgres.rows import SELECT, from_row, plain, text
+from recollect.stores.rows import micros
+from recollect.types import FileState, Record, now
+
+KEPT = 10_000
+"""Answers; the oldest go first."""
+
+_STATE = "SELECT path, root, mtime_ns, size, digest FROM files"
+
+
+class PostgresFiles:
+    """Reads the files table and the chunks of a file; both are written as changes to the records."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def known(self, root: str) -> dict[str, FileState]:
+        """The files below a root, by path."""
+        return self._states(f"{_STATE} WHERE root = %s", text(root))
+
+    def states(self, paths: Sequence[str]) -> dict[str, FileState]:
+        """What is known of these files."""
+        return self._states(f"{_STATE} WHERE path = ANY(%s)", [text(path) for path in paths])
+
+    def roots(self) -> dict[str, int]:
+        """The folders that are mirrored, and how many files of each."""
+        with self._database.read() as connection:
+            rows = connection.execute('SELECT root, count(*) FROM files GROUP BY root ORDER BY root COLLATE "C"')
+            return {plain(root): count for root, count in rows}
+
+    def ingested(self, digests: Sequence[str]) -> set[str]:
+        """Those of the digests that have been read for facts."""
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT digest FROM ingested WHERE digest = ANY(%s)", (list(digests),))
+            return {digest for (digest,) in rows}
+
+    def chunks(self, path: str) -> list[Record]:
+        """The chunks of one file."""
+        with self._database.read() as connection:
+            only = "WHERE path = %s AND kind = 'chunk' AND forgotten_at IS NULL ORDER BY row"
+            return [from_row(row) for row in connection.execute(f"{SELECT} {only}", (text(path),))]
+
+    def _states(self, sql: str, value: object) -> dict[str, FileState]:
+        with self._database.read() as connection:
+            rows = connection.execute(sql, (value,))
+            return {plain(row[0]): FileState(plain(row[0]), plain(row[1]), *row[2:]) for row in rows}
+
+
+class PostgresNotes:
+    """A small cache in the store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def get(self, key: str) -> str | None:
+        """What was kept under a key."""
+        with self._database.read() as connection:
+            found = connection.execute("SELECT value FROM notes WHERE key = %s", (text(key),)).fetchone()
+        return None if found is None else str(plain(found[0]))
+
+    def put(self, key: str, value: str) -> None:
+        """Keep an answer, unless that cannot be done now: then it is asked for again another time."""
+        if not self._database.read_only:
+            with contextlib.suppress(StoreError):
+                self._database.write(lambda connection: _put(connection, text(key), text(value)))
+
+
+def _put(connection: Connection, key: str, value: str) -> None:
+    connection.execute(
+        "INSERT INTO notes VALUES (%s, %s, %s)"
+        " ON CONFLICT (key) DO UPDATE SET value = excluded.value, at = excluded.at",
+        (key, value, micros(now())),
+    )
+    connection.execute("DELETE FROM notes WHERE key IN (SELECT key FROM notes ORDER BY at DESC OFFSET %s)", (KEPT,))

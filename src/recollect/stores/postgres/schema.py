@@ -1,0 +1,202 @@
+"""The tables, as numbered migrations: each runs once, in its own transaction, under one lock for all machines."""
+
+from __future__ import annotations
+
+from recollect.errors import StoreError
+from recollect.stores.postgres.database import Connection, Database
+
+LOCK = 0x52434C54
+"""The advisory lock of those who migrate: 'RCLT'."""
+
+OLDEST_SERVER = 150_000
+OLDEST_VECTOR = (0, 8, 0)
+"""Iterative scans of filtered HNSW came with pgvector 0.8."""
+
+_FIRST = """
+    CREATE TABLE scopes (
+        scope integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        "user" text, agent text, session text,
+        UNIQUE NULLS NOT DISTINCT ("user", agent, session)
+    );
+    CREATE TABLE records (
+        row bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        id text NOT NULL UNIQUE,
+        kind text NOT NULL,
+        text text NOT NULL,
+        title text NOT NULL,
+        category text,
+        tags text[] NOT NULL,
+        scope integer NOT NULL REFERENCES scopes,
+        importance double precision NOT NULL,
+        decay text,
+        time bigint NOT NULL,                  -- happened_at or created_at; times are microseconds of UTC
+        created_at bigint NOT NULL,
+        happened_at bigint,
+        expires_at bigint,
+        edited_at bigint,
+        superseded_by text,
+        superseded_at bigint,
+        forgotten_at bigint,                   -- a tombstone: the id stays taken, the record answers nothing
+        source text,
+        path text, first_line bigint, last_line bigint,
+        fold bytea NOT NULL,                   -- hash of the folded text
+        passage bytea NOT NULL,                -- hash of what is embedded
+        length integer NOT NULL                -- terms that count
+    );
+    CREATE INDEX records_listed ON records (scope, time DESC, id) WHERE forgotten_at IS NULL;
+    CREATE INDEX records_fold ON records (fold);
+    CREATE INDEX records_passage ON records (passage);
+    CREATE INDEX records_path ON records (path) WHERE path IS NOT NULL;
+    CREATE INDEX records_tags ON records USING gin (tags);
+    CREATE INDEX records_passing ON records (scope) WHERE forgotten_at IS NULL
+        AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL);
+
+    -- Append-only. Its sequence number tells that something has changed.
+    CREATE TABLE history (
+        seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        row bigint NOT NULL,
+        scope integer NOT NULL,
+        id text NOT NULL,
+        action text NOT NULL,
+        at bigint NOT NULL,
+        detail text NOT NULL
+    );
+    CREATE INDEX history_id ON history (id);
+    CREATE INDEX history_row ON history (row);
+
+    -- The inverted index: our terms, so that all stores match alike. The scope comes first: one tenant's search reads
+    -- one tenant's part of it.
+    CREATE TABLE postings (
+        scope integer NOT NULL,
+        term text COLLATE "C" NOT NULL,
+        row bigint NOT NULL,
+        often real NOT NULL,
+        length integer NOT NULL,
+        PRIMARY KEY (scope, term, row) INCLUDE (often, length)
+    );
+    CREATE INDEX postings_row ON postings (row);
+    -- How many records a scope has and how long they are together: one line for each change, added up now and then.
+    CREATE TABLE tallies (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        scope integer NOT NULL,
+        records bigint NOT NULL,
+        length bigint NOT NULL
+    );
+    CREATE INDEX tallies_scope ON tallies (scope) INCLUDE (records, length);
+
+    CREATE TABLE spaces (
+        space integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        fingerprint text NOT NULL UNIQUE,
+        embedder text NOT NULL,
+        dimension integer NOT NULL
+    );
+    -- Vectors and embedding cache in one: keyed by what was embedded, so that moving text costs nothing.
+    CREATE TABLE embeddings (
+        space integer NOT NULL,
+        passage bytea NOT NULL,
+        vector vector NOT NULL,                -- float32, unit length
+        PRIMARY KEY (space, passage)
+    );
+    CREATE INDEX embeddings_passage ON embeddings (passage);
+
+    CREATE TABLE files (
+        path text PRIMARY KEY, root text NOT NULL, mtime_ns bigint NOT NULL, size bigint NOT NULL, digest text NOT NULL
+    );
+    CREATE TABLE ingested (digest text PRIMARY KEY, at bigint NOT NULL);
+    CREATE TABLE notes (key text PRIMARY KEY, value text NOT NULL, at bigint NOT NULL);
+    CREATE TABLE joins (
+        number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        source text NOT NULL, id text NOT NULL, path text NOT NULL,
+        UNIQUE (source, id)
+    );
+    CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
+"""
+
+_MINE = """
+    ("user" IS NULL OR "user" = current_setting('recollect.user', true))
+    AND (agent IS NULL OR agent = current_setting('recollect.agent', true))
+    AND (session IS NULL OR session = current_setting('recollect.session', true))
+"""
+
+_WALLS = f"""
+    -- A second wall: a role that does not own the tables sees the rows of the scope that its transaction names.
+    CREATE VIEW mine WITH (security_invoker) AS SELECT scope FROM scopes WHERE {_MINE};
+    ALTER TABLE scopes ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON scopes USING ({_MINE});
+    ALTER TABLE records ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON records USING (scope IN (SELECT scope FROM mine));
+    ALTER TABLE history ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON history USING (scope IN (SELECT scope FROM mine));
+    ALTER TABLE postings ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON postings USING (scope IN (SELECT scope FROM mine));
+    ALTER TABLE tallies ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON tallies USING (scope IN (SELECT scope FROM mine));
+"""
+
+MIGRATIONS: tuple[tuple[str, str], ...] = (
+    ("records, history, terms, vectors, files", _FIRST),
+    ("row-level security", _WALLS),
+)
+"""(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
+
+
+def migrate(database: Database) -> None:
+    """Bring the schema to this version's. Many machines may do so at once: one does it, the others wait."""
+    done = _version(database)
+    if done < len(MIGRATIONS):
+        database.write(lambda connection: _prepare(connection, database.schema))
+        for number in range(1, len(MIGRATIONS) + 1):
+            database.write(lambda connection, number=number: _apply(connection, number))  # type: ignore[misc]
+    if done > len(MIGRATIONS):
+        raise StoreError(
+            f"the store has schema {done}, this version knows {len(MIGRATIONS)}",
+            hint="upgrade: pip install -U recollect",
+        )
+
+
+def _version(database: Database) -> int:
+    with database.read() as connection:
+        _check_server(connection)
+        there = connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.migrations",)).fetchone()
+        if there is None or there[0] is None:
+            return 0
+        found = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
+        return int(found[0]) if found else 0
+
+
+def _check_server(connection: Connection) -> None:
+    version = connection.info.server_version
+    if version < OLDEST_SERVER:
+        raise StoreError(
+            f"the server is PostgreSQL {version // 10_000}, which is too old",
+            hint=f"PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed",
+        )
+    found = connection.execute(
+        "SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'"
+    ).fetchone()
+    if found is None:
+        raise StoreError("the server has no pgvector", hint="install its package on the server: postgresql-XX-pgvector")
+    newest = found[1] or found[0]
+    if tuple(int(part) for part in newest.split(".")[:3]) < OLDEST_VECTOR:
+        raise StoreError(
+            f"the server's pgvector is {newest}", hint="0.8.0 or newer is needed; ALTER EXTENSION vector UPDATE"
+        )
+
+
+def _prepare(connection: Connection, schema: str) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS migrations"
+        " (number integer PRIMARY KEY, name text NOT NULL, at timestamptz NOT NULL)"
+    )
+
+
+def _apply(connection: Connection, number: int) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+    if connection.execute("SELECT 1 FROM migrations WHERE number = %s", (number,)).fetchone():
+        return  # another machine was first while this one waited
+    name, sql = MIGRATIONS[number - 1]
+    connection.execute(sql)
+    connection.execute("INSERT INTO migrations VALUES (%s, %s, now())", (number, name))

@@ -1,0 +1,229 @@
+"""The vector index: exact where few may be seen, HNSW with iterative scans where many may; exact cosines either way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from recollect.errors import EmbedderError
+from recollect.stores.postgres.database import Connection, Database
+from recollect.stores.postgres.keywords import meta, set_meta
+from recollect.stores.postgres.rows import plain, text
+from recollect.stores.postgres.top import matches
+from recollect.stores.postgres.visible import Seen, seen
+from recollect.stores.rows import passage_hash
+from recollect.stores.top import distinct
+from recollect.types import Filter, Matches, VectorSpace
+
+if TYPE_CHECKING:
+    from recollect.types import Matrix, Vector
+
+EXACT_UP_TO = 20_000
+"""Visible records that are all compared: there an approximate index saves nothing, and could starve."""
+
+LONGEST_INDEXED = 4_000
+"""Numbers of a half-precision vector that HNSW takes."""
+
+SPARE = 64
+"""Candidates beyond what is wanted: half precision may put a few in the wrong order."""
+
+MOST_EXPLORED = 1_000
+SCANNED = 200_000
+SAVE_BATCH = 200
+
+
+class PostgresSpaces:
+    """The vector spaces of one PostgreSQL store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._open: dict[str, PostgresVectors] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def active(self) -> VectorSpace | None:
+        """The space that answers, on every machine."""
+        with self._database.read() as connection:
+            found = connection.execute(
+                "SELECT fingerprint, embedder, dimension FROM spaces WHERE fingerprint = %s",
+                (meta(connection, "space"),),
+            ).fetchone()
+        return VectorSpace(*found) if found else None
+
+    def open(self, space: VectorSpace) -> PostgresVectors:
+        """The index of one space, made where there is none."""
+        with self._lock:
+            if space.fingerprint not in self._open:
+                self._open[space.fingerprint] = PostgresVectors(self._database, space, self._number(space))
+            return self._open[space.fingerprint]
+
+    def activate(self, space: VectorSpace) -> None:
+        """From now on this space answers."""
+        self.open(space)
+        self._database.write(lambda connection: set_meta(connection, "space", space.fingerprint))
+
+    def _number(self, space: VectorSpace) -> int:
+        find = "SELECT space FROM spaces WHERE fingerprint = %s"
+        with self._database.read() as connection:
+            found = connection.execute(find, (space.fingerprint,)).fetchone()
+        return int(found[0]) if found else self._database.write(lambda connection: _make(connection, space))
+
+
+class PostgresVectors:
+    """Search by vector in one space."""
+
+    def __init__(self, database: Database, space: VectorSpace, number: int) -> None:
+        self._database = database
+        self._space = space
+        self._number = number
+        self._table = f"vectors_{number}"
+
+    def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
+        """At most `depth` visible records by falling cosine."""
+        if vector.shape != (self._space.dimension,):
+            raise EmbedderError(
+                f"the query's vector has {vector.shape[-1]} numbers, the store's have {self._space.dimension}",
+                hint="the embedder answered for another model than the one it names",
+            )
+        with self._database.read(where.scope) as connection:
+            visible = seen(connection, where)
+            wanted = depth
+            while True:
+                rows = self._nearest(connection, visible, vector, wanted + wanted // 4 + SPARE)
+                ranked = self._measured(connection, rows, vector)
+                kept, folded = distinct(ranked[:wanted], depth)
+                if len(kept) >= depth or len(rows) < wanted:
+                    break
+                wanted *= 4
+            return matches(connection, kept, folded)
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of these records, where there are any."""
+        with self._database.read() as connection:
+            rows = connection.cursor(binary=True).execute(
+                "SELECT id, vector FROM records JOIN embeddings USING (passage) WHERE space = %s AND id = ANY(%s)",
+                (self._number, [text(key) for key in ids]),
+            )
+            return {plain(key): _read([vector])[0] for key, vector in rows}
+
+    def missing(self, limit: int) -> list[str]:
+        """Passages that have no vector yet."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM records"
+                f" WHERE forgotten_at IS NULL AND NOT EXISTS"
+                f" (SELECT 1 FROM {self._table} AS held WHERE held.row = records.row) LIMIT %s",
+                (limit,),
+            )
+            return [plain(passage) for (passage,) in rows]
+
+    def known(self, passages: Sequence[str]) -> set[str]:
+        """Those of the passages whose vectors are kept already."""
+        hashes = {passage_hash(passage): passage for passage in passages}
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT passage FROM embeddings WHERE space = %s AND passage = ANY(%s)", (self._number, list(hashes))
+            )
+            return {hashes[bytes(key)] for (key,) in rows}
+
+    def coverage(self) -> tuple[int, int]:
+        """How many records have a vector, and how many have none."""
+        with self._database.read() as connection:
+            total = connection.execute("SELECT count(*) FROM records WHERE forgotten_at IS NULL").fetchone() or (0,)
+            held = connection.execute(f"SELECT count(*) FROM {self._table}").fetchone() or (0,)
+        return int(held[0]), int(total[0]) - int(held[0])
+
+    def save(self, passages: Sequence[str], vectors: Matrix) -> None:
+        """Keep the vectors of passages, in short transactions."""
+        for start in range(0, len(passages), SAVE_BATCH):
+            part = slice(start, start + SAVE_BATCH)
+            keys = [passage_hash(passage) for passage in passages[part]]
+            kept = [_written(vector) for vector in vectors[part]]
+            self._database.write(lambda connection, keys=keys, kept=kept: self._save(connection, keys, kept))  # type: ignore[misc]
+
+    def _save(self, connection: Connection, keys: list[bytes], vectors: list[str]) -> None:
+        connection.execute(
+            "INSERT INTO embeddings (space, passage, vector) SELECT %s, * FROM unnest(%s::bytea[], %s::vector[])"
+            " ON CONFLICT DO NOTHING",
+            (self._number, keys, vectors),
+        )
+        connection.execute(
+            f"INSERT INTO {self._table} (row, scope, vector)"
+            " SELECT row, scope, vector::halfvec FROM records JOIN embeddings USING (passage)"
+            " WHERE space = %s AND passage = ANY(%s) AND forgotten_at IS NULL"
+            " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
+            (self._number, keys),
+        )
+
+    def _nearest(self, connection: Connection, visible: Seen, vector: Vector, count: int) -> list[int]:
+        """Rows by about their cosine: of all that may be seen, or of those that the index finds."""
+        sql, values = visible.rows
+        given = _written(vector)
+        near = f"vector <#> %s::halfvec({self._space.dimension})"
+        if visible.count <= EXACT_UP_TO or self._space.dimension > LONGEST_INDEXED:
+            near = f"({near}) + 0"  # a sum is not what the index is sorted by
+        else:
+            explored = max(100, min(MOST_EXPLORED, count))
+            connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
+            connection.execute(f"SET LOCAL hnsw.ef_search = {explored}")
+            connection.execute(f"SET LOCAL hnsw.max_scan_tuples = {SCANNED}")
+        found = connection.execute(
+            f"SELECT row FROM {self._table} WHERE {sql} ORDER BY {near} LIMIT %s", [*values, given, count]
+        )
+        return [row for (row,) in found]
+
+    def _measured(self, connection: Connection, rows: list[int], vector: Vector) -> list[tuple[int, bytes, float]]:
+        """(row, fold, cosine) in their exact order: cosines of whole vectors, then newer, then id."""
+        found: list[Any] = (
+            connection.cursor(binary=True)
+            .execute(
+                "SELECT row, fold, embeddings.vector FROM records JOIN embeddings USING (passage)"
+                ' WHERE space = %s AND row = ANY(%s) ORDER BY time DESC, id COLLATE "C"',
+                (self._number, rows),
+            )
+            .fetchall()
+        )
+        if not found:
+            return []
+        matrix = _read([part for *_, part in found]).astype(np.float64)
+        scores = (matrix @ vector.astype(np.float64)).round(6).tolist()
+        ranked = [(row, bytes(fold), score) for (row, fold, _), score in zip(found, scores, strict=True)]
+        return sorted(ranked, key=lambda place: -place[2])
+
+
+def _written(vector: Vector) -> str:
+    """A vector as pgvector reads it, every bit of it."""
+    return f"[{','.join(map(repr, vector.astype(np.float32).tolist()))}]"
+
+
+def _read(vectors: Sequence[bytes]) -> Matrix:
+    """Vectors as pgvector sends them: two short numbers, then big-endian floats."""
+    joined = b"".join(bytes(vector)[4:] for vector in vectors)
+    return np.frombuffer(joined, dtype=">f4").reshape(len(vectors), -1).astype(np.float32)
+
+
+def _make(connection: Connection, space: VectorSpace) -> int:
+    """A space of its own: its vectors beside their rows and scopes, so that a filter can be part of the scan."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (0x52434C55,))
+    found = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
+    if found is not None:
+        return int(found[0])
+    made = connection.execute(
+        "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES (%s, %s, %s) RETURNING space",
+        (space.fingerprint, space.embedder, space.dimension),
+    ).fetchone()
+    number = int(made[0]) if made else 0
+    table = f"vectors_{number}"
+    connection.execute(
+        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL,"
+        f" vector halfvec({space.dimension}) NOT NULL)"
+    )
+    connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
+    if space.dimension <= LONGEST_INDEXED:
+        connection.execute(f"CREATE INDEX {table}_near ON {table} USING hnsw (vector halfvec_ip_ops)")
+    connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    connection.execute(f"CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine))")
+    return number
