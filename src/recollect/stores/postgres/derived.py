@@ -55,11 +55,12 @@ class Derived:
     def add(self, connection: Connection, row: int, scope: int, record: Record, terms: Terms) -> None:
         """All that follows from a record that is now there."""
         connection.execute(
-            "INSERT INTO postings (scope, term, row, often, length)"
+            "WITH tallied AS (INSERT INTO tallies (scope, records, length) VALUES (%s, 1, %s))"
+            " INSERT INTO postings (scope, term, row, often, length)"
             " SELECT %s, term, %s, often, %s FROM unnest(%s::text[], %s::real[]) AS found (term, often)",
-            (scope, row, terms.length, terms.names, terms.often),
+            (scope, terms.length, scope, row, terms.length, terms.names, terms.often),
         )
-        _tally(connection, scope, 1, terms.length)
+        _add_up(connection, scope)
         for space in spaces(connection):
             connection.execute(
                 f"INSERT INTO vectors_{space} (row, scope, vector)"
@@ -75,7 +76,8 @@ class Derived:
             "SELECT scope, length FROM records WHERE row = %s AND forgotten_at IS NULL", (row,)
         ).fetchone()
         if found is not None:
-            _tally(connection, found[0], -1, -found[1])
+            less = (found[0], -1, -found[1])
+            connection.execute("INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)", less)
         for space in spaces(connection):
             connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
 
@@ -92,9 +94,8 @@ def spaces(connection: Connection) -> list[int]:
     return [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
 
 
-def _tally(connection: Connection, scope: int, records: int, length: int) -> None:
-    """One more line, so that nobody waits for another's; now and then those that nobody holds are added up."""
-    connection.execute("INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)", (scope, records, length))
+def _add_up(connection: Connection, scope: int) -> None:
+    """Each change has a line of its own, so that nobody waits; now and then those that nobody holds are added up."""
     if random.randrange(ADD_UP) == 0:  # noqa: S311  (no secret)
         connection.execute(
             "WITH gone AS (DELETE FROM tallies WHERE number IN"

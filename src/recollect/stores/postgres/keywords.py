@@ -22,7 +22,10 @@ PRECISION = 1e9
 REINDEX_BATCH = 200
 
 _SCORED = """
-    WITH hits AS MATERIALIZED (SELECT term, row, often, length FROM postings WHERE term = ANY(%s) AND {visible}),
+    WITH held AS MATERIALIZED (
+        SELECT term, row, often, length FROM postings WHERE scope = ANY(%s) AND term = ANY(%s)
+    ),
+    hits AS MATERIALIZED (SELECT * FROM held WHERE {visible}),
     frequencies AS (SELECT term, count(*) AS held FROM hits GROUP BY term),
     scored AS (
         SELECT row, round({precision} * sum(
@@ -30,6 +33,10 @@ _SCORED = """
         )) / {precision} AS score
         FROM hits JOIN frequencies USING (term) GROUP BY row
     )
+    SELECT row, fold, score, (SELECT json_object_agg(term, held) FROM frequencies)
+    FROM scored JOIN records USING (row)
+    WHERE score >= (SELECT min(score) FROM (SELECT score FROM scored ORDER BY score DESC LIMIT %s) AS head)
+    ORDER BY score DESC, time DESC, id COLLATE "C" LIMIT %s
 """
 
 
@@ -56,18 +63,13 @@ class PostgresKeywords:
                 return Matches()
             sql, values = visible.rows
             scored = _SCORED.format(visible=sql, precision=PRECISION, k1=K1, b=B)
-            given = [wanted, *values, float(visible.count), visible.length / visible.count or 1.0]
-            matches = best(connection, scored, given, depth)
-            held = dict(
-                connection.execute(
-                    f"SELECT term, count(*) FROM postings WHERE term = ANY(%s) AND {sql} GROUP BY term",
-                    [wanted, *values],
-                ).fetchall()
-            )
+            mean = visible.length / visible.count or 1.0
+            given = [visible.scopes, wanted, *values, float(visible.count), mean]
+            found, held = best(connection, scored, given, depth)
         most = sum(
             math.log(1 + (visible.count - held.get(term, 0) + 0.5) / (held.get(term, 0) + 0.5)) for term in wanted
         )
-        return Matches(matches.found, matches.folded, most, visible.count)
+        return Matches(found.found, found.folded, most, visible.count)
 
     def lag(self, connection: Connection) -> int:
         """How many records were read by another analysis than today's."""

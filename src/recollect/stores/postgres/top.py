@@ -10,23 +10,17 @@ from recollect.stores.postgres.rows import SELECT, from_row
 from recollect.stores.top import distinct
 from recollect.types import Match, Matches, Record
 
-_LEADING = """
-    SELECT row, fold, score FROM scored JOIN records USING (row)
-    WHERE score >= (SELECT min(score) FROM (SELECT score FROM scored ORDER BY score DESC LIMIT %s) AS head)
-    ORDER BY score DESC, time DESC, id COLLATE "C" LIMIT %s
-"""
 
-
-def best(connection: Connection, scored: str, values: Sequence[Any], depth: int) -> Matches:
-    """The `depth` best by score, then newer, then id, of what `scored` defines; of equal texts only the first."""
+def best(connection: Connection, scored: str, values: Sequence[Any], depth: int) -> tuple[Matches, dict[str, int]]:
+    """The first `depth` of what `scored` ranks, of equal texts only the first; and how many records hold each term."""
     wanted = depth
     while True:
-        ranked = connection.execute(scored + _LEADING, [*values, wanted, wanted]).fetchall()
-        kept, folded = distinct([(row, bytes(fold), float(score)) for row, fold, score in ranked], depth)
+        ranked = connection.execute(scored, [*values, wanted, wanted]).fetchall()
+        kept, folded = distinct([(row, bytes(fold), float(score)) for row, fold, score, _ in ranked], depth)
         if len(kept) >= depth or len(ranked) < wanted:
             break
         wanted *= 4
-    return matches(connection, kept, folded)
+    return matches(connection, kept, folded), dict(ranked[0][3]) if ranked else {}
 
 
 def matches(connection: Connection, kept: dict[int, tuple[float, bytes]], folded: int) -> Matches:

@@ -161,6 +161,7 @@ class PostgresVectors:
     def _nearest(self, connection: Connection, visible: Seen, vector: Vector, count: int) -> list[int]:
         """Rows by about their cosine: of all that may be seen, or of those that the index finds."""
         sql, values = visible.rows
+        sql, values = f"scope = ANY(%s) AND {sql}", [visible.scopes, *values]
         given = _written(vector)
         near = f"vector <#> %s::halfvec({self._space.dimension})"
         if visible.count <= EXACT_UP_TO or self._space.dimension > LONGEST_INDEXED:

@@ -44,14 +44,12 @@ class Seen:
 
     @property
     def rows(self) -> tuple[str, list[Any]]:
-        """The same as SQL over a table that has `scope` and `row`."""
-        sql, values = "scope = ANY(%s) AND row <> ALL(%s)", [self.scopes, self.hidden]
-        if len(self.hidden) > 64:  # noqa: PLR2004  (from there on a hash beats a list)
-            sql = "scope = ANY(%s) AND row NOT IN (SELECT unnest(%s::bigint[]))"
+        """What of these scopes may be seen, as SQL over a table that has `row`."""
         if self.only is not None:
-            sql = f"scope = ANY(%s) AND row IN (SELECT row FROM records WHERE {self.only[0]})"
-            values = [self.scopes, *self.only[1]]
-        return sql, values
+            return f"row IN (SELECT row FROM records WHERE {self.only[0]})", self.only[1]
+        if not self.hidden:
+            return "true", []
+        return "row NOT IN (SELECT unnest(%s::bigint[]))", [self.hidden]
 
 
 def seen(connection: Connection, where: Filter) -> Seen:
