@@ -118,9 +118,10 @@ class Memory:
         No call can name another scope. It shares everything with this one; closing either closes both.
         """
         view = copy.copy(self)
-        view.scope, view.walled = scope, True
-        view._asking = replace(self._asking, scope=scope, walled=True)  # noqa: SLF001  (its own kind)
-        view._remembering = replace(self._remembering, scope=scope, walled=True)  # noqa: SLF001
+        view.scope, view.walled, view.store = scope, True, self.store.within(scope)
+        assembly = replace(self._asking.assembly, store=view.store)
+        view._asking = replace(self._asking, assembly=assembly, scope=scope, walled=True)  # noqa: SLF001  (its own kind)
+        view._remembering = replace(self._remembering, store=view.store, scope=scope, walled=True)  # noqa: SLF001
         return view
 
     def __enter__(self) -> Self:

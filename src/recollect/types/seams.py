@@ -287,6 +287,9 @@ class Store(Protocol):
     def spaces(self) -> VectorSpaces:
         """Search by meaning."""
 
+    def within(self, scope: Scope) -> Store:
+        """The same store for one scope: where the database itself can guard what a scope sees, it does."""
+
     def status(self) -> dict[str, Any]:
         """What it holds and how far its indexes have read."""
 

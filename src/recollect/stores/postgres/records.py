@@ -34,10 +34,14 @@ _REPLACE = (
 class PostgresRecords:
     """Reads and writes the records of one PostgreSQL store."""
 
-    def __init__(self, database: Database, derived: Derived, scope: Scope | None) -> None:
+    def __init__(self, database: Database, derived: Derived, scope: Scope | None = None) -> None:
         self._database = database
         self._derived = derived
         self._scope = scope
+
+    def within(self, scope: Scope) -> PostgresRecords:
+        """The same records, always in the name of one scope."""
+        return PostgresRecords(self._database, self._derived, scope)
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         """Make changes, each group as one; the records put come back as they now stand."""

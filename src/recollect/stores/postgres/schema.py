@@ -131,6 +131,10 @@ _WALLS = f"""
     CREATE POLICY seen ON postings USING (scope IN (SELECT scope FROM mine));
     ALTER TABLE tallies ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON tallies USING (scope IN (SELECT scope FROM mine));
+    -- A vector can be turned back into words: only those whose record is seen.
+    ALTER TABLE embeddings ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON embeddings USING (EXISTS (SELECT 1 FROM records WHERE records.passage = embeddings.passage))
+        WITH CHECK (true);
 """
 
 MIGRATIONS: tuple[tuple[str, str], ...] = (

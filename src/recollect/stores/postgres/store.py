@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from recollect.stores.postgres.database import Connection, Database
@@ -22,9 +23,7 @@ MOST_NAMES = 500
 class PostgresStore:
     """One schema of a PostgreSQL database: `postgresql://user@host/database?schema=recollect&read=postgresql://…`."""
 
-    def __init__(
-        self, url: str, *, language: str | None = None, read_only: bool = False, scope: Scope | None = None
-    ) -> None:
+    def __init__(self, url: str, *, language: str | None = None, read_only: bool = False) -> None:
         self._database = Database(url, read_only=read_only)
         try:
             migrate(self._database)
@@ -36,7 +35,13 @@ class PostgresStore:
         self.files = PostgresFiles(self._database)
         self.notes = PostgresNotes(self._database)
         self.joins = PostgresJoins(self._database)
-        self.records = PostgresRecords(self._database, Derived(lambda: self.keywords.analyzer), scope)
+        self.records = PostgresRecords(self._database, Derived(lambda: self.keywords.analyzer))
+
+    def within(self, scope: Scope) -> PostgresStore:
+        """The same store, whose every transaction names this scope to row-level security."""
+        view = copy.copy(self)
+        view.records = self.records.within(scope)
+        return view
 
     def status(self) -> dict[str, Any]:
         """What it holds and how far its indexes have read."""

@@ -19,7 +19,7 @@ from recollect.stores.sqlite.records import SqliteRecords
 from recollect.stores.sqlite.rows import sequence
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.stores.sqlite.visible import VisibleSets
-from recollect.types import Filter
+from recollect.types import Filter, Scope
 
 
 class SqliteStore:
@@ -42,6 +42,10 @@ class SqliteStore:
         self.notes = SqliteNotes(self._database)
         self.joins = SqliteJoins(self._database)
         self.records = SqliteRecords(self._database, self.keywords.follow)
+
+    def within(self, scope: Scope) -> SqliteStore:  # noqa: ARG002
+        """Itself: a file has no guards of its own, whoever may read it reads all of it."""
+        return self
 
     def status(self) -> dict[str, Any]:
         """What it holds and how far its indexes have read."""
