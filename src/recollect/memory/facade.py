@@ -32,6 +32,7 @@ from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.remembering import Remembering
 from recollect.memory.reranking import Reranking
 from recollect.memory.whynot import why_not
+from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
 from recollect.rerankers import open_reranker
 from recollect.stores import open_store
@@ -244,6 +245,16 @@ class Memory:
         job = Job(workspace, paths, mode, self.scope)
         return extract(self.store, self.embedding, self.settings, job, progress)
 
+    def export(self, file: str | Path = "-", *, progress: Progress | None = None) -> Moved:
+        """Write all that the store holds as JSON lines, zipped where the name ends with .gz; `-` is standard output."""
+        self._refuse_walled("stores are exported", "export")
+        return export(self.store, file, steps=lambda _: progress)
+
+    def import_(self, file: str | Path, *, merge: bool = False, progress: Progress | None = None) -> Moved:
+        """Add what an export holds; with `merge`, also to a store that holds other records."""
+        self._refuse_walled("stores are imported", "import")
+        return import_(self.store, file, merge=merge, steps=lambda _: progress)
+
     def embed(self, *, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model; returns how many. Can be interrupted and run again."""
         return self.embedding.fill(progress)
@@ -362,9 +373,9 @@ class Memory:
 
     # -- inside ---------------------------------------------------------------------------------------------
 
-    def _refuse_walled(self) -> None:
+    def _refuse_walled(self, what: str = "files are mirrored", command: str = "index") -> None:
         if self.walled:
-            raise Forbidden("files are mirrored by the owner of the store alone", hint="ask them to `recollect index`")
+            raise Forbidden(f"{what} by the owner of the store alone", hint=f"ask them to `recollect {command}`")
 
     def _lag(self, answer: Answer) -> dict[str, int]:
         """How far the index is behind: results whose file has changed or gone since, and records without a vector."""

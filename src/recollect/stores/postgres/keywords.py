@@ -53,6 +53,10 @@ class PostgresKeywords:
         """The chain of the store's language."""
         return self._analyzer
 
+    def speak(self, language: str) -> None:
+        """From now on this is the store's language."""
+        self._analyzer, self._current = self._settle_language(language), False
+
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
         """At most `depth` visible records with any of the terms, by BM25."""
         self.catch_up()

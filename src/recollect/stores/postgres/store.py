@@ -10,6 +10,7 @@ from recollect.stores.postgres.derived import Derived
 from recollect.stores.postgres.files import PostgresFiles, PostgresNotes
 from recollect.stores.postgres.joins import PostgresJoins
 from recollect.stores.postgres.keywords import PostgresKeywords
+from recollect.stores.postgres.moving import PostgresMoving
 from recollect.stores.postgres.records import PostgresRecords
 from recollect.stores.postgres.rows import plain
 from recollect.stores.postgres.schema import migrate
@@ -36,6 +37,7 @@ class PostgresStore:
         self.notes = PostgresNotes(self._database)
         self.joins = PostgresJoins(self._database)
         self.records = PostgresRecords(self._database, Derived(lambda: self.keywords.analyzer))
+        self.moving = PostgresMoving(self._database, self.keywords)
 
     def within(self, scope: Scope) -> PostgresStore:
         """The same store, whose every transaction names this scope to row-level security."""

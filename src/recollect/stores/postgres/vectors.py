@@ -69,7 +69,7 @@ class PostgresSpaces:
         find = "SELECT space FROM spaces WHERE fingerprint = %s"
         with self._database.read() as connection:
             found = connection.execute(find, (space.fingerprint,)).fetchone()
-        return int(found[0]) if found else self._database.write(lambda connection: _make(connection, space))
+        return int(found[0]) if found else self._database.write(lambda connection: make_space(connection, space))
 
 
 class PostgresVectors:
@@ -206,7 +206,7 @@ def _read(vectors: Sequence[bytes]) -> Matrix:
     return np.frombuffer(joined, dtype=">f4").reshape(len(vectors), -1).astype(np.float32)
 
 
-def _make(connection: Connection, space: VectorSpace) -> int:
+def make_space(connection: Connection, space: VectorSpace) -> int:
     """A space of its own: its vectors beside their rows and scopes, so that a filter can be part of the scan."""
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (0x52434C55,))
     found = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
@@ -223,8 +223,14 @@ def _make(connection: Connection, space: VectorSpace) -> int:
         f" vector halfvec({space.dimension}) NOT NULL)"
     )
     connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
-    if space.dimension <= LONGEST_INDEXED:
-        connection.execute(f"CREATE INDEX {table}_near ON {table} USING hnsw (vector halfvec_ip_ops)")
+    index_near(connection, number, space.dimension)
     connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
     connection.execute(f"CREATE POLICY seen ON {table} USING (scope IN (SELECT scope FROM mine))")
     return number
+
+
+def index_near(connection: Connection, number: int, dimension: int) -> None:
+    """The approximate index of a space, where it is not there yet; much faster when the vectors are there already."""
+    if dimension <= LONGEST_INDEXED:
+        table = f"vectors_{number}"
+        connection.execute(f"CREATE INDEX IF NOT EXISTS {table}_near ON {table} USING hnsw (vector halfvec_ip_ops)")

@@ -1,0 +1,109 @@
+"""Commands that move what a store holds: copy, export, import."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recollect.cli.options import common, given, json_flag, load_settings, notice, progress
+from recollect.errors import UsageError
+
+if TYPE_CHECKING:
+    from recollect.moving import Moved
+
+_NAMES = {
+    "record": "records",
+    "history": "lines of history",
+    "vector": "vectors",
+    "file": "files",
+    "ingested": "pieces read for facts",
+    "join": "outside ids",
+    "note": "kept answers",
+}
+"""What is counted for a reader, and how it is called there."""
+
+
+@click.command()
+@click.argument("from_", metavar="FROM")
+@click.argument("to", metavar="TO")
+@click.option("--dry-run", is_flag=True, help="Say what would be copied, and do nothing.")
+@click.option("--merge", is_flag=True, help="Into a store that holds other records: add what it lacks.")
+@json_flag
+def copy(from_: str, to: str, dry_run: bool, merge: bool, as_json: bool) -> int:
+    """Copy all that the store FROM holds into the store TO: files, or URLs like postgresql://user@host/database.
+
+    It can be interrupted and run again; at the end everything is read back and compared.
+    """
+    from recollect import moving
+
+    _show(moving.copy(from_, to, dry_run=dry_run, merge=merge, steps=progress), "copied", as_json)
+    return 0
+
+
+@click.command()
+@click.argument("file", default="-", metavar="[FILE]")
+@common
+@json_flag
+def export(file: str, as_json: bool, **options: Any) -> int:
+    """Write all that the store holds to FILE as JSON lines; `.gz` zips them, `-` is standard output."""
+    from recollect import moving
+
+    if file == "-" and as_json:
+        raise UsageError("the export itself is on standard output", hint="name a FILE, or leave out --json")
+    moved = moving.export(_place(options), file, steps=progress)
+    if file == "-":
+        notice(f"exported {_counted(moved.total)}")
+    else:
+        _show(moved, "exported", as_json)
+    return 0
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE")
+@click.option("--dry-run", is_flag=True, help="Say what would be imported, and do nothing.")
+@click.option("--merge", is_flag=True, help="Into a store that holds other records: add what it lacks.")
+@common
+@json_flag
+def import_(file: str, dry_run: bool, merge: bool, as_json: bool, **options: Any) -> int:
+    """Add what `recollect export` wrote to FILE, or to standard input with `-`; every line is checked first."""
+    from recollect import moving
+
+    moved = moving.import_(_place(options), file, dry_run=dry_run, merge=merge, steps=progress)
+    _show(moved, "imported", as_json)
+    return 0
+
+
+def _place(options: dict[str, Any]) -> str:
+    """The store that is meant: all of it, so that a scope would be misunderstood."""
+    from recollect.memory import default_store
+
+    for part in ("user", "agent", "session"):
+        if given(options)[part] is not None:
+            raise UsageError(f"the whole store is moved, not what is of one {part}", hint=f"leave out --{part}")
+    return load_settings(options).settings.store or str(default_store())
+
+
+def _show(moved: Moved, done: str, as_json: bool) -> None:
+    from recollect.cli.output import plain, print_json
+
+    if as_json:
+        print_json(moved.as_dict())
+        return
+    click.echo(f"would be {done}: {_counted(moved.added)}" if moved.dry_run else f"{done} {_counted(moved.added)}")
+    alike = {sort: moved.total[sort] - moved.added[sort] - moved.kept.get(sort, 0) for sort in moved.total}
+    if any(alike[sort] for sort in _NAMES):
+        click.echo(f"there already: {_counted(alike)}")
+    if moved.different:
+        click.echo(f"left as they are in the target, where they differ: {len(moved.different):,} records")
+        for key in moved.as_dict()["different"]:
+            click.echo(plain(f"  {key}"))
+    if moved.others:
+        click.echo(f"{moved.others:,} other records are in the target")
+    if moved.sha256:
+        click.echo(f"sha256 {moved.sha256}")
+
+
+def _counted(numbers: dict[str, int]) -> str:
+    said = [f"{numbers[sort]:,} {name}" for sort, name in _NAMES.items() if numbers[sort] or sort == "record"]
+    return ", ".join(said)

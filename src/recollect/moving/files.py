@@ -1,0 +1,178 @@
+"""Exports as files: written whole or not at all, read only when every line of them is right; gzip by name."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from recollect.errors import FailedError, UsageError
+from recollect.moving import lines
+from recollect.moving.values import finite
+from recollect.types.moving import Part
+
+STANDARD = "-"
+"""The name of standard output, and of standard input."""
+
+_GZIP = b"\x1f\x8b"
+_START = b'{"recollect":"export"'
+LONGEST_LINE = 64_000_000
+"""Bytes; a record of a million signs is far shorter."""
+
+CHUNK = 1 << 20
+
+
+def write(place: str, content: Iterable[bytes]) -> None:
+    """Write lines to a file, which is replaced at the end if it was an export; or to standard output."""
+    try:
+        if place == STANDARD:
+            sys.stdout.buffer.writelines(content)
+            sys.stdout.buffer.flush()
+        else:
+            _write_beside(Path(place).expanduser(), content)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        name = "standard output" if place == STANDARD else place
+        raise FailedError(
+            f"{name} cannot be written: {error.strerror or error}", hint="check its folder, permissions and space"
+        ) from error
+
+
+def _write_beside(path: Path, content: Iterable[bytes]) -> None:
+    """Into a new file beside it that takes its place when it is whole and on the disk."""
+    if path.exists() and not _is_export(path):
+        raise UsageError(f"{path} is there already and is no export", hint="name another file; it was left untouched")
+    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(number, "wb") as file:  # noqa: PTH123  (it is open already)
+            with _zipped(file) if path.suffix == ".gz" else contextlib.nullcontext(file) as sink:
+                sink.writelines(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _zipped(file: IO[bytes]) -> io.BufferedWriter:
+    """Without name and time, so that the same content is the same bytes."""
+    return io.BufferedWriter(gzip.GzipFile("", "wb", 6, file, mtime=0), CHUNK)
+
+
+def _is_export(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file, contextlib.suppress(OSError, EOFError, zlib.error):
+        return _plain(file).read(len(_START)) == _START or not path.stat().st_size
+    return False
+
+
+def _plain(file: IO[bytes]) -> IO[bytes]:
+    """What is in a file, unzipped where it is zipped."""
+    file.seek(0)
+    zipped = file.read(2) == _GZIP
+    file.seek(0)
+    return io.BufferedReader(gzip.GzipFile(fileobj=file), CHUNK) if zipped else file
+
+
+class ExportFile:
+    """An export that was checked, line by line, and can be read as often as is needed."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._file = file
+        self._name = name
+        total = lines.Sum()
+        for part, line in self._lines():
+            if part is not None:
+                total.add(part, line)
+            elif line != total.line():
+                raise self._damage("its lines are not those that were written: the sums in its last line differ")
+        self._counts = total.counts
+
+    def counts(self) -> Mapping[str, int]:
+        """How many parts of each sort, as they were counted."""
+        return self._counts
+
+    def parts(self) -> Iterator[Part]:
+        """All parts, as they stand in the file."""
+        return (part for part, _ in self._lines() if part is not None)
+
+    def _lines(self) -> Iterator[tuple[Part | None, bytes]]:
+        """Each part and its line, and None with the last line. Whatever is wrong is said with the line's number."""
+        number, last, ended = 0, None, False
+        spaces: dict[str, int] = {}
+        for number, line in self._numbered():
+            try:
+                if ended:
+                    raise ValueError("something follows the end")  # noqa: TRY301
+                said = json.loads(line, parse_float=finite, parse_constant=finite)
+                ended = isinstance(said, dict) and said.get("part") == "end"
+                if number == 1:
+                    _check_head(said)
+                    continue
+                part = None if ended else lines.from_object(said)
+                if part is not None:
+                    _check_place(part, last, spaces)
+            except (ValueError, RecursionError) as error:
+                raise self._damage(f"line {number:,}: {error}") from None
+            yield part, line
+            last = part
+        if not ended:
+            raise self._damage(f"it ends after line {number:,}, in the middle" if number else "it is empty")
+
+    def _numbered(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        try:
+            content = _plain(self._file)
+            while line := content.readline(LONGEST_LINE):
+                number += 1
+                yield number, line
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._damage(f"it cannot be read beyond line {number:,}: {error}") from error
+
+    def _damage(self, what: str) -> UsageError:
+        return UsageError(f"{self._name} is no whole export: {what}", hint="nothing was imported")
+
+
+def _check_place(part: Part, last: Part | None, spaces: dict[str, int]) -> None:
+    """Keys rise, so that nothing stands there twice; and a vector is as long as its space says."""
+    if not lines.before(part, last):
+        raise ValueError(f"the {part.sort} {part.key[-1]!r} is not in its place")
+    if part.sort == "space":
+        spaces[part.values[0]] = part.values[2]
+    if part.sort == "vector" and len(part.values[2]) != 4 * spaces.get(part.values[0], 0):
+        raise ValueError(f"the vector does not fit into the space {part.values[0]!r}")
+
+
+def _check_head(said: Any) -> None:
+    if not isinstance(said, dict) or said.get("recollect") != "export":
+        raise ValueError("it does not begin as an export of Recollect does")
+    if said.get("version") != lines.VERSION:
+        raise ValueError(f"this version reads exports of version {lines.VERSION}, not {said.get('version')!r}")
+    if said != lines.HEAD:
+        raise ValueError("there is more in the first line than this version knows")
+
+
+@contextlib.contextmanager
+def read(place: str) -> Iterator[ExportFile]:
+    """The export in a file or on standard input, which is kept in a temporary file until it is done with."""
+    try:
+        with tempfile.TemporaryFile() if place == STANDARD else Path(place).expanduser().open("rb") as file:
+            if place == STANDARD:
+                shutil.copyfileobj(sys.stdin.buffer, file, CHUNK)
+            yield ExportFile(file, "standard input" if place == STANDARD else place)
+    except OSError as error:
+        raise FailedError(
+            f"{place} cannot be read: {error.strerror or error}", hint="name a file that `recollect export` wrote"
+        ) from error

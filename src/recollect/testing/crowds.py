@@ -1,0 +1,203 @@
+"""Many at once: threads and processes that write and search one store, and some that are killed while they do."""
+
+# ruff: noqa: S101, PLR2004, PLR6301  (these are tests)
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, TypeAlias
+
+import pytest
+
+from recollect.errors import RecollectError
+from recollect.testing.asking import SEARCHES, OpenStore, all_ids, by_words, ids, index_of, keep, texts
+from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Store, Supersede
+
+
+class Worker:
+    """A process on a place (`recollect.testing.worker`)."""
+
+    def __init__(self, opener: str, place: str) -> None:
+        command = [sys.executable, "-m", "recollect.testing.worker", opener, place]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
+
+    def begin(self, order: str, **said: Any) -> None:
+        """Tell it what to do, and do not wait."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"order": order, **said}) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        """The next line that it says."""
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+    def __call__(self, order: str, **said: Any) -> Any:
+        """One order, and its answer."""
+        self.begin(order, **said)
+        return self.answer()
+
+    def end(self) -> None:
+        """Kill it, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()  # type: ignore[union-attr]
+
+
+StartWorkers: TypeAlias = Callable[[int], list[Worker]]
+
+
+class CrowdContract:
+    """Nothing that was acknowledged is lost, and nothing half-done is seen."""
+
+    opener: ClassVar[str]
+
+    @pytest.fixture
+    def start_workers(self, place: str, store: Store) -> Iterator[StartWorkers]:
+        """Starts processes on the test's store, ready to be told; they end when the test does."""
+        started: list[Worker] = []
+
+        def start(count: int) -> list[Worker]:
+            new = [Worker(self.opener, place) for _ in range(count)]
+            started.extend(new)
+            assert [worker.answer() for worker in new] == ["ready"] * count
+            return new
+
+        index_of(store)
+        yield start
+        for worker in started:
+            worker.end()
+
+    def test_a_write_is_visible_to_the_next_search_in_another_process(
+        self, store: Store, start_workers: StartWorkers
+    ) -> None:
+        """In both directions and by both indexes, for puts and for forgets, turn by turn."""
+        (other,) = start_workers(1)
+        for turn in range(5):
+            here, there = f"badger {turn} was put here", f"badger {turn} was put there"
+            keep(store, Record(f"h{turn}", here))
+            assert other("find", text=here) == [[here], [here]]
+            other("put", id=f"t{turn}", text=there)
+            assert all(there in texts(search(store, there, Filter(), 9)) for search in SEARCHES)
+            store.records.apply([[Forget(f"t{turn}")]])
+            other("forget", id=f"h{turn}")
+            assert other("find", text="badger") == [[], []]
+            assert [texts(search(store, "badger", Filter(), 9)) for search in SEARCHES] == [[], []]
+
+    def test_processes_that_write_at_once_lose_nothing(self, store: Store, start_workers: StartWorkers) -> None:
+        """Every acknowledged record is there, found by words and by vector, and one that all of them change is whole."""
+        names, workers = [f"w{i}" for i in range(3)], start_workers(3)
+        for name, worker in zip(names, workers, strict=True):
+            worker.begin("fill", name=name, count=25)
+        acknowledged = [key for worker in workers for key in worker.answer()]
+        assert sorted(acknowledged) == sorted(f"{name}-{i}" for name in names for i in range(25))
+        assert all_ids(store) == sorted([*acknowledged, "all"])
+        assert index_of(store).coverage()[0] >= 75
+        for search in SEARCHES:
+            assert "w1-7" in ids(search(store, "walrus w1 says w1x7", Filter(), 9))
+        assert by_words(store, "walrus", Filter(), 9).among == 76
+        actions = Counter(event.action for event in store.records.history("all"))
+        assert actions == {"add": 1, "update": 74}
+        assert ids(by_words(store, "last", Filter(), 9)) == ["all"]
+
+    def test_threads_that_write_at_once_lose_nothing(self, store: Store) -> None:
+        """Eight threads, each finding at once what it has put; nothing raises, nothing is missing."""
+        missed: list[str] = []
+
+        def work(me: int) -> None:
+            for turn in range(12):
+                text = f"thread {me} says word{me}x{turn}"
+                keep(store, Record(f"{me}-{turn}", text))
+                missed.extend(text for search in SEARCHES if text not in texts(search(store, text, Filter(), 9)))
+
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(8)))
+        assert missed == []
+        assert len(all_ids(store)) == 96
+        assert by_words(store, "thread", Filter(), 9).among == 96
+
+    def test_the_same_text_from_many_at_once_is_one_record(self, open_store: OpenStore, place: str) -> None:
+        """Whoever is first, the others find it."""
+        stores = [open_store(place) for _ in range(4)]
+        for turn in range(6):
+            ready = threading.Barrier(4)
+
+            def tell(me: int, turn: int = turn, ready: threading.Barrier = ready) -> str:
+                ready.wait(60)
+                return stores[me].records.apply([[Put(Record(f"{turn}-{me}", f"said {turn}", tags=(f"t{me}",)), merge=True)]])[0].id
+
+            with ThreadPoolExecutor(4) as threads:
+                assert len(set(threads.map(tell, range(4)))) == 1
+        records = stores[0].records.list(Filter(), limit=99)
+        assert len(records) == 6
+        assert all(sorted(record.tags) == ["t0", "t1", "t2", "t3"] for record in records)
+
+    def test_only_one_of_many_takes_a_place(self, open_store: OpenStore, place: str) -> None:
+        """Superseded by four at once, a record has one successor; a circle that two begin at once is not closed."""
+        stores = [open_store(place) for _ in range(4)]
+        keep(stores[0], *(Record(key, f"version {key}") for key in ("old", "n0", "n1", "n2", "n3", "x", "y")))
+
+        def attempt(me: int) -> str:
+            try:
+                stores[me].records.apply([[Supersede("old", f"n{me}")]])
+                stores[me].records.apply([[Supersede(*(("x", "y") if me % 2 else ("y", "x")))]])
+            except RecollectError as error:
+                return error.code
+            return "done"
+
+        with ThreadPoolExecutor(4) as threads:
+            done = list(threads.map(attempt, range(4)))
+        assert set(done) <= {"done", "usage", "supersession_cycle"}
+        (old,) = stores[0].records.get(["old"])
+        assert [event.action for event in stores[0].records.history("old")].count("supersede") == 1
+        assert old.superseded_by in {"n0", "n1", "n2", "n3"}
+        ends = {record.id for record in stores[0].records.list(Filter(), limit=99)}
+        assert ends & {"x", "y"}, "a closed circle would leave neither"
+
+    def test_a_record_that_is_being_updated_is_never_missing(self, store: Store) -> None:
+        """While one thread changes it again and again, the others always find it by vector and by words."""
+        keep(store, *(Record(f"g{i}", f"gannet {i}") for i in range(60)))
+        stop, missed, searches = threading.Event(), Counter[str](), Counter[str]()
+
+        def look() -> None:
+            while not stop.is_set():
+                for search in SEARCHES:
+                    searches[search.__name__] += 1
+                    missed[search.__name__] += "g7" not in ids(search(store, "gannet 7", Filter(), 60))
+
+        with ThreadPoolExecutor(2) as threads:
+            watching = [threads.submit(look) for _ in range(2)]
+            for turn in range(60):
+                store.records.apply([[Put(Record("g7", "gannet 7", tags=(f"t{turn}",)))]])
+            stop.set()
+            for each in watching:
+                each.result()
+        assert min(searches.values()) > 3
+        assert +missed == Counter()
+
+    def test_a_process_killed_while_it_writes_leaves_whole_groups(self, store: Store, start_workers: StartWorkers) -> None:
+        """Five are killed in the middle: what was acknowledged is there, and of no group a part."""
+        acknowledged: list[int] = []
+        workers = start_workers(5)
+        for round_, worker in enumerate(workers):
+            worker.begin("groups", start=round_ * 1000)
+            acknowledged += [worker.answer() for _ in range(4 + round_)]
+            worker.end()
+        stored = all_ids(store)
+        parts = Counter(key.split("-")[0] for key in stored)
+        assert set(parts.values()) == {3}, "a group holds or does not"
+        assert {str(number) for number in acknowledged} <= parts.keys()
+        found = by_words(store, "walrus", Filter(), 999)
+        assert len(found.found) + found.folded == found.among == len(stored) == store.count(EVERYTHING)["total"]
+        assert store.status()["keyword_lag"] == 0
+        keep(store, Record("next", "the walrus lives on"))
+        assert ids(by_words(store, "lives", Filter(), 9)) == ["next"]

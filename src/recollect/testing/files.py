@@ -1,0 +1,124 @@
+"""What a store knows of files, of outside systems' ids and of kept answers."""
+
+# ruff: noqa: S101, PLR2004, PLR6301  (these are tests)
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from recollect.ranking import fold_hash
+from recollect.testing.asking import NOON, OpenStore, ids, keep
+from recollect.types import FileState, Filter, Ingested, Put, Record, SawFile, Scope, Store
+
+
+def state(path: str, root: str = "/n", size: int = 1) -> FileState:
+    """A file as it was seen."""
+    return FileState(path, root, 1_750_000_000_123_456_789, size, f"digest of {path} {size}")
+
+
+class FilesContract:
+    """Files, ingested pieces, joins and notes."""
+
+    def test_files_are_known_by_root_and_by_path(self, store: Store) -> None:
+        """As they were last seen; those that are gone are known no more."""
+        paths = ["/n/a.md", "/n/ünï 湖.md", "/n/100%_[x]*?.md", "/n/it's \"q\".md", "/m/b.md"]
+        states = {path: state(path, path[:2]) for path in paths}
+        store.records.apply([[SawFile(path, seen)] for path, seen in states.items()])
+        store.records.apply([[SawFile("/n/a.md", state("/n/a.md", size=2**40))], [SawFile("/n/never.md", None)]])
+        assert store.files.known("/m") == {"/m/b.md": states["/m/b.md"]}
+        assert set(store.files.known("/n")) == set(paths[:4])
+        assert store.files.known("/n")["/n/a.md"].size == 2**40
+        assert store.files.known("/") == {}
+        assert store.files.states(["/m/b.md", paths[2], "/nowhere"]) == {path: states[path] for path in (paths[2], "/m/b.md")}
+        assert store.files.roots() == {"/m": 1, "/n": 4}
+        assert store.status()["files"] == 5
+        store.records.apply([[SawFile("/m/b.md", None)]])
+        assert store.files.roots() == {"/n": 4}
+        assert store.files.states([]) == {}
+
+    def test_a_very_long_path_is_kept(self, store: Store) -> None:
+        """As long as an operating system allows, whatever an index of the store can hold."""
+        path = "/n/" + "/".join(f"{i:04}" + "öx" * 120 for i in range(8)) + ".md"
+        keep(store, Record("a", "heron", path=path, kind="chunk"))
+        store.records.apply([[SawFile(path, state(path))], [SawFile(path, state(path, size=2))]])
+        assert store.files.states([path])[path].size == 2
+        assert ids(store.files.chunks(path)) == ["a"]
+        assert store.joins.by_path([path], Filter())[path][0].id == "a"
+        assert ids(store.records.list(Filter(path=path), limit=9)) == ["a"]
+
+    def test_the_chunks_of_a_file_are_its_own(self, store: Store) -> None:
+        """Not its facts, not another file's, not those of a path that looks alike."""
+        keep(
+            store,
+            Record("1", "one", path="/n/a.md", lines=(1, 4), kind="chunk"),
+            Record("2", "two", path="/n/a.md", lines=(5, 9), kind="chunk", scope=Scope("ada")),
+            Record("3", "a fact of it", path="/n/a.md"),
+            Record("4", "another", path="/n/a_md", kind="chunk"),
+            Record("5", "another", path="/n/A.md", kind="chunk"),
+        )
+        assert sorted(ids(store.files.chunks("/n/a.md"))) == ["1", "2"]
+        assert store.files.chunks("/n") == []
+
+    def test_what_was_ingested_is_known(self, store: Store) -> None:
+        """By digest, as often as it is said."""
+        store.records.apply([[Ingested("d1"), Ingested("d2")], [Ingested("d1")]])
+        assert store.files.ingested(["d1", "d2", "d3"]) == {"d1", "d2"}
+        assert store.files.ingested([]) == set()
+
+    def test_a_file_and_its_records_hold_as_one(self, open_store: OpenStore, place: str, store: Store) -> None:
+        """A group with a mistake notes no file either."""
+        taken = Record("taken", "x", scope=Scope("ada"))
+        store.records.apply([[Put(taken)]])
+        for changes in ([SawFile("/n/a.md", state("/n/a.md")), Ingested("d"), Put(Record("taken", "y"))],):
+            try:
+                store.records.apply([changes])
+            except Exception as error:  # noqa: BLE001
+                assert "taken" in str(error)
+        assert open_store(place).files.known("/n") == {}
+        assert store.files.ingested(["d"]) == set()
+
+    def test_joins_find_by_path_or_its_last_parts(self, store: Store) -> None:
+        """The same path first; else all whose paths end with it, in their order, and only what may be seen."""
+        keep(
+            store,
+            Record("1", "one", path="/n/sub/a.md", lines=(5, 9)),
+            Record("2", "two", path="/n/sub/a.md", lines=(1, 4)),
+            Record("3", "three", path="/m/sub/a.md", lines=(1, 4), scope=Scope("ada")),
+            Record("4", "four", path="a.md"),
+            Record("5", "five", path="/n/100%_x.md"),
+        )
+        found = store.joins.by_path(["sub/a.md", "a.md", "file:///n/sub/a.md", "b.md", "100%_x.md", "_x.md"], Filter())
+        assert {path: ids(records) for path, records in found.items()} == {
+            "sub/a.md": ["2", "1"], "a.md": ["4"], "file:///n/sub/a.md": ["2", "1"], "100%_x.md": ["5"],
+        }  # fmt: skip
+        whole = store.joins.by_path(["sub/a.md"], Filter(scope=Scope("ada")))["sub/a.md"]
+        assert sorted(ids(whole)) == ["1", "2", "3"]
+
+    def test_joins_find_by_text_the_newest(self, store: Store) -> None:
+        """Of texts that fold alike, what may be seen of them."""
+        old, new = Record("a", "Heron  lake", created_at=NOON), Record("b", "heron LAKE", created_at=NOON + timedelta(1))
+        keep(store, old, new, Record("c", "heron lake", scope=Scope("ada"), created_at=NOON + timedelta(2)))
+        fold, other = fold_hash("heron lake"), fold_hash("nothing says this")
+        assert {key: record.id for key, record in store.joins.by_text([fold, other], Filter()).items()} == {fold: "b"}
+        assert store.joins.by_text([fold], Filter(scope=Scope("ada")))[fold].id == "c"
+        assert store.joins.by_text([], Filter()) == {}
+
+    def test_what_outside_ids_stand_for_is_learnt(self, open_store: OpenStore, place: str, store: Store) -> None:
+        """By source, in every process, the later word counting."""
+        other = open_store(place)
+        store.joins.learn("qmd", {"#1": "/n/a.md", "#2": "/n/b.md", "湖\0": "c'; --"})
+        store.joins.learn("docs", {"#1": "/d/a.md"})
+        assert dict(other.joins.paths("qmd")) == {"#1": "/n/a.md", "#2": "/n/b.md", "湖\0": "c'; --"}
+        other.joins.learn("qmd", {"#1": "/n/z.md"})
+        assert store.joins.paths("qmd")["#1"] == "/n/z.md"
+        assert dict(store.joins.paths("docs")) == {"#1": "/d/a.md"}
+        assert dict(store.joins.paths("nobody")) == {}
+
+    def test_notes_are_kept(self, open_store: OpenStore, place: str, store: Store) -> None:
+        """By key, in every process, the later word counting."""
+        store.notes.put("k", "one")
+        store.notes.put("k\0'", "two \0 湖")
+        other = open_store(place)
+        assert (other.notes.get("k"), other.notes.get("k\0'"), other.notes.get("nobody")) == ("one", "two \0 湖", None)
+        other.notes.put("k", "three")
+        assert store.notes.get("k") == "three"

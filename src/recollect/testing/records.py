@@ -1,0 +1,287 @@
+"""The truth: what is put, changed, listed and counted, and the history of it."""
+
+# ruff: noqa: S101, PLR2004, PLR6301  (these are tests)
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.testing.asking import NOON, OpenStore, all_ids, by_words, ids, keep
+from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Restore, Scope, Store, Supersede, now
+
+FULL = Record(
+    id="full",
+    text="Türen öffnen 🚪\nzweite Zeile\t\x00 Ende",
+    kind="chunk",
+    title="Ein Titel: “quoted”",
+    category="technical",
+    tags=("b", "a", "ünï"),
+    scope=Scope("ada", "planner", "s-1"),
+    importance=0.1 + 0.2,
+    decay="active",
+    created_at=datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC),
+    happened_at=datetime(1815, 12, 10, 0, 0, 0, 1, tzinfo=UTC),
+    expires_at=datetime(2199, 1, 1, tzinfo=UTC),
+    edited_at=datetime(2026, 1, 3, tzinfo=UTC),
+    superseded_by="other",
+    superseded_at=datetime(2198, 1, 1, tzinfo=UTC),
+    source="import",
+    path="/notes/a b.md",
+    lines=(10, 24),
+)
+"""A record whose every field differs from its default, so that a lost one is seen."""
+
+
+class RecordsContract:
+    """Records are kept whole."""
+
+    def test_every_field_survives_a_round_trip(self, open_store: OpenStore, place: str, store: Store) -> None:
+        """What is read back, by another store object on the same place, is what was put, field by field."""
+        default = Record("default", "as plain as it gets", created_at=NOON)
+        assert store.records.apply([[Put(FULL), Put(default)]]) == [FULL, default]
+        found = open_store(place).records.get(["full", "default"])
+        for stored, given in zip(found, (FULL, default), strict=True):
+            for entry in fields(Record):
+                assert getattr(stored, entry.name) == getattr(given, entry.name), entry.name
+
+    def test_times_come_back_as_the_same_instant_in_utc(self, store: Store) -> None:
+        """A time of another zone comes back as the same instant."""
+        here = datetime(2026, 6, 1, 23, 30, tzinfo=timezone(timedelta(hours=5, minutes=45)))
+        store.records.apply([[Put(Record("a", "x", created_at=here))]])
+        (read,) = store.records.get(["a"])
+        assert read.created_at == here
+        assert read.created_at.utcoffset() == timedelta(0)
+
+    def test_get_keeps_the_order_asked_and_leaves_out_what_is_not_there(self, store: Store) -> None:
+        """Ids are answered in the order of the question, unknown ones left out, repeats repeated."""
+        store.records.apply([[Put(Record(key, key)) for key in "abc"]])
+        assert ids(store.records.get(["c", "nope", "a", "c"])) == ["c", "a", "c"]
+        assert store.records.get([]) == []
+        assert ids(store.records.get(["a"], Filter())) == ["a"]
+        assert store.records.get(["a"], Filter(kinds=("chunk",))) == []
+
+    def test_what_is_put_comes_back_in_its_order(self, store: Store) -> None:
+        """Whatever else stands between them, one record for each `Put`."""
+        store.records.apply([[Put(Record("z", "was there"))]])
+        groups = [
+            [Put(Record("b", "two")), Supersede("z", "b")],
+            [Put(Record("a", "one")), Forget("a")],
+            [Put(Record("b", "two, said better"))],
+            [Put(Record("c", "TWO,  said BETTER"), merge=True), Put(Record("d", "new"), merge=True)],
+        ]
+        stored = store.records.apply(groups)
+        assert ids(stored) == ["b", "a", "b", "b", "d"]
+        assert [record.text for record in stored][2:4] == ["two, said better"] * 2
+
+    def test_list_is_newest_first_and_pages(self, store: Store) -> None:
+        """Listing goes by the time a record is from, newest first, ties by id, and pages do not overlap."""
+        given = [Record(f"r{i}", f"text {i}", created_at=NOON + timedelta(hours=i // 2)) for i in range(9)]
+        early = NOON - timedelta(1)
+        old = Record("old", "stored last, happened first", created_at=NOON + timedelta(days=9), happened_at=early)
+        store.records.apply([[Put(record) for record in (*given, old)]])
+        listed = ids(store.records.list(Filter(), limit=100))
+        assert listed == ["r8", "r6", "r7", "r4", "r5", "r2", "r3", "r0", "r1", "old"]
+        pages = [store.records.list(Filter(), limit=4, offset=start) for start in (0, 4, 8, 12)]
+        assert [key for page in pages for key in ids(page)] == listed
+
+    def test_ties_go_by_the_bytes_of_an_id(self, store: Store) -> None:
+        """Not by a language's idea of order, which differs from server to server."""
+        keys = ["B", "a", "ä", "Z", "_", "-", "10", "9", "é", "e", "湖"]
+        store.records.apply([[Put(Record(key, f"heron {i}", created_at=NOON))] for i, key in enumerate(keys)])
+        expected = sorted(keys, key=str.encode)
+        assert ids(store.records.list(Filter(), limit=100)) == expected
+        assert ids(by_words(store, "heron", Filter(), 100)) == expected
+
+    def test_putting_an_id_again_updates_it_and_history_keeps_what_was(self, store: Store) -> None:
+        """The second put changes the record; the event holds the values that were there before."""
+        first = Record("a", "the old text", category="work", tags=("x",), importance=0.2, created_at=NOON)
+        second = Record("a", "the new text", category="home", tags=("y", "z"), importance=0.9, created_at=now())
+        store.records.apply([[Put(first)]])
+        (updated,) = store.records.apply([[Put(second)]])
+        assert (updated.text, updated.category, updated.tags) == ("the new text", "home", ("y", "z"))
+        assert updated.created_at == NOON, "it was stored when it was first stored"
+        assert updated.edited_at is not None
+        assert store.records.get(["a"]) == [updated]
+        add, update = store.records.history("a")
+        assert (add.action, update.action) == ("add", "update")
+        before = {"text": "the old text", "category": "work", "tags": ["x"], "importance": 0.2}
+        assert update.detail == {"before": before}
+        assert ids(store.records.list(Filter(tags=("x",)), limit=9)) == []
+        assert ids(store.records.list(Filter(tags=("y", "z")), limit=9)) == ["a"]
+
+    def test_only_a_change_of_text_or_title_counts_as_an_edit(self, store: Store) -> None:
+        """`edited_at` tells when text or title changed, and nothing else moves it."""
+        record = Record("a", "text", title="title", created_at=NOON)
+        store.records.apply([[Put(record)]])
+        (tagged,) = store.records.apply([[Put(replace(record, tags=("new",)))]])
+        assert tagged.edited_at is None
+        (titled,) = store.records.apply([[Put(replace(record, title="another"))]])
+        assert titled.edited_at is not None
+
+    def test_an_unchanged_put_adds_no_event(self, store: Store) -> None:
+        """Putting what is there already changes nothing at all."""
+        store.records.apply([[Put(FULL)]])
+        before = store.status()["sequence"], store.records.history("full")
+        assert store.records.apply([[Put(replace(FULL, created_at=now()))]]) == [FULL]
+        assert (store.status()["sequence"], store.records.history("full")) == before
+
+    def test_an_id_of_another_scope_is_refused(self, store: Store) -> None:
+        """One user cannot overwrite another's record, nor a global one, by naming its id."""
+        mine, ours = Record("mine", "Ada's own", scope=Scope("ada")), Record("ours", "everybody's")
+        store.records.apply([[Put(mine), Put(ours)]])
+        for key, scope in (("mine", Scope("bob")), ("mine", Scope()), ("mine", Scope("ada", "x")), ("ours", Scope("bob"))):
+            with pytest.raises(UsageError, match=key):
+                store.records.apply([[Put(Record(key, "taken over", scope=scope))]])
+        assert store.records.get(["mine", "ours"]) == [mine, ours]
+
+    def test_the_same_text_merges_within_one_scope_and_kind_only(self, store: Store) -> None:
+        """Texts that fold alike are one record in one scope, and separate records in separate scopes."""
+        scopes = [Scope(), Scope("ada"), Scope("ada", "x"), Scope("bob"), Scope(session="s")]
+        for turn, text in enumerate(("Ｔhe  Straße is closed", "the STRASSE\nis closed")):
+            groups = [[Put(Record(f"{turn}-{i}", text, scope=scope), merge=True)] for i, scope in enumerate(scopes)]
+            assert ids(store.records.apply(groups)) == [f"0-{i}" for i in range(len(scopes))]
+        chunk = Record("chunk", "the Straße is closed", kind="chunk")
+        assert ids(store.records.apply([[Put(chunk, merge=True)]])) == ["chunk"]
+        assert store.count(EVERYTHING)["total"] == len(scopes) + 1
+
+    def test_the_same_text_twice_in_one_call_is_one_record(self, store: Store) -> None:
+        """In one group and in two: what has just been put is seen by what follows."""
+        said = [Record(f"r{i}", "said again and again", tags=(f"t{i}",)) for i in range(6)]
+        puts = [Put(record, merge=True) for record in said]
+        stored = store.records.apply([puts[:3], puts[3:5], puts[5:]])
+        assert ids(stored) == ["r0"] * 6
+        assert store.records.get(["r0"])[0].tags == tuple(f"t{i}" for i in range(6))
+        assert all_ids(store) == ["r0"]
+
+    def test_the_same_id_twice_in_one_call_is_an_update(self, store: Store) -> None:
+        """The later word counts, and history has both."""
+        store.records.apply([[Put(Record("a", "first")), Put(Record("a", "second"))], [Put(Record("a", "third"))]])
+        assert store.records.get(["a"])[0].text == "third"
+        assert [event.action for event in store.records.history("a")] == ["add", "update", "update"]
+        assert ids(by_words(store, "first second", Filter(), 9)) == []
+        assert ids(by_words(store, "third", Filter(), 9)) == ["a"]
+
+    def test_merging_keeps_what_both_tellings_know(self, store: Store) -> None:
+        """The later telling's word counts where it has one; tags add up; the rest stays."""
+        first = Record("a", "tea at five", category="home", tags=("a", "b"), source="phone", importance=0.7)
+        again = Record("b", "Tea at FIVE", category="work", tags=("b", "c"), title="Tea")
+        store.records.apply([[Put(first, merge=True)]])
+        (merged,) = store.records.apply([[Put(again, merge=True)]])
+        assert (merged.id, merged.text, merged.category, merged.title) == ("a", "tea at five", "work", "Tea")
+        assert (merged.tags, merged.source, merged.importance) == (("a", "b", "c"), "phone", 0.7)
+
+    @pytest.mark.parametrize(
+        "failing",
+        [
+            pytest.param(Supersede("unknown", "new"), id="supersede-unknown"),
+            pytest.param(Supersede("old", "unknown"), id="supersede-by-unknown"),
+            pytest.param(Supersede("new", "new"), id="cycle"),
+            pytest.param(Forget("unknown"), id="forget-unknown"),
+            pytest.param(Restore("old"), id="restore-what-is-there"),
+            pytest.param(Put(Record("ada's", "taken over", scope=Scope("bob"))), id="other-scope"),
+        ],
+    )
+    def test_a_failing_change_undoes_its_whole_group(self, store: Store, failing: Any) -> None:
+        """Whatever stood before the failing change in its group is undone, and what stands after is not done."""
+        ours = [Record("old", "old text"), Record("spare", "spare"), Record("ada's", "hers", scope=Scope("ada"))]
+        keep(store, *ours)
+        before = store.status()["sequence"]
+        new, changed = Put(Record("new", "new text")), Put(Record("old", "changed"))
+        with pytest.raises(UsageError):
+            store.records.apply([[new, changed, Forget("spare"), failing, Put(Record("z", "z"))]])
+        assert store.status()["sequence"] == before
+        assert store.records.get(["new", "old", "z", "spare"]) == ours[:2]
+        assert ids(by_words(store, "new old changed z", Filter(), 9)) == ["old"]
+        store.records.apply([[Put(Record("next", "the next one is stored"))]])
+        assert ids(by_words(store, "next", Filter(), 9)) == ["next"]
+
+    def test_history_only_grows_and_its_numbers_rise(self, store: Store) -> None:
+        """Every change has a number above all before it; failures, reads and no-changes leave none to be seen."""
+        seen = [store.status()["sequence"]]
+
+        def step(change: Any, *, grows: bool) -> None:
+            before = [*store.records.history("1"), *store.records.history("2")]
+            try:
+                store.records.apply([[change]])
+            except RecollectError:
+                assert not grows, change
+            number = store.status()["sequence"]
+            assert number > seen[-1] if grows else number == seen[-1], change
+            seen.append(number)
+            after = [*store.records.history("1"), *store.records.history("2")]
+            if getattr(change, "purge", False):  # which takes what was said, and leaves that it was
+                before, after = ([(event.seq, event.action) for event in events] for events in (before, after))  # type: ignore[misc]
+            assert [event for event in after if event in before] == before
+
+        step(Put(Record("1", "one")), grows=True)
+        step(Put(Record("1", "one")), grows=False)
+        step(Put(Record("2", "two")), grows=True)
+        step(Supersede("1", "2"), grows=True)
+        step(Supersede("2", "1"), grows=False)
+        step(Restore("1"), grows=True)
+        step(Forget("2"), grows=True)
+        step(Restore("2"), grows=True)
+        step(Forget("2"), grows=True)
+        step(Forget("2", purge=True), grows=True)
+        step(Forget("3"), grows=False)
+        step(Put(Record("2", "two")), grows=True)
+        numbers = [event.seq for key in "12" for event in store.records.history(key)]
+        assert len(numbers) == len(set(numbers))
+        assert max(numbers) == seen[-1]
+        assert store.records.history("nobody") == []
+
+    def test_counts_facets_and_status_tell_what_is_there(self, store: Store) -> None:
+        """By kind, by filter, and what was forgotten beside it; names of the most records come first."""
+        ada, bob = Scope("ada"), Scope("bob", "x")
+        store.records.apply(
+            [
+                [Put(Record("1", "one", category="work", tags=("b", "a"), scope=ada))],
+                [Put(Record("2", "two", category="home", tags=("b",), scope=ada, kind="chunk"))],
+                [Put(Record("3", "three", category="work", scope=bob)), Put(Record("4", "four", tags=("c",)))],
+                [Put(Record("5", "five")), Forget("5"), Supersede("1", "4")],
+            ]
+        )
+        assert store.count(EVERYTHING) == {"total": 4, "facts": 3, "chunks": 1, "superseded": 1}
+        assert store.count(Filter(scope=ada)) == {"total": 2, "facts": 1, "chunks": 1, "superseded": 0}
+        facets = store.facets(EVERYTHING)
+        assert facets["categories"] == ["work", "home"]
+        assert facets["tags"] == ["b", "a", "c"]
+        assert facets["scopes"] == [{"user": "ada"}, {}, {"user": "bob", "agent": "x"}]
+        assert store.facets(Filter(scope=bob)) == {
+            "categories": ["work"], "tags": ["c"], "scopes": [{}, {"user": "bob", "agent": "x"}],
+        }  # fmt: skip
+        status = store.status()
+        assert status["records"] == {"total": 4, "facts": 3, "chunks": 1, "superseded": 1, "forgotten": 1}
+        assert status["keyword_lag"] == 0
+        assert {"store", "engine", "bytes", "files", "sequence", "language"} <= status.keys()
+
+    def test_a_closed_store_says_so(self, open_store: OpenStore) -> None:
+        """Closing twice is harmless; everything else is refused with what to do."""
+        store = open_store()
+        store.close()
+        store.close()
+        for use in (
+            store.check,
+            lambda: store.records.get(["a"]),
+            lambda: store.records.apply([[Put(Record("a", "x"))]]),
+            lambda: store.keywords.search(["x"], Filter(), 9),
+        ):
+            with pytest.raises(StoreError, match="closed"):
+                use()
+
+    def test_an_opened_store_holds_what_the_closed_one_held(self, open_store: OpenStore, place: str) -> None:
+        """Records, history, vectors, files' state and notes are there again, and answer as before."""
+        store = open_store(place)
+        keep(store, *(Record(f"r{i}", f"heron number {i}", created_at=NOON) for i in range(20)))
+        store.notes.put("key", "value")
+        before = by_words(store, "heron 7", Filter(now=NOON), 9), store.records.history("r7"), store.spaces.active
+        store.close()
+        again = open_store(place)
+        after = by_words(again, "heron 7", Filter(now=NOON), 9), again.records.history("r7"), again.spaces.active
+        assert after == before
+        assert again.notes.get("key") == "value"
