@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from recollect import Memory
 from recollect.sample import NOTES
@@ -24,6 +25,8 @@ WIDE, NARROW = {"width": 1200, "height": 860}, {"width": 390, "height": 844}
 SETTLED_MS = 900
 
 QUESTION = "who is exhausted and might resign?"
+COMPARED = "why do waiting times explode when everyone is busy?"
+"""One on which the two rankings differ."""
 
 
 def main() -> None:
@@ -37,6 +40,7 @@ def main() -> None:
         with _serving(place) as address, sync_playwright() as playwright:
             found = next(path for name in BROWSERS if (path := shutil.which(name)))
             browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            _shoot(browser, f"{address}{_views(key)['search']}", Path(folder) / "warm.png", "light", WIDE)
             for scheme in ("light", "dark"):
                 for name, route in _views(key).items():
                     _shoot(browser, f"{address}{route}", IMAGES / f"{name}-{scheme}.png", scheme, WIDE)
@@ -45,10 +49,10 @@ def main() -> None:
 
 
 def _views(key: str) -> dict[str, str]:
-    asked = QUESTION.replace(" ", "%20").replace("?", "%3F")
     return {
-        "search": f"#/search?q={asked}",
-        "compare": f"#/search?q={asked}&compare=1&a.fusion=rrf&b.fusion=weighted&b.text_weight=0.3&b.vector_weight=0.7",
+        "search": f"#/search?q={quote(QUESTION)}",
+        "compare": f"#/search?q={quote(COMPARED)}&compare=1&a.fusion=rrf"
+        "&b.fusion=weighted&b.text_weight=0.3&b.vector_weight=0.7",
         "record": f"#/record/{key}",
         "status": "#/status",
     }
@@ -61,8 +65,6 @@ def _fill(place: Path) -> str:
         first = memory.add("The spare key is under the blue pot.", tags=["home"], category="home")
         second = memory.supersede(first.id, text="The spare key is with Anneke, next door.")
         last = memory.supersede(second.id, text="The spare key is in the lock box; the code is with Anneke.")
-        for question in ("harbour", "what did we decide about the job queue?", QUESTION):
-            memory.search(question)
         return last.id
 
 

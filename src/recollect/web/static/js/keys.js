@@ -9,6 +9,9 @@ const KEYS = [
   ["c", "compare two rankings"],
   ["w", "why not…?"],
   ["f", "filters"],
+  ["e s Del", "edit, supersede, forget the record"],
+  ["u or Ctrl+Z", "undo"],
+  ["Ctrl+Enter", "store or save"],
   ["?", "these keys"],
   ["Esc", "close, or leave the field"],
 ];

@@ -15,13 +15,13 @@ export function resultList(answer, { query, compact = false, label = "Results" }
 function item(result, { query, compact, asked }) {
   const kind = result.title ? "result-title" : "result-title untitled";
   const title = h("a", { class: kind, href: addressOf(result), dir: "auto" }, marked(titleOf(result), query));
-  const snippet = result.snippet || result.text;
+  const snippet = plain((result.snippet || result.text).slice(0, 600));
   const same = !result.title && titleOf(result).startsWith(snippet.trim().replace(/\s*…$/, ""));
   return h("li", { class: "result", dataset: { id: result.id, rank: result.rank } },
     h("span", { class: "rank" }, h("span", { class: "hidden" }, "Rank "), result.rank),
     h("div", { class: "result-body" },
       h("div", { class: "result-head" }, h("h3", null, title), h("span", { class: "move" })),
-      same ? null : h("p", { class: "snippet", dir: "auto" }, marked(plain(snippet.slice(0, 600)), query)),
+      same ? null : h("p", { class: "snippet", dir: "auto" }, marked(snippet, query)),
       h("div", { class: "result-facts" }, where(result), compact ? null : chips(result)),
       h("div", { class: "result-scores" }, bar(result), places(result, asked), compact ? null : arithmetic(result))));
 }

@@ -89,8 +89,8 @@ function told(desk, side, verdict) {
     verdict.record ? h("p", { class: "told-what" },
       h("a", { href: addressOf(verdict.record), dir: "auto" }, titleOf(verdict.record))) : null,
     route(verdict.stage),
-    h("p", { class: "told-reason" }, h("b", null, found ? "It is there: " : `Lost at ${verdict.stage}: `),
-      h("bdi", null, verdict.reason)),
+    found ? h("p", { class: "told-reason" }, h("b", null, "It is in the answer"), `, at rank ${verdict.rank}.`)
+      : h("p", { class: "told-reason" }, h("b", null, `Lost at ${verdict.stage}: `), h("bdi", null, verdict.reason)),
     placesTable(verdict.sources),
     change.length ? mend(desk, side, verdict.change) : null,
     verdict.advice ? h("p", { class: "advice" }, h("b", null, "What to do: "), h("bdi", null, verdict.advice)) : null,
