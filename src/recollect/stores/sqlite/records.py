@@ -11,12 +11,25 @@ from typing import Any
 
 import apsw
 
-from recollect.errors import SupersessionCycle, UnknownRecord, UsageError
+from recollect.errors import Overtaken, SupersessionCycle, UnknownRecord, UsageError
 from recollect.ranking import fold_hash
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, micros, moment, passage_hash, to_row
 from recollect.stores.sqlite.visible import condition
-from recollect.types import Change, Event, Filter, Forget, Ingested, Put, Record, Restore, SawFile, Supersede, now
+from recollect.types import (
+    Change,
+    Event,
+    Filter,
+    Forget,
+    Ingested,
+    Put,
+    Record,
+    Restore,
+    SawFile,
+    Still,
+    Supersede,
+    now,
+)
 
 TRANSACTION_SECONDS = 0.1
 """When a transaction is this old it is committed and the rest goes on in a new one, so that nobody waits long."""
@@ -92,6 +105,8 @@ def _apply(connection: apsw.Connection, change: Change) -> list[Record]:
             _forget(connection, change)
         case Restore():
             _restore(connection, change)
+        case Still():
+            _still(connection, change)
         case SawFile():
             _saw_file(connection, change)
         case Ingested():
@@ -172,7 +187,8 @@ def _supersede(connection: apsw.Connection, change: Supersede) -> None:
     )
     detail = {"by": new.id, "from": at.isoformat()}
     _note(connection, _row_of(connection, old.id), old.id, "supersede", detail)
-    _note(connection, _row_of(connection, new.id), new.id, "supersedes", {"id": old.id})
+    made = {"made": True} if change.made else {}
+    _note(connection, _row_of(connection, new.id), new.id, "supersedes", {"id": old.id, **made})
 
 
 def _refuse_cycle(connection: apsw.Connection, old: str, new: Record) -> None:
@@ -214,6 +230,11 @@ def _restore(connection: apsw.Connection, change: Restore) -> None:
         _note(connection, int(row), record.id, "restore", {"undid": "supersede", "by": record.superseded_by})
     else:
         raise UsageError(f"{change.id!r} is neither forgotten nor superseded", hint="there is nothing to put back")
+
+
+def _still(connection: apsw.Connection, change: Still) -> None:
+    if connection.execute("SELECT max(seq) FROM history WHERE id = ?", (change.id,)).get != change.seq:
+        raise Overtaken(f"{change.id!r} was changed in the same moment", hint="try again")
 
 
 def _wipe(connection: apsw.Connection, row: int) -> None:
