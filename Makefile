@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types layers unit torture bench eval docs clean
+.PHONY: demo test lint types layers unit torture bench eval docs screenshots clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/recollect demo
@@ -31,6 +31,9 @@ bench: $(VENV)/.dev
 
 eval: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.quality --write
+
+screenshots: $(VENV)/.dev
+	$(BIN)/python docs/render_screenshots.py
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/render_reference.py

@@ -34,7 +34,8 @@ EMBEDDER_WORDS = """; after a colon the model (`openai:MODEL`, `ollama:MODEL`) o
 `none` is keyword search only."""
 
 VARIABLES = """Other variables: `RECOLLECT_CONFIG` (a settings file), `RECOLLECT_MODELS` (where model files are kept),
-`RECOLLECT_OFFLINE=1` (fetch nothing), `RECOLLECT_THREADS` (threads of a model)."""
+`RECOLLECT_OFFLINE=1` (fetch nothing), `RECOLLECT_THREADS` (threads of a model), `RECOLLECT_TOKEN`
+(not read by Recollect: where the settings of MCP clients keep their token)."""
 
 
 def render() -> str:

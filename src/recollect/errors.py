@@ -8,6 +8,7 @@
     │   └── SupersessionCycle a record would come to supersede itself
     └── FailedError           the request was right, the world was not               exit 3
         ├── StoreError        the store cannot be opened, read or written
+        │   └── Overtaken     a record was changed by another in the same moment
         ├── ModelError        a model is missing, damaged or cannot be fetched
         ├── EmbedderError     an embedder did not answer, or not with vectors
         ├── LlmError          a language model did not answer, or not with text
@@ -87,6 +88,12 @@ class StoreError(FailedError):
     """The store cannot be opened, read or written."""
 
     code = "store"
+
+
+class Overtaken(StoreError):
+    """A record was changed by another between reading and writing it."""
+
+    code = "overtaken"
 
 
 class ModelError(FailedError):

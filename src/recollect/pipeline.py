@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut
@@ -80,7 +81,8 @@ class Pipeline:
     def ask(self, query: Query) -> list[Reply]:
         """Every source's reply, in their order. Nobody is waited for beyond the query's deadline or its own timeout."""
         start = time.monotonic()
-        asked = [(source, self.executor.submit(_ask, source, query)) for source in self.sources]
+        # A copy of the context each: what an outside source does belongs to whoever asked.
+        asked = [(source, self.executor.submit(copy_context().run, _ask, source, query)) for source in self.sources]
         return [_wait(source, future, query, start) for source, future in asked]
 
     def _run_stages(self, query: Query, results: Sequence[Result]) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:

@@ -5,8 +5,10 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from recollect import config
@@ -70,6 +72,21 @@ def test_the_two_commands_at_the_top_run(shell):
     planned = shell("make --dry-run test").stdout
     for step in ("ruff check", "mypy", "lint-imports", "pytest"):
         assert step in planned
+
+
+def test_the_serving_block_serves(tmp_path):
+    """The extra is there, and the command answers with the page; here at a port that is free."""
+    (block,) = (text for text in blocks("console") if "recollect serve" in text)
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert commands == ["pip install '.[serve]'", "recollect serve"]
+    assert "serve" in metadata("recollect").get_all("Provides-Extra")
+    words = [sys.executable, "-m", *commands[1].split(), "--port", "0", "--store", str(tmp_path / "s.db"), "--no-token"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            address = re.search(r"http://\S+", process.stderr.readline())[0]
+            assert "Recollect" in httpx2.get(address).text
+        finally:
+            process.terminate()
 
 
 def test_the_install_block_installs(shell, tmp_path):

@@ -26,6 +26,7 @@ def test_measures_are_parsed_as_people_write_them():
         ("R", "needs a cutoff"),
         ("nDCG@0", "between 1 and"),
         ("R@x", "'R@x'"),
+        ("nDCG(rel=2)@10", "no parameter 'rel'"),
     ],
 )
 def test_a_measure_that_is_none_is_named(words, reason):
@@ -62,3 +63,9 @@ def test_a_questions_own_document_can_be_dropped():
     """Only that document, and only for that question."""
     run = {"q1": {"q1": 1.0, "q2": 0.5}, "q2": {"q1": 1.0}}
     assert without_self(run, {"q1": "q1", "q2": "q2"}) == {"q1": {"q2": 0.5}, "q2": {"q1": 1.0}}
+
+
+def test_a_measure_that_fails_on_these_questions_is_an_error_of_ours():
+    """The library divides by the number of irrelevant records; here there is none."""
+    with pytest.raises(UsageError, match="Accuracy cannot be computed on these questions"):
+        evaluate({"q": {"d": 1}}, {"q": {"d": 1.0}}, ["Accuracy"])

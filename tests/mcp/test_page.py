@@ -9,12 +9,15 @@ from typing import get_args
 import click
 
 from recollect.cli.app import app
+from recollect.cli.serve import PORT
 from recollect.config import Settings
 from recollect.mcp import inputs
 from recollect.mcp.server import build
 from recollect.memory import bounds
 from recollect.memory.recall import TOKENS
 from recollect.ranking import HALF_LIVES
+from recollect.web.guard import MOST_BYTES
+from recollect.web.mcp import MOST_SESSIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
 
@@ -48,5 +51,8 @@ def test_the_numbers_are_the_codes():
     assert f"{bounds.FOUND_CHARACTERS:,} characters" in PAGE
     assert f"reads {bounds.READ_CHARACTERS:,} at once" in PAGE
     assert f"({TOKENS} unless said)" in PAGE
+    assert f"more than {MOST_BYTES // 2**20} MiB" in PAGE
+    assert f"{MOST_SESSIONS:,} sessions of one caller" in PAGE
+    assert f"http://127.0.0.1:{PORT}/mcp" in PAGE
     assert set(get_args(get_args(inputs.Decay)[0])) == {"", *HALF_LIVES}
     assert Settings().search.limit <= inputs.MOST_RESULTS

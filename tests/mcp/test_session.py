@@ -244,6 +244,20 @@ def test_the_prompt_begins_with_what_memory_knows(served, open_memory):
     assert message.content.text.rstrip().splitlines()[-1].startswith(f"</{FENCE} ")
 
 
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_a_prompt_that_cannot_be_is_the_callers_mistake(served, mode):
+    """One that is not there, or without its task: told so, with the protocol's code, and no traceback is logged."""
+
+    async def start(client):
+        for name, said, words in (("nothing", {}, "there are recall"), ("recall", {}, "needs task")):
+            with pytest.raises(MCPError, match=words) as refused:
+                await client.get_prompt(name, said)
+            assert refused.value.error.code == -32602
+
+    served.run(start, mode=mode)
+    assert served.errors == ""
+
+
 def test_hostile_records_stay_inside_the_fence(served):
     """Fences, tags, control characters, orders and a megabyte: one fence, no tag, within the budget."""
     hostile = [

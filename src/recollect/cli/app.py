@@ -25,7 +25,9 @@ COMMANDS = {
     "get": ("records", "Show one record."),
     "list": ("records", "Show records, newest first."),
     "supersede": ("records", "Let one record take another's place."),
+    "edit": ("records", "Change what is said of a fact."),
     "forget": ("records", "Take records out of every answer."),
+    "undo": ("records", "Take back the last that happened to a record."),
     "history": ("records", "Show everything that happened to a record."),
     "index": ("files", "Mirror a folder of markdown files."),
     "watch": ("watch", "Mirror folders, and keep them current."),
@@ -36,11 +38,15 @@ COMMANDS = {
     "export": ("moving", "Write all that the store holds as JSON lines."),
     "import": ("moving", "Add what an export holds."),
     "eval": ("lab", "Measure search on judged questions: yours, or public sets."),
+    "serve": ("serve", "Serve the page, the JSON API and MCP over HTTP."),
+    "token": ("token", "Make, list and remove the tokens that `serve` lets in."),
     "mcp": ("mcp", "Serve the memory to agents over MCP."),
     "status": ("inspect", "Show what the store holds and how current it is."),
+    "doctor": ("doctor", "Find what is wrong, and say how to mend it."),
     "config": ("inspect", "Show the settings and where each came from, or import OpenClaw's."),
     "model": ("models", "List, fetch, find or remove models."),
     "demo": ("demo", "Try it on the notes that come with it."),
+    "completion": ("completion", "Print the script that completes commands in a shell."),
 }
 """Command → the module that has it, and its line in the help, so that `--help` imports none of them."""
 

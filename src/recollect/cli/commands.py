@@ -6,9 +6,12 @@ import builtins
 import importlib
 import keyword
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class Commands(click.Group):
@@ -23,18 +26,41 @@ class Commands(click.Group):
         """The commands in the order a newcomer meets them."""
         return list(self._table)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command itself."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command itself; for a shell that completes, with the words that its flags can be given."""
         if cmd_name not in self._table:
             return None
         module = importlib.import_module(f"{self._package}.{self._table[cmd_name][0]}")
         command = getattr(module, _attribute(cmd_name))
-        return command if isinstance(command, click.Command) else None
+        if not isinstance(command, click.Command):
+            return None
+        return _taught(command) if ctx.resilient_parsing else command
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The flags before a command, taught likewise."""
+        if ctx.resilient_parsing:
+            _taught(self)
+        return super().get_params(ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """The commands that begin like this, from the table alone, and the flags."""
+        from click.shell_completion import CompletionItem
+
+        named = [CompletionItem(name, help=about) for name, (_, about) in self._table.items()]
+        # Past the group's own, which would import every module for its command's help.
+        flags = super(click.Group, self).shell_complete(ctx, incomplete)
+        return [*(item for item in named if item.value.startswith(incomplete)), *flags]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list of commands, from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in self._table.items()])
+
+
+def _taught(command: click.Command) -> click.Command:
+    from recollect.cli.completion import taught
+
+    return taught(command)
 
 
 def _attribute(name: str) -> str:

@@ -11,16 +11,24 @@ from recollect.cli.options import common, json_flag, notice, open_memory
 
 
 @click.command()
-@click.argument("query")
-@click.option("--tokens", type=int, metavar="N", help="How large the block may be (1500).")
+@click.argument("query", required=False)
+@click.option("--tokens", type=int, metavar="N", help="How large the block may be (1500; 1000 for a hook).")
+@click.option("--hook", is_flag=True, help="Answer the hook of an agent's program: its JSON in, its JSON out.")
 @asking
 @common
 @json_flag
-def recall(query: str, tokens: int | None, as_json: bool, **options: Any) -> int:
+def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **options: Any) -> int:
     """Print what answers QUERY as one block of text: fenced, labelled as data, with numbers to cite.
 
     Put it into a model's context as it stands. With --json, what each number stands for comes with it.
+    With --hook there is no QUERY: docs/agents.md says what is read and printed.
     """
+    if hook:
+        from recollect.cli import hook as hooks
+
+        hooks.hook(tokens, options)
+    if query is None:
+        raise click.MissingParameter(param_hint="'QUERY'", param_type="argument")
     from recollect.cli.output import print_json
     from recollect.memory.recall import TOKENS
     from recollect.memory.shape import recall_dict

@@ -73,10 +73,19 @@ def evaluate(qrels: Mapping[str, Mapping[str, int]], run: Run, measures: Sequenc
     values: dict[str, dict[str, float]] = {str(measure): dict.fromkeys(qrels, 0.0) for measure in parsed}
     answered = {key: ranking for key, ranking in in_order(run).items() if key in qrels and ranking}
     if answered:
-        found: Iterable[Any] = _library().iter_calc(parsed, {key: dict(qrels[key]) for key in qrels}, answered)
-        for metric in found:
+        for metric in _calculated(parsed, {key: dict(qrels[key]) for key in qrels}, answered):
             values[str(metric.measure)][metric.query_id] = float(metric.value)
     return values
+
+
+def _calculated(measures: Sequence[Any], qrels: Mapping[str, Mapping[str, int]], run: Run) -> list[Any]:
+    from subprocess import SubprocessError
+
+    try:
+        return list(_library().iter_calc(measures, qrels, run))
+    except (ArithmeticError, SubprocessError) as error:  # ERR@10 wants numbers for ids, Accuracy something irrelevant
+        names = ", ".join(map(str, measures))
+        raise UsageError(f"{names} cannot be computed on these questions", hint=EXAMPLES) from error
 
 
 def _library() -> Any:
@@ -94,6 +103,8 @@ def _parse(word: str) -> Any:
         library.evaluator([measure], {"question": {"document": 1}})
     except AssertionError as error:  # how the library says that a parameter is missing
         raise _wrong(word, "it needs a cutoff, as in R@5") from error
+    except KeyError as error:  # and that it has none of that name
+        raise _wrong(word, f"it has no parameter {error}") from error
     except (ValueError, NameError, TypeError, RuntimeError) as error:
         raise _wrong(word, " ".join(str(error).split())) from error
     if not 1 <= measure.params.get("cutoff", 1) <= MOST:

@@ -10,7 +10,7 @@ from recollect.errors import UsageError
 from recollect.evaluation.datasets import Dataset, judged_documents
 from recollect.evaluation.scoring import Run, by_place
 from recollect.memory import Memory
-from recollect.types import EVERYTHING, Record
+from recollect.types import EVERYTHING, Filter, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class Targets:
 
 def find_targets(memory: Memory, dataset: Dataset) -> Targets:
     """Every judged document in the store. A path is whole, from here, or the last parts of one file's only."""
-    judged = judged_documents(dataset.qrels)
-    ids = {record.id for record in memory.store.records.get(sorted(judged))}
+    judged, seen = judged_documents(dataset.qrels), within_reach(memory)
+    ids = {record.id for record in memory.store.records.get(sorted(judged), seen)}
     whole = {name: str(Path(name).expanduser().absolute()) for name in judged - ids}
-    found = memory.store.joins.by_path([*whole.values(), *whole], EVERYTHING)
+    found = memory.store.joins.by_path([*whole.values(), *whole], seen)
     chunks = {name: found.get(path) or found.get(name) for name, path in whole.items()}
     # The end of several paths is none of them.
     several = {name: {str(record.path) for record in records} for name, records in chunks.items() if records}
@@ -60,6 +60,11 @@ def find_targets(memory: Memory, dataset: Dataset) -> Targets:
             hint="is it the right store? `recollect list` shows ids, `recollect status` the store",
         )
     return Targets(paths, len(judged) - len(ids) - len(paths))
+
+
+def within_reach(memory: Memory) -> Filter:
+    """What judgments may name: all that is stored, or what is on the caller's side of a wall."""
+    return replace(EVERYTHING, any_scope=False, scope=memory.scope) if memory.walled else EVERYTHING
 
 
 def _name(document: str, record: Record | None, grades: Mapping[str, int]) -> str:

@@ -63,7 +63,7 @@ class Plan:
 class Corpus:
     """One corpus, asked: every system's run, and how many milliseconds its searches took.
 
-    `mark` is the corpus's fingerprint, or how many changes the user's own store has seen.
+    `mark` is the corpus's fingerprint, or how many changes the user's own store has seen; behind a wall it is empty.
     """
 
     dataset: Dataset
@@ -175,7 +175,7 @@ def _ask(plan: Plan, dataset: Dataset, memory: Memory, bars: Bars, timed: int) -
     return Corpus(
         part.dataset,
         status["records"]["total"] if part.targets else len(dataset.corpus),
-        str(status["sequence"]) if part.targets else dataset.fingerprint,
+        str(status.get("sequence", "")) if part.targets else dataset.fingerprint,
         part.targets.unknown if part.targets else dataset.unknown,
         {name: part.run({**plan.seeing, **options}, limit=limit) for name, options in plan.systems.items()},
         {name: list(_clock(plan, memory, dataset, options, timed)) for name, options in plan.systems.items()},

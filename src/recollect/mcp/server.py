@@ -1,8 +1,12 @@
-"""The server, of a memory and what it may do. How it is reached (stdio, later HTTP) is not its affair."""
+"""The server, of a memory and what it may do. How it is reached (stdio, HTTP) is not its affair."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from mcp.server.mcpserver import MCPServer
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS
 
 from recollect import __version__
 from recollect.mcp.reading import Reading
@@ -17,11 +21,27 @@ INSTRUCTIONS = (
 WRITES = "When you learn something worth keeping call memory_store, when it has changed memory_supersede. "
 
 
+class MemoryServer(MCPServer):
+    """The SDK's server, to which a prompt that is not there is the caller's mistake and no crash."""
+
+    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None, *rest: Any, **named: Any) -> Any:
+        """The prompt of that name, for what it asks for."""
+        known = {prompt.name: prompt for prompt in await self.list_prompts()}
+        if name not in known:
+            raise MCPError(
+                code=INVALID_PARAMS, message=f"there is no prompt {name[:100]!r}; there are {', '.join(known)}"
+            )
+        asked = [argument.name for argument in known[name].arguments or [] if argument.required]
+        if missing := [one for one in asked if one not in (arguments or {})]:
+            raise MCPError(code=INVALID_PARAMS, message=f"the prompt {name!r} needs {', '.join(missing)}")
+        return await super().get_prompt(name, arguments, *rest, **named)
+
+
 def build(memory: Memory, *, read_only: bool = False) -> MCPServer:
     """A server of the memory's scope, whose tools cannot widen it; `read_only` leaves out those that write."""
     memory = memory.within(memory.scope)
     tools = Reading(memory, read_only).tools() + ([] if read_only else Writing(memory).tools())
-    server: MCPServer = MCPServer(
+    server = MemoryServer(
         "recollect",
         title="Recollect",
         version=__version__,

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from recollect.config import Settings
 from recollect.embedders import open_embedder
 from recollect.errors import EmbedderError, RecollectError, TimedOut, UsageError
-from recollect.types import Embedder, Progress, Serving, VectorIndex, VectorSpace, VectorSpaces
+from recollect.types import Embedder, Filter, Progress, Serving, VectorIndex, VectorSpace, VectorSpaces
 
 BATCH = 64
 
@@ -51,10 +51,10 @@ class Embedding:
                 self._settled = self._settle(active)
             return self._settled
 
-    def missing(self) -> int:
-        """How many records have no vector in the space that answered last."""
+    def missing(self, where: Filter | None = None) -> int:
+        """How many records (that the filter lets through) have no vector in the space that answered last."""
         settled = self._settled
-        return settled.index.coverage()[1] if settled else 0
+        return settled.index.coverage(where)[1] if settled and settled.index.coverage()[1] else 0
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Any]:
         """The vectors of records in the space that answers, where there are any; no model is opened for that."""

@@ -203,7 +203,7 @@ def _store(store: Store, piece: Piece, verdicts: Sequence[Verdict], digest: str,
         if verdict.record is not None:
             changes.append(Put(verdict.record, merge=verdict.action == "add"))
             if verdict.other is not None:
-                changes.append(Supersede(verdict.other.id, verdict.record.id))
+                changes.append(Supersede(verdict.other.id, verdict.record.id, made=True))
     try:
         store.records.apply([[*changes, Ingested(digest)]])
     except UsageError as error:  # what it was to supersede was changed by another process meanwhile

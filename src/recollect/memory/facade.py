@@ -31,6 +31,7 @@ from recollect.memory.parsing import FILTERS, make_filter, merge_scope, parse_id
 from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.remembering import Remembering
 from recollect.memory.reranking import Reranking
+from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.whynot import why_not
 from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
@@ -193,6 +194,7 @@ class Memory:
         """
         return self._remembering.undo(record_id)
 
+    @traced("index", indexed)
     def index(
         self,
         paths: str | Path | Sequence[str | Path],
@@ -255,12 +257,14 @@ class Memory:
         self._refuse_walled("stores are imported", "import")
         return import_(self.store, file, merge=merge, steps=lambda _: progress)
 
+    @traced("embed", embedded)
     def embed(self, *, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model; returns how many. Can be interrupted and run again."""
         return self.embedding.fill(progress)
 
     # -- finding --------------------------------------------------------------------------------------------
 
+    @traced("search", searched)
     def search(
         self,
         text: str,
@@ -287,6 +291,7 @@ class Memory:
         answer = pipeline(query)
         return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
 
+    @traced("recall", recalled)
     def recall(self, text: str, *, tokens: int = TOKENS, **options: Any) -> Recall:
         """What `search` finds, with its options, as one cited block for a model's context within so many tokens."""
         return recall(self.search(text, **options), tokens=tokens)
@@ -317,6 +322,8 @@ class Memory:
         """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
         found = self.store.records.get([parse_id(record_id)])
         asking = self._scope(scope, user, agent, session)
+        if self.walled and asking != self.scope:
+            raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
         if scope is None and asking == GLOBAL and not self.walled:
             return next(iter(found), None)
         return next((record for record in found if asking.admits(record.scope)), None)
@@ -330,7 +337,7 @@ class Memory:
         events = self.store.records.history(parse_id(record_id))
         if not events or ((self.walled or self.scope != GLOBAL) and self.get(record_id) is None):
             raise UnknownRecord(record_id)
-        return events
+        return overview.told(self.store, events, self.scope) if self.walled else events
 
     def excerpt(self, record_id: str) -> Excerpt:
         """The file of a chunk as it stands now, open at its lines."""
@@ -380,7 +387,8 @@ class Memory:
     def _lag(self, answer: Answer) -> dict[str, int]:
         """How far the index is behind: results whose file has changed or gone since, and records without a vector."""
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
-        return {"files": stale, "vectors": self.embedding.missing()}
+        where = Filter(scope=self.scope, superseded=True) if self.walled else None
+        return {"files": stale, "vectors": self.embedding.missing(where)}
 
     def _scope(
         self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None

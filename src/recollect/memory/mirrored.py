@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
-from pathlib import Path
 
 from recollect.errors import FailedError, UsageError
-from recollect.ingest.text import decode
+from recollect.ingest.discover import MAX_FILE
+from recollect.ingest.ignore import holds_key
+from recollect.ingest.text import HEAD, decode, is_text
 from recollect.stages import freshness
 from recollect.types import Record, Store
 
@@ -39,15 +42,27 @@ def excerpt(store: Store, record: Record) -> Excerpt:
     if state is None or record.id not in {chunk.id for chunk in store.files.chunks(record.path)}:
         raise UsageError(f"{record.path} is not indexed", hint="`recollect index` mirrors it")
     first, last = record.lines
-    try:
-        content = Path(record.path).read_bytes()
-    except OSError as error:
-        if isinstance(error, FileNotFoundError | NotADirectoryError):
-            return Excerpt(record.path, first, record.text, record.lines, 0, "missing")
-        raise FailedError(
-            f"{record.path} cannot be read: {error.strerror or error}", hint="may you read it?"
-        ) from error
+    content = _content(record.path)
+    if content is None:
+        return Excerpt(record.path, first, record.text, record.lines, 0, "missing")
     lines = decode(content).replace("\r\n", "\n").split("\n")
     start = max(1, first - AROUND)
     shown = [line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND]]
     return Excerpt(record.path, start, "\n".join(shown), record.lines, len(lines), freshness(record.path, state))
+
+
+def _content(path: str) -> bytes | None:
+    """What stands in a file; None where there is none, or something else took its place that `index` would not read."""
+    try:
+        # A path is kept as it resolved; a link in it leads elsewhere by now. A pipe would keep us waiting.
+        if os.path.realpath(path) != path:
+            return None
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123  (of a descriptor)
+            state = os.fstat(file.fileno())
+            content = file.read(MAX_FILE) if stat.S_ISREG(state.st_mode) and state.st_size <= MAX_FILE else b""
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except OSError as error:
+        raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="may you read it?") from error
+    return content if content and is_text(content[:HEAD]) and not holds_key(content[:HEAD]) else None

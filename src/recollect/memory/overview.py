@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from recollect.memory.shape import iso
 from recollect.sources import OutsideSource
 from recollect.sources.breaker import FAILURES
-from recollect.types import Filter, Scope, Store
+from recollect.types import Event, Filter, Scope, Store
 
 
 def status(store: Store, within: Scope | None = None) -> dict[str, Any]:
     """What the store holds, how far its indexes have read it, and which model serves."""
     active = store.spaces.active
-    seen = within is None
-    held = store.status() if within is None else {"records": store.count(Filter(scope=within, superseded=True))}
+    where = None if within is None else Filter(scope=within, superseded=True)
+    held = store.status() if where is None else {"records": store.count(where)}
     vectors: dict[str, Any] = {"embedder": None, "with": 0, "without": held["records"]["total"]}
     if active is not None:
-        covered, missing = store.spaces.open(active).coverage()
+        covered, missing = store.spaces.open(active).coverage(where)
         vectors = {"embedder": active.embedder, "dimension": active.dimension, "with": covered, "without": missing}
-    return {**held, "vectors": vectors if seen else {name: vectors[name] for name in ("embedder", "without")}}
+    return {**held, "vectors": vectors if where is None else {name: vectors[name] for name in ("embedder", "without")}}
+
+
+def told(store: Store, events: Sequence[Event], within: Scope) -> list[Event]:
+    """What a scope may read of a history: nothing of records that it does not see, or of who had the id before."""
+    purged = max((number for number, event in enumerate(events, 1) if event.action == "purge"), default=0)
+    places = {event.seq: str(event.detail.get("id")) for event in events if event.action == "supersedes"}
+    seen = {record.id for record in store.records.get(list(places.values())) if within.admits(record.scope)}
+    return [event for event in events[purged:] if event.seq not in places or places[event.seq] in seen]
 
 
 def health(outside: Mapping[str, OutsideSource]) -> list[dict[str, Any]]:

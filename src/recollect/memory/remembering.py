@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from recollect.errors import Forbidden, RecollectError, StoreError, UnknownRecord, UsageError
+from recollect.errors import Forbidden, Overtaken, RecollectError, StoreError, UnknownRecord, UsageError
 from recollect.memory.embedding import Embedding
 from recollect.memory.parsing import make_fields, make_record, parse_id, parse_time
 from recollect.memory.undoing import reversal
-from recollect.types import GLOBAL, Change, Forget, Progress, Put, Record, Scope, Store, Supersede
+from recollect.types import GLOBAL, Change, Forget, Progress, Put, Record, Scope, Still, Store, Supersede
 
 EDITABLE = (
     "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
 )  # fmt: skip
 """What may be said anew of a fact."""
+
+ATTEMPTS = 5
+"""At a change that others keep overtaking."""
+
+
+_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,10 @@ class Remembering:
 
     def edit(self, record_id: str, said: Mapping[str, Any]) -> Record:
         """Change what is said of a fact, in place; None clears a field. What it was before stays in its history."""
+        return _persistently(partial(self._edit, record_id, said))
+
+    def _edit(self, record_id: str, said: Mapping[str, Any]) -> Record:
+        seen = [Still(event.id, event.seq) for event in self.store.records.history(parse_id(record_id))[-1:]]
         (old,) = self.own([record_id])
         if old.kind != "fact":
             raise UsageError(f"{record_id!r} is part of a file, which it mirrors", hint="edit the file, and index it")
@@ -53,7 +65,7 @@ class Remembering:
             raise UsageError(f"{min(unknown)!r} cannot be edited", hint=f"there are {', '.join(EDITABLE)}")
         new = replace(old, **make_fields(said))
         self.embed_for_now([new.passage])
-        return self.store.records.apply([[Put(new)]])[0]
+        return self.store.records.apply([[*seen, Put(new)]])[0]
 
     def supersede(self, record_id: str, by: str | None, text: str | None, at: datetime | str | None) -> Record:
         """Let one record take another's place: an existing one, or a new one that inherits what the old one was."""
@@ -68,7 +80,7 @@ class Remembering:
         kept = {name: getattr(old, name) for name in ("title", "category", "tags", "kind", "importance", "decay")}
         new = make_record({**kept, "text": text, "happened_at": moment}, old.scope)
         self.embed_for_now([new.passage])
-        return self.store.records.apply([[Put(new), Supersede(old.id, new.id, moment)]])[0]
+        return self.store.records.apply([[Put(new), Supersede(old.id, new.id, moment, made=True)]])[0]
 
     def forget(self, ids: Sequence[str], purge: bool) -> None:
         """Take records out of every answer, all or none."""
@@ -80,11 +92,14 @@ class Remembering:
 
     def undo(self, record_id: str) -> tuple[str, Record | None]:
         """Take back the last thing that happened to a record; what it was, and the record as it stands now."""
-        key = parse_id(record_id)
+        return _persistently(partial(self._undo, parse_id(record_id)))
+
+    def _undo(self, key: str) -> tuple[str, Record | None]:
+        if self.store.records.get([key]):
+            self.own([key])
         owner = self.scope if self.walled or self.scope != GLOBAL else None
         undone, changes = reversal(self.store.records, key, owner)
-        if undone != "forget":
-            self.own([key])
+        self.embed_for_now([change.record.passage for change in changes if isinstance(change, Put)])
         self.store.records.apply([changes])
         return undone, next(iter(self.store.records.get([key])), None)
 
@@ -122,11 +137,13 @@ class Remembering:
         record = make_record(said, self.scope)
         if self.walled and record.scope != self.scope:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
+        if self.walled and (record.kind != "fact" or record.path is not None):
+            raise Forbidden("files are mirrored by the owner of the store alone", hint="leave out kind, path and lines")
         changes: list[Change] = [Put(record, merge=said.get("id") is None and supersedes is None)]
         if supersedes is not None:
             if self.walled or self.scope != GLOBAL:
                 self.own([supersedes])
-            changes.append(Supersede(parse_id(supersedes), record.id))
+            changes.append(Supersede(parse_id(supersedes), record.id, made=True))
         return record, changes
 
     def _numbered(self, number: int, said: Mapping[str, Any]) -> list[Change]:
@@ -136,4 +153,13 @@ class Remembering:
             supersedes = fields.pop("supersedes", None) if isinstance(fields, dict) else None
             return self._put(fields, supersedes)[1]
         except UsageError as error:
-            raise UsageError(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
+            kind = Forbidden if isinstance(error, Forbidden) else UsageError
+            raise kind(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
+
+
+def _persistently(work: Callable[[], _Done]) -> _Done:
+    """Read and write again where somebody else wrote in between."""
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(Overtaken):
+            return work()
+    return work()

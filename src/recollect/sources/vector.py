@@ -8,7 +8,7 @@ from functools import partial
 
 from recollect.analysis import lead
 from recollect.errors import EmbedderError, StoreError
-from recollect.types import Embedder, Found, Hit, Query, Reader, Serving
+from recollect.types import Embedder, Filter, Found, Hit, Query, Reader, Serving
 
 CATCH_UP = 32
 """Records without a vector that a search embeds before it answers: about half a second; more are left, and said."""
@@ -41,9 +41,9 @@ class VectorSource:
         if not query.text.strip():
             return Found(warnings=("the query is empty",))
         serving = self.serving(query.deadline)
-        warnings = _catch_up(serving)
+        warnings = _catch_up(serving, query.filter)
         if not self.alone:
-            _refuse_half(serving)
+            _refuse_half(serving, query.filter)
         matches = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
         hits = (Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found)
         trust = legibility(serving.embedder, query.text, [match.record.text for match in matches.found[:READ]])
@@ -60,9 +60,11 @@ def legibility(embedder: Embedder, question: str, texts: Sequence[str]) -> float
     return min(embedder.legibility(question), found)
 
 
-def _refuse_half(serving: Serving) -> None:
+def _refuse_half(serving: Serving, where: Filter) -> None:
     """Stand back while many records have no vector: those that happen to have one would outrank better ones."""
-    covered, missing = serving.index.coverage()
+    if serving.index.coverage()[1] <= CATCH_UP:
+        return
+    covered, missing = serving.index.coverage(where)  # what others are still waiting for is no reason
     if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
         raise EmbedderError(
             f"only {covered:,} of {covered + missing:,} records have a vector yet",
@@ -70,10 +72,10 @@ def _refuse_half(serving: Serving) -> None:
         )
 
 
-def _catch_up(serving: Serving) -> tuple[str, ...]:
+def _catch_up(serving: Serving, where: Filter) -> tuple[str, ...]:
     """Embed what has no vector yet where that is quick; say so where it is not."""
     warnings = [serving.warning] if serving.warning else []
-    waiting = serving.index.missing(CATCH_UP + 1)
+    waiting = serving.index.missing(CATCH_UP + 1, where)
     if len(waiting) > CATCH_UP:
         warnings.append("some records have no vector yet; `recollect embed` computes the missing ones")
     elif waiting:

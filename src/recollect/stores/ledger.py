@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from recollect.errors import SupersessionCycle, UnknownRecord, UsageError
-from recollect.types import Change, Forget, Ingested, Put, Record, Restore, SawFile, Supersede, now
+from recollect.errors import Overtaken, SupersessionCycle, UnknownRecord, UsageError
+from recollect.types import Change, Forget, Ingested, Put, Record, Restore, SawFile, Still, Supersede, now
 
 REPLACED = (
     "text", "title", "kind", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
@@ -56,6 +56,9 @@ class Table(Protocol):
     def ingested(self, digest: str) -> None:
         """Note what was read for facts."""
 
+    def last(self, key: str) -> int | None:
+        """The number of the last line of a record's history; nobody adds one before the transaction ends."""
+
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         """Write a line of history."""
 
@@ -71,6 +74,8 @@ def apply(table: Table, change: Change) -> list[Record]:
             _forget(table, change)
         case Restore():
             _restore(table, change)
+        case Still():
+            _still(table, change)
         case SawFile():
             table.saw(change)
         case Ingested():
@@ -139,7 +144,7 @@ def _supersede(table: Table, change: Supersede) -> None:
     at = change.at or min(max(new.time, old.time), now())
     table.supersede(old.id, new.id, at)
     table.note(old.id, "supersede", {"by": new.id, "from": at.isoformat()})
-    table.note(new.id, "supersedes", {"id": old.id})
+    table.note(new.id, "supersedes", {"id": old.id, **({"made": True} if change.made else {})})
 
 
 def _refuse_cycle(table: Table, old: str, new: Record) -> None:
@@ -178,6 +183,11 @@ def _restore(table: Table, change: Restore) -> None:
         table.note(change.id, "restore", {"undid": "supersede", "by": kept.record.superseded_by})
     else:
         raise UsageError(f"{change.id!r} is neither forgotten nor superseded", hint="there is nothing to put back")
+
+
+def _still(table: Table, change: Still) -> None:
+    if table.last(change.id) != change.seq:
+        raise Overtaken(f"{change.id!r} was changed in the same moment", hint="try again")
 
 
 def _require(table: Table, key: str) -> Record:

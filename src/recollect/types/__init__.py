@@ -35,6 +35,7 @@ from recollect.types.records import (
     Restore,
     SawFile,
     Scope,
+    Still,
     Supersede,
     now,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "SourceTrace",
     "Stage",
     "StageTrace",
+    "Still",
     "Store",
     "Supersede",
     "System",

@@ -144,11 +144,12 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """From `at` on, `by` stands in the place of `id`."""
+    """From `at` on, `by` stands in the place of `id`; `made` says that it was stored for nothing else."""
 
     id: str
     by: str
     at: datetime | None = None
+    made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,14 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class Still:
+    """Change nothing if anything has happened to a record since this line of its history."""
+
+    id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class SawFile:
     """Note a file's state (or, with None, that the file is gone)."""
 
@@ -182,5 +191,5 @@ class Ingested:
     digest: str
 
 
-Change: TypeAlias = Put | Supersede | Forget | Restore | SawFile | Ingested
+Change: TypeAlias = Put | Supersede | Forget | Restore | Still | SawFile | Ingested
 """Everything that can be done to a store, as data."""

@@ -223,14 +223,14 @@ class VectorIndex(Protocol):
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of these records, where there are any."""
 
-    def missing(self, limit: int) -> list[str]:
-        """Passages that have no vector yet."""
+    def missing(self, limit: int, where: Filter | None = None) -> list[str]:
+        """Passages (of the records that the filter lets through) that have no vector yet."""
 
     def known(self, passages: Sequence[str]) -> set[str]:
         """Those of the passages whose vectors are kept already."""
 
-    def coverage(self) -> tuple[int, int]:
-        """How many records have a vector, and how many have none."""
+    def coverage(self, where: Filter | None = None) -> tuple[int, int]:
+        """How many records (that the filter lets through) have a vector, and how many have none."""
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         """Keep the vectors of passages."""

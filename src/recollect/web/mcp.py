@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from recollect.mcp.server import build
 from recollect.web.access import Access, Asker
+from recollect.web.guard import MOST_BYTES
 from recollect.web.tokens import Caller
 
 MOST_SESSIONS = 1_000
@@ -60,7 +61,11 @@ class Agents:
 
     async def _started(self, asker: Asker) -> StreamableHTTPSessionManager:
         server = build(asker.memory, read_only=not self.access.may_write(asker.caller))
-        server.streamable_http_app(transport_security=_CHECKED, max_sessions=MOST_SESSIONS)
+        # An answer in one piece outlives the order to end; a stream of events is cut off by it.
+        server.streamable_http_app(
+            json_response=True, transport_security=_CHECKED, max_sessions=MOST_SESSIONS,
+            max_request_body_size=MOST_BYTES,
+        )  # fmt: skip
         if self._tasks is None:
             raise RuntimeError("the application is not running")
         await self._tasks.start(_kept, server.session_manager)

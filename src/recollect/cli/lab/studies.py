@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +11,17 @@ import click
 from recollect.cli.lab import sheets
 from recollect.cli.lab.data import judged_by, on_data
 from recollect.cli.options import common, json_flag, load_settings, progress
-from recollect.errors import SearchFailed, UsageError
+from recollect.errors import UsageError
 
 if TYPE_CHECKING:
     from recollect.evaluation.grid import Options
     from recollect.evaluation.judged import Judged
-    from recollect.evaluation.sweep import Prefix
     from recollect.evaluation.tuning import Tuning
 
 MEASURE = "nDCG@10"
 DEPTHS = "5,10,20,50,100,200"
 KS = "1,10,60,100"
 FAILED = 3
-CERTIFIED = 20
-"""Questions that are searched for live, to see that a short answer begins a long one."""
 
 
 def _listed(kind: Callable[[str], Any], least: float = 0.0) -> Callable[..., tuple[Any, ...]]:
@@ -60,20 +57,18 @@ _measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"Wha
 @json_flag
 def sweep(depths: tuple[int, ...], measure: str, plot: Path | None, as_json: bool, **options: Any) -> int:
     """Measure every combination of depth and fusion, and find the depth from which on more gains nothing."""
-    from recollect.evaluation.sweep import sweep as run
+    from recollect.evaluation.studies import swept
 
     lines = _curves(options)
     if plot and plot.suffix not in (".png", ".svg"):
         raise UsageError(f"{plot} cannot be drawn", hint="a name that ends in .png or .svg")
     _check_folder(plot)
     with judged_by(options, measure, max(depths)) as judged:
-        found = run(judged, lines, depths, progress=progress("sweeping"))
-        prefix = _certified(judged, lines)
-        told = {"data": judged.as_dict(), "measure": judged.measure, **found.as_dict(), "prefix": prefix.as_dict()}
+        told = swept(judged, lines, depths, progress=progress("sweeping"))
     if plot:
         _draw(told, plot)
     sheets.show(told, sheets.print_sweep, as_json)
-    return 0 if prefix.as_dict()["held"] else FAILED
+    return 0 if told["prefix"]["held"] else FAILED
 
 
 @click.command()
@@ -84,17 +79,14 @@ def sweep(depths: tuple[int, ...], measure: str, plot: Path | None, as_json: boo
 @json_flag
 def overlap(more: tuple[str, ...], fetch_k: int | None, as_json: bool, **options: Any) -> int:
     """Count the relevant records that each source finds, and say whether fusing them is worth it."""
+    from recollect.evaluation.studies import shared, together
+
     depth = fetch_k or load_settings(options).settings.search.fetch_k
-    sets, pairs, corpora = [], [], []
+    found = []
     for dataset in (options["dataset"], *more):
         with judged_by({**options, "dataset": dataset}, MEASURE, depth) as judged:
-            sets.append(judged.as_dict())
-            whole, parts = _findings(judged, depth)
-        pairs += whole
-        corpora += parts
-    several = {"name": ", ".join(one["name"] for one in sets), "questions": sum(one["questions"] for one in sets)}
-    data = sets[0] if len(sets) == 1 else {**several, "sets": sets}
-    told = {"data": data, "depth": depth, "pairs": pairs, "corpora": corpora}
+            found.append(shared(judged, depth))
+    told = together(found)
     sheets.show(told, sheets.print_overlap, as_json)
     return 0
 
@@ -132,46 +124,10 @@ def _check_folder(file: Path | None) -> None:
 
 def _curves(options: Mapping[str, Any]) -> list[Options]:
     """The settings that are swept at every depth; unknown names are refused before anything is asked."""
-    from recollect.config import override
-    from recollect.evaluation.grid import curves
+    from recollect.evaluation.studies import curves_of
 
     search = load_settings(options).settings.search
-    fusions = options["fusions"] or tuple(dict.fromkeys((search.fusion, "rrf", "weighted")))
-    found = curves(fusions, **{name: options[name] for name in ("ks", "normalisations", "shares")})
-    for curve in found:
-        override(search, curve)
-    return found
-
-
-def _findings(judged: Judged, depth: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Each pair of sources over the whole set, and over each of its corpora."""
-    from recollect.evaluation.finding import answering, findings, pooled
-
-    found = []
-    for part in judged.parts:
-        if len(names := answering(part.recording)) < 2:  # noqa: PLR2004
-            message = f"only {' '.join(names) or 'no source'} answered, and overlap compares two sources"
-            raise SearchFailed(message, hint="is an embedder set? `recollect status`")
-        found.append((part.dataset.name, findings(part.recording, part.dataset.qrels, depth=depth)))
-    by_pair: dict[tuple[str, str], list[Any]] = {}
-    for one in (one for _, pairs in found for one in pairs):
-        by_pair.setdefault((one.a, one.b), []).append(one)
-    whole = [pooled(several) for several in by_pair.values()]
-    return [{"set": judged.name, **one.as_dict()} for one in whole], [
-        {"set": f"{judged.name}/{name}", **one.as_dict()} for name, pairs in found for one in pairs if len(found) > 1
-    ]
-
-
-def _certified(judged: Judged, settings: Sequence[Options]) -> Prefix:
-    """The certificate over all corpora, on a few questions of each."""
-    from recollect.evaluation.sweep import Prefix, certify
-
-    found = []
-    for part in judged.parts:
-        texts = list(part.recording.texts.values())
-        some = texts[:: max(1, -(-len(texts) * len(judged.parts) // CERTIFIED))]
-        found.append(certify(part.recording.memory, some, settings))
-    return Prefix.joined(found)
+    return curves_of(search, **{name: options[name] for name in ("fusions", "ks", "normalisations", "shares")})
 
 
 def _tuned(judged: Judged) -> dict[str, Any]:

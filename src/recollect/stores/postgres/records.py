@@ -185,6 +185,12 @@ class _Rows:
             (digest, micros(now())),
         )
 
+    def last(self, key: str) -> int | None:
+        """The number of the last line of a record's history; the record is locked, so that none can be added."""
+        self.look(key)
+        found = self.connection.execute("SELECT max(seq) FROM history WHERE id = %s", (text(key),)).fetchone()
+        return None if found is None else found[0]
+
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         """Write a line of history."""
         told = json.dumps(detail, default=_as_text)

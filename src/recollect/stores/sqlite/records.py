@@ -142,6 +142,11 @@ class _Rows:
         """Note what was read for facts."""
         self.connection.execute("INSERT OR REPLACE INTO ingested VALUES (?, ?)", (digest, micros(now())))
 
+    def last(self, key: str) -> int | None:
+        """The number of the last line of a record's history."""
+        found: int | None = self.connection.execute("SELECT max(seq) FROM history WHERE id = ?", (key,)).get
+        return found
+
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         """Write a line of history."""
         told = json.dumps(detail, default=_as_text, ensure_ascii=False)

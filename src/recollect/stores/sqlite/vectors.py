@@ -124,11 +124,16 @@ class SqliteVectors:
             )
             return {key: np.frombuffer(vector, dtype=np.float32) for key, vector in found}
 
-    def missing(self, limit: int) -> list[str]:
-        """Passages that have no vector yet."""
-        with self._database.read() as connection, self._lock:
-            self._follow(connection, sequence(connection))
-            rows = sorted(self._without)[:limit]
+    def missing(self, limit: int, where: Filter | None = None) -> list[str]:
+        """Passages (of the records that the filter lets through) that have no vector yet."""
+        with self._database.read() as connection:
+            last = sequence(connection)
+            with self._lock:
+                self._follow(connection, last)
+                without = np.fromiter(sorted(self._without), dtype=np.int64)
+            if where and len(without):
+                without = without[self._visible.get(connection, where, last).holds(without)]
+            rows = without[:limit].tolist()
             found = connection.execute(
                 "SELECT DISTINCT iif(title = '', text, title || char(10) || text) FROM records"
                 " WHERE row IN (SELECT value FROM json_each(?))",
@@ -143,11 +148,17 @@ class SqliteVectors:
             find = "SELECT passage FROM embeddings WHERE space = ? AND passage = ?"
             return {passage for key, passage in hashes.items() if connection.execute(find, (self._number, key)).get}
 
-    def coverage(self) -> tuple[int, int]:
-        """How many records have a vector, and how many have none."""
-        with self._database.read() as connection, self._lock:
-            self._follow(connection, sequence(connection))
-            return len(self._place), len(self._without)
+    def coverage(self, where: Filter | None = None) -> tuple[int, int]:
+        """How many records (that the filter lets through) have a vector, and how many have none."""
+        with self._database.read() as connection:
+            last = sequence(connection)
+            with self._lock:
+                self._follow(connection, last)
+                if where is None:
+                    return len(self._place), len(self._without)
+                held, without = self._rows[: self._used], np.fromiter(self._without, dtype=np.int64)
+            visible = self._visible.get(connection, where, last)
+            return int(visible.holds(held).sum()), int(visible.holds(without).sum())
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         """Keep the vectors of passages, in short transactions."""

@@ -1,7 +1,243 @@
-"""The laboratory: reports and plots of the user's own data."""
+"""The laboratory: reports and plots of the owner's data, and studies of questions that a caller gives."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi import Path as InPath
+from pydantic import BaseModel, ConfigDict, Field, with_config
+from starlette.exceptions import HTTPException
+from typing_extensions import TypedDict
+
+from recollect.errors import Forbidden
+from recollect.evaluation import given
+from recollect.evaluation.datasets import Dataset
+from recollect.evaluation.scoring import MEASURES, parse_measures
+from recollect.evaluation.shelf import Shelf
+from recollect.evaluation.trials import SYSTEMS, Plan
+from recollect.memory.facade import default_store
+from recollect.web.access import Asker, Owns, Reads
+from recollect.web.answers import Json, documented
+from recollect.web.errors import Busy
+from recollect.web.inputs import MOST_NAME, Id
 
 router = APIRouter(tags=["laboratory"])
+
+MOST_QUESTIONS = 500
+MOST_LETTERS = 10_000
+MOST_RELEVANT = 100
+MOST_MEASURES = 10
+HIGHEST_GRADE = 100
+"""What one study may be made of, so that it ends while somebody waits for it."""
+
+Grade = Annotated[int, Field(ge=0, le=HIGHEST_GRADE)]
+Graded = Annotated[dict[Id, Grade], Field(min_length=1, max_length=MOST_RELEVANT)]
+Ids = Annotated[list[Id], Field(min_length=1, max_length=MOST_RELEVANT)]
+Measure = Annotated[
+    str,
+    Field(
+        max_length=40,
+        pattern=r"^[A-Za-z][A-Za-z0-9_]*(\(rel=[0-9]{1,3}\))?(@[0-9]{1,5}(\.[0-9]{1,3})?)?$",
+        examples=["nDCG@10", "R@20"],
+    ),
+]
+
+_open = with_config(ConfigDict(extra="allow"))
+_study = threading.Lock()
+"""One study at a time: each takes a processor for as long as it lasts."""
+
+
+class Question(BaseModel):
+    """A question, and the records that answer it: their ids, or each with its grade (0 is not relevant)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(min_length=1, max_length=MOST_LETTERS, examples=["where is the spare key?"])
+    relevant: Graded | Ids
+
+    def judged(self) -> tuple[str, dict[str, int]]:
+        """Its text, and the grade of every record that is judged."""
+        found = self.relevant
+        return self.text, found if isinstance(found, dict) else dict.fromkeys(found, 1)
+
+
+class Study(BaseModel):
+    """Judged questions to the caller's own memory; with `save`, the owner keeps the report under that name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    questions: Annotated[list[Question], Field(min_length=1, max_length=MOST_QUESTIONS)]
+    save: str | None = Field(None, min_length=1, max_length=MOST_NAME, description="A name without folders.")
+
+
+class RunStudy(Study):
+    """Which systems are compared (`default` alone where none is named), and by which measures."""
+
+    compare: Annotated[list[Literal[tuple(SYSTEMS)]], Field(min_length=1, max_length=20)] | None = None  # type: ignore[valid-type]
+    measures: Annotated[list[Measure], Field(min_length=1, max_length=MOST_MEASURES)] | None = None
+
+
+class SweepStudy(Study):
+    """What settings change, by one measure."""
+
+    measures: Annotated[list[Measure], Field(min_length=1, max_length=1)] | None = None
+
+
+class KeptReport(TypedDict):
+    """A report in the folder of the laboratory."""
+
+    name: str
+    kind: Literal["run", "sweep", "overlap"]
+    data: str
+    at: str
+
+
+class Reports(TypedDict):
+    """All of them, newest first."""
+
+    reports: list[KeptReport]
+
+
+class Figures(TypedDict):
+    """A table; the columns of `words` hold words, the others numbers."""
+
+    caption: str
+    head: list[str]
+    rows: list[list[str]]
+    words: list[int]
+
+
+class ReportSection(TypedDict):
+    """One finding: in words, as a plot (`shows` says what it shows), in tables, and what it was made of."""
+
+    key: str
+    title: str
+    lead: str
+    more: list[str]
+    svg: str
+    shows: str
+    source: str
+    tables: list[Figures]
+
+
+class DrawnReport(TypedDict):
+    """What a report says."""
+
+    name: str
+    sections: list[ReportSection]
+
+
+@_open
+class RunReport(TypedDict):
+    """What `recollect eval run --json` prints."""
+
+    format: int
+    version: str
+    at: str
+    data: dict[str, Any]
+    settings: dict[str, Any]
+    systems: dict[str, dict[str, Any]]
+    comparisons: list[dict[str, Any]]
+    warnings: list[str]
+
+
+@_open
+class SweepReport(TypedDict):
+    """What `recollect eval sweep --json` prints."""
+
+    data: dict[str, Any]
+    measure: str
+    rows: list[dict[str, Any]]
+    knee: dict[str, Any]
+    knees: list[dict[str, Any]]
+    churn: list[dict[str, Any]]
+    prefix: dict[str, Any]
+
+
+@_open
+class OverlapReport(TypedDict):
+    """What `recollect eval overlap --json` prints."""
+
+    data: dict[str, Any]
+    depth: int
+    pairs: list[dict[str, Any]]
+    corpora: list[dict[str, Any]]
+
+
+@router.get("/v1/eval/reports", **documented(Reports))
+def reports(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
+    """The reports in the folder of the laboratory, newest first."""
+    return Json({"reports": [kept.as_dict() for kept in _shelf(request).all()]})
+
+
+@router.get("/v1/eval/reports/{name}", **documented(DrawnReport))
+def report(name: Annotated[str, InPath(min_length=1, max_length=MOST_NAME)], asker: Owns, request: Request) -> Json:  # noqa: ARG001
+    """One report: its findings in words, plots and tables."""
+    sections = _shelf(request).sections(name)
+    if sections is None:
+        raise HTTPException(404, "there is no such report")
+    return Json({"name": name, "sections": sections})
+
+
+@router.post("/v1/eval/run", **documented(RunReport))
+def run(body: RunStudy, asker: Reads, request: Request) -> Json:
+    """Measure ways of searching on judged questions, and say how sure their differences are."""
+    systems = {name: SYSTEMS[name] for name in body.compare or ["default"]}
+    plan = Plan(systems, parse_measures(body.measures or MEASURES))
+    return _studied(body, asker, request, lambda questions: given.run(asker.memory, questions, plan))
+
+
+@router.post("/v1/eval/sweep", **documented(SweepReport))
+def sweep(body: SweepStudy, asker: Reads, request: Request) -> Json:
+    """Measure a grid of depths and fusions on judged questions, and find where depth stops to matter."""
+    (measure,) = parse_measures(body.measures or MEASURES[:1])
+    return _studied(body, asker, request, lambda questions: given.sweep(asker.memory, questions, measure))
+
+
+@router.post("/v1/eval/overlap", **documented(OverlapReport))
+def overlap(body: Study, asker: Reads, request: Request) -> Json:
+    """Count which relevant records each source finds, and say whether fusing them is worth it."""
+    return _studied(body, asker, request, lambda questions: given.overlap(asker.memory, questions))
+
+
+def _studied(body: Study, asker: Asker, request: Request, study: Callable[[Dataset], dict[str, Any]]) -> Json:
+    """The study's report, kept where that was asked for; what would stop it is found out before it begins."""
+    shelf = _shelf(request)
+    if body.save is not None:
+        _check_keeper(asker, request)
+        shelf.check_free(body.save)
+    if asker.memory.settings.search.hyde and not asker.caller.owner:
+        raise Forbidden("here every question is told to a language model", hint="only the owner may study that")
+    questions = given.given([question.judged() for question in body.questions], body.save or given.NAME)
+    with _alone():
+        found = study(questions)
+        if body.save is not None:
+            shelf.put(body.save, found)
+    return Json(found)
+
+
+def _check_keeper(asker: Asker, request: Request) -> None:
+    if not asker.caller.owner:
+        raise Forbidden("only the owner keeps reports", hint="leave out `save`")
+    if not request.app.state.access.may_write(asker.caller):
+        raise Forbidden("this caller may only read", hint="leave out `save`")
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    if not _study.acquire(blocking=False):
+        raise Busy("a study is under way", hint=f"try again; it takes {given.SECONDS:g} s at the most")
+    try:
+        yield
+    finally:
+        _study.release()
+
+
+def _shelf(request: Request) -> Shelf:
+    folder: Path | None = request.app.state.lab
+    return Shelf(folder or default_store().parent / "lab")

@@ -1,0 +1,88 @@
+// The server, asked in JSON. A refused token is asked for once, and the request is sent again.
+
+import { askToken } from "./token.js";
+
+const KEY = "recollect.token";
+const TIMEOUT_MS = 60000;
+const reach = [];
+
+/** Tells the listener, request by request, whether the server was reached. */
+export function onReach(listener) {
+  reach.push(listener);
+}
+
+/** What the server refused, or why it could not be asked (`code` "unreachable", `status` 0). */
+export class ApiError extends Error {
+  constructor({ status = 0, code = "unreachable", message, hint = "", requestId = "" }) {
+    super(message);
+    this.name = "ApiError";
+    Object.assign(this, { status, code, hint, requestId });
+  }
+}
+
+export const api = {
+  get: (path, query, options) => ask("GET", path + search(query), undefined, options),
+  post: (path, body, options) => ask("POST", path, body ?? {}, options),
+  patch: (path, body, options) => ask("PATCH", path, body ?? {}, options),
+  delete: (path, options) => ask("DELETE", path, undefined, options),
+};
+
+function search(query) {
+  const pairs = Object.entries(query ?? {}).flatMap(([name, value]) =>
+    [value].flat().filter((one) => one !== null && one !== undefined && one !== "").map((one) => [name, String(one)]),
+  );
+  return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
+}
+
+async function ask(method, path, body, { signal } = {}) {
+  for (;;) {
+    const token = sessionStorage.getItem(KEY);
+    const answer = await send(method, path, body, token, signal);
+    if (answer.status !== 401) return read(answer);
+    if (sessionStorage.getItem(KEY) !== token) continue; // another request has asked for it meanwhile
+    const given = await askToken(token !== null);
+    if (given === null) return read(answer);
+    sessionStorage.setItem(KEY, given);
+  }
+}
+
+async function send(method, path, body, token, signal) {
+  const headers = { Accept: "application/json" };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (token) headers.Authorization = `Bearer ${token}`;
+  const limit = AbortSignal.timeout(TIMEOUT_MS);
+  try {
+    const answer = await fetch(path, {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+    });
+    for (const tell of reach) tell(true);
+    return answer;
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    if (limit.aborted) throw new ApiError({ code: "timeout", message: "The server took longer than a minute." });
+    for (const tell of reach) tell(false);
+    throw new ApiError({ message: "The server is not reachable.", hint: "Is `recollect serve` still running?" });
+  }
+}
+
+async function read(answer) {
+  const text = await answer.text();
+  let body;
+  try {
+    body = text ? JSON.parse(text) : null;
+  } catch {
+    body = undefined;
+  }
+  if (answer.ok && body !== undefined) return body;
+  const error = body?.error ?? {};
+  throw new ApiError({
+    status: answer.status,
+    code: error.code ?? "unknown",
+    message: error.message ?? `The server answered ${answer.status}.`,
+    hint: error.hint ?? "",
+    requestId: error.request_id ?? answer.headers.get("X-Request-Id") ?? "",
+  });
+}

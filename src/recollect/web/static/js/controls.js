@@ -1,0 +1,139 @@
+// The knobs of one ranking. Built once and then only set, so that a slider is not lost under the hand.
+
+import { button, h, replace } from "./dom.js";
+import { FUSIONS, GROUPS, KNOBS } from "./knobs.js";
+import { turn } from "./state.js";
+
+let serial = 0;
+
+/** A panel of knobs for one side of the desk: `element` and `update()`. */
+export function controls(desk, side, { title = "Ranking" } = {}) {
+  const prefix = `knob-${++serial}`;
+  const defaults = desk.app.settings.search;
+  const knobs = KNOBS.map((knob) => makers[knob.kind](knob, { id: `${prefix}-${knob.name}`, set, desk }));
+  const reset = button("Reset all", clear, { class: "link" });
+  const others = h("div", { class: "others" });
+  const element = h("div", { class: "controls" },
+    h("div", { class: "controls-head" }, h("h2", null, title), reset),
+    GROUPS.map((group) => h("fieldset", null, h("legend", null, group.title),
+      group.knobs.map((knob) => knobs.find((made) => made.knob === knob).element))),
+    others);
+
+  function set(name, value, { wait = false } = {}) {
+    desk.change(() => turn(desk.state, side, name, value, defaults), { wait });
+  }
+
+  function clear() {
+    desk.change(() => {
+      desk.state.knobs[side] = {};
+    });
+  }
+
+  function update() {
+    const changed = desk.state.knobs[side];
+    const now = { ...defaults, ...changed };
+    for (const made of knobs) {
+      const active = made.knob.on?.(now) ?? true;
+      made.update(now[made.knob.name], now);
+      made.element.classList.toggle("inactive", !active);
+      made.element.classList.toggle("changed", made.knob.name in changed);
+      for (const field of made.element.querySelectorAll("input, select")) field.disabled = !active;
+      made.undo.hidden = !(made.knob.name in changed);
+    }
+    const count = Object.keys(changed).length;
+    reset.hidden = count === 0;
+    reset.textContent = count > 1 ? `Reset all ${count}` : "Reset";
+    replace(others, Object.keys(changed).filter((name) => !KNOBS.some((knob) => knob.name === name)).map((name) =>
+      button(`${name} ${changed[name]} ✕`, () => set(name, defaults[name]), { class: "chip" })));
+  }
+
+  update();
+  return { element, update };
+}
+
+/** The button that puts one knob back. */
+function undo(knob, { set, desk }) {
+  const back = () => set(knob.name, desk.app.settings.search[knob.name]);
+  return button("↺", back, { class: "undo", "aria-label": `Reset ${knob.label}`, title: "Back to the default" });
+}
+
+function frame(knob, id, made, ...fields) {
+  const label = h("label", { for: id, title: knob.about ?? null }, knob.label);
+  return h("div", { class: `knob ${knob.kind}`, dataset: { knob: knob.name } }, label, made, ...fields);
+}
+
+const makers = {
+  fusion(knob, context) {
+    const back = undo(knob, context);
+    const radios = FUSIONS.map(([value, name, about]) => h("label", { title: about },
+      h("input", { type: "radio", name: context.id, value, on: { change: () => context.set(knob.name, value) } }),
+      h("span", null, name)));
+    const about = h("p", { class: "about" });
+    const element = h("div", { class: "knob fusion", dataset: { knob: knob.name }, role: "radiogroup",
+      "aria-label": "Fusion method" }, h("div", { class: "segments" }, radios), back, about);
+    const update = (value) => {
+      for (const radio of element.querySelectorAll("input")) radio.checked = radio.value === value;
+      about.textContent = FUSIONS.find(([name]) => name === value)?.[2] ?? "";
+    };
+    return { knob, element, undo: back, update };
+  },
+
+  choice(knob, context) {
+    const back = undo(knob, context);
+    const field = h("select", { id: context.id, on: { change: () => context.set(knob.name, field.value) } },
+      knob.options.map((option) => h("option", { value: option }, option)));
+    const update = (value) => {
+      field.value = value;
+    };
+    return { knob, element: frame(knob, context.id, back, field), undo: back, update };
+  },
+
+  switch(knob, context) {
+    const back = undo(knob, context);
+    const field = h("input", { type: "checkbox", id: context.id, role: "switch",
+      on: { change: () => context.set(knob.name, field.checked) } });
+    const update = (value) => {
+      field.checked = value === true;
+    };
+    return { knob, element: frame(knob, context.id, back, field), undo: back, update };
+  },
+
+  number(knob, context) {
+    const back = undo(knob, context);
+    const least = knob.min ?? 0;
+    const read = (text, wait) => {
+      const value = text.trim() === "" ? null : Number(text);
+      if (value === null ? !knob.optional : !Number.isFinite(value) || value < least) return;
+      context.set(knob.name, knob.whole && value !== null ? Math.round(value) : value, { wait });
+    };
+    const field = h("input", { type: "number", id: context.id, min: least, step: "any", inputmode: "decimal",
+      placeholder: knob.optional ? "off" : null, on: { input: () => read(field.value, true) } });
+    const slider = h("input", { type: "range", min: least, max: knob.max, step: knob.step, "aria-label": knob.label,
+      on: { input: () => read(slider.value, true) } });
+    const update = (value) => {
+      if (document.activeElement !== field || Number(field.value) !== value) field.value = value ?? "";
+      if (document.activeElement !== slider || Number(slider.value) !== value) slider.value = value ?? least;
+      slider.style.setProperty("--at", `${(100 * (Math.min(slider.value, knob.max) - least)) / (knob.max - least)}%`);
+    };
+    return { knob, element: frame(knob, context.id, back, field, slider), undo: back, update };
+  },
+
+  sources(knob, context) {
+    const back = undo(knob, context);
+    const list = h("div", { class: "toggles" });
+    const element = h("div", { class: "knob sources", dataset: { knob: knob.name }, role: "group",
+      "aria-label": "Sources" }, h("span", { class: "label" }, knob.label), back, list);
+    const update = (value) => {
+      const names = context.desk.facets.sources;
+      const on = value ?? names;
+      replace(list, names.map((name) => button(name, () => choose(names, on, name), { class: "toggle",
+        "aria-pressed": String(on.includes(name)), disabled: on.length === 1 && on[0] === name })));
+    };
+    const choose = (names, on, name) => {
+      const next = names.filter((one) => (one === name ? !on.includes(one) : on.includes(one)));
+      context.set(knob.name, next.length === names.length ? null : next);
+      list.querySelectorAll("button")[names.indexOf(name)]?.focus();
+    };
+    return { knob, element, undo: back, update };
+  },
+};

@@ -1,0 +1,58 @@
+// Elements without markup: whatever anyone wrote becomes a text node, never HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element; props: class, dataset, on: {event: handler}, style: {property: value}, attributes and booleans. */
+export function h(tag, props, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(props ?? {})) set(element, name, value);
+  append(element, children);
+  return element;
+}
+
+/** A button that does one thing. */
+export function button(words, click, props) {
+  return h("button", { type: "button", class: "button", on: { click: () => click() }, ...props }, words);
+}
+
+/** An element of a drawing. */
+export function svg(tag, attrs, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attrs ?? {})) {
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, String(value));
+  }
+  append(element, children);
+  return element;
+}
+
+/** Empties `root` and fills it anew; returns it. */
+export function replace(root, ...nodes) {
+  root.replaceChildren();
+  append(root, nodes);
+  return root;
+}
+
+function append(element, children) {
+  for (const child of children) {
+    if (Array.isArray(child)) append(element, child);
+    else if (child instanceof Node) element.appendChild(child);
+    else if (child !== null && child !== undefined && child !== false) {
+      element.appendChild(document.createTextNode(String(child)));
+    }
+  }
+}
+
+function each(entries, act) {
+  for (const [name, value] of Object.entries(entries)) act(name, value);
+}
+
+function set(element, name, value) {
+  if (value === null || value === undefined) return;
+  if (name === "class") element.setAttribute("class", value);
+  else if (name === "dataset") Object.assign(element.dataset, value);
+  else if (name === "on") each(value, (event, handler) => element.addEventListener(event, handler));
+  else if (name === "style") each(value, (property, one) => element.style.setProperty(property, one));
+  else if (name === "value" || name === "checked" || name === "selected") element[name] = value;
+  else if (typeof value === "boolean" && !name.startsWith("aria-")) element.toggleAttribute(name, value);
+  else element.setAttribute(name, String(value));
+}

@@ -1,0 +1,135 @@
+// What the search is narrowed to: choices from what the store holds, and a chip for each that is set.
+
+import { button, h, replace } from "./dom.js";
+import { narrow } from "./state.js";
+import { clip } from "./words.js";
+
+const FEW = 24;
+const TIMES = [
+  ["since", "Since", "7d or 2026-01-31"],
+  ["until", "Until", "7d or 2026-01-31"],
+  ["as_of", "As of", "what was true then"],
+];
+const LABELS = { any_scope: "any scope", as_of: "as of", superseded: "with superseded" };
+
+/** The filters: `element` (a panel that opens), `chips` (what is set), `update()`, `toggle()`. */
+export function filters(desk) {
+  const chips = h("div", { class: "filter-chips" });
+  const body = h("div", { class: "filter-body" });
+  const count = h("span", { class: "badge", hidden: true });
+  const opener = button(["Filters", count], () => toggle(), { "aria-expanded": "false", "aria-controls": "filters",
+    title: "Filters (f)" });
+  const element = h("section", { class: "panel filters", id: "filters", "aria-label": "Filters", hidden: true }, body);
+  const set = (name, value, { wait = false } = {}) => desk.change(() => narrow(desk.state, name, value), { wait });
+  let shown = null;
+
+  function toggle(open = element.hidden) {
+    element.hidden = !open;
+    opener.setAttribute("aria-expanded", String(open));
+    if (open) element.querySelector("input, select, button")?.focus();
+  }
+
+  function update() {
+    const now = desk.state.filters;
+    const names = Object.keys(now);
+    count.hidden = names.length === 0;
+    count.textContent = names.length;
+    replace(chips, names.flatMap((name) => [now[name]].flat().map((value) => chip(name, value))),
+      names.length > 1 ? button("Clear all", desk.unfilter, { class: "link" }) : null);
+    if (shown !== desk.facets) build();
+    for (const field of fields) field.update(now[field.name]);
+  }
+
+  function chip(name, value) {
+    const words = value === true ? LABELS[name] ?? name : `${LABELS[name] ?? name}: ${value}`;
+    const without = () => (Array.isArray(desk.state.filters[name])
+      ? set(name, desk.state.filters[name].filter((one) => one !== value)) : set(name, null));
+    return button([h("bdi", null, words), h("span", { "aria-hidden": "true" }, "✕")], without,
+      { class: "chip set", "aria-label": `Remove the filter ${words}` });
+  }
+
+  let fields = [];
+
+  function build() {
+    shown = desk.facets;
+    const { categories, tags, scopes } = desk.facets;
+    const owner = desk.app.settings.caller.owner;
+    fields = [
+      many("category", "Category", categories, desk, set),
+      many("tags", "Tags, all of them", tags, desk, set),
+      oneOf("kind", "Kind", [["", "any"], ["fact", "facts"], ["chunk", "files"]], set),
+      text("path", "File or folder", "notes/work", desk.facets.roots ?? [], set),
+      ...TIMES.map(([name, label, hint]) => text(name, label, hint, [], set)),
+      flag("superseded", "Superseded too", set),
+    ];
+    if (owner) {
+      const known = (part) => [...new Set((scopes ?? []).map((scope) => scope[part]).filter(Boolean))];
+      fields.push(flag("any_scope", "Any scope", set),
+        ...["user", "agent", "session"].map((part) => text(part, `Of ${part}`, part, known(part), set)));
+    }
+    replace(body, fields.map((field) => field.element));
+  }
+
+  return { element, button: opener, chips, update, toggle };
+}
+
+/** Chips to press, where there are few; a field with suggestions where there are many. */
+function many(name, label, choices, desk, set) {
+  const list = h("div", { class: "toggles" });
+  const chosen = () => desk.state.filters[name] ?? [];
+  const flip = (value) => set(name, chosen().includes(value) ? chosen().filter((one) => one !== value)
+    : [...chosen(), value]);
+  const buttons = choices.slice(0, FEW).map((value) => button(h("bdi", null, clip(value)), () => flip(value),
+    { class: "toggle", dataset: { value } }));
+  replace(list, buttons.length ? buttons : h("span", { class: "quiet" }, "none yet"));
+  const add = (value) => chosen().includes(value) || flip(value);
+  const more = choices.length > FEW ? adder(name, label, choices, add) : null;
+  const update = (value = []) => {
+    for (const one of buttons) one.setAttribute("aria-pressed", String(value.includes(one.dataset.value)));
+  };
+  return { name, update, element: h("div", { class: "filter wide", role: "group", "aria-label": label },
+    h("span", { class: "label" }, label), list, more) };
+}
+
+function adder(name, label, choices, add) {
+  const field = h("input", { type: "text", list: `more-${name}`, placeholder: `one of ${choices.length}…`,
+    "aria-label": `Another of ${label}`, on: { change: () => {
+      if (field.value.trim()) add(field.value.trim());
+      field.value = "";
+    } } });
+  return [field, options(`more-${name}`, choices)];
+}
+
+function options(id, values) {
+  return h("datalist", { id }, values.slice(0, 500).map((value) => h("option", { value })));
+}
+
+function text(name, label, hint, choices, set) {
+  const id = `filter-${name}`;
+  const field = h("input", { type: "text", id, placeholder: hint, spellcheck: "false", autocomplete: "off",
+    list: choices.length ? `${id}-list` : null, on: { change: () => set(name, field.value.trim()) } });
+  const update = (value) => {
+    if (document.activeElement !== field) field.value = value ?? "";
+  };
+  return { name, update, element: h("div", { class: "filter" }, h("label", { for: id }, label), field,
+    choices.length ? options(`${id}-list`, choices) : null) };
+}
+
+function oneOf(name, label, choices, set) {
+  const id = `filter-${name}`;
+  const field = h("select", { id, on: { change: () => set(name, field.value) } },
+    choices.map(([value, words]) => h("option", { value }, words)));
+  const update = (value) => {
+    field.value = value ?? "";
+  };
+  return { name, update, element: h("div", { class: "filter" }, h("label", { for: id }, label), field) };
+}
+
+function flag(name, label, set) {
+  const id = `filter-${name}`;
+  const field = h("input", { type: "checkbox", id, role: "switch", on: { change: () => set(name, field.checked) } });
+  const update = (value) => {
+    field.checked = value === true;
+  };
+  return { name, update, element: h("div", { class: "filter inline" }, h("label", { for: id }, label), field) };
+}

@@ -1,0 +1,112 @@
+// The shell: settings are fetched, the address decides the view, and a lost server is waited for.
+
+import { api, onReach } from "./api.js";
+import { h, replace } from "./dom.js";
+import { listen, showKeys } from "./keys.js";
+import { failure } from "./notice.js";
+import { start } from "./router.js";
+import { toast } from "./toast.js";
+
+const RETRY_MS = 1500;
+const THEMES = ["auto", "light", "dark"];
+const root = document.getElementById("main");
+const searchLink = document.querySelector('nav a[data-view="search"]');
+const banner = document.getElementById("banner");
+
+const app = {
+  api,
+  settings: null,
+  toast,
+  go: (hash) => {
+    location.hash = hash;
+  },
+  fail: (place, error, again) => replace(place, failure(error, again)),
+};
+
+function highlight(view) {
+  for (const link of document.querySelectorAll("nav a[data-view]")) {
+    if (link.dataset.view === view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+/** What was searched last is where "Search" leads. */
+function remember() {
+  if (!location.hash.startsWith("#/search")) return;
+  searchLink.href = location.hash;
+}
+
+function toSearch() {
+  const field = document.getElementById("q");
+  if (!field) return app.go(searchLink.hash);
+  field.focus();
+  field.select();
+}
+
+function themeSwitch() {
+  const button = document.getElementById("theme");
+  const chosen = () => localStorage.getItem("recollect.theme") ?? "auto";
+  const paint = () => {
+    const theme = chosen();
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    button.textContent = { auto: "◐", light: "☀", dark: "☾" }[theme];
+    button.setAttribute("aria-label", `Colours: ${theme}`);
+    button.title = `Colours: ${theme}`;
+  };
+  button.addEventListener("click", () => {
+    localStorage.setItem("recollect.theme", THEMES[(THEMES.indexOf(chosen()) + 1) % THEMES.length]);
+    paint();
+  });
+  paint();
+}
+
+/** While the server is away the banner says so, and what waits for `recollect:back` hears of its return. */
+function watch() {
+  let waiting = null;
+  onReach((reached) => {
+    if (reached && waiting) {
+      clearInterval(waiting);
+      waiting = null;
+      replace(banner);
+      banner.hidden = true;
+      window.dispatchEvent(new Event("recollect:back"));
+    } else if (!reached && !waiting) {
+      const spinner = h("span", { class: "spinner", "aria-hidden": "true" });
+      replace(banner, spinner, "The server is not reachable, retrying…");
+      banner.hidden = false;
+      waiting = setInterval(() => api.get("/healthz").catch(() => {}), RETRY_MS);
+    }
+  });
+}
+
+async function settled() {
+  for (;;) {
+    try {
+      return await api.get("/v1/settings");
+    } catch (error) {
+      if (error.code !== "unreachable") {
+        await new Promise((again) => app.fail(root, error, again));
+      } else await new Promise((back) => window.addEventListener("recollect:back", back, { once: true }));
+    }
+  }
+}
+
+async function begin() {
+  themeSwitch();
+  watch();
+  document.getElementById("keys").addEventListener("click", showKeys);
+  document.getElementById("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    root.focus();
+  });
+  listen({ "?": showKeys, "/": toSearch });
+  app.settings = await settled();
+  await start(root, app, (view) => {
+    remember();
+    highlight(view);
+  });
+  window.addEventListener("recollect:address", remember);
+}
+
+begin();

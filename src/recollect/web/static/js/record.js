@@ -1,0 +1,211 @@
+// One record: what it says, what is known of it, what became of it, and what can be done with it.
+
+import { h, replace } from "./dom.js";
+import { editForm, supersedeForm } from "./editing.js";
+import { listen } from "./keys.js";
+import { known } from "./known.js";
+import { moment } from "./moments.js";
+import { openFile } from "./opened.js";
+import { nameOf, recordHash, recordPath, recordText } from "./recordtext.js";
+import { timeline } from "./timeline.js";
+
+const LONG = 1500;
+
+/** Fills `root` with the record of `params.id`. */
+export async function show(root, params, app) {
+  const view = { root, app, id: params.id, alive: true };
+  await refresh(view);
+  const press = (name) => () => {
+    const button = root.querySelector(`[data-action=${name}]`);
+    button?.click();
+    return button !== null;
+  };
+  const stop = listen({ e: press("edit"), s: press("supersede"), Delete: press("forget") });
+  return () => {
+    view.alive = false;
+    stop();
+  };
+}
+
+async function refresh(view, focus = null) {
+  const { root, app, id } = view;
+  let record;
+  try {
+    record = await app.api.get(recordPath("records", id));
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    return absent(view);
+  }
+  const history = await app.api.get(recordPath("history", id)).catch(() => ({ events: [], chain: [] }));
+  const [story, file] = await Promise.all([timeline(record, history, app.api), openFile(record, app.api)]);
+  if (!view.alive) return;
+  document.title = `${nameOf(record, 60)} · Recollect`;
+  replace(root, h("article", { class: "record" }, head(record), body(view, record), known(record), file, story));
+  if (focus) root.querySelector(focus)?.focus();
+}
+
+function head(record) {
+  return h(
+    "header",
+    { class: "record-head" },
+    h(
+      "p",
+      { class: "crumbs" },
+      h("span", { class: "badge" }, record.kind === "chunk" ? "part of a file" : record.kind),
+      record.superseded_by ? h("span", { class: "badge warn" }, "superseded") : null,
+      expired(record) ? h("span", { class: "badge warn" }, "expired") : null,
+    ),
+    h("h1", { class: record.title ? null : "hidden", dir: "auto", tabindex: "-1" }, nameOf(record, 300)),
+    record.superseded_by
+      ? h(
+          "p",
+          { class: "note" },
+          "This no longer holds: ",
+          h("a", { href: recordHash(record.superseded_by) }, "see what took its place"),
+          ".",
+        )
+      : null,
+  );
+}
+
+function expired(record) {
+  return record.expires_at && new Date(record.expires_at) <= new Date();
+}
+
+function body(view, record) {
+  const place = h("div", { class: "record-body" });
+  const text = recordText(record);
+  const buttons = mayChange(record, view.app.settings.caller) ? actions(view, record, place, text) : null;
+  replace(place, arranged(record, text, buttons));
+  return place;
+}
+
+/** Whether the record is the caller's to change: one who is bound to a scope reads what is everyone's, no more. */
+function mayChange(record, { owner, read_only: readOnly, scope }) {
+  const bound = Object.keys(scope ?? {})[0];
+  return !readOnly && (owner || !bound || record.scope?.[bound] !== undefined);
+}
+
+/** Under a short text, above a long one: the buttons are to be in sight. */
+function arranged(record, text, buttons) {
+  return record.text.length > LONG ? [buttons, text] : [text, buttons];
+}
+
+function actions(view, record, place, text) {
+  const back = (focus) => {
+    replace(place, arranged(record, text, row));
+    if (focus) row.querySelector(`[data-action=${focus}]`)?.focus();
+  };
+  const open = (form) => {
+    replace(place, form.node);
+    form.first.focus();
+  };
+  const editing = { done: (stored) => edited(view, stored), cancel: () => back("edit") };
+  const superseding = { done: (stored) => superseded(view, record, stored), cancel: () => back("supersede") };
+  const fact = record.kind === "fact";
+  const row = h(
+    "div",
+    { class: "actions" },
+    fact ? button("edit", "Edit", "e", () => open(editForm(record, view.app, editing))) : null,
+    fact && !record.superseded_by
+      ? button("supersede", "Supersede", "s", () => open(supersedeForm(record, view.app, superseding)))
+      : null,
+    button("forget", "Forget", "Delete", () => forget(view, record)),
+  );
+  return row;
+}
+
+function button(name, words, key, act) {
+  return h(
+    "button",
+    { type: "button", class: "button", dataset: { action: name }, "aria-keyshortcuts": key, on: { click: act } },
+    words,
+    h("kbd", { "aria-hidden": "true" }, key === "Delete" ? "Del" : key),
+  );
+}
+
+async function edited(view, stored) {
+  await refresh(view, "[data-action=edit]");
+  if (stored) view.app.toast("Saved.", { undo: () => undo(view, view.id, "The edit is taken back.") });
+}
+
+function superseded(view, old, stored) {
+  view.app.go(recordHash(stored.id));
+  view.app.toast("Superseded: this is what holds now.", {
+    undo: async () => {
+      await view.app.api.post("/v1/undo", { id: old.id });
+      reopen(view.app, old.id);
+      return "The old record holds again.";
+    },
+  });
+}
+
+async function forget(view, record) {
+  try {
+    await view.app.api.delete(recordPath("records", record.id));
+  } catch (error) {
+    view.app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
+    return;
+  }
+  await absent(view);
+  view.app.toast("Forgotten.", { undo: () => undo(view, record.id, "It is back.") });
+}
+
+async function undo(view, id, words) {
+  await view.app.api.post("/v1/undo", { id });
+  if (view.alive) await refresh(view, "h1");
+  else reopen(view.app, id);
+  return words;
+}
+
+/** Shows a record's page, also where that is the page that is shown, and is no longer true. */
+function reopen(app, id) {
+  if (new URL(recordHash(id), location.href).hash === location.hash) window.dispatchEvent(new Event("hashchange"));
+  else app.go(recordHash(id));
+}
+
+/** What can be said of an id under which nothing is found: that it is forgotten, or that nobody knows it. */
+async function absent(view) {
+  const { root, app, id } = view;
+  const history = await app.api.get(recordPath("history", id)).catch(() => null);
+  if (!view.alive) return;
+  const last = history?.events?.at(-1);
+  const bring = async () => app.toast(await undo(view, id, "It is back."));
+  document.title = "Record · Recollect";
+  const search = h(
+    "p",
+    null,
+    h("a", { href: "#/search" }, "Search"),
+    " for it, or look through ",
+    h("a", { href: "#/add" }, "what was stored last"),
+    ".",
+  );
+  if (last?.action !== "forget") {
+    replace(
+      root,
+      h(
+        "article",
+        { class: "record" },
+        h("h1", null, "Nothing is kept under this id"),
+        h("p", { class: "path" }, h("bdi", null, id)),
+        h("p", null, "It may have been mistyped, wiped, or belong to someone else."),
+        search,
+      ),
+    );
+    return;
+  }
+  replace(
+    root,
+    h(
+      "article",
+      { class: "record" },
+      h("h1", { tabindex: "-1" }, "This record is forgotten"),
+      h("p", null, "Since ", moment(last.at), " no search finds it."),
+      app.settings.caller.read_only
+        ? null
+        : h("p", null, h("button", { type: "button", class: "button", on: { click: bring } }, "Bring it back")),
+      search,
+    ),
+  );
+  root.querySelector("h1").focus();
+}

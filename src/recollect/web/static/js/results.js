@@ -1,0 +1,146 @@
+// One result: its rank, what it says, where it is from, and what each source gave to its score.
+
+import { h } from "./dom.js";
+import {
+  addressOf, age, clip, marked, milliseconds, number, placeOf, plain, plural, sourceClass, timeOf, titleOf,
+} from "./words.js";
+
+/** The list of an answer's results. `compact` leaves out what two columns have no room for. */
+export function resultList(answer, { query, compact = false, label = "Results" }) {
+  const asked = answer.trace.sources.filter((source) => source.status === "ok").map((source) => source.name);
+  return h("ol", { class: compact ? "results compact" : "results", "aria-label": label },
+    answer.results.map((result) => item(result, { query, compact, asked })));
+}
+
+function item(result, { query, compact, asked }) {
+  const kind = result.title ? "result-title" : "result-title untitled";
+  const title = h("a", { class: kind, href: addressOf(result), dir: "auto" }, marked(titleOf(result), query));
+  const snippet = plain((result.snippet || result.text).slice(0, 600));
+  const same = !result.title && titleOf(result).startsWith(snippet.trim().replace(/\s*…$/, ""));
+  return h("li", { class: "result", dataset: { id: result.id, rank: result.rank } },
+    h("span", { class: "rank" }, h("span", { class: "hidden" }, "Rank "), result.rank),
+    h("div", { class: "result-body" },
+      h("div", { class: "result-head" }, h("h3", null, title), h("span", { class: "move" })),
+      same ? null : h("p", { class: "snippet", dir: "auto" }, marked(snippet, query)),
+      h("div", { class: "result-facts" }, where(result), compact ? null : chips(result)),
+      h("div", { class: "result-scores" }, bar(result), places(result, asked), compact ? null : arithmetic(result))));
+}
+
+/** File and lines or kind, the age, and whether the file is still as it was read. */
+function where(result) {
+  const fresh = result.freshness && result.freshness !== "fresh";
+  return [
+    h("span", { class: result.path ? "place mono" : "place", title: result.path }, h("bdi", null, placeOf(result))),
+    h("time", { class: "age", datetime: timeOf(result), title: timeOf(result) }, age(timeOf(result))),
+    fresh ? h("span", { class: "badge warn" }, { changed: "file changed", missing: "file missing" }[result.freshness]
+      ?? result.freshness) : null,
+    result.superseded_by ? h("span", { class: "badge" }, "superseded") : null,
+  ];
+}
+
+function chips(result) {
+  const scope = Object.entries(result.scope ?? {}).map(([part, name]) => chip(`${part} ${name}`, "scope"));
+  return [result.category ? chip(result.category, "category") : null, (result.tags ?? []).slice(0, 8).map((tag) =>
+    chip(`#${tag}`, "tag")), scope];
+}
+
+function chip(text, kind) {
+  return h("span", { class: `chip ${kind}` }, h("bdi", null, clip(text)));
+}
+
+/** A bar as long as the score, divided as the sources' contributions are. */
+function bar(result) {
+  const shares = Object.entries(result.sources).map(([name, share]) => [name, part(share.contribution, result.fused)]);
+  const words = shares.map(([name, value]) => `${name} ${Math.round(value * 100)} %`).join(", ");
+  const score = result.score >= 0.1 || result.score === 0 ? result.score.toFixed(2) : number(result.score);
+  return h("div", { class: "score" },
+    h("div", { class: "bar", role: "img", "aria-label": `Score ${score}${words ? `, of that ${words}` : ""}`,
+      title: words },
+      shares.map(([name, value]) =>
+        h("span", { class: `bar-part ${sourceClass(name)}`, style: { width: `${value * result.score * 100}%` } }))),
+    h("span", { class: "score-number" }, score),
+    result.confidence === undefined ? null
+      : h("span", { class: "score-more", title: "How far it stands out from what unrelated questions find" },
+        `confidence ${number(result.confidence)}`));
+}
+
+function part(contribution, fused) {
+  return fused > 0 ? Math.min(1, Math.max(0, contribution / fused)) : 0;
+}
+
+/** The rank each source gave it; a dash where a source that answered does not have it. */
+function places(result, asked) {
+  const names = [...new Set([...asked, ...Object.keys(result.sources)])];
+  return h("ul", { class: "places", "aria-label": "Rank in each source" }, names.map((name) => {
+    const share = result.sources[name];
+    return h("li", { class: `source-chip ${sourceClass(name)}${share ? "" : " absent"}` },
+      h("span", { class: "dot", "aria-hidden": "true" }), h("bdi", null, name), " ",
+      share ? h("b", null, `#${share.rank}`) : [h("span", { "aria-hidden": "true" }, "–"),
+        h("span", { class: "hidden" }, "did not find it")]);
+  }));
+}
+
+/** How the score came about, step by step. */
+function arithmetic(result) {
+  if (result.base === undefined) return null;
+  const rows = Object.entries(result.sources).map(([name, share]) => row(`+ ${name}`, number(share.contribution, 4),
+    `rank ${share.rank}${share.score === null ? "" : `, its own score ${number(share.score, 3)}`}`));
+  rows.push(row("= fused", number(result.fused, 4), "the sum"));
+  if (result.base > 0) {
+    rows.push(row("÷ the most possible", number(result.fused / result.base, 4), "every source’s best"));
+  }
+  const factors = Object.entries(result.factors ?? {});
+  rows.push(...factors.map(([name, factor]) => row(`× ${name}`, number(factor, 4), "")));
+  rows.push(row("= score", number(result.score, 4), "0 to 1 under every method"));
+  for (const [stage, move] of Object.entries(result.moves ?? {})) {
+    rows.push(row(`then ${stage}`, `#${move.from} → #${move.to}`, "changes the place, not the score"));
+  }
+  if (result.similarity !== null && result.similarity !== undefined) {
+    rows.push(row("cosine", number(result.similarity, 3), "to the question"));
+  }
+  return h("details", { class: "why-here" }, h("summary", null, "Why here"), h("table", null, h("tbody", null, rows)));
+}
+
+function row(name, value, note) {
+  return h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "figure" }, value), h("td", null, note));
+}
+
+/** One quiet line about the search itself, which opens to everything that was traced. */
+export function traceLine(answer) {
+  const { trace } = answer;
+  const said = trace.sources.map((source) =>
+    source.status === "ok" ? `${source.name} ${source.hits}` : `${source.name} ${source.status}`);
+  const told = [milliseconds(trace.took_ms), said.join(" · ")];
+  if (trace.warnings.length) told.push(plural(trace.warnings.length, "warning"));
+  if (trace.abstained) told.push("abstained");
+  const loud = trace.warnings.length || trace.abstained || trace.sources.some((source) => source.status !== "ok");
+  return h("details", { class: loud ? "trace loud" : "trace" }, h("summary", null, told.join("  ·  ")), traced(trace));
+}
+
+function traced(trace) {
+  const sources = trace.sources.map((source) => h("tr", null,
+    h("th", { scope: "row" }, source.name), h("td", null, source.status), h("td", { class: "figure" }, source.hits),
+    h("td", { class: "figure" }, milliseconds(source.took_ms)),
+    h("td", null, source.reason ?? (source.trust === undefined ? "" : `trust ${number(source.trust)}`))));
+  const dropped = counted(trace.filtered);
+  const behind = counted(trace.lag);
+  return h("div", { class: "trace-body" },
+    trace.abstained ? h("p", { class: "warning" }, trace.abstained) : null,
+    trace.warnings.map((warning) => h("p", { class: "warning" }, warning)),
+    h("table", null, h("thead", null, h("tr", null, ["source", "status", "hits", "took", ""].map((head) =>
+      head ? h("th", { scope: "col" }, head) : h("td")))), h("tbody", null, sources)),
+    h("p", { class: "stages" }, trace.stages.map((stage, at) => [at ? " → " : "",
+      h("span", { class: stage.in === stage.out ? "" : "cut" }, `${stage.name} ${stage.out}`)])),
+    dropped.length ? h("p", null, `Left out: ${dropped.join(", ")}`) : null,
+    behind.length ? h("p", null, `Not yet indexed: ${behind.join(", ")}`) : null);
+}
+
+function counted(counts) {
+  return Object.entries(counts ?? {}).filter(([, count]) => count).map(([what, count]) => `${what} ${count}`);
+}
+
+/** What the colours of the bars mean. */
+export function legend(names) {
+  return h("p", { class: "legend" }, names.map((name) =>
+    h("span", { class: sourceClass(name) }, h("span", { class: "dot", "aria-hidden": "true" }), name)));
+}

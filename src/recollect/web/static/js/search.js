@@ -1,0 +1,189 @@
+// The search view: one desk with the question, the filters, one ranking or two, and "why not".
+
+import { blankPage } from "./blank.js";
+import { comparison } from "./compare.js";
+import { controls } from "./controls.js";
+import { button, h, replace } from "./dom.js";
+import { filters } from "./filters.js";
+import { listen } from "./keys.js";
+import { ranking } from "./ranking.js";
+import { rewrite } from "./router.js";
+import { fromQuery, narrow, toHash, toggleCompare } from "./state.js";
+import { walker } from "./walking.js";
+import { whyNot } from "./whynot.js";
+
+const DEBOUNCE_MS = 120;
+const SETTLED_MS = 1500;
+const NO_FACETS = { categories: [], tags: [], scopes: [], roots: [], sources: ["keyword", "vector"] };
+
+/** Fills `root` with the view. */
+export async function show(root, params, app) {
+  const desk = { app, facets: NO_FACETS, state: fromQuery(params.query, app.settings.search), change };
+  let timer = 0;
+  let written = 0;
+  let stage = null;
+
+  const field = h("input", { type: "search", id: "q", name: "q", autocomplete: "off", spellcheck: "false",
+    enterkeyhint: "search", placeholder: "Search your memory", value: desk.state.q,
+    on: { input: () => change(() => (desk.state.q = field.value), { wait: true }), keydown: fieldKey } });
+  const form = h("form", { class: "ask", role: "search", on: { submit: (event) => event.preventDefault() } },
+    h("label", { class: "hidden", for: "q" }, "Search"), field, h("kbd", { "aria-hidden": "true" }, "/"));
+  const compareButton = button("Compare", compare, { title: "Two rankings side by side (c)" });
+  const stagePlace = h("div", { class: "stage" });
+
+  Object.assign(desk, {
+    unfilter: () => change(() => (desk.state.filters = {})),
+    anyScope: () => change(() => narrow(desk.state, "any_scope", true)),
+    askWhy: () => why.toggle(true),
+    keep: (side) => change(() => {
+      desk.state.knobs.one = { ...desk.state.knobs[side] };
+      desk.state.compare = false;
+    }),
+  });
+  const narrowing = filters(desk);
+  const why = whyNot(desk);
+  const walk = walker(stagePlace, field);
+
+  replace(root, h("h1", { class: "hidden" }, "Search"), form,
+    h("div", { class: "tools" }, narrowing.button, compareButton, why.button, narrowing.chips),
+    narrowing.element, why.element, stagePlace);
+
+  /** Every change of what is shown goes through here: the address, the controls, and the question asked again. */
+  function change(make, { wait = false, search = true } = {}) {
+    make();
+    refresh();
+    if (!search) return address();
+    clearTimeout(timer);
+    if (wait) timer = setTimeout(settle, DEBOUNCE_MS);
+    else settle();
+  }
+
+  /** The address is written as seldom as the question is asked: browsers refuse a hundred changes in a row. */
+  function settle() {
+    address();
+    return stage.run();
+  }
+
+  function address() {
+    rewrite(toHash(desk.state), { push: Date.now() - written > SETTLED_MS });
+    written = Date.now();
+    window.dispatchEvent(new Event("recollect:address"));
+  }
+
+  function refresh() {
+    if (document.activeElement !== field) field.value = desk.state.q;
+    document.title = desk.state.q.trim() ? `${desk.state.q.trim().slice(0, 60)} · Recollect` : "Search · Recollect";
+    compareButton.setAttribute("aria-pressed", String(desk.state.compare));
+    if (stage?.compare !== desk.state.compare) setStage();
+    stage.update();
+    narrowing.update();
+    why.update();
+  }
+
+  function setStage() {
+    stage?.stop();
+    const { compare: two } = desk.state;
+    stage = { ...(two ? comparison(desk) : single(desk, walk.restore)), compare: two };
+    replace(stagePlace, stage.element);
+  }
+
+  function compare() {
+    change(() => toggleCompare(desk.state));
+  }
+
+  function fieldKey(event) {
+    if (event.isComposing) return;
+    if (event.key === "ArrowDown") {
+      if (walk.first()) event.preventDefault();
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      answerNow();
+    } else if (event.key === "Escape") {
+      event.preventDefault(); // the browser would clear the field
+      field.blur();
+    }
+  }
+
+  /** Enter does not wait: the answer, and the focus on its first result, unless one types on. */
+  async function answerNow() {
+    const words = field.value;
+    clearTimeout(timer);
+    await settle();
+    if (field.value === words && document.activeElement === field) walk.first();
+  }
+
+  function escape() {
+    if (desk.state.why !== null) why.toggle(false);
+    else if (!narrowing.element.hidden) narrowing.toggle(false);
+    else if (desk.state.compare) compare();
+    else return false;
+  }
+
+  const silence = listen({ j: () => walk.step(1), ArrowDown: () => walk.step(1), k: () => walk.step(-1),
+    ArrowUp: () => walk.step(-1), c: compare, w: () => why.toggle(), f: () => narrowing.toggle(), Escape: escape });
+  const leave = (event) => {
+    if (event.key === "Escape" && event.target.closest?.(".panel") && !event.defaultPrevented) escape();
+  };
+  const back = () => {
+    loadFacets();
+    stage.run();
+  };
+  root.addEventListener("keydown", leave);
+  window.addEventListener("recollect:back", back);
+
+  async function loadFacets() {
+    try {
+      const any_scope = app.settings.caller.owner || null;
+      desk.facets = { ...NO_FACETS, ...(await app.api.get("/v1/facets", { any_scope })) };
+      stage?.update();
+      narrowing.update();
+    } catch {
+      desk.facets = NO_FACETS; // filters can be typed without suggestions
+    }
+  }
+
+  refresh();
+  loadFacets();
+  stage.run();
+  if (!walk.expects() && matchMedia("(hover: hover)").matches) field.focus();
+
+  function done() {
+    clearTimeout(timer);
+    silence();
+    stage.stop();
+    why.stop();
+    window.removeEventListener("recollect:back", back);
+  }
+  done.update = (next) => {
+    const state = fromQuery(next.query, app.settings.search);
+    if (toHash(state) === toHash(desk.state)) return;
+    desk.state = state;
+    field.value = desk.state.q;
+    written = 0;
+    refresh();
+    stage.run();
+  };
+  return done;
+}
+
+/** One ranking, with its knobs beside it. */
+function single(desk, heard) {
+  const panel = controls(desk, "one");
+  const ranked = ranking(desk, "one", { blank: () => blankPage(desk), heard });
+  const wide = matchMedia("(min-width: 60rem)");
+  const folded = h("summary", null, "Ranking");
+  const fold = h("details", { class: "side-fold", open: wide.matches }, folded, panel.element);
+  const unfold = () => (fold.open = wide.matches); // beside the results there is nothing to fold it with
+  wide.addEventListener("change", unfold);
+  const aside = h("aside", { class: "side", "aria-label": "How results are ranked" }, fold);
+  const update = () => {
+    panel.update();
+    const changed = Object.keys(desk.state.knobs.one).length;
+    folded.textContent = changed ? `Ranking, ${changed} changed` : "Ranking";
+  };
+  const stop = () => {
+    wide.removeEventListener("change", unfold);
+    ranked.stop();
+  };
+  return { element: h("div", { class: "single" }, ranked.element, aside), update, run: ranked.run, stop };
+}

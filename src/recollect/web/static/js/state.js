@@ -1,0 +1,82 @@
+// What the search view shows, and its address: everything that was chosen is in the hash, nothing else is.
+
+import { KNOBS, parseValue } from "./knobs.js";
+
+const MANY = ["category", "tags"];
+const FLAGS = ["superseded", "any_scope"];
+const SCOPE = ["user", "agent", "session"];
+const TEXTS = ["kind", "path", "since", "until", "as_of", ...SCOPE];
+const SIDES = { one: "", a: "a.", b: "b." };
+
+export const FILTERS = [...MANY, ...FLAGS, ...TEXTS];
+
+/** The state an address means. `knobs` holds what differs from the defaults: of one ranking, and of two compared. */
+export function fromQuery(query, defaults) {
+  const state = { q: query.get("q") ?? "", filters: {}, compare: query.has("compare"), knobs: { one: {}, a: {}, b: {} },
+    why: query.get("why") };
+  for (const name of FILTERS) {
+    const given = query.getAll(name).filter(Boolean);
+    if (given.length) state.filters[name] = MANY.includes(name) ? given : FLAGS.includes(name) ? true : given[0];
+  }
+  for (const [side, prefix] of Object.entries(SIDES)) {
+    for (const { name } of KNOBS) {
+      const value = query.has(prefix + name) ? parseValue(name, query.get(prefix + name)) : undefined;
+      if (value !== undefined) turn(state, side, name, value, defaults);
+    }
+  }
+  return state;
+}
+
+/** The address of a state. */
+export function toHash(state) {
+  const pairs = state.q ? [["q", state.q]] : [];
+  for (const [name, value] of Object.entries(state.filters)) for (const one of [value].flat()) pairs.push([name, one]);
+  if (state.compare) pairs.push(["compare", "1"]);
+  for (const [side, prefix] of Object.entries(SIDES)) {
+    if (side !== "one" && !state.compare) continue;
+    for (const [name, value] of Object.entries(state.knobs[side])) pairs.push([prefix + name, value]);
+  }
+  if (state.why !== null) pairs.push(["why", state.why]);
+  const query = new URLSearchParams(pairs.map(([name, value]) => [name, String(value)]));
+  return pairs.length ? `#/search?${query}` : "#/search";
+}
+
+/** What is sent to the server: the question, what was changed, and the filters. */
+export function request(state, side) {
+  const { user, agent, session, ...filters } = state.filters;
+  const scope = Object.fromEntries(Object.entries({ user, agent, session }).filter(([, value]) => value));
+  return { query: state.q, ...state.knobs[side], ...filters, ...(Object.keys(scope).length ? { scope } : {}) };
+}
+
+/** Sets a knob; what equals the default is no change. */
+export function turn(state, side, name, value, defaults) {
+  const same = JSON.stringify(value ?? null) === JSON.stringify(defaults[name] ?? null);
+  if (same) delete state.knobs[side][name];
+  else state.knobs[side][name] = value;
+}
+
+/** Sets a filter; nothing, or an empty list, takes it away. */
+export function narrow(state, name, value) {
+  if (value === null || value === undefined || value === "" || value === false || value.length === 0) {
+    delete state.filters[name];
+  } else state.filters[name] = value;
+}
+
+/** Applies the change that `why-not` advises: options of search, some of them filters. */
+export function apply(state, side, change, defaults) {
+  for (const [name, value] of Object.entries(change)) {
+    if (name === "scope") for (const part of SCOPE) narrow(state, part, value?.[part]);
+    else if (FILTERS.includes(name)) narrow(state, name, value);
+    else turn(state, side, name, value, defaults);
+  }
+}
+
+/** Begins or ends the comparison; it begins with RRF against a weighted sum, unless two were chosen before. */
+export function toggleCompare(state) {
+  state.compare = !state.compare;
+  const { one, a, b } = state.knobs;
+  if (!state.compare || Object.keys(a).length || Object.keys(b).length) return;
+  state.knobs.a = { ...one, fusion: one.fusion ?? "rrf" };
+  const weighted = { fusion: "weighted", text_weight: 0.3, vector_weight: 0.7 };
+  state.knobs.b = { ...one, ...(state.knobs.a.fusion === "weighted" ? { fusion: "rrf" } : weighted) };
+}

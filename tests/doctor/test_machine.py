@@ -1,0 +1,149 @@
+"""What doctor says of disk, permissions, versions and itself; its exit codes, its form and its speed."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect.cli import main
+from recollect.cli.doctor import EXIT_CODES
+from recollect.doctor import CHECKS, STATES, Finding, Setup, examine, worst
+from recollect.doctor.machine import room
+from recollect.errors import StoreError
+
+posix = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
+
+
+@pytest.fixture
+def tokens(home):
+    """A token file that everyone may read and write."""
+    path = home / "xdg_config_home" / "recollect" / "tokens.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"tokens": []}')
+    path.chmod(0o666)
+    return path
+
+
+@posix
+def test_a_token_file_of_everyone_is_a_warning_and_closed(doctor, tokens):
+    """Its content stays, its mode becomes 600."""
+    told = doctor()
+    assert (told.code, told["tokens"]["state"]) == (1, "warning")
+    assert "its mode is 666, not 600" in told["tokens"]["message"]
+    assert told["tokens"]["mend"] == f"chmod 600 {tokens}"
+    mended = doctor("--fix")
+    assert (mended.code, mended["tokens"]["state"], mended["tokens"]["fixed"]) == (0, "ok", True)
+    assert stat.S_IMODE(tokens.stat().st_mode) == 0o600
+    assert tokens.read_text() == '{"tokens": []}'
+    assert "fixed" not in doctor("--fix")["tokens"]
+
+
+@posix
+def test_what_every_user_may_read_is_a_note(doctor, kept):
+    """Only where every folder above lets them through; it is no warning, and --fix leaves it."""
+    assert [found["state"] for found in doctor("--store", kept).all("disk")] == ["ok"]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        place = Path(folder) / "memory.db"
+        place.write_bytes(kept.read_bytes())
+        place.chmod(0o644)
+        told = doctor("--store", place, "--fix")
+        ok, note = told.all("disk")
+        assert (told.code, ok["state"], note["state"]) == (0, "ok", "note")
+        assert note["mend"] == f"chmod 600 {place}"
+        assert stat.S_IMODE(place.stat().st_mode) == 0o644
+
+
+def test_a_disk_that_is_nearly_full_is_said():
+    """Less than a log needs is a failure, less than the store again a warning."""
+    gigabyte = 10**9
+    assert room(100 * gigabyte, gigabyte).state == "ok"
+    assert room(gigabyte, gigabyte).state == "warning"
+    assert room(10**6, 0).state == "failure"
+
+
+def test_a_log_that_has_grown_is_a_warning(doctor, kept):
+    """A file that is made to look large stands in for a reader that never ends."""
+    log = Path(f"{kept}-wal")
+    with log.open("wb") as file:
+        file.truncate(200_000_000)
+    told = doctor("--store", kept)
+    assert "has grown to 200.0 MB" in told.all("disk")[1]["message"]
+    assert told.all("disk")[1]["state"] == "warning"
+
+
+def test_versions_are_shown(doctor):
+    """What a report of a mistake needs."""
+    said = doctor()["versions"]["message"]
+    assert re.search(r"recollect \d.*Python \d.*SQLite 3\.\d", said)
+
+
+def test_a_check_that_fails_itself_is_a_finding():
+    """And the others are still told, in their order."""
+
+    def broken(setup):
+        yield Finding("broken", "ok", "so far")
+        raise ZeroDivisionError("by nothing")
+
+    def refused(setup):
+        raise StoreError("no")
+
+    def sound(setup):
+        yield Finding("sound", "ok", "fine")
+
+    found = examine(Setup(), (broken, refused, sound))
+    assert [(one.check, one.state) for one in found] == [
+        ("broken", "failure"), ("refused", "failure"), ("sound", "ok"),
+    ]  # fmt: skip
+    assert "ZeroDivisionError: by nothing" in found[0].message
+    assert found[0].mend
+
+
+def test_the_worst_finding_is_the_state():
+    """And each state has its exit code."""
+    assert worst([]) == "ok"
+    assert worst(Finding("x", state, "") for state in reversed(STATES)) == "failure"
+    assert EXIT_CODES == {"ok": 0, "note": 0, "warning": 1, "failure": 3}
+
+
+def test_every_check_says_something_under_its_own_name(doctor, kept):
+    """One line at the least, in the order of the tuple."""
+    names = [found["check"] for found in doctor().checks]
+    assert list(dict.fromkeys(names)) == [check.__name__ for check in CHECKS]
+
+
+def test_a_person_reads_signs_and_words(capsys, kept, tokens, sql):
+    """A line a finding, its mend below, a sum at the end; the words say it without the signs."""
+    sql(kept, "DELETE FROM lengths")
+    assert main(["doctor"]) == 3
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert re.search(r"^✓ ok       store     \S+\s+40\s+records", shown.out, flags=re.MULTILINE)
+    at = next(n for n, line in enumerate(lines) if line.startswith("✗ failure  keywords  "))
+    assert lines[at + 1].startswith(" " * 21)
+    assert any(line.startswith(" " * 21 + "→ recollect doctor --fix") for line in lines)
+    assert any(re.match(r"! warning  tokens ", line) for line in lines)
+    assert lines[-1] == "1 failure, 1 warning"
+    assert "`recollect doctor --fix` can mend 2 of these" in shown.err
+    assert main(["doctor", "--fix"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "nothing is wrong"
+
+
+def test_a_cold_look_at_a_small_store_is_quick(kept):
+    """A new process, all checks: 0.5 s here when the machine is idle; two seconds are allowed."""
+    command = [Path(sys.executable).parent / "recollect", "doctor", "--json", "--embedder", "hashing:64"]
+    spent = []
+    for _ in range(3):
+        began = time.perf_counter()
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        spent.append(time.perf_counter() - began)
+        assert ran.returncode == 0, ran.stdout
+        assert json.loads(ran.stdout)["state"] == "ok"
+    assert min(spent) < 2.0

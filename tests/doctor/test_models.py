@@ -1,0 +1,200 @@
+"""What doctor says of models: real files with a flipped byte, a server of embeddings, a language model."""
+
+import json
+import os
+import shutil
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from recollect.models.cache import NOTE, model_path
+from recollect.models.catalogue import ARCTIC_EMBED_S
+from recollect.models.fetch import fetch
+
+NAME = ARCTIC_EMBED_S.name
+
+
+@pytest.fixture(scope="session")
+def arctic():
+    """The default model's folder in the user's cache, fetched there once if it is not there yet."""
+    return fetch(NAME, announce=lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def _first(arctic, home):
+    """The user's own cache is found before the home is a new one."""
+
+
+@pytest.fixture
+def models(arctic, tmp_path, monkeypatch):
+    """A copy of the model in a cache of the test's own, and no index to fetch it from."""
+    monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", NAME)
+    for setting in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(setting)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    folder = tmp_path / "models" / ARCTIC_EMBED_S.folder
+    shutil.copytree(arctic, folder)
+    yield folder
+    shutil.rmtree(tmp_path)
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Quiet."""
+
+
+@pytest.fixture
+def hub(arctic, tmp_path, monkeypatch):
+    """A hub on this machine that serves the model's files at their pinned revision."""
+    root = tmp_path / "hub" / ARCTIC_EMBED_S.repository / "resolve" / ARCTIC_EMBED_S.revision
+    for file in ARCTIC_EMBED_S.files:
+        place = root / file.hub.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        content = (arctic / file.name).read_bytes()
+        place.write_bytes(content if file.name == "model.onnx" else content.replace(b"\r\n", b"\n"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "hub")))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    yield
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def flip(path: Path) -> None:
+    """One byte in the middle is another."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        (byte,) = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def forge(folder: Path) -> None:
+    """Note the files' times as they are now beside the hashes they had: as where a disk rots and nobody wrote."""
+    noted = json.loads((folder / NOTE).read_text())
+    for name, stamp in noted["files"].items():
+        state = (folder / name).stat()
+        stamp |= {"size": state.st_size, "mtime_ns": state.st_mtime_ns, "ctime_ns": state.st_ctime_ns}
+    (folder / NOTE).write_text(json.dumps(noted))
+
+
+def test_a_whole_model_is_in_order(doctor, models):
+    """Every file is hashed, whatever is noted."""
+    assert doctor()["model"]["message"] == f"{NAME}: 2 files, every SHA-256 as pinned"
+
+
+@pytest.mark.parametrize("file", [file.name for file in ARCTIC_EMBED_S.files])
+def test_a_flipped_byte_is_found_and_the_model_fetched_again(doctor, models, hub, file):
+    """Also where the note says that it was once right; after --fix it is used again."""
+    flip(models / file)
+    forge(models)
+    assert model_path(NAME) == models, "the note alone does not see it"
+    told = doctor()
+    assert (told.code, told["model"]["state"]) == (3, "failure")
+    assert f"{models / file} is damaged" in told["model"]["message"]
+    assert f"recollect model fetch {NAME}" in told["model"]["mend"]
+    mended = doctor("--fix")
+    assert (mended.code, mended["model"]["state"], mended["model"]["fixed"]) == (0, "ok", True)
+    assert "from the hub 127.0.0.1" in mended.err
+
+
+def test_a_missing_file_is_a_failure_and_no_network_says_why(doctor, models, monkeypatch):
+    """--fix that may not fetch leaves the finding, with the reason."""
+    (models / "tokenizer.json").unlink()
+    monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
+    told = doctor("--fix")
+    assert (told.code, told["model"]["state"], told["model"]["fixed"]) == (3, "failure", False)
+    assert "cannot be read: No such file" in told["model"]["message"]
+    assert "RECOLLECT_OFFLINE forbids it" in told["model"]["message"]
+
+
+def test_a_model_that_is_not_here_is_a_note_until_a_store_needs_it(doctor, models, hub, kept):
+    """Without a store there is time; with one, search by meaning waits for it. --fix fetches it."""
+    shutil.rmtree(models)
+    assert doctor("--store", "none-yet.db")["model"]["state"] == "note"
+    assert not models.exists()
+    told = doctor()
+    assert (told.code, told["model"]["state"]) == (1, "warning")
+    mended = doctor("--fix")
+    assert mended["model"]["fixed"] is True
+    assert model_path(NAME) == models
+    assert mended["vectors"]["message"] == f"all 40 records have one of {NAME}"
+    assert mended.code == 0
+
+
+def test_a_reranker_counts_where_it_is_switched_on(doctor, settings, tmp_path, monkeypatch):
+    """Off, it is not looked for; on, its files must be there; a name that nothing has is a failure."""
+    monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
+    assert doctor()["reranker"]["message"] == "switched off"
+    settings("[search]\nrerank = true\n")
+    told = doctor()
+    assert (told.code, told["reranker"]["state"]) == (1, "warning")
+    assert told["reranker"]["mend"] == "recollect model fetch minilm-l12-reranker"
+    settings('[search]\nrerank = true\nrerank_model = "acme:large"\n')
+    assert doctor()["reranker"]["state"] == "failure"
+
+
+def test_an_embedder_that_nothing_has_is_a_failure(doctor):
+    """With the names that there are."""
+    told = doctor("--embedder", "magic:1")
+    assert (told.code, told["model"]["state"]) == (3, "failure")
+    assert "available" in told["model"]["message"]
+
+
+def test_an_extra_that_a_setting_needs_is_named(doctor):
+    """The setting, and what to install."""
+    found = doctor("--embedder", "fastembed:BAAI/bge-small-en")["extras"]
+    try:
+        import fastembed  # noqa: F401
+    except ImportError:
+        assert (found["state"], found["mend"]) == ("failure", "pip install 'recollect[fastembed]'")
+        assert "fastembed:BAAI/bge-small-en" in found["message"]
+    else:
+        assert found["state"] == "ok"
+
+
+# -- language models ----------------------------------------------------------------------------------------
+
+
+def test_a_language_model_that_answers_is_in_order(doctor, settings, server):
+    """It is asked once, for one token, and how long it took is said."""
+    settings(f'[llm]\nbase_url = "{server.url}"\nmodel = "tiny"\n')
+    found = doctor()["llm"]
+    assert found["state"] == "ok"
+    assert found["message"].startswith("tiny at 127.0.0.1")
+    assert [asked.body["max_tokens"] for asked in server.asked] == [1]
+
+
+@pytest.mark.parametrize("case", [(401, "API key"), (404, "base_url"), (503, "later")])
+def test_a_language_model_that_refuses_is_a_warning(doctor, settings, server, reply, case):
+    """With its words and what to look at; it is not asked again and again."""
+    status, word = case
+    settings(f'[llm]\nbase_url = "{server.url}"\nmodel = "tiny"\n')
+    server.script.append(reply("no", status=status))
+    told = doctor()
+    assert (told.code, told["llm"]["state"]) == (1, "warning")
+    assert str(status) in told["llm"]["message"]
+    assert word in told["llm"]["mend"]
+    assert len(server.asked) == 1
+
+
+def test_what_is_no_chat_is_a_warning(doctor, settings, server, reply):
+    """An address that answers JSON of another kind."""
+    settings(f'[llm]\nbase_url = "{server.url}"\nmodel = "tiny"\n')
+    server.script.append(reply(body='{"hello": "world"}'))
+    assert "not a chat completion" in doctor()["llm"]["message"]
+
+
+def test_hyde_without_a_language_model_is_a_warning(doctor, settings):
+    """A setting that needs one, and none is set up."""
+    settings("[search]\nhyde = true\n")
+    told = doctor()
+    assert (told.code, told["llm"]["state"]) == (1, "warning")
+    assert "no language model is set up" in told["llm"]["message"]

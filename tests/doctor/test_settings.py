@@ -1,0 +1,113 @@
+"""What doctor says of settings: files, variables, and what a project may not set."""
+
+import pytest
+
+
+def test_a_new_home_is_no_error_and_stays_empty(doctor, home, untouched):
+    """What is not set up is a note on how to begin, and looking makes neither a store nor a file."""
+    untouched(home)
+    told = doctor()
+    assert (told.code, told.state) == (0, "note")
+    assert told["store"]["state"] == "note"
+    assert "recollect index" in told["store"]["mend"]
+    assert told.worse() == set()
+
+
+def test_the_default_place_is_not_made_by_looking(doctor, home, untouched, monkeypatch):
+    """Nor is the folder of the store that nobody named."""
+    monkeypatch.delenv("RECOLLECT_STORE")
+    monkeypatch.delenv("RECOLLECT_EMBEDDER")
+    untouched(home)
+    told = doctor()
+    assert told.code == 0
+    assert (told["model"]["state"], told["model"]["mend"]) == ("note", "recollect model fetch arctic-embed-s")
+
+
+def test_a_file_that_is_no_toml_is_a_failure_and_the_rest_is_still_checked(doctor, settings, kept):
+    """The file is named; the store that a variable names is looked at all the same."""
+    path = settings("store = \n")
+    told = doctor()
+    assert (told.code, told["settings"]["state"]) == (3, "failure")
+    assert str(path) in told["settings"]["message"]
+    assert told["settings"]["mend"]
+    assert "40 records" in told["store"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[search]\nfusion = "magic"\n', ("line 2", "search.fusion", "magic")),
+        ("[search]\n\nlimmit = 3\n", ("line 3", "limmit")),
+        ('[[sources]]\nname = "wiki"\nkind = "http"\nurl = "ftp://x"\n', ("line 4", "url")),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_line(doctor, settings, text, words):
+    """Where it stands, and what to do."""
+    settings(text)
+    found = doctor()["settings"]
+    assert found["state"] == "failure"
+    assert all(word in found["message"] for word in words), found
+    assert found["mend"]
+
+
+def test_an_unknown_variable_is_a_warning_with_what_was_meant(doctor, monkeypatch):
+    """A misspelt variable does nothing, and nobody else says so."""
+    monkeypatch.setenv("RECOLLECT_EMBEDER", "none")
+    told = doctor()
+    assert (told.code, told["settings"]["state"]) == (1, "warning")
+    assert "RECOLLECT_EMBEDER" in told["settings"]["message"]
+    assert "did you mean RECOLLECT_EMBEDDER?" in told["settings"]["mend"]
+
+
+def test_what_a_project_may_not_set_is_named_with_its_line(doctor, home):
+    """Each such setting is a finding; what it may set is none."""
+    (home / "recollect.toml").write_text('language = "german"\nstore = "x.db"\n[search]\nlimit = 3\nhyde = true\n')
+    told = doctor()
+    assert told.code == 3
+    said = [found["message"] for found in told.all("settings")]
+    assert len(said) == 2
+    assert "recollect.toml, line 2 may not set store" in said[0]
+    assert "recollect.toml, line 5 may not set search.hyde" in said[1]
+    assert all("--config" in found["mend"] for found in told.all("settings"))
+
+
+def test_another_mistake_in_a_projects_file_is_said_as_it_is(doctor, home):
+    """A value that does not fit is not taken for a thing that it may not set."""
+    (home / "recollect.toml").write_text("[search]\nlimit = 0\n")
+    found = doctor()["settings"]
+    assert found["state"] == "failure"
+    assert "search.limit" in found["message"]
+
+
+def test_a_file_that_is_named_stands_in_for_the_others(doctor, settings, home):
+    """With --config neither the user's nor the project's is read; one that is not there is a failure."""
+    settings("store = \n")
+    (home / "mine.toml").write_text("[search]\nlimit = 3\n")
+    assert "mine.toml" in doctor("--config", home / "mine.toml")["settings"]["message"]
+    gone = doctor("--config", home / "gone.toml")
+    assert (gone.code, gone["settings"]["state"]) == (3, "failure")
+
+
+def test_a_source_that_is_not_there_cannot_be_asked(doctor, settings):
+    """`search.sources` with a name that nothing has fails every search."""
+    settings('[search]\nsources = ["keyword", "wiki"]\n')
+    found = doctor()["settings"]
+    assert (found["state"], "'wiki'" in found["message"]) == ("failure", True)
+    assert "keyword, vector" in found["mend"]
+
+
+def test_good_settings_are_named_by_their_file(doctor, settings):
+    """So that one knows which file counts."""
+    path = settings("[search]\nlimit = 3\n")
+    assert doctor()["settings"] == {"check": "settings", "state": "ok", "message": f"read from {path}", "mend": ""}
+
+
+def test_nothing_is_mended_by_settings_that_cannot_be_read(doctor, settings, kept, sql, untouched):
+    """It would be done with the default model, to a store that may not be the one that is meant."""
+    settings("embedder = 7\n")
+    sql(kept, "DELETE FROM lengths", "DELETE FROM embeddings")
+    untouched(kept.parent)
+    told = doctor("--fix")
+    assert told.code == 3
+    assert "nothing is mended before the settings can be read" in told.err
+    assert not any("fixed" in found for found in told.checks)

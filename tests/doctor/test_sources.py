@@ -1,0 +1,147 @@
+"""What doctor says of outside sources: one that answers, one that hangs, one that rests, one that is no source."""
+
+import json
+import socket
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from recollect import Memory, config
+
+
+class Wiki(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b'[{"id": "1", "text": "a page"}]' if "good" in self.path else b'{"nothing": "of the kind"}'
+        self.server.asked.append(self.path)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Quiet."""
+
+
+@pytest.fixture
+def wiki():
+    """A search system that answers."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Wiki)
+    server.asked = []
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def deaf():
+    """The port of a server that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+def table(name, port, path="good", timeout_ms=2000):
+    return (
+        f'[[sources]]\nname = "{name}"\nkind = "http"\nurl = "http://127.0.0.1:{port}/{path}?q={{query}}"\n'
+        f'timeout_ms = {timeout_ms}\nfields = {{ id = "id", text = "text" }}\n'
+    )
+
+
+def test_a_source_that_answers_is_asked_once_and_timed(doctor, settings, wiki):
+    """With a word of ours, not of the user's."""
+    settings(table("wiki", wiki.server_port))
+    found = doctor()["sources"]
+    assert found["state"] == "ok"
+    assert found["message"].startswith("wiki (http): answered with 1 row in ")
+    assert wiki.asked == ["/good?q=test"]
+
+
+def test_a_source_that_hangs_is_a_warning_within_its_own_timeout(doctor, settings, deaf):
+    """Three at once take no longer than one, and doctor ends."""
+    settings("".join(table(f"deaf{n}", deaf, timeout_ms=1000) for n in range(3)))
+    began = time.monotonic()
+    told = doctor()
+    assert time.monotonic() - began < 2.7
+    assert told.code == 1
+    assert [found["state"] for found in told.all("sources")] == ["warning"] * 3
+    assert all("in time" in found["message"] or "1000 ms" in found["message"] for found in told.all("sources"))
+    assert all(found["mend"] for found in told.all("sources"))
+
+
+def test_a_source_that_answers_something_else_is_a_warning(doctor, settings, wiki):
+    """Its fields are read, not only its status."""
+    settings(table("odd", wiki.server_port, path="bad"))
+    told = doctor()
+    assert (told.code, told["sources"]["state"]) == (1, "warning")
+    assert "there is no list" in told["sources"]["message"]
+
+
+def test_a_source_that_searches_leave_alone_is_said_to_and_until_when(doctor, settings, kept, untouched):
+    """Its rest is read from the store and not changed by asking."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    settings(table("gone", port))
+    with Memory.open(kept, embedder="none", settings=config.load().settings) as memory:
+        for _ in range(3):
+            memory.search("heron")
+    untouched(kept.parent)
+    told = doctor()
+    failed, resting = told.all("sources")
+    assert (failed["state"], resting["state"], told.code) == ("warning", "warning", 1)
+    assert "ConnectError" in failed["message"]
+    assert "leave it alone until" in resting["message"]
+    assert "UTC (" in resting["message"]
+    assert "after 3 failures" in resting["message"]
+
+
+def test_a_command_and_another_store_are_sources_too(doctor, settings, kept, tmp_path, untouched):
+    """The command is run; the store is looked into without a file appearing beside it."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "their.db").write_bytes(kept.read_bytes())
+    (tmp_path / "tool.py").write_text('print(\'[{"id": "1", "text": "x"}]\')')
+    command = json.dumps([sys.executable, str(tmp_path / "tool.py")])
+    settings(
+        f'[[sources]]\nname = "tool"\nkind = "command"\ncommand = {command}\nfields = {{ id = "id" }}\n'
+        f'[[sources]]\nname = "their"\nkind = "recollect"\nstore = "{other / "their.db"}"\n'
+        f'[[sources]]\nname = "lost"\nkind = "recollect"\nstore = "{other / "lost.db"}"\n'
+    )
+    untouched(other)
+    tool, their, lost = doctor().all("sources")
+    assert (tool["state"], their["state"], lost["state"]) == ("ok", "ok", "warning")
+    assert "answered with 1 row" in tool["message"]
+    assert "can be read" in their["message"]
+    assert "there is no store" in lost["message"]
+
+
+def test_a_kind_of_somebody_else_may_do_what_it_likes(doctor, settings, stand):
+    """It may raise or exit; that is a finding, and the others are told."""
+
+    def leave(asked):
+        raise SystemExit(7)
+
+    stand.ASK["wild"] = leave
+    stand.ASK["tame"] = lambda asked: [{"id": "1"}]
+    settings("".join(f'[[sources]]\nname = "{name}"\nkind = "stand"\n' for name in ("wild", "tame")))
+    wild, tame = doctor().all("sources")
+    assert (wild["state"], "SystemExit: 7" in wild["message"]) == ("warning", True)
+    assert tame["state"] == "ok"
+    assert sorted(stand.CLOSED) == ["tame", "wild"]
+
+
+def test_a_kind_that_does_not_keep_to_its_time_is_not_waited_for(doctor, settings, stand):
+    """A system of somebody else's that ignores its deadline is left behind."""
+    done = threading.Event()
+    stand.ASK["slow"] = lambda asked: done.wait(20)
+    settings('[[sources]]\nname = "slow"\nkind = "stand"\ntimeout_ms = 200\n')
+    began = time.monotonic()
+    found = doctor()["sources"]
+    assert time.monotonic() - began < 5
+    done.set()
+    assert (found["state"], "no answer after 200 ms" in found["message"]) == ("warning", True)
+    assert "timeout_ms" in found["mend"]

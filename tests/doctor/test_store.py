@@ -1,0 +1,330 @@
+"""What doctor says of a store and its indexes, each damaged for real, and what `--fix` makes of it."""
+
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.doctor import Finding
+from recollect.doctor.looking import steadily
+from recollect.stores.sqlite.schema import MIGRATIONS
+
+
+@pytest.fixture(autouse=True)
+def _embedder(monkeypatch):
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+
+
+def found_by_words(path, text):
+    """How many records a keyword search finds."""
+    with Memory.open(path, embedder="none", settings=Settings()) as memory:
+        return len(memory.search(text, limit=100, sources=["keyword"]).results)
+
+
+def test_a_sound_store_is_left_as_it_is(doctor, kept, untouched):
+    """Every check is content, and not even the engine's own files appear beside the store."""
+    untouched(kept.parent)
+    told = doctor()
+    assert (told.code, told.state) == (0, "ok")
+    assert "40 records" in told["store"]["message"]
+    assert "agrees" in told["keywords"]["message"]
+    assert told["vectors"]["message"] == "all 40 records have one of hashing:64"
+
+
+def test_a_store_in_use_is_looked_at_as_it_is_now(doctor, kept, open_memory, untouched):
+    """What another has written and not yet moved into the file counts, and its log is left alone."""
+    other = open_memory(kept)
+    other.add("a kingfisher")
+    other.search("kingfisher")
+    (kept.parent / "before").write_bytes(kept.read_bytes())
+    told = doctor()
+    assert (told.code, told.state) == (0, "ok")
+    assert "41 records" in told["store"]["message"]
+    assert kept.read_bytes() == (kept.parent / "before").read_bytes()
+    other.add("a bittern")
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_a_truncated_store_is_a_failure(doctor, kept, untouched, share):
+    """The mend is a backup; nothing else is claimed, and nothing is written even with --fix."""
+    with kept.open("r+b") as file:
+        file.truncate(int(kept.stat().st_size * share) // 4096 * 4096)
+    untouched(kept.parent)
+    for words in ([], ["--fix"]):
+        told = doctor(*words)
+        assert (told.code, told["store"]["state"]) == (3, "failure")
+        assert "damaged" in told["store"]["message"]
+        assert "backup" in told["store"]["mend"]
+
+
+def test_a_store_with_other_bytes_in_it_is_a_failure(doctor, kept):
+    """Pages overwritten in the middle are found by the engine's own check."""
+    raw = bytearray(kept.read_bytes())
+    raw[8192 : len(raw) - 8192] = random.Random(1).randbytes(len(raw) - 16384)
+    kept.write_bytes(raw)
+    told = doctor()
+    assert (told.code, told["store"]["state"]) == (3, "failure")
+    assert not any("failed itself" in found["message"] for found in told.checks)
+
+
+def test_what_is_no_store_is_said(doctor, path, untouched):
+    """A text file, another program's database and a folder are each named for what they are."""
+    path.write_text("# Shopping\n" * 500)
+    assert "not a Recollect store" in doctor()["store"]["message"]
+    path.unlink()
+    theirs = sqlite3.connect(path)
+    theirs.execute("CREATE TABLE bookmarks (url TEXT)")
+    theirs.close()
+    untouched(path.parent)
+    assert "another program" in doctor("--fix")["store"]["message"]
+    assert "is a folder" in doctor("--store", path.parent)["store"]["message"]
+    assert doctor("--store", path.parent).code == 3
+
+
+def test_a_store_of_a_newer_version_is_left_alone(doctor, kept, sql, untouched):
+    """This version does not know what it holds: the mend is to upgrade."""
+    sql(kept, f"PRAGMA user_version={len(MIGRATIONS) + 1}")
+    untouched(kept.parent)
+    told = doctor("--fix")
+    assert (told.code, told["store"]["mend"]) == (3, "pip install -U recollect")
+    assert f"schema {len(MIGRATIONS) + 1}" in told["store"]["message"]
+    assert told["keywords"]["message"].startswith("not looked at")
+
+
+def test_a_store_of_an_older_version_is_a_note(doctor, path, sql):
+    """The next command brings it up to date by itself; looking does not."""
+    sql(path, *(MIGRATIONS[0][1], "PRAGMA application_id=0x52434C54; PRAGMA user_version=1"))
+    told = doctor()
+    assert (told.code, told["store"]["state"]) == (0, "note")
+    assert "schema 1 of" in told["store"]["message"]
+
+
+def test_a_store_that_is_kept_elsewhere_is_a_note(doctor):
+    """What is not a file of SQLite is not looked into; a password in its address is not shown."""
+    found = doctor("--store", "postgresql://ada:secret@host/memory")["store"]
+    assert found["state"] == "note"
+    assert "secret" not in found["message"]
+    assert doctor("--store", ":memory:").code == 0
+
+
+def test_a_large_store_is_not_read_to_its_end(doctor, kept, monkeypatch):
+    """What was not looked at is not said to be whole: here no time is given at all."""
+    monkeypatch.setattr("recollect.doctor.looking.LONGEST_S", -1.0)
+    monkeypatch.setattr("recollect.doctor.looking.STEPS", 1)
+    told = doctor()
+    assert (told.code, told["store"]["state"]) == (0, "note")
+    assert "there is more of it" in told["store"]["message"]
+    assert "quick_check" in told["store"]["mend"]
+
+
+def test_what_looks_broken_while_others_write_is_looked_at_again(kept, open_memory):
+    """A failure counts only if the store stood still: else it is asked for once more."""
+    looks = []
+
+    def look():
+        looks.append(1)
+        if len(looks) == 1:
+            open_memory(kept).add("a kingfisher")
+        return [Finding("store", "failure" if len(looks) == 1 else "ok", "")]
+
+    assert [found.state for found in steadily(kept, look)] == ["ok"]
+    assert [found.state for found in steadily(kept, lambda: [Finding("store", "failure", "")])] == ["failure"]
+
+
+# -- the keyword index --------------------------------------------------------------------------------------
+
+DAMAGE = {
+    "its lengths are gone": ("DELETE FROM lengths", "40 records are not in it"),
+    "its terms are gone": ("DELETE FROM terms", "40 records are not in it"),
+    "some rows are gone": ("DELETE FROM terms WHERE rowid < 6", "5 records are not in it"),
+    "a row too many": ("INSERT INTO lengths VALUES (4711, 3)", "1 of its rows are of no record"),
+    "a length is wrong": ("UPDATE lengths SET length = 77", "other words"),
+    "its words are others'": (
+        "DELETE FROM terms; INSERT INTO terms (rowid, title, text) SELECT row, '', 'kestrel' FROM records",
+        "does not have the words",
+    ),
+    "its pages are zeros": (
+        "UPDATE terms_data SET block = zeroblob(length(block)) WHERE id > 10",
+        "corruption",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_keyword_index_is_found_and_built_again(doctor, kept, sql, name):
+    """The truth is whole, so that it can be: after --fix every record is found by its words again."""
+    statement, words = DAMAGE[name]
+    sql(kept, statement)
+    told = doctor()
+    assert (told.code, told["keywords"]["state"]) == (3, "failure")
+    assert words in told["keywords"]["message"]
+    assert told["store"]["state"] == "ok"
+    assert "--fix" in told["keywords"]["mend"]
+    mended = doctor("--fix")
+    assert mended.code == 0
+    assert mended["keywords"]["state"] == "ok"
+    assert mended["keywords"]["fixed"] is True
+    assert "building the keyword index" in mended.err
+    assert "keywords: mended" in mended.err
+    assert found_by_words(kept, "heron") == 40
+    again = doctor("--fix")
+    assert "fixed" not in again["keywords"]
+
+
+def test_an_index_that_is_behind_is_a_note(doctor, kept, sql):
+    """It catches up before it answers; --fix lets it do so now."""
+    sql(kept, "UPDATE meta SET value = substr(value, 1, instr(value, ' ')) || '30' WHERE key = 'keywords'")
+    told = doctor()
+    assert (told.code, told["keywords"]["state"]) == (0, "note")
+    assert told["keywords"]["message"].startswith("10 changes behind")
+    assert doctor("--fix")["keywords"]["fixed"] is True
+
+
+def test_an_index_of_another_analysis_is_a_note(doctor, kept, sql):
+    """As after an upgrade that changed how words are made."""
+    sql(kept, "UPDATE meta SET value = 'another 40' WHERE key = 'keywords'")
+    assert doctor()["keywords"]["state"] == "note"
+    assert doctor("--fix")["keywords"]["state"] == "ok"
+    assert found_by_words(kept, "heron") == 40
+
+
+def test_a_store_that_was_never_written_to_is_in_order(doctor, blank, path):
+    """No record, no index, nothing to say."""
+    path.write_bytes(blank.read_bytes())
+    told = doctor()
+    assert (told.code, told.state) == (0, "ok")
+
+
+# -- vectors ------------------------------------------------------------------------------------------------
+
+
+def test_missing_vectors_are_a_warning_and_computed(doctor, kept, sql):
+    """How many, and the command; --fix does it."""
+    sql(kept, "DELETE FROM embeddings WHERE number <= 7")
+    told = doctor()
+    assert (told.code, told["vectors"]["state"]) == (1, "warning")
+    assert told["vectors"]["message"] == "7 of 40 records have none"
+    assert told["vectors"]["mend"] == "recollect embed --embedder hashing:64"
+    mended = doctor("--fix")["vectors"]
+    assert (mended["state"], mended["fixed"]) == ("ok", True)
+    assert mended["message"] == "all 40 records have one of hashing:64"
+
+
+def test_vectors_of_another_model_are_a_warning_and_the_one_that_is_set_takes_over(doctor, kept):
+    """The old model's vectors stay; the new one's answer after --fix."""
+    told = doctor("--embedder", "hashing:32")
+    assert (told.code, told["vectors"]["state"]) == (1, "warning")
+    assert told["vectors"]["message"] == ("hashing:64 answers, hashing:32 is set: 40 records have no vector of it")
+    assert doctor("--embedder", "hashing:32", "--fix").code == 0
+    with Memory.open(kept, embedder="hashing:32", settings=Settings()) as memory:
+        assert memory.status()["vectors"]["embedder"] == "hashing:32"
+    assert "hashing:32 answers" in doctor()["vectors"]["message"]
+
+
+def test_a_mend_is_for_the_store_that_was_looked_at(doctor, kept, sql, tmp_path):
+    """Flags that chose it are part of the command; those of the environment count anyway."""
+    sql(kept, "DELETE FROM embeddings")
+    other = tmp_path / "my other.db"
+    other.write_bytes(kept.read_bytes())
+    assert doctor("--store", other)["vectors"]["mend"] == f"recollect embed --embedder hashing:64 --store '{other}'"
+    assert doctor()["vectors"]["mend"] == "recollect embed --embedder hashing:64"
+    gone = doctor("--store", "gone.db")["store"]["mend"]
+    assert gone == "recollect index FOLDER --store gone.db, or recollect add TEXT --store gone.db"
+
+
+def test_vectors_are_not_sent_to_a_service_unasked(doctor, kept, monkeypatch):
+    """What would leave this machine is for a person to say: there is a command, and --fix leaves it alone."""
+    monkeypatch.setenv("RECOLLECT_OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    told = doctor("--embedder", "openai:some-model", "--fix")
+    assert told["vectors"]["state"] == "warning"
+    assert "fixed" not in told["vectors"]
+    assert told["vectors"]["mend"] == "recollect embed --embedder openai:some-model"
+    assert (told["model"]["state"], "127.0.0.1:9" in told["model"]["message"]) == ("warning", True)
+
+
+# -- files --------------------------------------------------------------------------------------------------
+
+
+def test_files_that_changed_or_vanished_are_counted(doctor, path, tmp_path, open_memory):
+    """With the command that mirrors their folder again; --fix removes nothing."""
+    folder = tmp_path / "my notes"
+    folder.mkdir()
+    for name in ("a", "b", "c"):
+        (folder / f"{name}.md").write_text(f"# {name}\nsome text\n")
+    with open_memory() as memory:
+        memory.index(folder)
+    assert doctor()["files"]["message"] == "all 3 are as they were indexed"
+    (folder / "a.md").write_text("# a\nother text altogether\n")
+    (folder / "b.md").unlink()
+    os.utime(folder / "c.md", (1, 1))
+    told = doctor("--fix")
+    assert (told.code, told["files"]["state"]) == (1, "warning")
+    assert told["files"]["message"] == "1 changed and 1 missing since they were indexed, of 3"
+    assert told["files"]["mend"] == f"recollect index '{folder}'"
+    with open_memory() as memory:
+        memory.index(folder, user="ada")
+    (folder / "a.md").unlink()
+    assert doctor()["files"]["mend"] == f"recollect index '{folder}', with the flags that it was indexed with"
+
+
+# -- where nothing can be written ---------------------------------------------------------------------------
+
+AS_NOBODY = """
+import os, sys
+import recollect.doctor, recollect.cli.doctor, recollect.cli.output, recollect.embedders.hashing
+from recollect.cli import main
+recollect.doctor.examine(recollect.doctor.Setup())  # loads what may be out of reach for whom it becomes
+if os.geteuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+sys.exit(main(["doctor", "--json", "--store", *sys.argv[1:]]))
+"""
+
+
+@pytest.fixture
+def as_nobody(monkeypatch):
+    """Runs doctor in a process without the right to write, whose home is nowhere."""
+
+    def run(place, *words):
+        for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+            monkeypatch.setenv(name, "/nowhere")
+        command = [sys.executable, "-c", AS_NOBODY, place, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/", timeout=60)
+
+    return run
+
+
+def test_a_store_in_a_read_only_folder_is_a_warning(kept, sealed, as_nobody):
+    """It can be looked at and searched; that it cannot be written is said."""
+    place = sealed(kept)
+    ran = as_nobody(place)
+    assert ran.returncode == 1, ran.stderr + ran.stdout
+    assert "can be searched but not written" in ran.stdout
+    assert "40 records" in ran.stdout
+    assert [file.name for file in place.parent.iterdir()] == ["memory.db"]
+
+
+def test_a_fix_that_fails_is_told(kept, sealed, sql, as_nobody):
+    """What cannot be written cannot be mended: the finding stays, with the reason."""
+    sql(kept, "DELETE FROM lengths")
+    ran = as_nobody(sealed(kept), "--fix")
+    assert ran.returncode == 3, ran.stderr
+    assert "it could not be mended" in ran.stdout
+    assert '"fixed": false' in ran.stdout
+    assert "Traceback" not in ran.stderr
+
+
+def test_settings_behind_a_closed_door_are_a_failure(kept, sealed, as_nobody, home):
+    """A folder that may not be entered is named, and the rest is still looked at."""
+    place = sealed(kept)
+    home.chmod(0o700)
+    ran = as_nobody(place, "--config", home / "closed" / "config.toml")
+    found = next(found for found in json.loads(ran.stdout)["checks"] if found["check"] == "settings")
+    assert (ran.returncode, found["state"]) == (3, "failure")
+    assert "closed" in found["message"]
+    assert "40 records" in ran.stdout

@@ -1,0 +1,40 @@
+"""docs/agents.md and the pages of the folder say what is there."""
+
+import re
+from pathlib import Path
+
+import click
+
+from recollect.cli import hook
+from recollect.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
+
+
+def test_the_numbers_are_the_codes():
+    """Sizes, times and counts are told as they are."""
+    words = " ".join(PAGE.split())
+    assert f"{hook.TOKENS} tokens at most" in words
+    assert f"It has {hook.BUDGET_MS / 1000:g} seconds" in words
+    assert hook.GRACE_S == 1
+    assert "A second later the process ends" in words
+    assert f"fewer than {hook.LEAST_WORDS} words" in words
+    assert f"After {hook.TRIES} prompts" in words
+    assert f"{hook.QUESTION_CHARACTERS // 2} characters from each end" in words
+    assert f"for {hook.KEPT_SECONDS // 86_400} days" in words
+
+
+def test_the_flags_it_names_are_flags_that_there_are():
+    """Of `recall`, of `mcp` or of the programs themselves."""
+    commands = [app.get_command(click.Context(app), name) for name in ("recall", "mcp")]
+    known = {flag for command in commands for option in command.params for flag in option.opts}
+    theirs = {"--debug", "--plugin-dir"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", PAGE)) - theirs <= known
+
+
+def test_links_lead_somewhere():
+    """Every relative link of the folder's pages names a file that is there."""
+    for page in (ROOT / "integrations").rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), (page, target)

@@ -1,0 +1,47 @@
+"""The protocol's own conformance suite and its inspector, against the real server; where they are installed.
+
+`npm install --prefix DIR @modelcontextprotocol/conformance @modelcontextprotocol/inspector node@22`, and
+`PATH=DIR/node_modules/.bin:$PATH`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+OURS = (
+    "server-initialize", "ping", "tools-list", "server-sse-multiple-streams", "resources-list", "prompts-list",
+    "dns-rebinding-protection",
+)  # fmt: skip
+"""Scenarios for any server. The others call tools, resources and prompts that only a server made for the suite has."""
+
+
+def ran(*words, **environment):
+    """A command that ended well, and what it said."""
+    settings = {**os.environ, **environment}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("conformance"), reason="the conformance suite is not installed (npm)")
+@pytest.mark.parametrize("scenario", OURS)
+def test_the_conformance_suite(bare, scenario, tmp_path):
+    """Each scenario that is for any server passes over HTTP."""
+    ran("conformance", "server", "--url", bare.url, "--scenario", scenario, "-o", str(tmp_path))
+
+
+@pytest.mark.skipif(not shutil.which("mcp-inspector"), reason="the inspector is not installed (npm)")
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+def test_the_inspector(bare, served, tmp_path, transport):
+    """Somebody else's client lists the tools and stores a fact, over either transport."""
+    target = [bare.url] if transport == "http" else [sys.executable, *served.words()]
+    start = ["mcp-inspector", "--cli", *target, "--method"]
+    home = {**served.environment, "HOME": str(tmp_path)}
+    assert len(json.loads(ran(*start, "tools/list", **home))["tools"]) == 7
+    call = ["tools/call", "--tool-name", "memory_store", "--tool-arg", "text=The kettle is in the shed."]
+    stored = json.loads(ran(*start, *call, **home))
+    assert stored["structuredContent"]["text"] == "The kettle is in the shed."

@@ -1,0 +1,314 @@
+"""Undo: the last that happened to a record is taken back, once, and every index and open process knows."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.embedders import open_embedder
+from recollect.errors import Overtaken, UnknownRecord, UsageError
+from recollect.types import Forget, Record, Scope, Still, now
+
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+
+
+def found(memory: Memory, text: str, **options: Any) -> list[str]:
+    """The ids that a search gives, best first."""
+    return [result.record.id for result in memory.search(text, **options).results]
+
+
+def actions(memory: Memory, key: str) -> list[str]:
+    """What happened to a record, oldest first."""
+    return [event.action for event in memory.history(key)]
+
+
+def test_what_was_added_goes_and_comes_back_once(memory: Memory) -> None:
+    """Undo of an add forgets, undo of that brings back; that it came back is not undone."""
+    kept = memory.add("The boat is blue.")
+    assert memory.undo(kept.id) == ("add", None)
+    assert found(memory, "boat") == []
+    assert memory.undo(kept.id) == ("forget", kept)
+    assert found(memory, "boat") == [kept.id]
+    with pytest.raises(UsageError, match=r"\(restore\) cannot be undone"):
+        memory.undo(kept.id)
+    assert actions(memory, kept.id) == ["add", "forget", "restore"]
+
+
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": st.sampled_from(["The boat is blue.", "The boat is red.", "A heron."]),
+        "title": st.sampled_from(["", "Boat", "Bird"]),
+        "category": st.sampled_from([None, "work", "home"]),
+        "tags": st.lists(st.sampled_from(["a", "b", "ä"]), unique=True),
+        "importance": st.sampled_from([0.0, 0.5, 1.0, 0.1]),
+        "decay": st.sampled_from([None, "stable", "permanent"]),
+        "happened_at": st.sampled_from([None, NOON, NOON + timedelta(microseconds=1)]),
+        "expires_at": st.sampled_from([None, NOON + timedelta(days=40_000)]),
+        "source": st.sampled_from([None, "a letter"]),
+    },
+)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(fields, st.lists(fields, min_size=1, max_size=4))
+def test_an_edit_is_taken_back_and_made_again(first: dict[str, Any], edits: list[dict[str, Any]]) -> None:
+    """Every field is as it was before, to the microsecond; undone twice in a row, as it was after."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Memory.open(Path(folder) / "memory.db", embedder="hashing:64", settings=Settings()) as memory,
+    ):
+        before = after = memory.add(**{"text": "The oar.", **first})
+        for said in edits:
+            if (edited := memory.edit(after.id, **said)) != after:
+                before, after = after, edited
+        if before == after:
+            return
+        for wanted in (before, after, before):
+            undone, record = memory.undo(after.id)
+            assert undone == "update"
+            assert replace(record, edited_at=None) == replace(wanted, edited_at=None)
+            assert memory.get(after.id) == record
+
+
+@pytest.mark.parametrize("by", ["old", "new"])
+@pytest.mark.parametrize("way", ["supersede", "add"])
+def test_a_supersession_is_lifted_and_what_was_made_for_it_goes(memory: Memory, by: str, way: str) -> None:
+    """Named by the old record or by the new one; the old one is as it was before."""
+    old = memory.add("The office closes at nine.", tags=["office"])
+    made: dict[str, Callable[[], Record]] = {
+        "supersede": lambda: memory.supersede(old.id, text="The office closes at ten."),
+        "add": lambda: memory.add("The office closes at ten.", supersedes=old.id),
+    }
+    new = made[way]()
+    undone, record = memory.undo({"old": old, "new": new}[by].id)
+    assert (undone, record) == ("supersede", old if by == "old" else None)
+    assert memory.get(old.id) == old
+    assert memory.get(new.id) is None
+    assert found(memory, "when does the office close") == [old.id]
+
+
+def test_a_record_that_was_there_before_stays(memory: Memory) -> None:
+    """It took another's place, but was not made for that, though nothing else ever happened to it."""
+    old, other = memory.add("The office closes at nine."), memory.add("The office closes at ten.")
+    memory.supersede(old.id, other.id)
+    assert memory.undo(old.id) == ("supersede", old)
+    assert memory.get(other.id) == other
+
+
+def test_a_new_record_that_was_changed_since_stays(memory: Memory) -> None:
+    """Somebody has put work into it."""
+    old = memory.add("The office closes at nine.")
+    new = memory.supersede(old.id, text="The office closes at ten.")
+    edited = memory.edit(new.id, title="Office")
+    assert memory.undo(old.id) == ("supersede", old)
+    assert memory.get(new.id) == edited
+
+
+def test_a_chain_is_undone_from_its_end(memory: Memory) -> None:
+    """A → B → C: back to B, then to A; in the middle first, all that holds stays."""
+    first = memory.add("The key is under the pot.")
+    second = memory.supersede(first.id, text="The key is with Grace.")
+    third = memory.supersede(second.id, text="The key is with Alan.")
+    assert memory.undo(third.id) == ("supersede", None)
+    assert found(memory, "where is the key") == [second.id]
+    assert memory.undo(first.id) == ("supersede", first)
+    assert set(found(memory, "where is the key")) == {first.id, second.id}
+    assert memory.get(third.id) is None
+
+
+def test_nothing_of_what_was_purged_comes_back(memory: Memory) -> None:
+    """Whether it was forgotten first or not; and what it had replaced can still be brought back."""
+    old = memory.add("The code is 4711.")
+    new = memory.supersede(old.id, text="The code is 4712.")
+    memory.forget(new.id, purge=True)
+    with pytest.raises(UsageError, match=r"\(purge\) cannot be undone"):
+        memory.undo(new.id)
+    assert memory.undo(old.id) == ("supersede", old)
+    memory.forget(old.id)
+    memory.forget(old.id, purge=True)
+    with pytest.raises(UsageError, match="purge"):
+        memory.undo(old.id)
+    assert memory.list(any_scope=True, superseded=True) == []
+
+
+def test_what_nobody_has_is_not_undone(memory: Memory) -> None:
+    """An unknown id is unknown."""
+    with pytest.raises(UnknownRecord):
+        memory.undo("nothing")
+
+
+def test_a_part_of_a_file_is_the_files(memory: Memory, tmp_path: Path) -> None:
+    """That it was indexed is not undone, that it was forgotten is."""
+    note = tmp_path / "note.md"
+    note.write_text("# Boats\n\nThe boat is blue.\n")
+    memory.index(note)
+    (chunk,) = memory.list()
+    with pytest.raises(UsageError, match="part of a file"):
+        memory.undo(chunk.id)
+    memory.forget(chunk.id)
+    assert memory.undo(chunk.id) == ("forget", chunk)
+    assert memory.excerpt(chunk.id).freshness == "fresh"
+
+
+@pytest.mark.parametrize("sources", [["keyword"], ["vector"]])
+def test_what_came_back_is_found_everywhere(open_memory: Callable[..., Memory], sources: list[str]) -> None:
+    """By words, by meaning, by tag and category: in this memory and in one that was open all the time."""
+    here, there = open_memory(), open_memory()
+    kept = here.add("The boat is blue.", tags=["lake"], category="home")
+    here.add("Herons stand in the reeds.")
+    narrow = {"tags": ["lake"], "category": "home", "sources": sources, "limit": 1}
+    for memory in (here, there):
+        assert found(memory, "blue boat", **narrow) == [kept.id]
+    here.forget(kept.id)
+    for memory in (there, here):
+        assert found(memory, "blue boat", **narrow) == []
+    assert there.undo(kept.id) == ("forget", kept)
+    for memory in (here, there):
+        assert found(memory, "blue boat", **narrow) == [kept.id]
+        assert memory.facets()["tags"] == ["lake"]
+        assert memory.status()["vectors"]["without"] == 0
+
+
+def test_an_edit_that_was_taken_back_is_found_by_its_old_words_alone(open_memory: Callable[..., Memory]) -> None:
+    """Words, vector and tags are those of before, here and in a memory that was open all the time."""
+    here, there = open_memory(), open_memory()
+    kept = here.add("The boat is blue.", tags=["lake"])
+    before = there.search("blue boat").results[0]
+    here.edit(kept.id, text="Herons stand in reeds.", tags=["reeds"])
+    assert found(there, "blue boat", sources=["keyword"]) == []
+    here.undo(kept.id)
+    for memory in (here, there):
+        assert found(memory, "herons", sources=["keyword"]) == []
+        assert found(memory, "blue", tags=["reeds"]) == []
+        again = memory.search("blue boat", tags=["lake"]).results[0]
+        assert (again.fused, again.similarity) == (before.fused, before.similarity)
+
+
+def test_what_was_said_again_meanwhile_is_one_answer(memory: Memory) -> None:
+    """Two records of one text are one result, and one more telling makes no third."""
+    first = memory.add("The boat is blue.")
+    memory.forget(first.id)
+    second = memory.add("The boat is blue.")
+    assert second.id != first.id
+    memory.undo(first.id)
+    answer = memory.search("boat")
+    assert len(answer.results) == 1
+    assert {record.id for record in memory.list()} == {first.id, second.id}
+    assert memory.add("the boat  is BLUE.").id in (first.id, second.id)
+
+
+def test_the_past_is_what_it_was(memory: Memory) -> None:
+    """As of before it was forgotten or superseded, and as of after it was put back, the record is there."""
+    kept = memory.add("The boat is blue.")
+    stored = now()
+    memory.forget(kept.id)
+    assert found(memory, "boat", as_of=stored) == []  # what was forgotten is in no answer
+    memory.undo(kept.id)
+    assert found(memory, "boat", as_of=stored) == found(memory, "boat", as_of=now()) == [kept.id]
+    memory.supersede(kept.id, text="The boat is red.")
+    superseded = now()
+    memory.undo(kept.id)
+    for moment in (stored, superseded, now()):
+        assert found(memory, "boat", as_of=moment) == [kept.id]
+
+
+def test_ones_own_is_undone_behind_the_wall(memory: Memory) -> None:
+    """Edit, forget and supersession, with the record that was made for it."""
+    ada = memory.within(Scope("ada"))
+    kept = ada.add("The boat is blue.")
+    ada.edit(kept.id, text="The boat is red.")
+    assert ada.undo(kept.id)[1].text == "The boat is blue."
+    ada.forget(kept.id)
+    assert ada.undo(kept.id)[0] == "forget"
+    new = ada.supersede(kept.id, text="The boat is green.")
+    assert ada.undo(new.id) == ("supersede", None)
+    assert found(ada, "boat") == [kept.id]
+
+
+# -- at the same time ---------------------------------------------------------------------------------------
+
+
+def test_a_change_that_was_overtaken_is_none(memory: Memory) -> None:
+    """Nothing of the group holds."""
+    kept, other = memory.add("The boat is blue."), memory.add("The oar is red.")
+    seen = memory.history(kept.id)[-1].seq
+    memory.edit(kept.id, title="Boat")
+    with pytest.raises(Overtaken, match="changed in the same moment"):
+        memory.store.records.apply([[Forget(other.id), Still(kept.id, seen), Forget(kept.id)]])
+    assert {record.id for record in memory.list()} == {kept.id, other.id}
+
+
+class Meanwhile:
+    """The hashing embedder; the first time it is asked for a passage after `then` was set, that happens first."""
+
+    def __init__(self) -> None:
+        self._inner = open_embedder("hashing:64")
+        self.name, self.fingerprint, self.query = self._inner.name, self._inner.fingerprint, self._inner.query
+        self.then: Callable[[], Any] | None = None
+
+    def passages(self, texts: Any) -> Any:
+        then, self.then = self.then, None
+        if then:
+            then()
+        return self._inner.passages(texts)
+
+
+def test_an_edit_does_not_take_back_anothers(open_memory: Callable[..., Memory]) -> None:
+    """Another process edits between reading and writing: both edits hold."""
+    slow = Meanwhile()
+    memory, other = open_memory(embedder=slow), open_memory()
+    kept = memory.add("The boat is blue.")
+    slow.then = lambda: other.edit(kept.id, category="home")
+    edited = memory.edit(kept.id, text="The boat is red.")
+    assert (edited.text, edited.category) == ("The boat is red.", "home")
+    slow.then = lambda: other.forget(kept.id)
+    with pytest.raises(UnknownRecord):
+        memory.edit(kept.id, text="The boat is green.")
+    assert memory.get(kept.id) is None
+
+
+def test_an_undo_takes_back_what_is_the_last_when_it_is_written(open_memory: Callable[..., Memory]) -> None:
+    """Another process edits between reading and writing: its edit is not lost with the one before it."""
+    slow = Meanwhile()
+    memory, other = open_memory(embedder=slow), open_memory()
+    kept = memory.add("The boat is blue.")
+    memory.edit(kept.id, text="The boat is red.")
+    slow.then = lambda: other.edit(kept.id, category="home")
+    undone, record = memory.undo(kept.id)
+    assert (undone, record.text, record.category) == ("update", "The boat is red.", None)
+    assert actions(memory, kept.id) == ["add", "update", "update", "update"]
+
+
+def test_many_edits_and_undos_at_once_lose_nothing(open_memory: Callable[..., Memory]) -> None:
+    """Each line of the history changes one field, whoever wrote it; together they lead back to the start."""
+    here, there = open_memory(embedder="none"), open_memory(embedder="none")
+    kept = here.add("The boat is blue.")
+
+    def work(number: int) -> None:
+        memory, name = (here, there)[number % 2], ("title", "category", "source", "text")[number]
+        for turn in range(8):
+            with contextlib.suppress(Overtaken):  # others were faster, again and again: said, and nothing done
+                memory.edit(kept.id, **{name: f"{number}.{turn}"})
+                memory.undo(kept.id)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    state: dict[str, Any] = {name: getattr(here.get(kept.id), name) for name in ("title", "category", "source", "text")}
+    for event in reversed(here.history(kept.id)[1:]):
+        before = event.detail["before"]
+        assert len(before) == 1
+        state |= before
+    assert state == {"title": "", "category": None, "source": None, "text": "The boat is blue."}

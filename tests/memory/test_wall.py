@@ -1,0 +1,378 @@
+"""The wall: whoever is behind it sees what a store of their own would show, and changes nothing that is not theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.errors import Forbidden, RecollectError, UnknownRecord, UsageError
+from recollect.memory.chains import chain
+from recollect.memory.shape import answer_dict, recall_dict, verdict_dict
+from recollect.types import GLOBAL, Put, Record, Scope, Supersede
+
+NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
+WORDS = ("heron", "lake", "reeds", "boat", "dawn", "oar", "the")
+QUESTIONS = ("heron lake", "the boat at dawn")
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+scopes = st.builds(
+    Scope,
+    st.sampled_from([None, "ada", "ada", "bob"]),
+    st.sampled_from([None, None, "planner", "cook"]),
+    st.sampled_from([None, None, None, "s1"]),
+)
+records = st.builds(
+    Record,
+    id=st.just(""),
+    text=st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join),
+    category=st.sampled_from([None, "work", "home"]),
+    tags=st.lists(st.sampled_from(["red", "blue"]), unique=True, max_size=2).map(tuple),
+    scope=scopes,
+    created_at=st.sampled_from([NOON, NOON + timedelta(days=1)]),
+    expires_at=st.sampled_from([*[None] * 6, NOON, NOON + timedelta(days=36_500)]),
+)
+crowds = st.lists(records, min_size=6, max_size=14)
+links = st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13)), max_size=5)
+
+
+@contextlib.contextmanager
+def memories(count: int) -> Iterator[list[Memory]]:
+    """New memories, each on a file of its own."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        places = (folder / f"{number}.db" for number in range(count))
+        yield [stack.enter_context(Memory.open(place, embedder="hashing:64", settings=Settings())) for place in places]
+
+
+def fill(memory: Memory, crowd: Sequence[Record], superseded: Sequence[tuple[int, int]]) -> None:
+    """Store records and let some supersede others, as far as that can be."""
+    memory.store.records.apply([[Put(record) for record in crowd]])
+    for old, new in superseded:
+        with contextlib.suppress(UsageError):  # a cycle, one that is not there, or a scope that does not fit
+            memory.store.records.apply([[Supersede(f"r{old:02}", f"r{new:02}")]])
+    memory.embed()
+
+
+def numbered(crowd: Sequence[Record]) -> list[Record]:
+    return [replace(record, id=f"r{number:02}") for number, record in enumerate(crowd)]
+
+
+def outcome(work: Callable[[], Any]) -> Any:
+    """What a call gives, or the error it ends with."""
+    try:
+        return work()
+    except RecollectError as error:
+        return error.as_dict()
+
+
+def timeless(value: Any) -> Any:
+    """A JSON value without what two runs never have alike: how long it took, and when a supersession was noted."""
+    if isinstance(value, dict):
+        return {key: timeless(of) for key, of in value.items() if key not in ("took_ms", "superseded_at", "from")}
+    return [timeless(of) for of in value] if isinstance(value, list | tuple) else value
+
+
+def view(memory: Memory, ids: Sequence[str], *, deep: bool = True) -> dict[str, Any]:
+    """All that a memory tells of the records with these ids, and of itself; not `deep`, without asking why not."""
+    told: dict[str, Any] = {
+        "list": [record.id for record in memory.list(superseded=True)],
+        "facets": memory.facets(),
+        "status": memory.status(),
+    }
+    for text in QUESTIONS:
+        told[f"search {text}"] = outcome(lambda text=text: answer_dict(memory.search(text, limit=20), explain=True))
+        told[f"recall {text}"] = outcome(lambda text=text: recall_dict(memory.recall(text)))
+    for key in ids:
+        told |= {f"{name} {key}": outcome(of) for name, of in looks(memory, key).items() if deep or name != "why_not"}
+    return timeless(told)
+
+
+def looks(memory: Memory, key: str) -> dict[str, Callable[[], Any]]:
+    """Every way to look at one record."""
+    return {
+        "get": lambda: replace(memory.get(key), superseded_at=None) if memory.get(key) else None,
+        "require": lambda: memory.require(key).id,
+        "history": lambda: [(event.action, dict(event.detail)) for event in memory.history(key)],
+        "chain": lambda: chain(memory, memory.require(key)),
+        "why_not": lambda: verdict_dict(QUESTIONS[0], memory.why_not(QUESTIONS[0], key, limit=2)),
+        "excerpt": lambda: memory.excerpt(key),
+    }
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=SLOW)
+@given(crowds, links, scopes)
+def test_behind_the_wall_is_a_store_of_what_may_be_seen(
+    crowd: list[Record], superseded: list[tuple[int, int]], scope: Scope
+) -> None:
+    """Every method answers, to the last digit and error, as it would if nothing else were stored."""
+    all_of_it = numbered(crowd)
+    seen = [record for record in all_of_it if scope.admits(record.scope)]
+    event(f"{len(seen) * 4 // len(all_of_it)} of 4 visible")
+    with memories(2) as (shared, alone):
+        fill(shared, all_of_it, superseded)
+        fill(alone, seen, superseded)
+        ids = [record.id for record in all_of_it]
+        assert view(shared.within(scope), ids) == view(alone.within(scope), ids)
+
+
+def test_what_others_wait_for_does_not_hold_up_a_search(memory: Memory) -> None:
+    """Vectors that are missing beyond the wall are not counted, told or reason to search by words alone."""
+    memory.add_many({"text": f"A heron by lake {number}.", "user": "bob"} for number in range(3))
+    others = [Record(f"a{number}", f"note {number}", scope=Scope("ada")) for number in range(100)]
+    memory.store.records.apply([[Put(record) for record in others]])
+    bob = memory.within(Scope("bob"))
+    answer = bob.search("heron")
+    assert (answer.trace.mode, answer.trace.lag["vectors"], answer.trace.warnings) == ("hybrid", 0, ())
+    assert bob.status()["vectors"]["without"] == 0
+    assert memory.status()["vectors"]["without"] == 100
+    assert memory.within(Scope("ada")).status()["vectors"]["without"] == 100
+
+
+# -- writing ------------------------------------------------------------------------------------------------
+
+ids = st.integers(0, 4).map("r{:02}".format)
+CALLERS = [Scope("ada"), Scope("ada", "planner"), GLOBAL]
+cast = st.sampled_from([GLOBAL, Scope("ada"), GLOBAL, Scope("ada", "planner"), Scope("bob"), Scope(None, "planner")])
+few = st.lists(st.builds(replace, records, scope=cast, expires_at=st.none()), min_size=5, max_size=5)
+texts = st.sampled_from(["heron", "lake at dawn", "new reeds", "a boat"])
+deeds = st.one_of(
+    st.tuples(st.just("add"), texts, st.none() | ids, st.none() | ids),
+    st.tuples(st.just("edit"), ids, texts),
+    st.tuples(st.just("supersede"), ids, texts),
+    st.tuples(st.just("replace"), ids, ids),
+    st.tuples(st.just("replace"), ids, ids),
+    st.tuples(st.just("forget"), ids, st.sampled_from([False, False, True])),
+    st.tuples(st.just("undo"), ids),
+    st.tuples(st.just("undo"), ids),
+)
+
+
+def do(memory: Memory, deed: tuple[Any, ...]) -> None:
+    """One thing that a caller may try."""
+    match deed:
+        case "add", text, key, None:
+            memory.add(text, id=key)
+        case "add", text, key, old:
+            memory.add(text, id=key, supersedes=old)
+        case "edit", key, text:
+            memory.edit(key, text=text, tags=["edited"])
+        case "supersede", key, text:
+            memory.supersede(key, text=text)
+        case "replace", key, by:
+            memory.supersede(key, by)
+        case "forget", key, purge:
+            memory.forget(key, purge=purge)
+        case "undo", key:
+            memory.undo(key)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SLOW)
+@given(few, st.sampled_from(CALLERS), st.lists(deeds, min_size=6, max_size=12))
+def test_nothing_that_is_done_behind_the_wall_is_noticed_beyond(
+    crowd: list[Record], scope: Scope, done: list[tuple[Any, ...]]
+) -> None:
+    """Records that are not the caller's stay as they are, and who sees none of the caller's sees no change at all."""
+    before = numbered(crowd)
+    foreign = [record.id for record in before if not scope.owns(record.scope)]
+    own = {record.scope for record in before if scope.owns(record.scope)} | {scope}
+    others = [other for other in {*(record.scope for record in before)} if not any(map(other.admits, own))]
+    with memories(1) as (memory,):
+        fill(memory, before, ())
+        stored = memory.store.records.get(foreign)
+        seen = [view(memory.within(other), foreign, deep=False) for other in others]
+        for deed in done:
+            try:
+                do(memory.within(scope), deed)
+                event(f"{deed[0]} done")
+            except RecollectError as error:
+                event(f"{deed[0]}: {type(error).__name__}")
+        assert memory.store.records.get(foreign) == stored
+        assert [view(memory.within(other), foreign, deep=False) for other in others] == seen
+
+
+@given(scopes, scopes, scopes)
+def test_two_who_own_the_same_record_have_the_first_part_in_common(one: Scope, other: Scope, record: Scope) -> None:
+    """What is owned is seen, what is nobody's is owned by nobody but who is nobody, and strangers share nothing."""
+    if one.owns(record):
+        assert one.admits(record)
+        assert record != GLOBAL or one == GLOBAL
+        if other.owns(record):
+            assert next(iter(one.as_dict().items()), None) == next(iter(other.as_dict().items()), None)
+
+
+# -- the ways around it -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secret(memory: Memory) -> Record:
+    """A record of Ada's."""
+    return memory.add("The vault opens with 4711.", user="ada")
+
+
+@pytest.mark.parametrize(
+    "named", [{"user": "ada"}, {"scope": {"user": "ada"}}, {"scope": Scope("ada")}, {"agent": "x"}, {"session": "x"}]
+)
+def test_no_call_names_another_scope(memory: Memory, secret: Record, named: dict[str, Any]) -> None:
+    """Not to read, not to list, not to search, not to write."""
+    bob = memory.within(Scope("bob"))
+    for work in (
+        lambda: bob.get(secret.id, **named),
+        lambda: bob.list(**named),
+        lambda: bob.search("vault", **named),
+        lambda: bob.recall("vault", **named),
+        lambda: bob.why_not("vault", secret.id, **named) if bob.facets(**named) else None,
+        lambda: bob.add("mine", **named),
+        lambda: bob.add_many([{"text": "mine", **named}]),
+    ):
+        with pytest.raises(Forbidden):
+            work()
+    assert memory.list(any_scope=True) == [secret]
+
+
+def test_no_call_names_every_scope(memory: Memory, secret: Record) -> None:
+    """Neither by a flag nor by a filter made by hand."""
+    bob = memory.within(Scope("bob"))
+    for work in (bob.list, bob.facets, lambda **said: bob.search("vault", **said)):
+        for said in ({"any_scope": True}, {"where": bob._asking.where({})}):
+            with pytest.raises(Forbidden):
+                work(**said)
+    assert memory.get(secret.id) == secret
+
+
+def test_ones_own_scope_may_be_named(memory: Memory) -> None:
+    """It changes nothing."""
+    bob = memory.within(Scope("bob"))
+    kept = bob.add("The boat is blue.", user="bob")
+    assert bob.get(kept.id, user="bob") == bob.search("boat", scope={"user": "bob"}).results[0].record == kept
+
+
+@pytest.mark.parametrize("last", ["add", "update", "supersede", "forget", "restore", "purge"])
+def test_another_ones_record_is_unknown_whatever_happened_to_it(memory: Memory, secret: Record, last: str) -> None:
+    """The error is that of an id that nobody has: it does not tell that there is, or was, such a record."""
+    steps: dict[str, Callable[[], Any]] = {
+        "add": lambda: None,
+        "update": lambda: memory.edit(secret.id, text="The vault opens with 4712."),
+        "supersede": lambda: memory.supersede(secret.id, text="The vault is gone."),
+        "forget": lambda: memory.forget(secret.id),
+        "restore": lambda: (memory.forget(secret.id), memory.undo(secret.id)),
+        "purge": lambda: memory.forget(secret.id, purge=True),
+    }
+    steps[last]()
+    bob = memory.within(Scope("bob"))
+    for work in (bob.undo, bob.history, bob.require, bob.excerpt, bob.forget, lambda key: bob.edit(key, text="mine")):
+        with pytest.raises(UnknownRecord, match=f"no record has the id {secret.id!r}"):
+            work(secret.id)
+    assert memory.history(secret.id)[-1].action == last
+
+
+def test_a_shared_record_cannot_be_taken_out_through_ones_own(memory: Memory) -> None:
+    """To let it stand in for one's own and to undo that leaves it where it was, and nobody learns of it."""
+    shared = memory.add("The office closes at ten.")
+    ada, bob = memory.within(Scope("ada")), memory.within(Scope("bob"))
+    own = bob.add("The office closes at nine.")
+    assert bob.supersede(own.id, shared.id).id == shared.id
+    assert [event.action for event in ada.history(shared.id)] == ["add"]
+    assert [event.action for event in bob.history(shared.id)] == ["add", "supersedes"]
+    with pytest.raises(Forbidden):
+        bob.undo(shared.id)
+    assert bob.undo(own.id) == ("supersede", own)
+    assert memory.get(shared.id) == shared
+
+
+def test_what_the_owner_put_in_ones_place_is_not_ones_own_to_take_out(memory: Memory) -> None:
+    """The caller's record holds again; the owner's stays, though it was made for that."""
+    bob = memory.within(Scope("bob"))
+    own = bob.add("The office closes at nine.")
+    wider = memory.add("The office closes at ten.", supersedes=own.id)
+    assert bob.undo(own.id)[0] == "supersede"
+    assert memory.get(wider.id) == wider
+    assert bob.get(own.id) == own
+
+
+def test_a_wider_record_of_ones_own_does_not_bring_back_anothers(memory: Memory) -> None:
+    """What it took the place of is another agent's: neither brought back nor named."""
+    old = memory.add("Deploys go out on Mondays.", user="ada", agent="planner")
+    new = memory.add("Deploys go out on Tuesdays.", user="ada", supersedes=old.id)
+    cook = memory.within(Scope("ada", "cook"))
+    with pytest.raises(Forbidden) as refused:
+        cook.undo(new.id)
+    assert old.id not in refused.value.message
+    assert [event.action for event in cook.history(new.id)] == ["add"]
+    assert memory.get(old.id).superseded_by == new.id
+
+
+def test_a_record_that_says_it_is_a_file_opens_none(memory: Memory, tmp_path: Path) -> None:
+    """Only the owner's indexing makes chunks; else a path would be a way to read another one's file."""
+    diary = tmp_path / "diary.md"
+    diary.write_text("# Diary\n\nThe vault opens with 4711.\n")
+    memory.index(diary, user="ada")
+    bob = memory.within(Scope("bob"))
+    for said in ({"kind": "chunk"}, {"path": str(diary)}, {"kind": "chunk", "path": str(diary), "lines": [1, 3]}):
+        with pytest.raises(Forbidden):
+            bob.add("mine", **said)
+    (chunk,) = memory.list(user="ada")
+    assert "4711" in memory.within(Scope("ada")).excerpt(chunk.id).text
+    with pytest.raises(UnknownRecord):
+        bob.why_not("diary", str(diary))
+    for work in (bob.index, bob.ingest_files):
+        with pytest.raises(Forbidden):
+            work(diary)
+
+
+@pytest.mark.parametrize("swapped", ["link", "folder link", "pipe", "key", "binary", "long", "folder"])
+def test_what_took_a_files_place_is_not_shown(memory: Memory, tmp_path: Path, swapped: str) -> None:
+    """What `index` would not read is not read for an excerpt either: the file is missing, its text what was known."""
+    folder, secret = tmp_path / "notes", tmp_path / "secret"
+    folder.mkdir()
+    secret.mkdir()
+    note = folder / "note.md"
+    note.write_text("# Boats\n\nThe boat is blue.\n")
+    (secret / "note.md").write_text("TOP SECRET")
+    memory.index(folder, user="ada")
+    (chunk,) = memory.list(user="ada")
+    note.unlink()
+    swaps: dict[str, Callable[[], Any]] = {
+        "link": lambda: note.symlink_to(secret / "note.md"),
+        "folder link": lambda: (folder.rmdir(), folder.symlink_to(secret)),
+        "pipe": lambda: os.mkfifo(note),
+        "key": lambda: note.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nSECRET\n"),
+        "binary": lambda: note.write_bytes(b"\0\1\2SECRET" * 100),
+        "long": lambda: note.write_text("SECRET\n" * 500_000),
+        "folder": note.mkdir,
+    }
+    swaps[swapped]()
+    shown = memory.within(Scope("ada")).excerpt(chunk.id)
+    assert (shown.freshness, shown.text, shown.total_lines) == ("missing", chunk.text, 0)
+
+
+def test_an_id_that_was_purged_tells_nothing_of_who_had_it(memory: Memory) -> None:
+    """It can be used again; its history begins with the new record."""
+    memory.add("The vault opens with 4711.", user="ada", id="vault")
+    memory.forget("vault", purge=True)
+    bob = memory.within(Scope("bob"))
+    bob.add("My own vault.", id="vault")
+    assert [event.action for event in bob.history("vault")] == ["add"]
+    assert memory.within(Scope("ada")).get("vault") is None
+
+
+def test_an_id_that_is_taken_cannot_be_taken_over(memory: Memory, secret: Record) -> None:
+    """Neither while it is there nor when it is forgotten."""
+    bob = memory.within(Scope("bob"))
+    for _ in range(2):
+        with pytest.raises(UsageError, match="taken"):
+            bob.add("mine", id=secret.id)
+        if memory.get(secret.id):
+            memory.forget(secret.id)
+    assert memory.undo(secret.id) == ("forget", secret)
