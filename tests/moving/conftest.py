@@ -20,7 +20,21 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.types import FileState, Ingested, SawFile
 
-HOSTILE = ("a\0b", "a\x01b", "a\x10b", "a\x100", "a\x10\x10", "\0", "\x10", "ze\u2028ile", "😀", "ab", "~", "é", "\\N\t\r\n")
+HOSTILE = (
+    "a\0b",
+    "a\x01b",
+    "a\x10b",
+    "a\x100",
+    "a\x10\x10",
+    "\0",
+    "\x10",
+    "ze\u2028ile",
+    "😀",
+    "ab",
+    "~",
+    "é",
+    "\\N\t\r\n",
+)
 """As ids, titles, tags, scopes, keys: what a database, a file of lines or an order of texts may stumble over."""
 
 WORDS = ("heron", "reed", "lighthouse", "tide", "bittern", "walrus", "Häuser", "東京の天気", "v1.0.21", "snake_case")
@@ -34,6 +48,12 @@ def postgres_module() -> ModuleType:
         sys.modules["postgres_server"] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     return sys.modules["postgres_server"]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> ModuleType:
+    """How to have a server of the test's own."""
+    return postgres_module()
 
 
 @pytest.fixture(scope="session")

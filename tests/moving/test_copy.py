@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import random
-import shutil
+import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from recollect import Memory, moving
 from recollect.config import Settings
-from recollect.errors import RecollectError, UsageError
-from recollect.moving import Moved
+from recollect.errors import UsageError
+from recollect.moving import Moved, transfer
 
 Name = Callable[[], str]
 
@@ -35,7 +35,7 @@ def nothing(moved: Moved) -> bool:
 
 
 def test_a_copy_exports_the_same_bytes(rich: Path, new_place: Name, new_file: Name, tmp_path: Path) -> None:
-    """There and back: forgotten, superseded and purged records, history, two spaces, files, notes, whatever is in them."""
+    """There and back: forgotten, superseded, purged records, history, two spaces, files, notes, whatever is in them."""
     there, back = new_place(), new_file()
     moved = moving.copy(rich, there)
     assert moved.added == moved.total
@@ -58,12 +58,12 @@ def test_a_copy_answers_as_its_source(rich: Path, new_place: Name) -> None:
     ):
         assert ours.status()["language"] == theirs.status()["language"] == "german"
         assert ours.status()["vectors"] == theirs.status()["vectors"]
-        for text in ("heron in the Haus", "what holds now 22", "東京", "v1.0.21 lighthouse", "put otherwise"):
+        for text in ("heron in the Haus", "walrus tide", "東京", "v1.0.21 lighthouse", "put otherwise"):
             for scope in ({}, {"user": "a\0b", "agent": "\x10"}):
                 for source in ("keyword", "vector"):
                     one, two = (
                         [
-                            (result.record, round(result.sources[source].score, 5))
+                            (result.record, round(result.shares[source].score, 5))
                             for result in memory.search(text, sources=[source], scope=scope, limit=30).results
                         ]
                         for memory in (ours, theirs)
@@ -117,29 +117,27 @@ print("done", flush=True)
 """
 
 
-def killed_copy(source: object, target: str, lines: int, *, batch: int = 20) -> bool:
-    """Copy in a process that is killed when it has told its progress so many times; whether it was in time to end."""
-    command = [sys.executable, "-c", COPY, str(source), target, str(batch)]
+def killed_copy(source: object, target: str, batches: int, *, script: str = COPY, size: int = 20) -> None:
+    """Copy in a process that is killed when it has copied so many batches, or a moment later."""
+    command = [sys.executable, "-c", script, str(source), target, str(size)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        told = []
-        for line in process.stdout:
-            told.append(line.strip())
-            if len(told) >= lines:
-                break
+        told = iter(process.stdout.readline, "")
+        assert "copying\n" in told
+        assert len(list(itertools.islice(told, batches))) == batches, "it was alive until it was killed"
         time.sleep(random.random() / 100)
         process.kill()
-    return "done" in told
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_a_copy_that_was_killed_goes_on(rich: Path, new_place: Name, tmp_path: Path) -> None:
-    """Killed at four random moments, of which it makes progress in each, the copy ends as one that was not."""
-    there, chance = new_place(), random.Random(7)
-    counts = []
-    for stop in sorted(chance.sample(range(2, 70), 4)):
-        assert not killed_copy(rich, there, stop)
-        counts.append(sum(moving.copy(rich, there, dry_run=True).added.values()))
-    assert counts == sorted(counts, reverse=True)
-    assert counts[0] > counts[-1] > 0
+    """Killed at random moments, each time further on, the copy ends as one that was not."""
+    there, chance = new_place(), random.Random()
+    left = [sum(moving.copy(rich, there, dry_run=True).total.values())]
+    for batches in sorted(chance.sample(range(2, 55), 3)):
+        killed_copy(rich, there, batches)
+        left.append(sum(moving.copy(rich, there, dry_run=True).added.values()))
+    assert left == sorted(left, reverse=True)
+    assert left[0] > left[-1] > 0
     moving.copy(rich, there)
     assert exported(there, tmp_path) == exported(rich, tmp_path)
 
@@ -149,14 +147,8 @@ def test_a_killed_merge_goes_on(rich: Path, new_place: Name) -> None:
     there = new_place()
     with Memory.open(there, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("it was here before", id="before")
-    for stop in (30, 50):
-        merge = COPY.replace("steps=told", "steps=told, merge=True")
-        with subprocess.Popen(
-            [sys.executable, "-c", merge, str(rich), there, "20"], stdout=subprocess.PIPE, text=True
-        ) as process:
-            for _, _line in zip(range(stop), process.stdout, strict=False):
-                pass
-            process.kill()
+    for batches in (12, 30):
+        killed_copy(rich, there, batches, script=COPY.replace("steps=told", "steps=told, merge=True"))
     moving.copy(rich, there, merge=True)
     with Memory.open(there, embedder="none", settings=Settings()) as memory, Memory.open(rich) as source:
         for part in _parts(source)[::7]:
@@ -213,8 +205,8 @@ def test_a_merge_adds_what_is_missing_and_overwrites_nothing(rich: Path, new_pla
         assert memory.get("~10").text == "what I say of it"
         assert len(memory.history("~10")) == len(memory.history("stranger")) == 1
         assert memory.search("stranger").results[0].record.id == "stranger"
-        found = memory.search("lighthouse tide n23n", sources=["keyword"]).results
-        assert any("n23n" in result.record.text for result in found)
+        found = memory.search("lighthouse tide n27n", sources=["keyword"]).results
+        assert any("n27n" in result.record.text for result in found)
     before = exported(there, tmp_path)
     assert nothing(moving.copy(rich, there, merge=True))
     assert exported(there, tmp_path) == before
@@ -245,6 +237,43 @@ def test_what_was_purged_does_not_come_back(new_place: Name, new_file: Name, tmp
         assert [result.record.id for result in memory.search("the secret of the lighthouse tide").results] == ["tide"]
 
 
+def test_a_source_may_be_written_to_meanwhile(rich: Path, new_place: Name, new_file: Name, tmp_path: Path) -> None:
+    """One moment of it is copied and verified; what comes after that is copied by the next run."""
+    source, there = new_place(), new_file()
+    moving.copy(rich, source)
+    before = exported(source, tmp_path)
+    with Memory.open(source, embedder="hashing:64", settings=Settings()) as memory:
+        moved = moving.copy(source, there, steps=lambda step: memory.add(f"added while {step}") and None)
+        assert exported(there, tmp_path) == before
+        assert moved.sha256.encode() in before
+        assert exported(source, tmp_path) != before
+    assert moving.copy(source, there).added["record"] == 3
+    assert exported(there, tmp_path) == exported(source, tmp_path)
+
+
+def test_a_target_may_be_searched_meanwhile(rich: Path, new_place: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who has it open all the time finds in the end what one finds who opens it then."""
+    monkeypatch.setattr(transfer, "BATCH_PARTS", 120)
+    there, asked = new_place(), []
+    options = {"embedder": "hashing:32", "settings": Settings()}
+
+    def found(memory: Memory) -> list[Any]:
+        sources = (["keyword"], ["vector"])
+        return [
+            (result.record.id, round(result.fused, 6))
+            for source in sources
+            for result in memory.search("lighthouse and heron", sources=source, limit=40).results
+        ]
+
+    with Memory.open(there, **options) as memory:
+        moving.copy(rich, there, steps=lambda step: lambda done, total: asked.append(len(found(memory))))
+        with Memory.open(there, **options) as fresh, Memory.open(rich, **options) as source:
+            assert found(memory) == found(fresh) == found(source)
+    assert asked[0] == 0
+    assert asked[-1] == 80
+    assert len(set(asked)) > 2, "it was searched while it grew"
+
+
 def test_a_dry_run_makes_nothing(rich: Path, new_place: Name, tmp_path: Path) -> None:
     """It counts what would be copied, and there is no target afterwards either."""
     there = new_place()
@@ -272,6 +301,14 @@ def test_a_source_that_is_not_there_is_not_made(new_place: Name, new_file: Name)
     assert not Path(there).exists()
 
 
+def test_a_password_is_not_told(new_schema: Name, new_file: Name) -> None:
+    """The place that is named in an error is named without it."""
+    missing = new_schema().replace("postgres@", "postgres:hush@", 1)
+    with pytest.raises(UsageError, match="there is no store") as caught:
+        moving.copy(missing, new_file())
+    assert "hush" not in caught.value.message
+
+
 def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any]) -> None:
     """It says what it did; a refusal is wrong use, with what to do."""
     there = new_file()
@@ -281,7 +318,7 @@ def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any])
     assert done.returncode == 0, done.stderr
     assert b'"sha256": "' in done.stdout
     again = run("copy", rich, there)
-    assert again.stdout.startswith(b"copied 0 records\nthere already: 3")
+    assert again.stdout.startswith(b"copied nothing\nthere already: 3")
     same = run("copy", rich, rich)
     assert (same.returncode, b"same store" in same.stderr) == (2, True)
     assert run("--store", there, "add", "a stranger", "--embedder", "none").returncode == 0
@@ -289,14 +326,15 @@ def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any])
     assert (refused.returncode, b"--merge" in refused.stderr) == (2, True)
 
 
-def test_memory_stays_bounded(open_memory: Callable[..., Memory], path: Path, new_file: Name) -> None:
-    """Sixty megabytes of text are copied with a few of them in memory at a time."""
-    import tracemalloc
-
+def test_memory_stays_bounded(
+    open_memory: Callable[..., Memory], path: Path, new_file: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten megabytes of text are copied in batches of a few hundred kilobytes, and more is never in memory."""
     memory = open_memory(embedder="none")
-    memory.add_many([{"text": f"{number} " + "x y " * 250_000, "id": str(number)} for number in range(60)])
+    memory.add_many([{"text": f"heron{' ' * 100_000}{number}", "id": str(number)} for number in range(100)])
+    monkeypatch.setattr(transfer, "BATCH_BYTES", 300_000)
     tracemalloc.start()
     moving.copy(path, new_file())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 45_000_000
+    assert peak < 4_000_000

@@ -53,7 +53,7 @@ def run_python() -> Callable[..., str]:
     return run
 
 
-def postgres_module() -> ModuleType:
+def load_postgres() -> ModuleType:
     """The module `postgres.py` beside this one, which pytest's way of importing does not let us import by name."""
     if "postgres_server" not in sys.modules:
         spec = importlib.util.spec_from_file_location("postgres_server", Path(__file__).with_name("postgres.py"))
@@ -63,17 +63,23 @@ def postgres_module() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def postgres_module() -> ModuleType:
+    """How servers of a test's own are made."""
+    return load_postgres()
+
+
+@pytest.fixture(scope="session")
 def postgres_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
     """A PostgreSQL server, one for all workers of a run."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if hasattr(request.config, "workerinput") else base) / "postgres"
     folder.mkdir(exist_ok=True)
-    with postgres_module().shared_server(folder) as url:
+    with load_postgres().shared_server(folder) as url:
         yield url
 
 
 @pytest.fixture
 def new_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
     """Names a place in PostgreSQL where nothing is kept yet, a new one at each call."""
-    with postgres_module().new_schemas(postgres_url) as name:
+    with load_postgres().new_schemas(postgres_url) as name:
         yield name

@@ -1,4 +1,4 @@
-"""A real PostgreSQL with pgvector for tests, from a wheel (no Docker), or the server that RECOLLECT_TEST_POSTGRES names."""
+"""A real PostgreSQL with pgvector for tests: from a wheel, or the server that RECOLLECT_TEST_POSTGRES names."""
 
 from __future__ import annotations
 
@@ -73,10 +73,32 @@ class Server:
         said = "&".join(f"{name}={quote(value)}" for name, value in {"host": str(self.folder), **options}.items())
         return f"postgresql://{quote(user)}@/{database}?{said}"
 
+    def replica(self) -> Server:
+        """A server of its own that follows this one."""
+        other = Server(Path(tempfile.mkdtemp(prefix="recollect-pg-")), self.bin)
+        other.folder.chmod(0o755)
+        if self.user:
+            shutil.chown(other.folder, self.user)
+        self._run(
+            "pg_basebackup", "-h", self.folder, "-U", "postgres", "-D", other.data, "-R", "-c", "fast", "--no-sync"
+        )
+        with (other.data / "postgresql.conf").open("a", encoding="utf-8") as file:
+            file.write(f"unix_socket_directories = '{other.folder}'\n")
+        other.start()
+        return other
+
     def start(self) -> None:
-        """Start it, and wait until it answers."""
-        log = self.folder / "log"
-        self._run("pg_ctl", "-D", self.data, "-l", log, "-w", "-t", str(START_SECONDS), "start")
+        """Start it, and wait until it answers; after a kill, once the last of its children has gone."""
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self._run("pg_ctl", "-D", self.data, "-l", self.folder / "log", "-w", "-t", START_SECONDS, "start")
+            except subprocess.CalledProcessError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
 
     def stop(self) -> None:
         """Stop it in order."""
@@ -101,7 +123,9 @@ class Server:
         command = [str(self.bin / program), *map(str, arguments)]
         with tempfile.TemporaryFile() as said:  # a pipe would be held open by the server
             try:
-                subprocess.run(command, check=True, stdout=said, stderr=said, user=self.user, timeout=START_SECONDS + 30)
+                subprocess.run(
+                    command, check=True, stdout=said, stderr=said, user=self.user, timeout=START_SECONDS + 30
+                )
             except subprocess.CalledProcessError as error:
                 said.seek(0)
                 error.add_note(said.read().decode())

@@ -23,6 +23,9 @@ _NAMES = {
 }
 """What is counted for a reader, and how it is called there."""
 
+SHOWN = 20
+"""Ids that differ, for a reader."""
+
 
 @click.command()
 @click.argument("from_", metavar="FROM")
@@ -96,8 +99,13 @@ def _show(moved: Moved, done: str, as_json: bool) -> None:
         click.echo(f"there already: {_counted(alike)}")
     if moved.different:
         click.echo(f"left as they are in the target, where they differ: {len(moved.different):,} records")
-        for key in moved.as_dict()["different"]:
+        for key in moved.different[:SHOWN]:
             click.echo(plain(f"  {key}"))
+        if len(moved.different) > SHOWN:
+            click.echo(f"  and {len(moved.different) - SHOWN:,} more; --json names all")
+    caches = {**moved.kept, "record": 0}
+    if any(caches.get(sort) for sort in _NAMES):
+        click.echo(f"left behind, or as they are in the target: {_counted(caches)}")
     if moved.others:
         click.echo(f"{moved.others:,} other records are in the target")
     if moved.sha256:
@@ -105,5 +113,5 @@ def _show(moved: Moved, done: str, as_json: bool) -> None:
 
 
 def _counted(numbers: dict[str, int]) -> str:
-    said = [f"{numbers[sort]:,} {name}" for sort, name in _NAMES.items() if numbers[sort] or sort == "record"]
-    return ", ".join(said)
+    said = [f"{numbers[sort]:,} {name}" for sort, name in _NAMES.items() if numbers.get(sort)]
+    return ", ".join(said) or "nothing"

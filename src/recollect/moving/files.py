@@ -116,6 +116,8 @@ class ExportFile:
             try:
                 if ended:
                     raise ValueError("something follows the end")  # noqa: TRY301
+                if number == 1 and not line.startswith(_START):
+                    raise ValueError("it does not begin as an export of Recollect does")  # noqa: TRY301
                 said = json.loads(line, parse_float=finite, parse_constant=finite)
                 ended = isinstance(said, dict) and said.get("part") == "end"
                 if number == 1:
@@ -156,8 +158,6 @@ def _check_place(part: Part, last: Part | None, spaces: dict[str, int]) -> None:
 
 
 def _check_head(said: Any) -> None:
-    if not isinstance(said, dict) or said.get("recollect") != "export":
-        raise ValueError("it does not begin as an export of Recollect does")
     if said.get("version") != lines.VERSION:
         raise ValueError(f"this version reads exports of version {lines.VERSION}, not {said.get('version')!r}")
     if said != lines.HEAD:
@@ -166,11 +166,15 @@ def _check_head(said: Any) -> None:
 
 @contextlib.contextmanager
 def read(place: str) -> Iterator[ExportFile]:
-    """The export in a file or on standard input, which is kept in a temporary file until it is done with."""
+    """The export in a file or on standard input; what comes from a pipe is kept in a temporary file meanwhile."""
     try:
-        with tempfile.TemporaryFile() if place == STANDARD else Path(place).expanduser().open("rb") as file:
-            if place == STANDARD:
-                shutil.copyfileobj(sys.stdin.buffer, file, CHUNK)
+        with contextlib.ExitStack() as open_:
+            file: IO[bytes] = sys.stdin.buffer
+            if place != STANDARD:
+                file = open_.enter_context(Path(place).expanduser().open("rb"))
+            if place == STANDARD or not file.seekable():
+                piped, file = file, open_.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(piped, file, CHUNK)
             yield ExportFile(file, "standard input" if place == STANDARD else place)
     except OSError as error:
         raise FailedError(

@@ -39,14 +39,25 @@ def exists(place: Place) -> bool:
         from recollect.stores.postgres.moving import has_store
 
         return has_store(str(place))
-    path = Path(unquote(urlsplit(str(place)).path) if separator else place).expanduser()
+    if scheme == "lancedb" and separator:
+        from recollect.stores.lance.place import read_place
+
+        path = Path(read_place(str(place)).truth)
+    else:
+        path = Path(unquote(urlsplit(str(place)).path) if separator else place).expanduser()
     return path.exists() and path.stat().st_size > 0
 
 
 def require(place: Place) -> None:
     """Refuse a place where there is no store: nothing could come from it."""
     if not exists(place):
-        raise UsageError(f"there is no store at {place}", hint="check the name; nothing was made there")
+        raise UsageError(f"there is no store at {_shown(str(place))}", hint="check the name; nothing was made there")
+
+
+def _shown(place: str) -> str:
+    """A place without its password."""
+    parts = urlsplit(place)
+    return place.replace(f":{parts.password}@", "@", 1) if parts.password else place
 
 
 def _moving(store: Store) -> Moving:

@@ -48,8 +48,8 @@ class Moved:
     sha256: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON; of the ids that differ, the first."""
-        return {**asdict(self), "different": list(self.different[:NAMED]), "differing": len(self.different)}
+        """As JSON."""
+        return {**asdict(self), "different": list(self.different)}
 
 
 @dataclass(slots=True)
@@ -67,8 +67,9 @@ class _Survey:
         """Take note of one part and what has its key."""
         if part == found:
             self.alike[part.sort] += 1
+        elif self.leaves_out(part):
+            self.kept[part.sort] += 1
         elif part.sort == "history":
-            self.kept["history"] += part.values[1] in self.different
             self.renumbered += same_event(part, found)
         elif found is not None:
             self.kept[part.sort] += 1
@@ -78,8 +79,8 @@ class _Survey:
 
     @property
     def others(self) -> int:
-        """Records that the source knows nothing of."""
-        return self.there["record"] - self.alike["record"] - self.kept["record"]
+        """Records that the source knows nothing of. What an interrupted copy still wrote may have come meanwhile."""
+        return max(0, self.there["record"] - self.alike["record"] - self.kept["record"])
 
     @property
     def apart(self) -> bool:

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 
 def open_store(place: str, *, language: str | None = None, read_only: bool = False) -> Store:
-    """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`, `postgresql://…`)."""
+    """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`, `postgresql://…`, …)."""
     scheme, separator, _ = place.partition("://")
     if separator and scheme in ("postgresql", "postgres"):
         return _postgres(place, language, read_only)
+    if separator and scheme == "lancedb":
+        from recollect.stores.lance import LanceStore
+
+        return LanceStore(place, language=language, read_only=read_only)
     if separator and scheme != "sqlite":
-        raise UsageError(f"unknown kind of store {scheme!r}", hint="name a file, or postgresql://user@host/database")
+        raise UsageError(f"unknown kind of store {scheme!r}", hint="name a file, postgresql://… or lancedb://…")
     from recollect.stores.sqlite import SqliteStore
 
     path = unquote(urlsplit(place).path) if separator else place

@@ -1,14 +1,14 @@
 """The contract that every store keeps, for whoever writes one (needs pytest).
 
-    from recollect.testing import StoreContract
+from recollect.testing import StoreContract
 
-    class TestMyStore(StoreContract):
-        opener = "my_package.store:open_store"
+class TestMyStore(StoreContract):
+opener = "my_package.store:open_store"
 
-        @pytest.fixture
-        def new_place(self, tmp_path):
-            numbers = itertools.count()
-            return lambda: f"mystore://{tmp_path}/{next(numbers)}"
+@pytest.fixture
+def new_place(self, tmp_path):
+numbers = itertools.count()
+return lambda: f"mystore://{tmp_path}/{next(numbers)}"
 """
 
 import pytest

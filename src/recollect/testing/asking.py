@@ -1,4 +1,4 @@
-"""How the contract fills a store and asks it: by words with the store's own analysis, by vectors of the hashing model."""
+"""How the contract fills a store and asks it: by words of the store's analysis, by vectors of the hashing model."""
 
 from __future__ import annotations
 

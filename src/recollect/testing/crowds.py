@@ -1,6 +1,6 @@
 """Many at once: threads and processes that write and search one store, and some that are killed while they do."""
 
-# ruff: noqa: S101, PLR2004, PLR6301  (these are tests)
+# ruff: noqa: S101, PLR2004  (these are tests)
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class CrowdContract:
             assert [texts(search(store, "badger", Filter(), 9)) for search in SEARCHES] == [[], []]
 
     def test_processes_that_write_at_once_lose_nothing(self, store: Store, start_workers: StartWorkers) -> None:
-        """Every acknowledged record is there, found by words and by vector, and one that all of them change is whole."""
+        """Every acknowledged record is there, by words and by vector, and one that all of them change is whole."""
         names, workers = [f"w{i}" for i in range(3)], start_workers(3)
         for name, worker in zip(names, workers, strict=True):
             worker.begin("fill", name=name, count=25)
@@ -133,7 +133,11 @@ class CrowdContract:
 
             def tell(me: int, turn: int = turn, ready: threading.Barrier = ready) -> str:
                 ready.wait(60)
-                return stores[me].records.apply([[Put(Record(f"{turn}-{me}", f"said {turn}", tags=(f"t{me}",)), merge=True)]])[0].id
+                return (
+                    stores[me]
+                    .records.apply([[Put(Record(f"{turn}-{me}", f"said {turn}", tags=(f"t{me}",)), merge=True)]])[0]
+                    .id
+                )
 
             with ThreadPoolExecutor(4) as threads:
                 assert len(set(threads.map(tell, range(4)))) == 1
@@ -184,7 +188,9 @@ class CrowdContract:
         assert min(searches.values()) > 3
         assert +missed == Counter()
 
-    def test_a_process_killed_while_it_writes_leaves_whole_groups(self, store: Store, start_workers: StartWorkers) -> None:
+    def test_a_process_killed_while_it_writes_leaves_whole_groups(
+        self, store: Store, start_workers: StartWorkers
+    ) -> None:
         """Five are killed in the middle: what was acknowledged is there, and of no group a part."""
         acknowledged: list[int] = []
         workers = start_workers(5)

@@ -1,6 +1,6 @@
 """Taking records out of every answer, wiping them, putting them back; and leaving everything else as it was."""
 
-# ruff: noqa: S101, S311, PLR2004, PLR6301  (these are tests)
+# ruff: noqa: S101, S311, PLR2004  (these are tests)
 
 from __future__ import annotations
 
@@ -9,7 +9,18 @@ import random
 import pytest
 
 from recollect.errors import UnknownRecord, UsageError
-from recollect.testing.asking import EMBEDDER, NOON, SEARCHES, all_ids, by_meaning, by_words, ids, index_of, keep, known_of
+from recollect.testing.asking import (
+    EMBEDDER,
+    NOON,
+    SEARCHES,
+    all_ids,
+    by_meaning,
+    by_words,
+    ids,
+    index_of,
+    keep,
+    known_of,
+)
 from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Restore, Scope, Store, Supersede
 
 SECRETS = ("quixotryptic", "zwibblefrotz", "vlorbian", "krelmish", "snorvian", "glimfeed", "drozzel")

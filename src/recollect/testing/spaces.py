@@ -1,6 +1,6 @@
 """Vector spaces: two models are never mixed, one answers, and what is missing is known."""
 
-# ruff: noqa: S101, PLR2004, PLR6301  (these are tests)
+# ruff: noqa: S101  (these are tests)
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ class SpacesContract:
     def test_what_is_missing_is_known_and_can_be_saved_later(self, store: Store) -> None:
         """Each passage once, with its title; saved ones are missing no more, and moving a text costs nothing."""
         index = index_of(store)
-        store.records.apply([[Put(Record("a", "text", title="Title")), Put(Record("b", "same")), Put(Record("c", "gone"))]])
+        store.records.apply(
+            [[Put(Record("a", "text", title="Title")), Put(Record("b", "same")), Put(Record("c", "gone"))]]
+        )
         store.records.apply([[Put(Record("d", "same", scope=Scope("ada"))), Forget("c")]])
         assert index.coverage() == (0, 3)
         assert sorted(index.missing(99)) == ["Title\ntext", "same"]

@@ -1,4 +1,4 @@
-"""Another process that has the same store open and does as it is told, line by line (`python -m recollect.testing.worker`)."""
+"""Another process that has the same store open and does as it is told, line by line."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def fill(store: Store, said: Mapping[str, Any]) -> Any:
     for number in range(said["count"]):
         text = f"walrus {said['name']} says {said['name']}x{number}"
         index.save([text], EMBEDDER.passages([text]))
-        stored = store.records.apply([[Put(Record(f"{said['name']}-{number}", text)), Put(Record("all", f"{text} last"))]])
-        acknowledged.append(stored[0].id)
+        mine, shared = Record(f"{said['name']}-{number}", text), Record("all", f"{text} last")
+        acknowledged.append(store.records.apply([[Put(mine), Put(shared)]])[0].id)
     return acknowledged
 
 

@@ -46,8 +46,9 @@ def add_records(connection: Connection, parts: Mapping[Part, Terms]) -> None:
     for space in spaces(connection):
         connection.execute(
             f"INSERT INTO vectors_{space} (row, scope, vector)"
-            " SELECT row, scope, vector::halfvec FROM records JOIN embeddings USING (passage)"
-            " WHERE space = %s AND row = ANY(%s) ON CONFLICT DO NOTHING",
+            " SELECT row, scope, vector::halfvec FROM records"
+            " LEFT JOIN embeddings ON embeddings.passage = records.passage AND space = %s"
+            " WHERE row = ANY(%s) ON CONFLICT DO NOTHING",
             (space, list(live)),
         )
 
@@ -88,13 +89,7 @@ def add_vectors(connection: Connection, parts: Sequence[Part]) -> None:
         copy.write(_END)
     for fingerprint in {part.values[0] for part in parts}:
         passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
-        space, _ = numbers[fingerprint]
-        connection.execute(
-            f"INSERT INTO vectors_{space} (row, scope, vector)"
-            " SELECT row, scope, vector::halfvec FROM records JOIN embeddings USING (passage)"
-            " WHERE space = %s AND passage = ANY(%s) AND forgotten_at IS NULL ON CONFLICT DO NOTHING",
-            (space, passages),
-        )
+        connection.execute("SELECT attach_vectors(%s, %s)", (numbers[fingerprint][0], passages))
 
 
 def little(vector: bytes) -> bytes:
@@ -137,10 +132,14 @@ def _row(part: Part, scope: int, terms: Terms) -> list[Any]:
 
 
 def _add_postings(connection: Connection, live: Mapping[int, tuple[int, Terms]]) -> None:
+    postings = [
+        (scope, name, row, often, terms.length)
+        for row, (scope, terms) in live.items()
+        for name, often in zip(terms.names, terms.often, strict=True)
+    ]
     with connection.cursor().copy("COPY postings (scope, term, row, often, length) FROM STDIN") as copy:
-        for row, (scope, terms) in live.items():
-            for name, often in zip(terms.names, terms.often, strict=True):
-                copy.write_row((scope, name, row, often, terms.length))
+        for posting in sorted(postings):  # as the index has them, so that neighbours go into one page
+            copy.write_row(posting)
     records: Counter[int] = Counter(scope for scope, _ in live.values())
     lengths: Counter[int] = Counter()
     for scope, terms in live.values():

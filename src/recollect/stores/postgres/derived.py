@@ -6,10 +6,11 @@ So no index ever lags, on any machine; only a change of the analysis itself make
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from recollect.analysis import Analyzer
 from recollect.stores.postgres.database import Connection
@@ -25,6 +26,12 @@ LONGEST_TERM = 500
 ADD_UP = 256
 """One change in so many adds up its scope's tallies."""
 
+_POSTINGS = (
+    "INSERT INTO postings (scope, term, row, often, length)"
+    " SELECT (held->0)::integer, found.key, (held->1)::bigint, found.value::real, (held->2)::integer"
+    " FROM jsonb_array_elements(%s::jsonb) AS held, jsonb_each_text(held->3) AS found"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -36,13 +43,30 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """A record that is in the table, in which row and of which scope, with its terms."""
+
+    row: int
+    scope: int
+    record: Record
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
 class Derived:
-    """Adds and removes what follows from a record."""
+    """Adds and removes what follows from records."""
 
     analyzer: Callable[[], Analyzer]
+    ahead: Mapping[tuple[str, str, str], Terms] = field(default_factory=dict)
+
+    def reading(self, records: Iterable[Record]) -> Derived:
+        """The same, with the words of some records read ahead, so that no transaction waits for that."""
+        return replace(self, ahead={self._key(record): self.terms(record) for record in records})
 
     def terms(self, record: Record) -> Terms:
         """A record's terms; a place in the title counts more."""
+        if (known := self.ahead.get(self._key(record))) is not None:
+            return known
         analyzer = self.analyzer()
         often: Counter[str] = Counter()
         length = 0
@@ -52,34 +76,42 @@ class Derived:
                 length += not token.stop
         return Terms(list(often), [float(count) for count in often.values()], max(1, length))
 
-    def add(self, connection: Connection, row: int, scope: int, record: Record, terms: Terms) -> None:
-        """All that follows from a record that is now there."""
-        connection.execute(
-            "WITH tallied AS (INSERT INTO tallies (scope, records, length) VALUES (%s, 1, %s))"
-            " INSERT INTO postings (scope, term, row, often, length)"
-            " SELECT %s, term, %s, often, %s FROM unnest(%s::text[], %s::real[]) AS found (term, often)",
-            (scope, terms.length, scope, row, terms.length, terms.names, terms.often),
-        )
-        _add_up(connection, scope)
-        for space in spaces(connection):
-            connection.execute(
-                f"INSERT INTO vectors_{space} (row, scope, vector)"
-                " SELECT %s, %s, vector::halfvec FROM embeddings WHERE space = %s AND passage = %s"
-                " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
-                (row, scope, space, passage_hash(record.passage)),
-            )
+    def _key(self, record: Record) -> tuple[str, str, str]:
+        return self.analyzer().fingerprint, record.title, record.text
 
-    def remove(self, connection: Connection, row: int) -> None:
+    @staticmethod
+    def add(connection: Connection, placed: Sequence[Placed], spaces: Sequence[int]) -> None:
+        """All that follows from records that are now there. A record without a vector has an empty place for it."""
+        held = [
+            (each.scope, each.row, each.terms.length, dict(zip(each.terms.names, each.terms.often, strict=True)))
+            for each in placed
+        ]
+        passages = [passage_hash(each.record.passage) for each in placed]
+        with connection.pipeline():
+            connection.execute(_POSTINGS, (json.dumps(held, ensure_ascii=False),))
+            _tally(connection, placed)
+            for space in spaces:
+                connection.execute(
+                    f"INSERT INTO vectors_{space} (row, scope, vector)"
+                    " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
+                    " AND embeddings.passage = held.passage FOR KEY SHARE)"  # it must not go before we are there
+                    " FROM unnest(%s::bigint[], %s::integer[], %s::bytea[]) AS held (row, scope, passage)"
+                    " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
+                    (space, [each.row for each in placed], [each.scope for each in placed], passages),
+                )
+
+    @staticmethod
+    def remove(connection: Connection, row: int, spaces: Sequence[int]) -> None:
         """Nothing follows from a record that is not there any more."""
-        connection.execute("DELETE FROM postings WHERE row = %s", (row,))
-        found = connection.execute(
-            "SELECT scope, length FROM records WHERE row = %s AND forgotten_at IS NULL", (row,)
-        ).fetchone()
-        if found is not None:
-            less = (found[0], -1, -found[1])
-            connection.execute("INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)", less)
-        for space in spaces(connection):
-            connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
+        with connection.pipeline():
+            connection.execute("DELETE FROM postings WHERE row = %s", (row,))
+            connection.execute(
+                "INSERT INTO tallies (scope, records, length)"
+                " SELECT scope, -1, -length FROM records WHERE row = %s AND forgotten_at IS NULL",
+                (row,),
+            )
+            for space in spaces:
+                connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
 
 
 def term_key(term: str) -> str:
@@ -94,13 +126,20 @@ def spaces(connection: Connection) -> list[int]:
     return [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
 
 
-def _add_up(connection: Connection, scope: int) -> None:
+def _tally(connection: Connection, placed: Sequence[Placed]) -> None:
     """Each change has a line of its own, so that nobody waits; now and then those that nobody holds are added up."""
-    if random.randrange(ADD_UP) == 0:  # noqa: S311  (no secret)
-        connection.execute(
-            "WITH gone AS (DELETE FROM tallies WHERE number IN"
-            " (SELECT number FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED) RETURNING records, length)"
-            " INSERT INTO tallies (scope, records, length)"
-            " SELECT %s, sum(records), sum(length) FROM gone HAVING count(*) > 0",
-            (scope, scope),
-        )
+    records, lengths = Counter[int](), Counter[int]()
+    for each in placed:
+        records[each.scope] += 1
+        lengths[each.scope] += each.terms.length
+    for scope, count in records.items():
+        more = (scope, count, lengths[scope])
+        connection.execute("INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)", more)
+        if random.randrange(ADD_UP) == 0:  # noqa: S311  (no secret)
+            connection.execute(
+                "WITH gone AS (DELETE FROM tallies WHERE number IN"
+                " (SELECT number FROM tallies WHERE scope = %s FOR UPDATE SKIP LOCKED) RETURNING records, length)"
+                " INSERT INTO tallies (scope, records, length)"
+                " SELECT %s, sum(records), sum(length) FROM gone HAVING count(*) > 0",
+                (scope, scope),
+            )

@@ -9,8 +9,8 @@ from typing import Any
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError, UsageError
 from recollect.stores.postgres.database import Connection, Database
-from recollect.stores.postgres.derived import Derived, Terms, term_key
-from recollect.stores.postgres.rows import SELECT, from_row
+from recollect.stores.postgres.derived import Derived, term_key
+from recollect.stores.postgres.table import relearn
 from recollect.stores.postgres.top import best
 from recollect.stores.postgres.visible import seen
 from recollect.types import Filter, Matches
@@ -20,6 +20,8 @@ PRECISION = 1e9
 """Scores are compared to nine places, as in the embedded store: the order of a sum must not decide."""
 
 REINDEX_BATCH = 200
+TURNS = 10
+"""Of a search that finds the index of another language or version."""
 
 _SCORED = """
     WITH held AS MATERIALIZED (
@@ -33,7 +35,7 @@ _SCORED = """
         )) / {precision} AS score
         FROM hits JOIN frequencies USING (term) GROUP BY row
     )
-    SELECT row, fold, score, (SELECT json_object_agg(term, held) FROM frequencies)
+    SELECT row, fold, score, (SELECT json_object_agg(term, held) FROM frequencies)::text
     FROM scored JOIN records USING (row)
     WHERE score >= (SELECT min(score) FROM (SELECT score FROM scored ORDER BY score DESC LIMIT %s) AS head)
     ORDER BY score DESC, time DESC, id COLLATE "C" LIMIT %s
@@ -46,60 +48,74 @@ class PostgresKeywords:
     def __init__(self, database: Database, language: str | None) -> None:
         self._database = database
         self._analyzer = self._settle_language(language)
-        self._current = False
 
     @property
     def analyzer(self) -> Analyzer:
-        """The chain of the store's language."""
+        """The chain of the store's language, which another process may have changed."""
+        self._hear(self._database.glance("SELECT value FROM meta WHERE key = 'language'"))
         return self._analyzer
 
-    def speak(self, language: str) -> None:
-        """From now on this is the store's language."""
-        self._analyzer, self._current = self._settle_language(language), False
+    @property
+    def chain(self) -> Analyzer:
+        """The chain as it was last heard of: right for who follows in the same transaction."""
+        return self._analyzer
+
+    def follow(self, connection: Connection) -> None:
+        """In a transaction that writes: the language stays what it is until that ends."""
+        with connection.pipeline():
+            connection.execute("LOCK TABLE records IN ROW EXCLUSIVE MODE")
+            found = connection.execute("SELECT value FROM meta WHERE key = 'language'")
+        self._hear(found.fetchone())
 
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
         """At most `depth` visible records with any of the terms, by BM25."""
-        self.catch_up()
         wanted = list(dict.fromkeys(map(term_key, terms)))
-        with self._database.read(where.scope) as connection:
-            visible = seen(connection, where)
-            if visible.count <= 0:
-                return Matches()
-            sql, values = visible.rows
-            scored = _SCORED.format(visible=sql, precision=PRECISION, k1=K1, b=B)
-            mean = visible.length / visible.count or 1.0
-            given = [visible.scopes, wanted, *values, float(visible.count), mean]
-            found, held = best(connection, scored, given, depth)
-        most = sum(
-            math.log(1 + (visible.count - held.get(term, 0) + 0.5) / (held.get(term, 0) + 0.5)) for term in wanted
-        )
-        return Matches(found.found, found.folded, most, visible.count)
+        for turn in range(TURNS):
+            # A replica may not know yet what has been read again; the main server does.
+            with self._database.read(where.scope, replica=turn == 0) as connection:
+                if _noted(connection) == self._analyzer.fingerprint:
+                    return _ranked(connection, wanted, where, depth)
+            self.catch_up()
+        raise StoreError("the language of the store is being changed again and again", hint="agree on one")
 
     def lag(self, connection: Connection) -> int:
         """How many records were read by another analysis than today's."""
         return 0 if _noted(connection) == self._analyzer.fingerprint else _records(connection)
 
+    def speak(self, language: str) -> None:
+        """From now on this is the store's language."""
+        self._analyzer = self._settle_language(language)
+
     def catch_up(self) -> None:
-        """Read all words again where the analysis has changed; machines that do so at once share the work."""
-        if self._current:
-            return
+        """Read all words again where the analysis has changed; whoever finishes first has done it for all."""
         with self._database.read() as connection:
             noted = _noted(connection)
-        if noted != self._analyzer.fingerprint:
-            self._read_again()
-        self._current = True
-
-    def _read_again(self) -> None:
+        wanted = self.analyzer.fingerprint
+        if noted == wanted:
+            return
         if self._database.read_only:
             raise StoreError(
                 "the words of the store were read by another version's analysis, and it may only be read here",
                 hint="open it once as a user who may write to it",
             )
         last, derived = 0, Derived(lambda: self._analyzer)
-        while last >= 0:
-            last = self._database.write(lambda connection, after=last: _reindex(connection, derived, after))  # type: ignore[misc]
-        fingerprint = self._analyzer.fingerprint
-        self._database.write(lambda connection: set_meta(connection, "keywords", fingerprint))
+        while last >= 0 and self._analyzer.fingerprint == wanted:
+            last = self._database.write(lambda connection, after=last: self._relearn(connection, derived, after))  # type: ignore[misc]
+        self._database.write(lambda connection: self._note(connection, wanted))
+
+    def _relearn(self, connection: Connection, derived: Derived, after: int) -> int:
+        self.follow(connection)
+        return relearn(connection, derived, after, REINDEX_BATCH)
+
+    def _note(self, connection: Connection, fingerprint: str) -> None:
+        """All words were read by this analysis, unless the language has changed meanwhile."""
+        self.follow(connection)
+        if self._analyzer.fingerprint == fingerprint:
+            set_meta(connection, "keywords", fingerprint)
+
+    def _hear(self, found: Any) -> None:
+        if found is not None and found[0] != self._analyzer.language:
+            self._analyzer = Analyzer(found[0])
 
     def _settle_language(self, language: str | None) -> Analyzer:
         """The language belongs to the store: it is set when the store is made, and changed by naming another."""
@@ -115,25 +131,24 @@ class PostgresKeywords:
 
     @staticmethod
     def _keep_language(connection: Connection, wanted: Analyzer) -> None:
+        """Who writes meanwhile is waited for, and who comes later reads words in the new language."""
+        connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
         set_meta(connection, "language", wanted.language)
         if not _records(connection):
             set_meta(connection, "keywords", wanted.fingerprint)
 
 
-def _reindex(connection: Connection, derived: Derived, after: int) -> int:
-    """The words of the next records, read again; the last row that was, or -1 where there is none left."""
-    select = SELECT.replace("SELECT ", "SELECT records.row, records.scope, ", 1)
-    rows: list[Any] = connection.execute(
-        f"{select} WHERE forgotten_at IS NULL AND row > %s ORDER BY row LIMIT %s FOR UPDATE OF records",
-        (after, REINDEX_BATCH),
-    ).fetchall()
-    for row, scope, *fields in rows:
-        record = from_row(fields)
-        terms: Terms = derived.terms(record)
-        derived.remove(connection, row)
-        connection.execute("UPDATE records SET length = %s WHERE row = %s", (terms.length, row))
-        derived.add(connection, row, scope, record, terms)
-    return int(rows[-1][0]) if rows else -1
+def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth: int) -> Matches:
+    visible = seen(connection, where)
+    if visible.count <= 0:
+        return Matches()
+    sql, values = visible.rows
+    scored = _SCORED.format(visible=sql, precision=PRECISION, k1=K1, b=B)
+    mean = visible.length / visible.count or 1.0
+    given = [visible.scopes, list(wanted), *values, float(visible.count), mean]
+    found, held = best(connection, scored, given, depth)
+    weights = (math.log(1 + (visible.count - held.get(term, 0) + 0.5) / (held.get(term, 0) + 0.5)) for term in wanted)
+    return Matches(found.found, found.folded, sum(weights), visible.count)
 
 
 def _noted(connection: Connection) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from recollect.stores.postgres.database import Database, translated
+from recollect.stores.postgres.database import Database
+from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.records import CHANNEL
 
 

@@ -3,60 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
+from psycopg import errors as pg
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.bulk import add_events, add_records, add_vectors, little
-from recollect.stores.postgres.database import Connection, Database, translated
+from recollect.stores.postgres.bulk import add_events, add_records, add_vectors
+from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.derived import Derived
+from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.keywords import PostgresKeywords, meta, set_meta
 from recollect.stores.postgres.records import CHANNEL
-from recollect.stores.postgres.rows import plain, text
+from recollect.stores.postgres.snapshots import PostgresSnapshot, found_by_key, same_events, written
 from recollect.stores.postgres.vectors import index_near, make_space
 from recollect.types import Progress, Record, VectorSpace
-from recollect.types.moving import FIELDS, MOVED_META, Part
+from recollect.types.moving import Part
 
 T = TypeVar("T")
 
-FETCHED = 100
-"""Rows that a reading cursor brings at once: a text may be a megabyte."""
+SETTLING = 0x52434C56
+"""The advisory lock of those who make indexes, one for each schema."""
 
 BUILD_MEMORY = "256MB"
 """For making an approximate index; a graph that does not fit is made slowly."""
 
-_RECORD = (
-    "id", "kind", "text", "title", "category", "tags", '"user"', "agent", "session", "importance", "decay",
-    "created_at", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "forgotten_at",
-    "length(passage) = 0", "source", "path", "first_line", "last_line",
-)  # fmt: skip
-
-_SELECT: Mapping[str, str] = {
-    "meta": f"SELECT key, value FROM meta WHERE key IN {MOVED_META}",
-    "space": "SELECT fingerprint, embedder, dimension FROM spaces WHERE true",
-    "record": f"SELECT {', '.join(_RECORD)} FROM records JOIN scopes USING (scope) WHERE true",
-    "history": "SELECT seq, id, action, at, detail FROM history WHERE true",
-    "vector": "SELECT fingerprint, passage, vector FROM embeddings JOIN spaces USING (space) WHERE true",
-    "file": "SELECT path, root, mtime_ns, size, digest FROM files WHERE true",
-    "ingested": "SELECT digest, at FROM ingested WHERE true",
-    "join": "SELECT source, id, path FROM joins WHERE true",
-    "note": "SELECT key, value, at FROM notes WHERE true",
-}
-_KEY: Mapping[str, Mapping[str, str]] = {
-    "meta": {"key": "text"}, "space": {"fingerprint": "text"}, "record": {"id": "text"}, "history": {"seq": "bigint"},
-    "vector": {"fingerprint": "text", "passage": "bytea"}, "file": {"path": "text"}, "ingested": {"digest": "text"},
-    "join": {"source": "text", "id": "text"}, "note": {"key": "text"},
-}  # fmt: skip
-
-_SAME_EVENT = (
-    "SELECT DISTINCT ON (n) n, held.seq, held.id, held.action, held.at, held.detail"
-    " FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY AS asked (seq, id, action, at, n)"
-    " JOIN history AS held USING (id, action, at) ORDER BY n, held.seq = asked.seq DESC, held.seq"
-)
 _INSERT: Mapping[str, str] = {
     "file": "INSERT INTO files VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
     "ingested": "INSERT INTO ingested VALUES (%s, %s) ON CONFLICT DO NOTHING",
@@ -71,7 +43,7 @@ class PostgresMoving:
     def __init__(self, database: Database, keywords: PostgresKeywords) -> None:
         self._database = database
         self._keywords = keywords
-        self._derived = Derived(lambda: keywords.analyzer)
+        self._derived = Derived(lambda: keywords.chain)
 
     @property
     def identity(self) -> str:
@@ -87,7 +59,7 @@ class PostgresMoving:
     def snapshot(self) -> Iterator[PostgresSnapshot]:
         """What the schema holds now, read on the main server: a replica may lag."""
         with self._database.alone() as connection, translated(self._database.shown):
-            connection.execute(f"SET search_path TO {self._database.schema}, public")
+            connection.execute("SET idle_in_transaction_session_timeout TO 0")  # the target may take its time
             connection.set_autocommit(False)
             connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
             connection.set_read_only(True)
@@ -100,8 +72,8 @@ class PostgresMoving:
         if not parts:
             return []
         if parts[0].sort == "history":
-            return self._look(lambda connection: _same_events(connection, parts))
-        return self._look(lambda connection: _found(connection, parts))
+            return self._look(lambda connection: same_events(connection, parts))
+        return self._look(lambda connection: found_by_key(connection, parts))
 
     def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
         """Add parts in one transaction; what is there stays."""
@@ -124,11 +96,12 @@ class PostgresMoving:
     def settle(self, progress: Progress | None = None) -> None:
         """Make the indexes of the spaces that came without, and let the planner know what there is."""
         with self._database.alone() as connection, translated(self._database.shown):
-            connection.execute(f"SET search_path TO {self._database.schema}, public")
-            connection.execute(f"SET maintenance_work_mem TO '{BUILD_MEMORY}'")
+            connection.execute(f"SET maintenance_work_mem TO '{BUILD_MEMORY}'; SET lock_timeout TO 0")
+            # A server goes on with an index whose client was killed; then it is waited for, not made twice.
+            connection.execute("SELECT pg_advisory_lock(%s, current_schema()::regnamespace::oid::integer)", (SETTLING,))
             spaces = connection.execute("SELECT space, dimension FROM spaces ORDER BY space").fetchall()
             for done, (space, dimension) in enumerate(spaces):
-                index_near(connection, space, dimension)
+                _index_near(connection, space, dimension)
                 connection.execute(f"ANALYZE vectors_{space}")
                 if progress:
                     progress(done + 1, len(spaces))
@@ -161,10 +134,12 @@ class PostgresMoving:
 
     def _add_records(self, parts: Sequence[Part]) -> None:
         """The words are read before the transaction begins, so that it is short."""
-        read = {part: self._derived.terms(Record("", part.values[2], title=part.values[3])) for part in parts}
+        told = {part: Record("", part.values[2], title=part.values[3]) for part in parts}
+        derived = self._derived.reading(told.values())
 
         def work(connection: Connection) -> None:
-            add_records(connection, {part: read[part] for part in _new(connection, parts)})
+            self._keywords.follow(connection)
+            add_records(connection, {part: derived.terms(told[part]) for part in _new(connection, parts)})
             connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
 
         self._database.write(work)
@@ -172,32 +147,6 @@ class PostgresMoving:
     def _add_events(self, connection: Connection, parts: Sequence[Part], renumber: bool) -> None:
         add_events(connection, parts if renumber else _new(connection, parts), renumber=renumber)
         connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresSnapshot:
-    """Reads through one connection that sees one moment."""
-
-    connection: Connection
-
-    def counts(self) -> Mapping[str, int]:
-        """How many parts of each sort."""
-        numbers = ", ".join(f"(SELECT count(*) FROM ({_SELECT[sort]}) AS every)" for sort in FIELDS)
-        found = self.connection.execute(f"SELECT {numbers}").fetchone() or ()
-        return dict(zip(FIELDS, map(int, found), strict=True))
-
-    def parts(self) -> Iterator[Part]:
-        """All parts, by sort and rising key."""
-        for sort in FIELDS:
-            yield from self._sorted(sort)
-
-    def _sorted(self, sort: str) -> Iterator[Part]:
-        order = ", ".join(_rising(key, kind) for key, kind in _KEY[sort].items())
-        with self.connection.cursor(f"moving_{sort}", binary=True) as cursor:
-            cursor.itersize = FETCHED
-            cursor.execute(f"{_SELECT[sort]} ORDER BY {order}")
-            for row in cursor:
-                yield _part(sort, row)
 
 
 def has_store(url: str) -> bool:
@@ -212,59 +161,18 @@ def has_store(url: str) -> bool:
         database.close()
 
 
-_BACK = ((r"\x01", r"\x01\x02"), (r"\x10\x10", r"\x01\x03"), (r"\x100", r"\x01\x01"), (r"\x01\x03", r"\x10"))
-"""From the way we write NUL to an order in which it comes before all others: 0 as 1 1, and 1 as 1 2."""
-
-
-def _rising(column: str, kind: str) -> str:
-    """What to order by, so that texts rise as they do in any other store: NUL, too, in its place."""
-    if kind != "text":
-        return column
-    for old, new in _BACK:
-        column = f"replace({column}, E'{old}', E'{new}')"
-    return f'{column} COLLATE "C"'
-
-
-def _part(sort: str, row: Sequence[Any]) -> Part:
-    values = [plain(value) if isinstance(value, str) else value for value in row]
-    if sort == "record":
-        values[5] = tuple(map(plain, values[5]))
-    elif sort == "history":
-        values[4] = json.loads(row[4])
-    elif sort == "vector":
-        values[1:] = bytes(values[1]), little(values[2])
-    return Part(sort, tuple(values))
-
-
-def _found(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
-    sort = parts[0].sort
-    names, kinds = ", ".join(_KEY[sort]), _KEY[sort].values()
-    wanted = ", ".join(f"%s::{kind}[]" for kind in kinds)
-    rows = connection.cursor(binary=True).execute(
-        f"{_SELECT[sort]} AND ({names}) IN (SELECT * FROM unnest({wanted}))", _columns([part.key for part in parts])
-    )
-    found = {part.key: part for part in (_part(sort, row) for row in rows)}
-    return [found.get(part.key) for part in parts]
-
-
-def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
-    asked = _columns([part.values[:4] for part in parts])
-    found = {row[0]: _part("history", row[1:]) for row in connection.execute(_SAME_EVENT, asked)}
-    return [found.get(number) for number in range(1, len(parts) + 1)]
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    """Rows as columns, texts as PostgreSQL can hold them."""
-    return [list(map(_written, column)) for column in zip(*rows, strict=True)]
-
-
-def _written(value: Any) -> Any:
-    return text(value) if isinstance(value, str) else value
-
-
 def _new(connection: Connection, parts: Sequence[Part]) -> list[Part]:
     """Those whose keys nothing has."""
-    return [part for part, there in zip(parts, _found(connection, parts), strict=True) if there is None]
+    return [part for part, there in zip(parts, found_by_key(connection, parts), strict=True) if there is None]
+
+
+def _index_near(connection: Connection, space: int, dimension: int) -> None:
+    """Make the approximate index by several workers, or by one where they find no memory to share."""
+    try:
+        index_near(connection, space, dimension)
+    except (pg.DiskFull, pg.OutOfMemory):
+        connection.execute("SET max_parallel_maintenance_workers TO 0")
+        index_near(connection, space, dimension)
 
 
 def _add_spaces(connection: Connection, parts: Sequence[Part]) -> None:
@@ -275,6 +183,6 @@ def _add_spaces(connection: Connection, parts: Sequence[Part]) -> None:
 
 
 def _add_plain(connection: Connection, insert: str, parts: Sequence[Part]) -> None:
-    rows = [list(map(_written, part.values)) for part in parts]
+    rows = [list(map(written, part.values)) for part in parts]
     with connection.cursor() as cursor:
         cursor.executemany(insert, rows)

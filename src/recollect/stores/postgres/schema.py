@@ -137,9 +137,52 @@ _WALLS = f"""
         WITH CHECK (true);
 """
 
+_VECTORS = """
+    -- Paths are longer than a tree can hold; they are looked for whole or by their end.
+    DROP INDEX records_path;
+    CREATE INDEX records_path ON records USING hash (path) WHERE path IS NOT NULL;
+    ALTER TABLE files DROP CONSTRAINT files_pkey;
+    ALTER TABLE files ADD CONSTRAINT files_path EXCLUDE USING hash (path WITH =);
+
+    -- Every live record has a place in every space, empty where it has no vector yet: what is missing is known at once.
+    DO $$
+    DECLARE held record;
+    BEGIN
+        FOR held IN SELECT 'vectors_' || space AS name FROM spaces LOOP
+            EXECUTE format('ALTER TABLE %I ALTER COLUMN vector DROP NOT NULL', held.name);
+            EXECUTE format('INSERT INTO %I (row, scope) SELECT row, scope FROM records WHERE forgotten_at IS NULL'
+                ' ON CONFLICT DO NOTHING', held.name);
+            EXECUTE format('CREATE INDEX %I ON %I (row) WHERE vector IS NULL', held.name || '_missing', held.name);
+        END LOOP;
+    END $$;
+    -- These two see all rows, whoever calls them, and tell nothing.
+    CREATE FUNCTION attach_vectors(of_space integer, passages bytea[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    BEGIN
+        EXECUTE format('UPDATE %I AS held SET vector = embeddings.vector::halfvec FROM records JOIN embeddings'
+            ' USING (passage) WHERE space = $1 AND passage = ANY($2) AND held.row = records.row'
+            ' AND held.vector IS NULL',
+            'vectors_' || of_space) USING of_space, passages;
+    END $$;
+    CREATE FUNCTION drop_orphan(of_passage bytea) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    BEGIN
+        -- Who adds a record with this passage holds the vector's row; only then can be told whether anybody has it.
+        PERFORM 1 FROM embeddings WHERE passage = of_passage FOR UPDATE;
+        DELETE FROM embeddings WHERE passage = of_passage
+            AND NOT EXISTS (SELECT 1 FROM records WHERE passage = of_passage);
+    END $$;
+
+    ALTER TABLE files ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON files USING (EXISTS (SELECT 1 FROM records WHERE records.path = files.path));
+    ALTER TABLE notes ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON notes USING (key = current_setting('recollect.note', true));
+"""
+
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("records, history, terms, vectors, files", _FIRST),
     ("row-level security", _WALLS),
+    ("empty places for vectors, long paths, notes and files behind the wall", _VECTORS),
 )
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.derived import Derived
+from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.files import PostgresFiles, PostgresNotes
 from recollect.stores.postgres.joins import PostgresJoins
 from recollect.stores.postgres.keywords import PostgresKeywords
@@ -19,6 +20,9 @@ from recollect.stores.postgres.visible import condition
 from recollect.types import EVERYTHING, Filter, Scope
 
 MOST_NAMES = 500
+
+WRITTEN_ANEW = 64 * 1024 * 1024
+"""Bytes of a table that is written anew to be rid of what was purged: about a second."""
 
 
 class PostgresStore:
@@ -36,7 +40,7 @@ class PostgresStore:
         self.files = PostgresFiles(self._database)
         self.notes = PostgresNotes(self._database)
         self.joins = PostgresJoins(self._database)
-        self.records = PostgresRecords(self._database, Derived(lambda: self.keywords.analyzer))
+        self.records = PostgresRecords(self._database, Derived(lambda: self.keywords.chain), self.keywords.follow)
         self.moving = PostgresMoving(self._database, self.keywords)
 
     def within(self, scope: Scope) -> PostgresStore:
@@ -78,10 +82,15 @@ class PostgresStore:
             return _facets(connection, where)
 
     def scrub(self) -> None:
-        """Leave no byte of what was purged in the tables; the server's log and backups are the server's affair."""
-        for name in ("records", "history", "postings", "embeddings"):
-            with self._database.alone() as connection:
-                connection.execute(f"VACUUM (FULL) {self._database.schema}.{name}")
+        """Leave nothing of what was purged in the tables; the server's log and backups are the server's affair.
+
+        Small tables are written anew; large ones, which that would keep from everybody, give their space to others.
+        """
+        with self._database.alone() as connection, translated(self._database.shown):
+            for name in ("records", "history", "postings", "embeddings"):
+                found = connection.execute("SELECT pg_total_relation_size(%s)", (name,)).fetchone()
+                small = found is not None and found[0] <= WRITTEN_ANEW
+                connection.execute(f"VACUUM {'(FULL) ' if small else ''}{name}")
 
     def check(self) -> None:
         """Refuse use after closing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ def best(connection: Connection, scored: str, values: Sequence[Any], depth: int)
         if len(kept) >= depth or len(ranked) < wanted:
             break
         wanted *= 4
-    return matches(connection, kept, folded), dict(ranked[0][3]) if ranked else {}
+    return matches(connection, kept, folded), json.loads(ranked[0][3]) if ranked else {}
 
 
 def matches(connection: Connection, kept: dict[int, tuple[float, bytes]], folded: int) -> Matches:

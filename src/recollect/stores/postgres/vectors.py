@@ -10,10 +10,10 @@ import numpy as np
 
 from recollect.errors import EmbedderError
 from recollect.stores.postgres.database import Connection, Database
-from recollect.stores.postgres.keywords import meta, set_meta
+from recollect.stores.postgres.keywords import set_meta
 from recollect.stores.postgres.rows import plain, text
 from recollect.stores.postgres.top import matches
-from recollect.stores.postgres.visible import Seen, seen
+from recollect.stores.postgres.visible import Seen, condition, seen
 from recollect.stores.rows import passage_hash
 from recollect.stores.top import distinct
 from recollect.types import Filter, Matches, VectorSpace
@@ -28,7 +28,11 @@ LONGEST_INDEXED = 4_000
 """Numbers of a half-precision vector that HNSW takes."""
 
 SPARE = 64
-"""Candidates beyond what is wanted: half precision may put a few in the wrong order."""
+"""Candidates of the index beyond what is wanted: half precision may put a few in the wrong order."""
+
+MARGIN = 0.002
+"""What half precision of both vectors can change a cosine by, twice: so far behind the last that is wanted, none can
+stand before it."""
 
 MOST_EXPLORED = 1_000
 SCANNED = 200_000
@@ -46,11 +50,9 @@ class PostgresSpaces:
     @property
     def active(self) -> VectorSpace | None:
         """The space that answers, on every machine."""
-        with self._database.read() as connection:
-            found = connection.execute(
-                "SELECT fingerprint, embedder, dimension FROM spaces WHERE fingerprint = %s",
-                (meta(connection, "space"),),
-            ).fetchone()
+        found = self._database.glance(
+            "SELECT fingerprint, embedder, dimension FROM spaces JOIN meta ON value = fingerprint WHERE key = 'space'"
+        )
         return VectorSpace(*found) if found else None
 
     def open(self, space: VectorSpace) -> PostgresVectors:
@@ -80,6 +82,7 @@ class PostgresVectors:
         self._space = space
         self._number = number
         self._table = f"vectors_{number}"
+        self._near = f"vector <#> %s::halfvec({space.dimension})"
 
     def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
         """At most `depth` visible records by falling cosine."""
@@ -88,14 +91,13 @@ class PostgresVectors:
                 f"the query's vector has {vector.shape[-1]} numbers, the store's have {self._space.dimension}",
                 hint="the embedder answered for another model than the one it names",
             )
-        with self._database.read(where.scope) as connection:
+        with self._database.read(where.scope, replica=True) as connection:
             visible = seen(connection, where)
             wanted = depth
             while True:
-                rows = self._nearest(connection, visible, vector, wanted + wanted // 4 + SPARE)
-                ranked = self._measured(connection, rows, vector)
-                kept, folded = distinct(ranked[:wanted], depth)
-                if len(kept) >= depth or len(rows) < wanted:
+                rows, more = self._nearest(connection, visible, vector, wanted)
+                kept, folded = distinct(self._measured(connection, rows, vector)[:wanted], depth)
+                if len(kept) >= depth or not more:
                     break
                 wanted *= 4
             return matches(connection, kept, folded)
@@ -109,14 +111,15 @@ class PostgresVectors:
             )
             return {plain(key): _read([vector])[0] for key, vector in rows}
 
-    def missing(self, limit: int) -> list[str]:
-        """Passages that have no vector yet."""
-        with self._database.read() as connection:
+    def missing(self, limit: int, where: Filter | None = None) -> list[str]:
+        """Passages (of the records that the filter lets through) that have no vector yet."""
+        sql, values = condition(where) if where else ("true", [])
+        with self._database.read(where.scope if where else None) as connection:
             rows = connection.execute(
-                "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM records"
-                f" WHERE forgotten_at IS NULL AND NOT EXISTS"
-                f" (SELECT 1 FROM {self._table} AS held WHERE held.row = records.row) LIMIT %s",
-                (limit,),
+                "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM"
+                f" (SELECT title, text FROM {self._table} AS held JOIN records USING (row)"
+                f" WHERE vector IS NULL AND {sql} ORDER BY held.row LIMIT %s) AS without",
+                [*values, limit],
             )
             return [plain(passage) for (passage,) in rows]
 
@@ -129,12 +132,18 @@ class PostgresVectors:
             )
             return {hashes[bytes(key)] for (key,) in rows}
 
-    def coverage(self) -> tuple[int, int]:
-        """How many records have a vector, and how many have none."""
-        with self._database.read() as connection:
-            total = connection.execute("SELECT count(*) FROM records WHERE forgotten_at IS NULL").fetchone() or (0,)
-            held = connection.execute(f"SELECT count(*) FROM {self._table}").fetchone() or (0,)
-        return int(held[0]), int(total[0]) - int(held[0])
+    def coverage(self, where: Filter | None = None) -> tuple[int, int]:
+        """How many records (that the filter lets through) have a vector, and how many have none."""
+        empty = f"SELECT count(*) FROM {self._table} WHERE vector IS NULL"
+        if where is None:
+            total, without = self._database.glance(f"SELECT coalesce(sum(records), 0), ({empty}) FROM tallies")
+            return int(total) - int(without), int(without)
+        with self._database.read(where.scope) as connection:
+            visible = seen(connection, where)
+            sql, values = visible.rows
+            found = connection.execute(f"{empty} AND scope = ANY(%s) AND {sql}", [visible.scopes, *values]).fetchone()
+        without = int(found[0]) if found else 0
+        return visible.count - without, without
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         """Keep the vectors of passages, in short transactions."""
@@ -145,34 +154,47 @@ class PostgresVectors:
             self._database.write(lambda connection, keys=keys, kept=kept: self._save(connection, keys, kept))  # type: ignore[misc]
 
     def _save(self, connection: Connection, keys: list[bytes], vectors: list[str]) -> None:
-        connection.execute(
-            "INSERT INTO embeddings (space, passage, vector) SELECT %s, * FROM unnest(%s::bytea[], %s::vector[])"
-            " ON CONFLICT DO NOTHING",
-            (self._number, keys, vectors),
-        )
-        connection.execute(
-            f"INSERT INTO {self._table} (row, scope, vector)"
-            " SELECT row, scope, vector::halfvec FROM records JOIN embeddings USING (passage)"
-            " WHERE space = %s AND passage = ANY(%s) AND forgotten_at IS NULL"
-            " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
-            (self._number, keys),
-        )
+        with connection.pipeline():
+            connection.execute(
+                "INSERT INTO embeddings (space, passage, vector) SELECT %s, * FROM unnest(%s::bytea[], %s::vector[])"
+                " ON CONFLICT DO NOTHING",
+                (self._number, keys, vectors),
+            )
+            connection.execute("SELECT attach_vectors(%s, %s)", (self._number, keys))
 
-    def _nearest(self, connection: Connection, visible: Seen, vector: Vector, count: int) -> list[int]:
-        """Rows by about their cosine: of all that may be seen, or of those that the index finds."""
+    def _nearest(self, connection: Connection, visible: Seen, vector: Vector, wanted: int) -> tuple[list[int], bool]:
+        """Rows by about their cosine, the first `wanted` among them, and whether there may be more."""
         sql, values = visible.rows
-        sql, values = f"scope = ANY(%s) AND {sql}", [visible.scopes, *values]
-        given = _written(vector)
-        near = f"vector <#> %s::halfvec({self._space.dimension})"
-        if visible.count <= EXACT_UP_TO or self._space.dimension > LONGEST_INDEXED:
-            near = f"({near}) + 0"  # a sum is not what the index is sorted by
-        else:
-            explored = max(100, min(MOST_EXPLORED, count))
-            connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
-            connection.execute(f"SET LOCAL hnsw.ef_search = {explored}")
-            connection.execute(f"SET LOCAL hnsw.max_scan_tuples = {SCANNED}")
+        only = (f"vector IS NOT NULL AND scope = ANY(%s) AND {sql}", [visible.scopes, *values])
+        rows: list[int] = []
+        count = wanted + wanted // 4 + SPARE
+        if visible.count > EXACT_UP_TO and self._space.dimension <= LONGEST_INDEXED:
+            rows = self._approximate(connection, only, vector, count)
+        if len(rows) < count:  # few may be seen, or the index gave up before it had found enough of them
+            rows = self._exact(connection, only, vector, wanted)
+        return rows, len(rows) >= wanted
+
+    def _exact(self, connection: Connection, only: tuple[str, list[Any]], vector: Vector, wanted: int) -> list[int]:
+        """All that may be seen are compared; those near the edge are taken, too, so that equals are never parted."""
         found = connection.execute(
-            f"SELECT row FROM {self._table} WHERE {sql} ORDER BY {near} LIMIT %s", [*values, given, count]
+            f"WITH far AS MATERIALIZED (SELECT row, {self._near} AS distance FROM {self._table} WHERE {only[0]})"
+            " SELECT row FROM far WHERE distance <= %s + (SELECT max(distance) FROM"
+            " (SELECT distance FROM far ORDER BY distance LIMIT %s) AS head)",
+            [_written(vector), *only[1], MARGIN, wanted],
+        )
+        return [row for (row,) in found]
+
+    def _approximate(
+        self, connection: Connection, only: tuple[str, list[Any]], vector: Vector, count: int
+    ) -> list[int]:
+        """Those that the index finds, scanning on until there are enough that may be seen."""
+        connection.execute(
+            f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.max_scan_tuples = {SCANNED};"
+            f" SET LOCAL hnsw.ef_search = {max(100, min(MOST_EXPLORED, count))}"
+        )
+        found = connection.execute(
+            f"SELECT row FROM {self._table} WHERE {only[0]} ORDER BY {self._near} LIMIT %s",
+            [*only[1], _written(vector), count],
         )
         return [row for (row,) in found]
 
@@ -208,7 +230,7 @@ def _read(vectors: Sequence[bytes]) -> Matrix:
 
 def make_space(connection: Connection, space: VectorSpace) -> int:
     """A space of its own: its vectors beside their rows and scopes, so that a filter can be part of the scan."""
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (0x52434C55,))
+    connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")  # who writes later knows the space
     found = connection.execute("SELECT space FROM spaces WHERE fingerprint = %s", (space.fingerprint,)).fetchone()
     if found is not None:
         return int(found[0])
@@ -219,9 +241,10 @@ def make_space(connection: Connection, space: VectorSpace) -> int:
     number = int(made[0]) if made else 0
     table = f"vectors_{number}"
     connection.execute(
-        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL,"
-        f" vector halfvec({space.dimension}) NOT NULL)"
+        f"CREATE TABLE {table} (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec({space.dimension}))"
     )
+    connection.execute(f"INSERT INTO {table} (row, scope) SELECT row, scope FROM records WHERE forgotten_at IS NULL")
+    connection.execute(f"CREATE INDEX {table}_missing ON {table} (row) WHERE vector IS NULL")
     connection.execute(f"CREATE INDEX {table}_scope ON {table} (scope)")
     index_near(connection, number, space.dimension)
     connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")

@@ -62,15 +62,16 @@ def seen(connection: Connection, where: Filter) -> Seen:
         count, length = connection.execute(f"{sums} WHERE {only[0]}", only[1]).fetchone() or (0, 0)
         return Seen(scopes, [], only, int(count), int(length))
     there, values = _joined(list(_of_moment(where)))
-    hidden = connection.execute(
-        "SELECT row, length FROM records WHERE forgotten_at IS NULL"
-        " AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL)"
-        f" AND scope = ANY(%s) AND NOT ({there})",
-        [scopes, *values],
-    ).fetchall()
-    tally = connection.execute(
-        "SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies WHERE scope = ANY(%s)", [scopes]
-    ).fetchone() or (0, 0)
+    with connection.pipeline():
+        passing = connection.execute(
+            "SELECT row, length FROM records WHERE forgotten_at IS NULL"
+            " AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL)"
+            f" AND scope = ANY(%s) AND NOT ({there})",
+            [scopes, *values],
+        )
+        sums = "SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies WHERE scope = ANY(%s)"
+        tallied = connection.execute(sums, [scopes])
+    hidden, tally = passing.fetchall(), tallied.fetchone() or (0, 0)
     count = int(tally[0]) - len(hidden)
     return Seen(scopes, [row for row, _ in hidden], None, count, int(tally[1]) - sum(length for _, length in hidden))
 

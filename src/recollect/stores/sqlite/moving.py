@@ -112,10 +112,11 @@ class SqliteMoving:
 
     def settle(self, progress: Progress | None = None) -> None:
         """Bring the keyword index up to date, in short transactions."""
-        total = self._lag()
-        while left := self._lag():
+        total = left = self._lag()
+        while left:
             with self._database.write() as connection:
                 self._keywords.follow(connection)
+            left = self._lag()
             if progress:
                 progress(total - left, total)
 

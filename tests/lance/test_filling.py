@@ -1,0 +1,320 @@
+"""LanceDB follows the file: in any process, after a crash, after its folder was lost; nothing purged stays in it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.errors import StoreError
+from recollect.stores import open_store
+from recollect.stores.lance.shelf import Shelf
+from recollect.types import Filter
+
+Opened = Callable[..., Memory]
+
+
+def found(memory: Memory, query: str, **options: Any) -> list[str]:
+    """What is found by meaning alone."""
+    return [result.record.text for result in memory.search(query, sources=["vector"], **options).results]
+
+
+def dataset(memory: Memory) -> Path:
+    """LanceDB's folder."""
+    return Path(memory.store.place.dataset)
+
+
+def rows(memory: Memory) -> list[int]:
+    """The numbers that LanceDB has of the active space, read by a connection of its own."""
+    import lancedb
+
+    names = [part.stem for part in dataset(memory).glob("*.lance")]
+    assert len(names) == 1
+    table = lancedb.connect(str(dataset(memory))).open_table(names[0])
+    return sorted(table.search().select(["number"]).limit(1_000_000).to_arrow()["number"].to_pylist())
+
+
+def test_commits_are_few(opened: Opened, tmp_path: Path) -> None:
+    """A hundred single adds are two commits at fifty a batch, and each add is found at once."""
+    memory = opened(f"lancedb://{tmp_path}/memory?batch=50")
+    for i in range(100):
+        memory.add(f"otter number {i}")
+        assert found(memory, f"otter number {i}", limit=1) == [f"otter number {i}"]
+    (table,) = dataset(memory).glob("*.lance")
+    assert len(list((table / "_versions").iterdir())) <= 4
+    assert rows(memory) == list(range(1, 101))
+    assert memory.status()["lance"] == {"dataset": str(dataset(memory)), "waiting": 0}
+
+
+ECHO = """
+import sys
+from recollect import Memory
+from recollect.config import Settings
+with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as memory:
+    for line in sys.stdin:
+        command, _, text = line.strip().partition(" ")
+        if command == "add":
+            print(memory.add(text).id, flush=True)
+        elif command == "forget":
+            memory.forget(text)
+            print("done", flush=True)
+        else:
+            print("|".join(r.record.text for r in memory.search(text, sources="vector").results), flush=True)
+"""
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_write_is_visible_to_the_next_search_in_another_process(opened: Opened, tmp_path: Path, start: Any) -> None:
+    """In both directions, for adds and forgets, while both of them commit to LanceDB."""
+    url = f"lancedb://{tmp_path}/memory?batch=3"
+    memory = opened(url)
+    memory.add("the first")
+    process = start("-c", ECHO, url)
+
+    def other(said: str) -> str:
+        process.stdin.write(f"{said}\n")
+        process.stdin.flush()
+        return process.stdout.readline().strip()
+
+    for i in range(12):
+        here = memory.add(f"badger {i} was added here")
+        assert here.text in other(f"search {here.text}").split("|")
+        there = other(f"add badger {i} was added there")
+        assert f"badger {i} was added there" in found(memory, f"badger {i} was added there")
+        memory.forget(there)
+        assert f"badger {i} was added there" not in other(f"search badger {i} was added there").split("|")
+        other(f"forget {here.id}")
+        assert here.text not in found(memory, here.text)
+    assert len(rows(memory)) >= 21
+
+
+def test_a_forgotten_record_never_comes_back(opened: Opened, url: str) -> None:
+    """Not by a flush, not by tidying up, not after the folder was lost and made again."""
+    memory = opened(url)
+    memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(40))
+    memory.forget("o7")
+    memory.add_many({"text": f"heron {i}"} for i in range(40))
+    memory.embed()
+    assert "otter 7" not in found(memory, "otter 7", limit=80)
+    shutil.rmtree(dataset(memory))
+    again = opened(url)
+    assert len(found(again, "otter", limit=80)) == 79
+    assert "otter 7" not in found(again, "otter 7", limit=80)
+
+
+FLUSHES = """
+import sys
+from recollect import Memory
+from recollect.config import Settings
+memory = Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings())
+for i in range(int(sys.argv[2]), 10**9):
+    print(memory.add_many([{"text": f"walrus {i} {j}"} for j in range(5)])[-1].text, flush=True)
+"""
+
+
+def test_a_process_killed_while_it_flushes_loses_nothing(opened: Opened, tmp_path: Path, start: Any) -> None:
+    """Killed four times at any moment of writing and committing: all that was acknowledged is found, once."""
+    url = f"lancedb://{tmp_path}/memory?batch=5"
+    said: list[str] = []
+    for turn in range(4):
+        process = start("-c", FLUSHES, url, turn * 1_000)
+        said.append(process.stdout.readline().strip())
+        end = time.monotonic() + 0.3 + 0.11 * turn
+        while time.monotonic() < end:
+            said.append(process.stdout.readline().strip())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    memory = opened(url)
+    total = memory.status()["records"]["total"]
+    everything = found(memory, "walrus", limit=total + 9, fetch_k=total + 9)
+    assert len(everything) == len(set(everything)) == total
+    assert set(said) - {""} <= set(everything)
+    memory.add_many({"text": f"the {i}th after all that"} for i in range(5))
+    numbers = rows(memory)
+    assert len(numbers) == len(set(numbers))
+
+
+@pytest.mark.usefixtures("eager")
+def test_what_died_between_the_two_commits_is_made_good(
+    opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LanceDB has committed, the file does not know: searched from the file, and committed once at the next flush."""
+    memory = opened(url)
+    memory.add_many({"text": f"otter {i}"} for i in range(30))
+    commit = Shelf.append
+
+    def dies(*arguments: Any) -> int:
+        commit(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Shelf, "append", dies)
+    with pytest.raises(KeyboardInterrupt):
+        memory.add_many({"text": f"heron {i}"} for i in range(30))
+    monkeypatch.setattr(Shelf, "append", commit)
+    again = opened(url)
+    again.embed()
+    assert len(found(again, "heron", limit=60)) == again.status()["records"]["total"]
+    again.add_many({"text": f"mill {i}"} for i in range(10))
+    numbers = rows(again)
+    assert len(numbers) == len(set(numbers)) == again.status()["records"]["total"]
+
+
+def lose_all(folder: Path) -> None:
+    """The folder is gone."""
+    shutil.rmtree(folder)
+
+
+def lose_files(folder: Path) -> None:
+    """Data files are cut short."""
+    for file in folder.rglob("data/*.lance"):
+        file.write_bytes(file.read_bytes()[:20])
+
+
+def lose_manifests(folder: Path) -> None:
+    """What says which files there are is no such thing any more."""
+    for file in folder.rglob("_versions/*"):
+        file.write_bytes(b"no")
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("lose", [lose_all, lose_files, lose_manifests])
+@pytest.mark.parametrize("reopened", [True, False])
+def test_a_lost_or_damaged_dataset_is_made_again(
+    opened: Opened, url: str, lose: Callable[[Path], None], *, reopened: bool
+) -> None:
+    """At the next search, from the vectors in the file; by who had it open, and by who opens it."""
+    memory = opened(url)
+    memory.add_many({"text": f"otter {i}"} for i in range(60))
+    before = found(memory, "otter 3", limit=20)
+    assert len(before) == 20
+    lose(dataset(memory))
+    searching = opened(url) if reopened else memory
+    assert found(searching, "otter 3", limit=20) == before
+    searching.add_many({"text": f"heron {i}"} for i in range(30))
+    assert found(searching, "otter 3", limit=20) == before
+    assert len(found(searching, "heron", limit=90, fetch_k=90)) == 90
+    assert len(rows(searching)) == 90
+
+
+@pytest.mark.usefixtures("eager")
+def test_an_older_dataset_put_back_is_not_believed(opened: Opened, url: str, tmp_path: Path) -> None:
+    """A copy that lacks what the file says was committed is made again."""
+    memory = opened(url)
+    memory.add_many({"text": f"otter {i}"} for i in range(20))
+    shutil.copytree(dataset(memory), tmp_path / "copy")
+    memory.add_many({"text": f"heron {i}"} for i in range(20))
+    memory.close()
+    shutil.rmtree(dataset(memory))
+    shutil.copytree(tmp_path / "copy", dataset(memory))
+    assert len(found(opened(url), "heron", limit=40)) == 40
+
+
+def test_a_purge_leaves_no_byte_of_a_vector(opened: Opened, url: str) -> None:
+    """In no file of any version; and the others are all there."""
+    memory = opened(url)
+    memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(40))
+    memory.add("a most private matter", id="secret")
+    memory.add_many({"text": f"heron {i}"} for i in range(40))
+    (vector,) = memory.embedding.vectors(["secret"]).values()
+    assert holds(dataset(memory), vector)
+    memory.forget("secret", purge=True)
+    assert not holds(dataset(memory), vector)
+    assert len(found(memory, "otter", limit=80)) == 80
+    assert len(rows(memory)) == 80
+
+
+def holds(folder: Path, vector: Any) -> bool:
+    """Whether the bytes of a vector are in any file; Lance keeps floats as they are."""
+    wanted = np.asarray(vector, dtype="<f4").tobytes()
+    return any(wanted in file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.usefixtures("eager")
+def test_who_may_only_read_searches_and_changes_nothing(opened: Opened, url: str) -> None:
+    """With the dataset, and without it: the file has every vector."""
+    opened(url).add_many({"text": f"otter {i}"} for i in range(25))
+    folder = Path(url.partition("://")[2].partition("?")[0])
+    for _ in range(2):
+        store = open_store(url, read_only=True)
+        memory = Memory(store, Settings(), "hashing:64", announce=print)
+        before = {file: file.stat().st_mtime_ns for file in folder.rglob("vectors/**/*")}
+        assert len(found(memory, "otter", limit=25)) == 25
+        with pytest.raises(StoreError, match="read-only"):
+            memory.forget(memory.list(limit=1)[0].id)
+        assert before == {file: file.stat().st_mtime_ns for file in folder.rglob("vectors/**/*")}
+        memory.close()
+        shutil.rmtree(folder / "vectors", ignore_errors=True)
+    assert not (folder / "vectors").exists()
+
+
+def test_where_lancedb_cannot_write_the_file_serves(opened: Opened, tmp_path: Path, caplog: Any) -> None:
+    """An add succeeds, its vector is found, and the log says that vectors wait."""
+    memory = opened(f"lancedb://{tmp_path}/memory?batch=5")
+    dataset(memory).write_text("a file where the folder should be")
+    memory.add_many({"text": f"otter {i}"} for i in range(20))
+    assert len(found(memory, "otter", limit=20)) == 20
+    assert "vectors wait" in caplog.text
+    assert stat.S_ISREG(dataset(memory).stat().st_mode)
+
+
+@pytest.mark.usefixtures("eager")
+def test_threads_that_write_and_search_at_once_see_their_own(opened: Opened, url: str) -> None:
+    """Four of them, while commits go on: what one has added, it finds."""
+    memory = opened(url)
+    missed: list[str] = []
+
+    def work(me: int) -> None:
+        for i in range(15):
+            text = memory.add(f"thread {me} says word{me}x{i}").text
+            missed.extend([] if text in found(memory, text) else [text])
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert missed == []
+    assert len(memory.list(Filter(), limit=99)) == 60
+
+
+def test_the_folder_does_not_grow_without_end(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many small commits are merged, and the files of old versions go after their time."""
+    from datetime import timedelta
+
+    from recollect.stores.lance import filling, shelf
+
+    monkeypatch.setattr(filling, "TIDY_AFTER", 10)
+    monkeypatch.setattr(shelf, "KEPT_VERSIONS", timedelta(milliseconds=1))
+    memory = opened(f"lancedb://{tmp_path}/memory?batch=2")
+    for i in range(60):
+        memory.add(f"otter {i}")
+    assert len(rows(memory)) == 60
+    assert len(list(dataset(memory).rglob("data/*.lance"))) < 15
+    assert len(found(memory, "otter", limit=60)) == 60
+
+
+def test_a_store_is_copied_in_and_out(opened: Opened, url: str, path: Path, tmp_path: Path) -> None:
+    """Records and vectors of a file go into a store with LanceDB and back; the search that finds them commits them."""
+    from recollect.moving import copy
+
+    plain = opened(path)
+    plain.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(60))
+    with contextlib.closing(open_store(url)) as store:
+        copy(plain.store, store)
+    memory = opened(url)
+    assert found(memory, "otter 7", limit=10) == found(plain, "otter 7", limit=10)
+    assert len(rows(memory)) == 60
+    with contextlib.closing(open_store(str(tmp_path / "back.db"))) as store:
+        copy(memory.store, store)
+    assert found(opened(tmp_path / "back.db"), "otter 7", limit=10) == found(plain, "otter 7", limit=10)

@@ -1,0 +1,79 @@
+"""Real texts and real questions: LanceDB's top ten beside the embedded store's exact one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recollect import Memory
+from recollect.stores.lance import shelf
+from recollect.stores.lance.shelf import Shelf
+
+DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[2] / "../shared/data"))
+EMBEDDER = os.environ.get("RECOLLECT_PARITY_EMBEDDER", "hashing:256")
+RECORDS, QUESTIONS = 5_000, 500
+
+
+def lines(name: str) -> Iterator[dict[str, str]]:
+    """The lines of every file of that name in the two sets."""
+    for folder in sorted([*(DATA / "locomo").glob("*"), DATA / "openclaw_docs"]):
+        for line in (folder / name).read_text(encoding="utf-8").splitlines():
+            yield json.loads(line)
+
+
+def pieces() -> Iterator[str]:
+    """Turns of conversations, and paragraphs of pages of documentation."""
+    for row in lines("corpus.jsonl"):
+        yield from (part.strip() for part in row["text"].split("\n\n") if len(part.strip()) > 40)
+
+
+def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
+    opened: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least 98 of 100, by way of the approximate index; every cosine that both show is the same."""
+    if not (DATA / "openclaw_docs" / "corpus.jsonl").is_file():
+        pytest.skip(f"locomo and openclaw_docs are not in {DATA} (RECOLLECT_DATA)")
+    monkeypatch.setattr(shelf, "INDEX_FROM", 1_000)
+    asked: list[bool] = []
+    nearest = Shelf.nearest
+    monkeypatch.setattr(Shelf, "nearest", lambda *a, exact: asked.append(exact) or nearest(*a, exact=exact))
+    texts = list(dict.fromkeys(pieces()))[:RECORDS]
+    assert len(texts) == RECORDS
+    questions = [row["text"] for row in lines("queries.jsonl")]
+    questions = questions[:: len(questions) // QUESTIONS][:QUESTIONS]
+    ours, theirs = opened(f"lancedb://{tmp_path}/memory", EMBEDDER), opened(tmp_path / "plain.db", EMBEDDER)
+    theirs.add_many({"text": text, "id": f"r{i}"} for i, text in enumerate(texts))
+    moved(theirs, ours)
+    shared = 0.0
+    for question in questions:
+        exact, found = (top_ten(memory, question) for memory in (theirs, ours))
+        assert all(found[key] == exact[key] for key in found.keys() & exact.keys())
+        shared += len(found.keys() & exact.keys()) / len(exact)
+    assert len(asked) >= len(questions)
+    assert not any(asked)
+    assert shared / len(questions) >= 0.98
+
+
+def moved(source: Memory, target: Memory) -> None:
+    """The records of one memory in another, with their vectors, which are not computed twice."""
+    records = source.list(limit=RECORDS)
+    space = source.store.spaces.active
+    target.store.spaces.activate(space)
+    vectors = source.store.spaces.open(space).vectors([record.id for record in records])
+    index = target.store.spaces.open(space)
+    for start in range(0, len(records), 1_000):
+        part = records[start : start + 1_000]
+        index.save([record.passage for record in part], np.stack([vectors[record.id] for record in part]))
+    target.add_many({"text": record.text, "id": record.id, "created_at": record.created_at} for record in records)
+    target.embed()
+
+
+def top_ten(memory: Memory, question: str) -> dict[str, float | None]:
+    """The ten nearest, each with its cosine."""
+    answer = memory.search(question, sources=["vector"], limit=10)
+    return {result.record.id: result.similarity for result in answer.results}

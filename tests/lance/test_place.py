@@ -1,0 +1,81 @@
+"""URLs of stores with LanceDB, and what is said where something is wrong with one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.errors import UsageError
+from recollect.stores import open_store
+from recollect.stores.lance.place import Place, read_place
+
+
+def test_a_folder_holds_the_file_and_the_vectors(tmp_path: Path) -> None:
+    """Absolute, relative and with a blank in its name; the file may be elsewhere."""
+    assert read_place("lancedb:///srv/my%20memory") == Place(Path("/srv/my memory/memory.db"), "/srv/my memory/vectors")
+    assert read_place("lancedb://notes/lance?batch=5") == Place(
+        Path("notes/lance/memory.db"), "notes/lance/vectors", batch=5
+    )
+    assert read_place(f"lancedb:///srv/lance?truth={tmp_path}/a.db").truth == tmp_path / "a.db"
+
+
+def test_object_storage_is_named_with_the_file_of_the_records() -> None:
+    """Where it is and in which region can be said; keys cannot."""
+    place = read_place("lancedb://s3://team/memory/?truth=/srv/a.db&endpoint=http://10.0.0.7:9000&region=eu-west-1")
+    assert (place.dataset, place.truth, place.remote) == ("s3://team/memory", Path("/srv/a.db"), True)
+    assert place.options == {"endpoint": "http://10.0.0.7:9000", "region": "eu-west-1", "allow_http": "true"}
+    assert "allow_http" not in read_place("lancedb://s3://team?truth=a.db&endpoint=https://s3.example").options
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("lancedb://", "names no folder"),
+        ("lancedb://s3://bucket/prefix", "file of the records"),
+        ("lancedb://ftp://bucket?truth=a.db", "ftp://"),
+        ("lancedb:///srv?secret_key=x", "secret_key"),
+        ("lancedb:///srv?batch=none", "batch"),
+        ("lancedb:///srv?batch=0", "batch"),
+    ],
+)
+def test_a_wrong_url_is_wrong_use(url: str, said: str) -> None:
+    """And says what is wrong with it; a key in a URL is refused, as it would be seen in every list of processes."""
+    with pytest.raises(UsageError, match=said) as raised:
+        open_store(url)
+    assert raised.value.hint
+
+
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+    """A store that is there already is named as the truth of one with LanceDB."""
+    file = tmp_path / "memory.db"
+    Memory.open(file, embedder="none", settings=Settings()).close()
+    with pytest.raises(UsageError, match="is a file") as raised:
+        open_store(f"lancedb://{file}")
+    open_store(raised.value.hint).close()
+
+
+def test_the_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, and nothing is made."""
+    monkeypatch.setitem(sys.modules, "lancedb", None)
+    with pytest.raises(UsageError, match="'lancedb'") as raised:
+        open_store(f"lancedb://{tmp_path}/memory")
+    assert raised.value.hint == "pip install 'recollect[lancedb]'"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lancedb_is_loaded_when_vectors_are_handed_to_it_and_not_before(tmp_path: Path) -> None:
+    """It takes a second or more to import; a store whose vectors still wait in the file does without."""
+    import subprocess
+
+    script = (
+        "import sys; from recollect import Memory; from recollect.config import Settings\n"
+        "memory = Memory.open(sys.argv[1], embedder='hashing:64', settings=Settings())\n"
+        "memory.add('an otter'); print(memory.search('otter').results[0].record.text, 'lancedb' in sys.modules)"
+    )
+    command = [sys.executable, "-c", script, f"lancedb://{tmp_path}/memory"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "an otter False\n"

