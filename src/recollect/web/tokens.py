@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ PREFIX = "rcl_"
 
 VERSION = 1
 LONGEST_NAME = 100
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class Tokens:
         self._none = path is None
         self._read_at: tuple[int, int, int] | None = None
         self._kept: tuple[Kept, ...] = ()
+        self.had_some = False
+        """Whether there ever were any: to take the last one back must not open a running server to all."""
 
     def all(self) -> tuple[Kept, ...]:
         """Every token there is."""
@@ -75,6 +80,7 @@ class Tokens:
         if seen != self._read_at:
             self._kept = _read(self.path)
             self._read_at = seen
+            self.had_some = self.had_some or bool(self._kept)
         return self._kept
 
     def caller(self, token: str) -> Caller | None:
@@ -88,7 +94,7 @@ class Tokens:
 
     def add(self, caller: Caller) -> str:
         """Make a token for a caller. It is returned this once, and cannot be had again."""
-        if not caller.name.strip() or len(caller.name) > LONGEST_NAME:
+        if not caller.name.strip() or len(caller.name) > LONGEST_NAME or not caller.name.isprintable():
             raise UsageError("a token needs a name", hint=f"up to {LONGEST_NAME} letters, to know it by")
         if caller.owner and caller.scope != Scope():
             raise UsageError("an owner is not bound to a scope", hint="leave out --owner, or the scope")
@@ -145,12 +151,15 @@ def _read(path: Path) -> tuple[Kept, ...]:
         if found["version"] != VERSION:
             raise ConfigError(f"{path} is of version {found['version']}", hint="upgrade: pip install -U recollect")
         return tuple(_kept(one) for one in found["tokens"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         hint = "it is written by `recollect token`; nobody is let in until it can be read"
         raise ConfigError(f"{path} cannot be read: {error}", hint=hint) from error
 
 
 def _kept(line: Mapping[str, Any]) -> Kept:
     owner, read_only = line["owner"] is True, line["read_only"] is not False
-    caller = Caller(str(line["name"]), Scope(**line["scope"]), owner=owner, read_only=read_only)
-    return Kept(caller, str(line["sha256"]), str(line["created_at"]))
+    scope, digest = line["scope"], line["sha256"]
+    if not _DIGEST.fullmatch(digest) or not all(isinstance(name, str) and name for name in scope.values()):
+        raise ValueError("a token in it is damaged")
+    caller = Caller(str(line["name"]), Scope(**scope), owner=owner, read_only=read_only)
+    return Kept(caller, digest, str(line["created_at"]))

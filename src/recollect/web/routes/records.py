@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from recollect.mcp.outputs import Forgotten, StoredRecord
 from recollect.memory.chains import chain
@@ -12,6 +13,15 @@ from recollect.memory.shape import event_dict, record_dict
 from recollect.web.access import Asker, Reads, Writes
 from recollect.web.answers import FileAnswer, HistoryAnswer, Json, RecordList, Undone, documented
 from recollect.web.inputs import MOST_NAME, Edited, Forgetting, Name, Names, NewRecord, Supersession, Undoing, When
+
+
+class _Anything(PathConvertor):
+    """The rest of an address, whatever it is: an id may hold slashes, and even the end of a line."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("anything", _Anything())
 
 router = APIRouter(tags=["records"])
 
@@ -22,7 +32,7 @@ Part = Annotated[Name | None, Query()]
 
 
 @router.get("/v1/records", **documented(RecordList))
-def list_(
+def list_records(
     asker: Reads,
     *,
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
@@ -51,26 +61,26 @@ def list_(
 
 
 @router.post("/v1/records", **documented(StoredRecord, 201))
-def add(body: NewRecord, asker: Writes) -> Json:
+def add_record(body: NewRecord, asker: Writes) -> Json:
     """Remember one record. The same text in the same scope is one record: adding it again updates it."""
     stored = asker.memory.add(body.text, supersedes=body.supersedes, **body.said("text", "supersedes"))
     return Json(record_dict(stored), 201)
 
 
-@router.get("/v1/records/{id:path}", **documented(StoredRecord))
-def read(id: RecordId, asker: Reads) -> Json:  # noqa: A002  (the word of the JSON)
+@router.get("/v1/records/{id:anything}", **documented(StoredRecord))
+def get_record(id: RecordId, asker: Reads) -> Json:  # noqa: A002  (the word of the JSON)
     """One record in full."""
     return Json(record_dict(asker.memory.require(id)))
 
 
-@router.patch("/v1/records/{id:path}", **documented(StoredRecord))
-def edit(id: RecordId, body: Edited, asker: Writes) -> Json:  # noqa: A002
+@router.patch("/v1/records/{id:anything}", **documented(StoredRecord))
+def edit_record(id: RecordId, body: Edited, asker: Writes) -> Json:  # noqa: A002
     """Change what is said of a fact, in place. What it was before stays in its history."""
     return Json(record_dict(asker.memory.edit(id, **body.changes())))
 
 
-@router.delete("/v1/records/{id:path}", **documented(Forgotten))
-def delete(id: RecordId, asker: Writes) -> Json:  # noqa: A002
+@router.delete("/v1/records/{id:anything}", **documented(Forgotten))
+def delete_record(id: RecordId, asker: Writes) -> Json:  # noqa: A002
     """Take a record out of every answer; `/v1/undo` brings it back."""
     return _forgotten(asker, [id])
 
@@ -94,16 +104,16 @@ def undo(body: Undoing, asker: Writes) -> Json:
     return Json({"undone": undone, "record": record_dict(record) if record else None})
 
 
-@router.get("/v1/history/{id:path}", **documented(HistoryAnswer))
-def history(id: RecordId, asker: Reads) -> Json:  # noqa: A002
+@router.get("/v1/history/{id:anything}", **documented(HistoryAnswer))
+def get_history(id: RecordId, asker: Reads) -> Json:  # noqa: A002
     """All that happened to a record, and the chain of supersession it stands in."""
     events = [event_dict(event) for event in asker.memory.history(id)]
     record = asker.memory.get(id)
     return Json({"id": id, "events": events, "chain": chain(asker.memory, record) if record else [id]})
 
 
-@router.get("/v1/file/{id:path}", **documented(FileAnswer))
-def file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
+@router.get("/v1/file/{id:anything}", **documented(FileAnswer))
+def get_file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
     """The file of a chunk as it stands now, open at its lines."""
     found = asker.memory.excerpt(id)
     return Json(
@@ -115,5 +125,6 @@ def file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
 
 
 def _forgotten(asker: Asker, ids: list[str]) -> Json:
-    asker.memory.forget(*ids)
-    return Json({"forgotten": ids})
+    once = list(dict.fromkeys(ids))
+    asker.memory.forget(*once)
+    return Json({"forgotten": once})

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from recollect.errors import Forbidden
 from recollect.mcp import outputs
 from recollect.memory.bounds import bounded
+from recollect.memory.parsing import SCOPE_PARTS
 from recollect.memory.recall import recall
 from recollect.memory.shape import answer_dict, recall_dict, verdict_dict
 from recollect.types import Answer
@@ -39,7 +40,8 @@ def why_not(body: WhyNotBody, asker: Reads) -> Json:
     _refuse_hyde(asker, body)
     verdict = asker.memory.why_not(body.query, body.target, **body.options("target"))
     told = verdict_dict(body.query, verdict)
-    return Json({**told, "record": bounded(told["record"]) if told["record"] else None})
+    change = _as_body(told["change"], body)
+    return Json({**told, "change": change, "record": bounded(told["record"]) if told["record"] else None})
 
 
 def _answer(request: Request, asker: Asker, body: SearchBody, options: dict[str, Any]) -> Answer:
@@ -47,6 +49,15 @@ def _answer(request: Request, asker: Asker, body: SearchBody, options: dict[str,
     answer = asker.memory.search(body.query, **options)
     request.app.state.metrics.saw_search(answer)
     return answer
+
+
+def _as_body(change: dict[str, Any], body: SearchBody) -> dict[str, Any]:
+    """What would bring a record back, as the fields of a request: there a scope is one of them, not three."""
+    parts = {part: change[part] for part in SCOPE_PARTS if part in change}
+    if not parts:
+        return change
+    rest = {name: value for name, value in change.items() if name not in parts}
+    return {**rest, "scope": {**(body.scope.said() if body.scope else {}), **parts}}
 
 
 def _refuse_hyde(asker: Asker, body: SearchBody) -> None:
