@@ -189,7 +189,7 @@ def test_a_site_that_was_named_may_ask(opened):
     assert "access-control-allow-credentials" not in before.headers
     answer = client.post("/v1/search", json={"query": "x"}, headers={"Origin": SITE})
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, SITE)
-    assert answer.headers["access-control-expose-headers"] == "X-Request-Id"
+    assert answer.headers["access-control-expose-headers"] == "X-Request-Id, Mcp-Session-Id"
     assert "Origin" in answer.headers["vary"]
     wrong = client.post("/v1/search", json={}, headers={"Origin": SITE})
     assert (wrong.status_code, wrong.headers["access-control-allow-origin"]) == (422, SITE)

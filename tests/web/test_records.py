@@ -14,6 +14,36 @@ ODD_IDS = [
 ]  # fmt: skip
 
 
+def unchanged(stored):
+    """A record as it stands, without what was just done to it."""
+    assert set(stored["change"]) == {"id", "seq", "action"}
+    return {name: value for name, value in stored.items() if name != "change"}
+
+
+def test_undo_takes_back_one_change_and_no_later_one(api, add):
+    """Two people edit; who takes back the first edit is told that another came after it, and nothing is lost."""
+    record = add("The meeting is at nine.")
+    where = f"/v1/records/{record['id']}"
+    mine = api.patch(where, json={"text": "The meeting is at ten."}).json()["change"]
+    theirs = api.patch(where, json={"title": "Meeting"}).json()["change"]
+    assert (mine["action"], theirs["action"], theirs["seq"] > mine["seq"]) == ("update", "update", True)
+    refused(api.post("/v1/undo", json={"id": record["id"], "seq": mine["seq"]}), 409, "overtaken")
+    assert api.get(where).json()["title"] == "Meeting"
+    assert api.post("/v1/undo", json={"id": record["id"], "seq": theirs["seq"]}).json()["record"]["title"] == ""
+    gone = api.delete(where).json()["changes"][0]
+    assert api.post("/v1/undo", json={"id": gone["id"], "seq": gone["seq"]}).json()["undone"] == "forget"
+    again = api.post("/v1/records", json={"text": "The meeting is at ten."}).json()
+    assert (again["id"], again["change"]["action"]) == (record["id"], "nothing")
+
+
+def test_a_long_text_is_cut_in_a_listing(api, add):
+    """As in search: the record itself has all of it."""
+    record = add("long " * 2_000, tags=["long"])
+    (listed,) = api.get("/v1/records", params={"tag": "long"}).json()["records"]
+    assert (len(listed["text"]), listed["text_chars"]) == (4_000, 10_000)
+    assert len(api.get(f"/v1/records/{record['id']}").json()["text"]) == 10_000
+
+
 def test_a_record_is_stored_as_it_was_said(api):
     """All fields come back; what was not said is not there, but for those that readers count on."""
     said = {
@@ -23,11 +53,11 @@ def test_a_record_is_stored_as_it_was_said(api):
     }  # fmt: skip
     answer = api.post("/v1/records", json=said)
     assert answer.status_code == 201
-    stored = answer.json()
+    stored = unchanged(answer.json())
     assert stored | said == {**stored, **said, "expires_at": "2999-01-01"}
     assert stored["expires_at"] == "2999-01-01T00:00:00Z"
     assert api.get("/v1/records/spare-key").json() == stored
-    plain = api.post("/v1/records", json={"text": "A bare one."}).json()
+    plain = unchanged(api.post("/v1/records", json={"text": "A bare one."}).json())
     assert set(plain) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at"}
 
 
@@ -69,7 +99,8 @@ def test_an_id_may_be_any_name(server, api, record_id):
         ["add", "update"],
     )
     assert ask("GET", "/v1/file/")[0] == 400
-    assert ask("DELETE", "/v1/records/")[::2] == (200, {"forgotten": [record_id]})
+    status, _, told = ask("DELETE", "/v1/records/")
+    assert (status, told["forgotten"], told["changes"][0]["action"]) == (200, [record_id], "forget")
     assert ask("GET", "/v1/records/")[0] == 404
     undone = api.post("/v1/undo", json={"id": record_id})
     assert undone.json()["record"]["id"] == record_id
@@ -110,11 +141,12 @@ def test_an_edit_changes_what_it_names_and_null_clears(api, add):
     edited = api.patch(f"/v1/records/{record['id']}", json={"text": "An edited thing, put right."}).json()
     assert {name: edited[name] for name in fields} == {name: record[name] for name in fields}
     assert edited["edited_at"]
-    cleared = api.patch(f"/v1/records/{record['id']}", json=dict.fromkeys(fields)).json()
+    cleared = unchanged(api.patch(f"/v1/records/{record['id']}", json=dict.fromkeys(fields)).json())
     assert set(cleared) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at", "edited_at"}
     assert (cleared["title"], cleared["category"], cleared["tags"]) == ("", None, [])
     same = api.patch(f"/v1/records/{record['id']}", json={})
-    assert same.json() == cleared
+    assert same.json()["change"]["action"] == "nothing"
+    assert unchanged(same.json()) == cleared
     assert api.patch(f"/v1/records/{record['id']}", json={"tags": ["b"]}).json()["tags"] == ["b"]
 
 
@@ -131,15 +163,15 @@ def test_an_edit_that_cannot_be_changes_nothing(api, add, said, status):
     """Its text cannot be cleared, and what a record is cannot be said anew."""
     record = add("A steady thing.")
     assert api.patch(f"/v1/records/{record['id']}", json=said).status_code == status
-    assert api.get(f"/v1/records/{record['id']}").json() == record
+    assert api.get(f"/v1/records/{record['id']}").json() == unchanged(record)
 
 
 def test_undo_takes_back_the_last_thing_each_time_another(api, add):
-    """Two edits, the first undone by an undo of the undo; forgetting; adding."""
+    """Two edits, the second undone; forgetting; then the first edit, and that it was added."""
     record = add("Version one.", title="One", tags=["a"], happened_at="2026-01-01")
     where = f"/v1/records/{record['id']}"
     api.patch(where, json={"text": "Version two.", "tags": None, "happened_at": None})
-    third = api.patch(where, json={"text": "Version three.", "title": "Three"}).json()
+    api.patch(where, json={"text": "Version three.", "title": "Three"})
 
     def undo():
         answer = api.post("/v1/undo", json={"id": record["id"]})
@@ -149,9 +181,12 @@ def test_undo_takes_back_the_last_thing_each_time_another(api, add):
     second = undo()
     assert (second["undone"], second["record"]["text"]) == ("update", "Version two.")
     assert (second["record"]["title"], second["record"]["tags"]) == ("One", [])
-    assert undo()["record"] | {"edited_at": ""} == third | {"edited_at": ""}  # an undo is an edit, and is undone alike
     api.delete(where)
     assert undo() == {"undone": "forget", "record": api.get(where).json()}
+    first = undo()["record"]
+    assert (first["text"], first["title"], first["tags"]) == ("Version one.", "One", ["a"])
+    assert first["happened_at"] == record["happened_at"]
+    assert undo() == {"undone": "add", "record": None}
     other = add("Added by mistake.")
     assert api.post("/v1/undo", json={"id": other["id"]}).json() == {"undone": "add", "record": None}
     refused(api.get(f"/v1/records/{other['id']}"), 404, "unknown_record")
@@ -170,13 +205,14 @@ def test_undoing_a_supersession_lifts_it(api, add, which):
     refused(api.get(f"/v1/records/{new['id']}"), 404, "unknown_record")
 
 
-def test_what_cannot_be_undone_is_said(api, add):
-    """A restore is the end of it: a second undo says why not."""
+def test_where_nothing_is_left_to_undo_that_is_said(api, add):
+    """Forgotten, back, as if never added; a further undo says why not."""
     record = add("Back and forth.")
     api.delete(f"/v1/records/{record['id']}")
-    api.post("/v1/undo", json={"id": record["id"]})
+    undone = [api.post("/v1/undo", json={"id": record["id"]}).json()["undone"] for _ in range(2)]
+    assert undone == ["forget", "add"]
     error = refused(api.post("/v1/undo", json={"id": record["id"]}), 400, "usage")
-    assert "cannot be undone" in error["message"]
+    assert "left to undo" in error["message"]
 
 
 def test_forgetting_is_all_or_nothing_and_counts_each_once(api, add):
@@ -185,7 +221,8 @@ def test_forgetting_is_all_or_nothing_and_counts_each_once(api, add):
     refused(api.post("/v1/forget", json={"ids": [one["id"], "nothing", two["id"]]}), 404, "unknown_record")
     assert api.get(f"/v1/records/{one['id']}").status_code == 200
     answer = api.post("/v1/forget", json={"ids": [one["id"], two["id"], one["id"]]})
-    assert answer.json() == {"forgotten": [one["id"], two["id"]]}
+    assert answer.json()["forgotten"] == [one["id"], two["id"]]
+    assert [change["id"] for change in answer.json()["changes"]] == [one["id"], two["id"]]
     for ids in ([], ["x"] * 101, [""], "x", None):
         assert api.post("/v1/forget", json={"ids": ids}).status_code == 422
 

@@ -258,6 +258,19 @@ def test_without_a_token_the_servers_own_scope_is_a_wall(home):
     refused(client.get("/metrics"), 403, "forbidden")
 
 
+def test_a_server_for_one_scope_is_for_that_scope_with_any_token(home):
+    """`serve --user ada` with tokens: an owner's is bound to Ada, one of Ada's is as it was, another's is refused."""
+    tokens = Tokens(home.tokens)
+    made = {name: tokens.add(caller) for name, caller in {
+        "owner": Caller("owner", owner=True), "ada": Caller("ada", Scope("ada")), "bob": Caller("bob", Scope("bob")),
+    }.items()}  # fmt: skip
+    server = home.serve("--user", "ada")
+    for name in ("owner", "ada"):
+        caller = server.client(made[name]).get("/v1/settings").json()["caller"]
+        assert (caller["scope"], caller["owner"]) == ({"user": "ada"}, False)
+    refused(server.client(made["bob"]).get("/v1/settings"), 403, "forbidden")
+
+
 def test_a_server_can_be_read_only_for_all(home):
     """The owner too."""
     client = home.serve("--read-only").client()

@@ -212,6 +212,14 @@ def test_a_language_model_is_asked_for_the_owner_alone(askers, known):
     assert askers.ada.post("/v1/search", json={"query": "x", "hyde": False}).status_code == 200
 
 
+def test_what_costs_the_server_much_is_the_owners_alone(askers):
+    """A model that may have to be fetched, and sources read to their end."""
+    for said in ({"rerank": True}, {"fetch_k": 1_001}):
+        refused(askers.ada.post("/v1/search", json={"query": "x", **said}), 403, "forbidden")
+    assert askers.ada.post("/v1/search", json={"query": "x", "rerank": False, "fetch_k": 1_000}).status_code == 200
+    assert askers.owner.post("/v1/search", json={"query": "x", "fetch_k": 5_000}).status_code == 200
+
+
 def test_facets_of_scopes_and_folders_are_the_owners(askers, known):
     """A bound caller is told no names of users and no paths."""
     mine = askers.ada.get("/v1/facets").json()

@@ -30,6 +30,9 @@ from recollect.web.tokens import Caller, Tokens
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. Who asks, and in which scope, is the token's affair: a request that names another scope is refused."""
 
+MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")
+"""What MCP's clients send, also those in a page that may ask here."""
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:
@@ -53,9 +56,11 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with agents.run():
-            yield
-        indexer.close()
+        try:
+            async with agents.run():
+                yield
+        finally:
+            indexer.close()
 
     hosts = Hosts(serving.host, serving.allowed_hosts, serving.allowed_origins)
     app = FastAPI(
@@ -88,7 +93,7 @@ def _cors(origins: Sequence[str]) -> list[Middleware]:
         return []
     allowed: dict[str, Any] = {
         "allow_methods": ["GET", "POST", "PATCH", "DELETE"],
-        "allow_headers": ["Authorization", "Content-Type", "X-Request-Id"],
-        "expose_headers": ["X-Request-Id"],
+        "allow_headers": ["Authorization", "Content-Type", "X-Request-Id", *MCP_HEADERS],
+        "expose_headers": ["X-Request-Id", MCP_HEADERS[0]],
     }
     return [Middleware(CORSMiddleware, allow_origins=list(origins), **allowed)]

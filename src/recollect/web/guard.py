@@ -171,5 +171,7 @@ def _counted(receive: Receive) -> Receive:
 
 def _route(scope: Scope) -> str:
     """The route as it is written, not as it was called: ids are not for the metrics."""
+    if scope["path"] == "/mcp":
+        return "/mcp"
     route = scope.get("route")
     return str(getattr(route, "path_format", None) or getattr(route, "path", "other"))

@@ -148,9 +148,10 @@ class Forgetting(_Body):
 
 
 class Undoing(_Body):
-    """The record whose last change is taken back."""
+    """The record whose last change is taken back; with `seq`, only if that is still the last."""
 
     id: Id
+    seq: int | None = Field(None, ge=1, le=2**62, description="As the answer to the change said it.")
 
 
 class Indexing(_Body):

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import Forbidden, RecollectError, UsageError
-from recollect.ingest import Report
 from recollect.memory import Memory
 from recollect.memory.shape import iso
-from recollect.types import EVERYTHING, Scope, now
+from recollect.types import now
 from recollect.web.errors import INTERNAL, Busy
 
 _log = logging.getLogger("recollect.web")
@@ -65,10 +64,10 @@ class Indexer:
         with self._lock:
             if self.job.state == "running":
                 raise Busy("indexing is under way", hint="GET /v1/index says how far it is")
-            self.job = Job("running", wanted, started_at=iso(now()))
+            started = self.job = Job("running", wanted, started_at=iso(now()))
             self._thread = threading.Thread(target=self._run, args=(wanted, dry_run), name="indexing", daemon=True)
             self._thread.start()
-            return self.job
+            return started
 
     def close(self, patience: float = 5.0) -> None:
         """Stop at the next file; what was indexed stays."""
@@ -79,8 +78,10 @@ class Indexer:
     def _run(self, paths: tuple[str, ...], dry_run: bool) -> None:
         start = time.monotonic()
         try:
-            report = self._mirror(paths, dry_run)
-            ended = replace(self.job, state="done", report=report)
+            report = self.memory.reindex(
+                paths, new=self.folders, dry_run=dry_run, reading=self._progress, progress=self._progress
+            )
+            ended = replace(self.job, state="done", report=asdict(report))
         except _Stopped:
             ended = replace(self.job, state="stopped")
         except RecollectError as error:
@@ -89,30 +90,6 @@ class Indexer:
             _log.exception("indexing failed")
             ended = replace(self.job, state="failed", error=dict(INTERNAL))
         self.job = replace(ended, took_ms=round((time.monotonic() - start) * 1000, 1))
-
-    def _mirror(self, paths: tuple[str, ...], dry_run: bool) -> dict[str, Any]:
-        """Every folder for the scope that it was indexed for: who asks for a second look has not given it to all."""
-        by_scope: dict[Scope, list[str]] = {}
-        whole = Report(dry_run=dry_run)
-        for path in paths:
-            scopes = self._scopes(path)
-            if not Path(path).exists():
-                whole.skipped[path] = "not there"
-            elif len(scopes) > 1:
-                whole.skipped[path] = "holds files of several scopes; `recollect index` them one by one"
-            else:
-                by_scope.setdefault(scopes[0], []).append(path)
-        told: dict[str, Any] = {"dry_run": dry_run, "reading": self._progress, "progress": self._progress}
-        return _together([whole, *(self.memory.index(some, scope=scope, **told) for scope, some in by_scope.items())])
-
-    def _scopes(self, path: str) -> list[Scope]:
-        """Whose the files are: those of the folder, or where none of it is indexed yet, of the one around it."""
-        around = [root for root in self.roots() if Path(path).is_relative_to(root)]
-        for folder in (path, *sorted(around, key=len, reverse=True)):
-            found = self.memory.store.facets(replace(EVERYTHING, kinds=("chunk",), path=folder))["scopes"]
-            if found:
-                return [Scope(**parts) for parts in found]
-        return [self.memory.scope]
 
     def _progress(self, done: int, total: int) -> None:
         if self._stop.is_set():
@@ -128,12 +105,3 @@ class Indexer:
         if not inside:
             raise Forbidden("that folder is not indexed, and may not be from here", hint="recollect serve --folder DIR")
         return str(wanted)
-
-
-def _together(reports: Sequence[Report]) -> dict[str, Any]:
-    """Several runs told as one."""
-    whole, *more = map(asdict, reports)
-    for report in more:
-        for name, value in report.items():
-            whole[name] = {**whole[name], **value} if isinstance(value, dict) else whole[name] + value
-    return {**whole, "dry_run": bool(whole["dry_run"])}

@@ -60,8 +60,7 @@ class Tokens:
     def __init__(self, path: Path | None) -> None:
         self.path = path or Path()
         self._none = path is None
-        self._read_at: tuple[int, int, int] | None = None
-        self._kept: tuple[Kept, ...] = ()
+        self._read: tuple[tuple[int, int, int] | None, tuple[Kept, ...]] = (None, ())
         self.had_some = False
         """Whether there ever were any: to take the last one back must not open a running server to all."""
 
@@ -72,16 +71,18 @@ class Tokens:
         try:
             stat = self.path.stat()
         except FileNotFoundError:
-            self._read_at, self._kept = None, ()
+            self._read = (None, ())
             return ()
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}", hint="who may read it?") from error
         seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if seen != self._read_at:
-            self._kept = _read(self.path)
-            self._read_at = seen
-            self.had_some = self.had_some or bool(self._kept)
-        return self._kept
+        # What was read and of which file stand in one place: no thread may see new marks beside old tokens.
+        marks, kept = self._read
+        if seen != marks:
+            kept = _read(self.path)
+            self._read = (seen, kept)
+            self.had_some = self.had_some or bool(kept)
+        return kept
 
     def caller(self, token: str) -> Caller | None:
         """Whose token that is. All are compared, each in constant time: how long it takes tells nothing."""

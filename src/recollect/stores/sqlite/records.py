@@ -22,12 +22,15 @@ from recollect.types import (
     Filter,
     Forget,
     Ingested,
+    Mirrors,
     Put,
     Record,
     Restore,
     SawFile,
+    Scope,
     Still,
     Supersede,
+    Undid,
     now,
 )
 
@@ -85,6 +88,14 @@ class SqliteRecords:
                 for seq, key, action, at, detail in rows
             ]
 
+    def scope_of(self, record_id: str) -> Scope | None:
+        """Whose a record is, forgotten or not; of one that was purged nothing is told."""
+        with self._database.read() as connection:
+            found: Any = connection.execute(
+                "SELECT user, agent, session FROM records WHERE id = ? AND passage <> x''", (record_id,)
+            ).fetchone()
+        return None if found is None else Scope(*found)
+
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
         sql, values = condition(where)
@@ -107,8 +118,13 @@ def _apply(connection: apsw.Connection, change: Change) -> list[Record]:
             _restore(connection, change)
         case Still():
             _still(connection, change)
+        case Undid():
+            _note(connection, _row_of(connection, change.id), change.id, "undo", {"undoes": change.seq})
         case SawFile():
             _saw_file(connection, change)
+        case Mirrors():
+            told = json.dumps(change.told, ensure_ascii=False)
+            connection.execute("INSERT OR REPLACE INTO roots VALUES (?, ?)", (change.root, told))
         case Ingested():
             connection.execute("INSERT OR REPLACE INTO ingested VALUES (?, ?)", (change.digest, micros(now())))
     return []

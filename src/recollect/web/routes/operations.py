@@ -57,8 +57,9 @@ def get_status(asker: Reads, request: Request) -> Json:
 @router.get("/v1/settings", **documented(SettingsAnswer))
 def get_settings(asker: Reads, request: Request) -> Json:
     """What a search is answered with where nothing is said, and who asks."""
-    search = dataclasses.asdict(asker.memory.settings.search)
-    return Json({"search": search, "caller": told(asker.caller, request.app.state.access), "version": __version__})
+    memory, caller = asker.memory, told(asker.caller, request.app.state.access)
+    search = dataclasses.asdict(memory.settings.search)
+    return Json({"search": search, "vectors": memory.embedding.configured, "caller": caller, "version": __version__})
 
 
 @router.get("/v1/facets", **documented(Facets))

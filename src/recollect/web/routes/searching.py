@@ -19,6 +19,9 @@ from recollect.web.inputs import RecallBody, SearchBody, WhyNotBody
 
 router = APIRouter(tags=["search"])
 
+DEEPEST = 1_000
+"""How deep one who is not the owner may have a source read: what comes after grows with its square."""
+
 
 @router.post("/v1/search", **documented(outputs.SearchAnswer))
 def search(body: SearchBody, asker: Reads, request: Request) -> Json:
@@ -37,7 +40,7 @@ def recall_(body: RecallBody, asker: Reads, request: Request) -> Json:
 @router.post("/v1/why-not", **documented(VerdictAnswer))
 def why_not(body: WhyNotBody, asker: Reads) -> Json:
     """Why a record is or is not in an answer, and what would bring it back."""
-    _refuse_hyde(asker, body)
+    _refuse_costly(asker, body)
     verdict = asker.memory.why_not(body.query, body.target, **body.options("target"))
     told = verdict_dict(body.query, verdict)
     change = _as_body(told["change"], body)
@@ -45,7 +48,7 @@ def why_not(body: WhyNotBody, asker: Reads) -> Json:
 
 
 def _answer(request: Request, asker: Asker, body: SearchBody, options: dict[str, Any]) -> Answer:
-    _refuse_hyde(asker, body)
+    _refuse_costly(asker, body)
     answer = asker.memory.search(body.query, **options)
     request.app.state.metrics.saw_search(answer)
     return answer
@@ -60,7 +63,12 @@ def _as_body(change: dict[str, Any], body: SearchBody) -> dict[str, Any]:
     return {**rest, "scope": {**(body.scope.said() if body.scope else {}), **parts}}
 
 
-def _refuse_hyde(asker: Asker, body: SearchBody) -> None:
-    """A language model costs its owner money, and is told the question."""
-    if body.hyde and not asker.caller.owner:
-        raise Forbidden("only the owner may have a language model asked", hint="leave out `hyde`")
+def _refuse_costly(asker: Asker, body: SearchBody) -> None:
+    """A language model costs its owner money and is told the question, a reranker may have to be fetched first."""
+    if asker.caller.owner:
+        return
+    for name, asked in (("hyde", body.hyde), ("rerank", body.rerank)):
+        if asked and not getattr(asker.memory.settings.search, name):
+            raise Forbidden(f"only the owner may switch on {name}", hint=f"leave out `{name}`")
+    if (body.fetch_k or 0) > DEEPEST:
+        raise Forbidden(f"only the owner may read sources deeper than {DEEPEST:,}", hint="a smaller `fetch_k`")

@@ -9,8 +9,6 @@ const KEYS = [
   ["c", "compare two rankings"],
   ["w", "why not…?"],
   ["f", "filters"],
-  ["e s Del", "edit, supersede, forget an open record"],
-  ["u", "undo"],
   ["e s Del", "edit, supersede, forget the record"],
   ["u or Ctrl+Z", "undo"],
   ["Ctrl+Enter", "store or save"],
