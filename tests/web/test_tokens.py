@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from recollect.types import Scope
 from recollect.web import tokens as module
 from recollect.web.tokens import Caller, Tokens
 
