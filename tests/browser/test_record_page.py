@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import re
 import runpy
@@ -11,6 +13,7 @@ from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
+from playwright import sync_api as playwright
 
 from recollect import Memory
 from recollect.config import Settings
@@ -217,8 +220,13 @@ def test_what_is_near_is_looked_for_in_the_scope_that_is_written_to(visit):
     """What one user keeps is near to what is written for them, and to nothing else."""
     page = visit("#/add")
     page.get_by_label("User").fill("ada")
-    page.get_by_label("Text").fill("Ada takes her coffee with milk.")
-    page.locator(".near-row", has_text="coffee black").wait_for()
+    near = page.locator(".near-row", has_text="coffee black")
+    for end in ("", "!", "!!"):  # it asks quietly, and only when one types: on a busy machine an answer may be lost
+        page.get_by_label("Text").fill(f"Ada takes her coffee with milk{end}")
+        with contextlib.suppress(playwright.TimeoutError):
+            near.wait_for(timeout=10_000)
+            break
+    assert near.count() == 1
     page.get_by_label("User").fill("")
     page.get_by_label("Text").fill("Ada takes her coffee with milk now.")
     page.locator(".near-row", has_text="coffee black").wait_for(state="detached")
@@ -357,9 +365,9 @@ def test_more_is_loaded_and_the_focus_goes_on_with_it(visit, add):
     assert page.locator(".recent-row").count() == 10
     page.get_by_role("button", name="Load more").press("Enter")
     page.locator(".recent-row").nth(19).wait_for()
-    texts = page.locator(".recent-row a").all_inner_texts()
-    assert len(set(texts)) == len(texts) == 20
-    assert page.evaluate("document.activeElement.textContent") == texts[10]
+    links = page.locator(".recent-row a").evaluate_all("links => links.map(link => link.hash)")
+    assert len(set(links)) == len(links) == 20
+    assert page.evaluate("document.activeElement.hash") == links[10]
 
 
 def test_a_message_stays_as_long_as_it_is_promised(visit):
@@ -476,7 +484,7 @@ def stand(visit, find, add):
 @pytest.mark.parametrize("state", STATES)
 def test_axe_finds_nothing(stand, state):
     """The checks of axe-core, of every weight, in both schemes."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    axe = importlib.import_module("axe_playwright_python.sync_playwright")
     page = stand(state)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
+import signal
 import socket
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,9 +19,15 @@ from recollect.cli.token import open_tokens, tokens_flag
 from recollect.errors import FailedError, UsageError
 from recollect.registry import missing_package
 
+if TYPE_CHECKING:
+    import uvicorn
+
 PORT = 8377
 GRACE_SECONDS = 5
 _SERVING = ("read_only", "folders", "lab", "allowed_hosts", "allowed_origins")
+
+_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
+_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.ASCII)
 
 
 @click.command()
@@ -51,8 +61,12 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     for folder in options["folders"]:
         if not Path(folder).is_dir():
             raise UsageError(f"{folder} is no folder", hint="--folder DIR")
+    options["allowed_hosts"] = _named(options["allowed_hosts"], ".", _HOST, "--allow-host memory.example.com")
+    options["allowed_origins"] = _named(
+        options["allowed_origins"], "/", _ORIGIN, "--allow-origin https://app.example.com"
+    )
     tokens = open_tokens(tokens_at, none=no_token)
-    if not is_loopback(host) and not tokens.all():
+    if not tokens.all() and not is_loopback(host):
         hint = "recollect token add NAME makes one; without a token only this machine may ask (--host 127.0.0.1)"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listening(host, port) as listener, open_memory(options) as memory:
@@ -60,10 +74,36 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         settings = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_SECONDS
         )
-        shown = f"[{host}]" if ":" in host else host
-        notice(f"serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
-        uvicorn.Server(settings).run(sockets=[listener])
+        server = uvicorn.Server(settings)
+        shown = f"[{host.strip('[]')}]" if ":" in host else host
+        with _ended_by_signals(server):
+            notice(f"serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
+            server.run(sockets=[listener])
     return 0
+
+
+@contextlib.contextmanager
+def _ended_by_signals(server: uvicorn.Server) -> Iterator[None]:
+    """Ctrl-C and SIGTERM are how a server ends, not how it fails. It raises them again when it has ended: unheard."""
+
+    def end(_number: int, _frame: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _named(said: Sequence[str], end: str, form: re.Pattern[str], example: str) -> tuple[str, ...]:
+    """Names as browsers send them: in small letters, and without what may stand at their end."""
+    names = tuple(name.lower().removesuffix(end) for name in said)
+    for name in names:
+        if not form.fullmatch(name):
+            raise UsageError(f"{name!r} is nothing that a request could name", hint=example)
+    return names
 
 
 def _listening(host: str, port: int) -> socket.socket:

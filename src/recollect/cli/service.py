@@ -133,7 +133,7 @@ def _name(paths: Sequence[str]) -> str | None:
 def _flags(options: Mapping[str, Any]) -> list[str]:
     """What a service must be told, since it has neither this folder nor this environment."""
     from recollect.config import user_file
-    from recollect.memory.facade import default_store
+    from recollect.memory.places import default_store
 
     loaded = load_settings(options)
     store = loaded.settings.store or str(default_store())

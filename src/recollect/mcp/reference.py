@@ -12,6 +12,7 @@ from pydantic import Field
 
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.memory import Memory
+from recollect.memory.bounds import READ_CHARACTERS, bounded
 from recollect.memory.fencing import harmless, visible_json
 from recollect.memory.shape import record_dict
 
@@ -40,7 +41,7 @@ def add_resources(server: MCPServer, memory: Memory) -> None:
     )  # fmt: skip
     def record(id: str) -> str:  # noqa: A002  (the word of the URI)
         try:
-            return visible_json(record_dict(memory.require(id)))
+            return visible_json(bounded(record_dict(memory.require(id)), READ_CHARACTERS))
         except UnknownRecord as error:
             raise ResourceNotFoundError(error.message) from error
         except RecollectError as error:

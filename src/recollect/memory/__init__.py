@@ -1,5 +1,6 @@
 """The façade: `Memory` builds everything and holds it together."""
 
-from recollect.memory.facade import Memory, default_store
+from recollect.memory.facade import Memory
+from recollect.memory.places import default_store
 
 __all__ = ["Memory", "default_store"]

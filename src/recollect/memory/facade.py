@@ -17,8 +17,8 @@ from typing import Any, Self
 from recollect import config
 from recollect.config import Settings
 from recollect.embedders import EMBEDDERS
-from recollect.errors import Forbidden, RecollectError, UnknownRecord, UsageError
-from recollect.ingest import Report, Telling, Wishes, in_batches, mirror
+from recollect.errors import Forbidden, UnknownRecord, UsageError
+from recollect.ingest import Report, Telling, Wishes
 from recollect.memory import overview
 from recollect.memory.asking import Asking
 from recollect.memory.assembly import Assembly, open_outside
@@ -26,8 +26,10 @@ from recollect.memory.calibration import Calibration
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.mirrored import Excerpt, excerpt
+from recollect.memory.mirroring import Mirroring, Showing
 from recollect.memory.naming import Verdict
 from recollect.memory.parsing import FILTERS, make_filter, merge_scope, parse_id
+from recollect.memory.places import default_store
 from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.remembering import Remembering
 from recollect.memory.reranking import Reranking
@@ -83,6 +85,7 @@ class Memory:
         assembly = Assembly(store, self.embedding, settings, self._executor, reranking, self._outside, calibration)
         self._asking = Asking(assembly, self.scope)
         self._remembering = Remembering(store, self.embedding, announce, self.scope)
+        self._mirroring = Mirroring(store, self.embedding, announce)
 
     @classmethod
     def open(
@@ -187,12 +190,13 @@ class Memory:
         """Take records out of every answer, all or none; with `purge`, wipe their content for good."""
         self._remembering.forget(ids, purge)
 
-    def undo(self, record_id: str) -> tuple[str, Record | None]:
+    def undo(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None]:
         """Take back the last that happened to a record: `add`, `update`, `supersede` or `forget`, but for a purge.
 
-        Returns which it was, and the record as it stands now (None where that is forgotten).
+        With `seq` only if that is still the last line of its history. Returns which it was, and the record as it
+        stands now (None where that is forgotten).
         """
-        return self._remembering.undo(record_id)
+        return self._remembering.undo(record_id, seq)
 
     @traced("index", indexed)
     def index(
@@ -222,17 +226,25 @@ class Memory:
         whose = self._scope(scope, user, agent, session)
         marks = make_filter(whose, tags=tags).tags
         telling = Telling(whose, marks, Wishes(tuple(include), tuple(exclude), force), confirm)
-        report = Report(dry_run=dry_run)
-        changes = mirror(named, self.store.files, telling, report, reading)
-        for batch in in_batches(changes):
-            if not dry_run:
-                self.store.records.apply(batch)
-        if self.embedding.configured and not dry_run:
-            try:
-                report.embedded = self.embed(progress=progress)
-            except RecollectError as error:
-                self._announce(f"indexed without vectors: {error.message}")
-        return report
+        return self._mirroring.index(named, telling, Showing(dry_run, reading, progress))
+
+    @traced("index", indexed)
+    def reindex(
+        self,
+        paths: Sequence[str] = (),
+        *,
+        new: Sequence[str] = (),
+        dry_run: bool = False,
+        reading: Progress | None = None,
+        progress: Progress | None = None,
+    ) -> Report:
+        """Mirror folders again, all that are known or these, each for the scope and with the flags of the last time.
+
+        `new` are folders that may be mirrored though they never were: for this memory's scope.
+        """
+        self._refuse_walled()
+        wanted = list(paths) or list(dict.fromkeys([*new, *self.store.files.roots()]))
+        return self._mirroring.again(wanted, new, self.scope, Showing(dry_run, reading, progress))
 
     def ingest_files(
         self,
@@ -335,7 +347,7 @@ class Memory:
     def history(self, record_id: str) -> list[Event]:
         """Everything that happened to a record, oldest first; also to one that is forgotten."""
         events = self.store.records.history(parse_id(record_id))
-        if not events or ((self.walled or self.scope != GLOBAL) and self.get(record_id) is None):
+        if not events or not self._remembering.knows(record_id):
             raise UnknownRecord(record_id)
         return overview.told(self.store, events, self.scope) if self.walled else events
 
@@ -394,10 +406,3 @@ class Memory:
         self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None
     ) -> Scope:
         return merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
-
-
-def default_store() -> Path:
-    """The store of a person who named none."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("recollect")) / "memory.db"

@@ -77,7 +77,7 @@ class Remembering:
             self.require(by)
             self.store.records.apply([[Supersede(old.id, parse_id(by), moment)]])
             return self.require(by)
-        kept = {name: getattr(old, name) for name in ("title", "category", "tags", "kind", "importance", "decay")}
+        kept = {name: getattr(old, name) for name in ("title", "category", "tags", "importance", "decay")}
         new = make_record({**kept, "text": text, "happened_at": moment}, old.scope)
         self.embed_for_now([new.passage])
         return self.store.records.apply([[Put(new), Supersede(old.id, new.id, moment, made=True)]])[0]
@@ -90,15 +90,15 @@ class Remembering:
         if purge:
             self.store.scrub()
 
-    def undo(self, record_id: str) -> tuple[str, Record | None]:
+    def undo(self, record_id: str, seq: int | None = None) -> tuple[str, Record | None]:
         """Take back the last thing that happened to a record; what it was, and the record as it stands now."""
-        return _persistently(partial(self._undo, parse_id(record_id)))
+        return _persistently(partial(self._undo, parse_id(record_id), seq))
 
-    def _undo(self, key: str) -> tuple[str, Record | None]:
+    def _undo(self, key: str, seq: int | None = None) -> tuple[str, Record | None]:
         if self.store.records.get([key]):
             self.own([key])
         owner = self.scope if self.walled or self.scope != GLOBAL else None
-        undone, changes = reversal(self.store.records, key, owner)
+        undone, changes = reversal(self.store.records, key, owner, seq)
         self.embed_for_now([change.record.passage for change in changes if isinstance(change, Put)])
         self.store.records.apply([changes])
         return undone, next(iter(self.store.records.get([key])), None)
@@ -123,6 +123,19 @@ class Remembering:
                 return record
         raise UnknownRecord(record_id)
 
+    def knows(self, record_id: str) -> bool:
+        """Whether a record is there to be told of; one that is forgotten, to whom it belongs."""
+        if self.scope == GLOBAL and not self.walled:
+            return True
+        key = parse_id(record_id)
+        alive = self.store.records.get([key])
+        whose = alive[0].scope if alive else self.store.records.scope_of(key)
+        return whose is not None and (self.scope.admits(whose) if alive else self.scope.owns(whose))
+
+    def _is_chunk(self, key: str) -> bool:
+        found = self.store.records.get([key])
+        return bool(found) and found[0].kind == "chunk"
+
     def embed_for_now(self, passages: Sequence[str], progress: Progress | None = None) -> None:
         """Vectors for new records if they can be had now; else a later search or `embed` catches up, and says so."""
         if self.embedding.configured:
@@ -139,6 +152,8 @@ class Remembering:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
         if self.walled and (record.kind != "fact" or record.path is not None):
             raise Forbidden("files are mirrored by the owner of the store alone", hint="leave out kind, path and lines")
+        if said.get("id") is not None and record.kind == "fact" and self._is_chunk(record.id):
+            raise UsageError(f"{record.id!r} is part of a file, which it mirrors", hint="another id, or none")
         changes: list[Change] = [Put(record, merge=said.get("id") is None and supersedes is None)]
         if supersedes is not None:
             if self.walled or self.scope != GLOBAL:

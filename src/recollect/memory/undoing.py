@@ -1,4 +1,4 @@
-"""What takes back the last line of a record's history, unless something else happens in the same moment."""
+"""What takes back the last line of a record's history that still stands, unless something else happens meanwhile."""
 
 from __future__ import annotations
 
@@ -6,22 +6,40 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recollect.errors import Forbidden, UnknownRecord, UsageError
+from recollect.errors import Forbidden, Overtaken, UnknownRecord, UsageError
 from recollect.memory.parsing import parse_time
-from recollect.types import Change, Event, Forget, Put, Record, Records, Restore, Scope, Still
+from recollect.types import Change, Event, Forget, Put, Record, Records, Restore, Scope, Still, Undid
 
 MADE_FOR_IT = ["add", "supersedes"]
 """All that happened to a record which was stored only to take another's place."""
 
 
-def reversal(records: Records, key: str, owner: Scope | None) -> tuple[str, Sequence[Change]]:
-    """What the last thing that happened was, and the changes that take it back; `owner` changes its own alone."""
+def reversal(records: Records, key: str, owner: Scope | None, seq: int | None = None) -> tuple[str, Sequence[Change]]:
+    """What happened last and was not taken back, and the changes that do so; `owner` changes its own alone.
+
+    With `seq`, only that line of the history: where another has come after it, that is an error.
+    """
     events = records.history(key)
     if not events or (owner is not None and events[-1].action == "purge"):
         raise UnknownRecord(key)
-    last = events[-1]
-    undone, changes = _reversed(records, last, owner)
-    return undone, [Still(key, last.seq), *changes]
+    target = standing(events)
+    if target is None:
+        raise UsageError(f"nothing that happened to {key!r} is left to undo", hint="see its history")
+    if seq is not None and target.seq != seq:
+        raise Overtaken(f"something else has happened to {key!r} since", hint="see its history")
+    undone, changes = _reversed(records, target, owner)
+    return undone, [Still(key, events[-1].seq), *changes, Undid(key, target.seq)]
+
+
+def standing(events: Sequence[Event]) -> Event | None:
+    """The last event that was not taken back, and is not itself the taking back of another."""
+    past: set[int] = set()
+    for before, event in zip([None, *events][-2::-1], reversed(events), strict=False):
+        if event.action == "undo":
+            past |= {int(event.detail["undoes"]), before.seq if before else 0}
+        elif event.seq not in past:
+            return event
+    return None
 
 
 def _reversed(records: Records, last: Event, owner: Scope | None) -> tuple[str, Sequence[Change]]:
@@ -36,26 +54,32 @@ def _reversed(records: Records, last: Event, owner: Scope | None) -> tuple[str, 
         case "forget":
             return "forget", [Restore(key, owner)]
         case "supersede":
-            return "supersede", _lifted(records, key, str(last.detail["by"]), owner)
+            new = str(last.detail["by"])
+            lifted, forgotten = _lifted(records, key, new, owner)
+            return "supersede", [*lifted, *forgotten]
         case "supersedes" if _last(records, str(last.detail["id"])) == ("supersede", key):
-            return "supersede", _lifted(records, str(last.detail["id"]), key, owner)
+            old = str(last.detail["id"])
+            lifted, forgotten = _lifted(records, old, key, owner)
+            lines = [event.seq for event in records.history(old) if event.action == "supersede"]
+            return "supersede", [*lifted, Undid(old, lines[-1]), *forgotten[:-1]]
     raise UsageError(f"the last that happened to {key!r} ({last.action}) cannot be undone", hint="see its history")
 
 
-def _lifted(records: Records, old: str, new: str, owner: Scope | None) -> list[Change]:
+def _lifted(records: Records, old: str, new: str, owner: Scope | None) -> tuple[list[Change], list[Change]]:
     """The old record holds again; the new one goes, where it was made for nothing else and is the caller's too."""
     if owner is not None and not owner.owns(_alive(records, old).scope):
         raise Forbidden("it took the place of another's record, which is not the caller's to bring back")
     events = records.history(new)
     made = [event.action for event in events] == MADE_FOR_IT and bool(events[-1].detail.get("made"))
     if not made or (owner is not None and not owner.owns(_alive(records, new).scope)):
-        return [Restore(old, owner)]
-    return [Still(new, events[-1].seq), Restore(old, owner), Forget(new)]
+        return [Restore(old, owner)], []
+    line = events[-1].seq
+    return [Still(new, line), Restore(old, owner)], [Forget(new), Undid(new, line)]
 
 
 def _last(records: Records, key: str) -> tuple[str, str]:
-    events: list[Event] = records.history(key)
-    return (events[-1].action, str(events[-1].detail.get("by", ""))) if events else ("", "")
+    last = standing(records.history(key))
+    return (last.action, str(last.detail.get("by", ""))) if last else ("", "")
 
 
 def _alive(records: Records, key: str) -> Record:

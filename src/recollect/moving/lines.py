@@ -55,6 +55,7 @@ _SHAPES: Mapping[str, Mapping[str, _Shape]] = {
         "vector": _Shape(field.floats, write=field.blob),
     },
     "file": {"path": _TEXT, "root": _TEXT, "mtime_ns": _WHOLE, "size": _WHOLE, "digest": _TEXT},
+    "root": {"root": _TEXT, "told": _TEXT},
     "ingested": {"digest": _TEXT, "at": _TIME},
     "join": {"source": _TEXT, "id": _TEXT, "path": _TEXT},
     "note": {"key": _TEXT, "value": _TEXT, "at": _TIME},

@@ -8,7 +8,20 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from recollect.errors import Overtaken, SupersessionCycle, UnknownRecord, UsageError
-from recollect.types import Change, Forget, Ingested, Put, Record, Restore, SawFile, Still, Supersede, now
+from recollect.types import (
+    Change,
+    Forget,
+    Ingested,
+    Mirrors,
+    Put,
+    Record,
+    Restore,
+    SawFile,
+    Still,
+    Supersede,
+    Undid,
+    now,
+)
 
 REPLACED = (
     "text", "title", "kind", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
@@ -53,6 +66,9 @@ class Table(Protocol):
     def saw(self, change: SawFile) -> None:
         """Note the state of a file."""
 
+    def mirrors(self, change: Mirrors) -> None:
+        """Note how a folder was told to be mirrored."""
+
     def ingested(self, digest: str) -> None:
         """Note what was read for facts."""
 
@@ -76,6 +92,10 @@ def apply(table: Table, change: Change) -> list[Record]:
             _restore(table, change)
         case Still():
             _still(table, change)
+        case Undid():
+            table.note(change.id, "undo", {"undoes": change.seq})
+        case Mirrors():
+            table.mirrors(change)
         case SawFile():
             table.saw(change)
         case Ingested():

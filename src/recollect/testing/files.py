@@ -12,7 +12,7 @@ import pytest
 from recollect.errors import UsageError
 from recollect.ranking import fold_hash
 from recollect.testing.asking import NOON, OpenStore, ids, keep
-from recollect.types import FileState, Filter, Ingested, Put, Record, SawFile, Scope, Store
+from recollect.types import FileState, Filter, Ingested, Mirrors, Put, Record, SawFile, Scope, Store
 
 
 def state(path: str, root: str = "/n", size: int = 1) -> FileState:
@@ -36,10 +36,13 @@ class FilesContract:
         assert store.files.states(["/m/b.md", paths[2], "/nowhere"]) == {
             path: states[path] for path in (paths[2], "/m/b.md")
         }
-        assert store.files.roots() == {"/m": 1, "/n": 4}
+        assert store.files.roots() == {"/m": None, "/n": None}
+        told = {"scope": {"user": "ada"}, "tags": ["ä"], "exclude": ["*.log"]}
+        store.records.apply([[Mirrors("/n", {"scope": {}})], [Mirrors("/n", told)]])
+        assert store.files.roots() == {"/m": None, "/n": told}
         assert store.status()["files"] == 5
         store.records.apply([[SawFile("/m/b.md", None)]])
-        assert store.files.roots() == {"/n": 4}
+        assert store.files.roots() == {"/n": told}
         assert store.files.states([]) == {}
 
     def test_a_very_long_path_is_kept(self, store: Store) -> None:

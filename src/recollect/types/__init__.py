@@ -30,6 +30,7 @@ from recollect.types.records import (
     Filter,
     Forget,
     Ingested,
+    Mirrors,
     Put,
     Record,
     Restore,
@@ -37,6 +38,7 @@ from recollect.types.records import (
     Scope,
     Still,
     Supersede,
+    Undid,
     now,
 )
 from recollect.types.seams import (
@@ -86,6 +88,7 @@ __all__ = [
     "KeywordIndex",
     "Match",
     "Matches",
+    "Mirrors",
     "Noted",
     "Notes",
     "Progress",
@@ -110,6 +113,7 @@ __all__ = [
     "Supersede",
     "System",
     "Trace",
+    "Undid",
     "VectorIndex",
     "VectorSpace",
     "VectorSpaces",

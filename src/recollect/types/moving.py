@@ -38,6 +38,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "history": ("seq", "id", "action", "at", "detail"),
         "vector": ("space", "passage", "vector"),
         "file": ("path", "root", "mtime_ns", "size", "digest"),
+        "root": ("root", "told"),
         "ingested": ("digest", "at"),
         "join": ("source", "id", "path"),
         "note": ("key", "value", "at"),
@@ -46,7 +47,18 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Sort → its fields. Sorts are moved in this order: what others refer to comes before them."""
 
 KEYS: Mapping[str, int] = MappingProxyType(
-    {"meta": 1, "space": 1, "record": 1, "history": 1, "vector": 2, "file": 1, "ingested": 1, "join": 2, "note": 1}
+    {
+        "meta": 1,
+        "space": 1,
+        "record": 1,
+        "history": 1,
+        "vector": 2,
+        "file": 1,
+        "root": 1,
+        "ingested": 1,
+        "join": 2,
+        "note": 1,
+    }
 )
 """How many of the first fields are the key; parts of a sort are in its order."""
 

@@ -177,11 +177,27 @@ class Still:
 
 
 @dataclass(frozen=True, slots=True)
+class Undid:
+    """Note that what was just done to a record took back that line of its history: the next undo goes further back."""
+
+    id: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class SawFile:
     """Note a file's state (or, with None, that the file is gone)."""
 
     path: str
     state: FileState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrors:
+    """Note how a folder was told to be mirrored: for which scope, with which tags and patterns."""
+
+    root: str
+    told: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,5 +207,5 @@ class Ingested:
     digest: str
 
 
-Change: TypeAlias = Put | Supersede | Forget | Restore | Still | SawFile | Ingested
+Change: TypeAlias = Put | Supersede | Forget | Restore | Still | Undid | SawFile | Mirrors | Ingested
 """Everything that can be done to a store, as data."""

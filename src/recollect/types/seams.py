@@ -154,6 +154,9 @@ class Records(Protocol):
     def history(self, record_id: str) -> list[Event]:
         """All that happened to one record, oldest first."""
 
+    def scope_of(self, record_id: str) -> Scope | None:
+        """Whose a record is or, where it was forgotten but not purged, was; None where there is none."""
+
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
 
@@ -167,8 +170,8 @@ class Files(Protocol):
     def states(self, paths: Sequence[str]) -> dict[str, FileState]:
         """The same for these files, whatever their root; others are left out."""
 
-    def roots(self) -> dict[str, int]:
-        """The folders that are mirrored, and how many files of each."""
+    def roots(self) -> dict[str, Mapping[str, Any] | None]:
+        """The folders that are mirrored, and how each was told to be, where that is known."""
 
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""

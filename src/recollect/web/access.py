@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from recollect.errors import Forbidden
+from recollect.errors import ConfigError, FailedError, Forbidden
 from recollect.memory import Memory
+from recollect.types import GLOBAL
 from recollect.web.errors import Unauthorized
 from recollect.web.tokens import Caller, Tokens
+
+_log = logging.getLogger("recollect.web")
 
 _bearer = HTTPBearer(auto_error=False, description="A token that `recollect token add` made.")
 
@@ -38,13 +42,29 @@ class Access:
 
     def asker(self, authorization: str | None) -> Asker:
         """Who shows that header."""
-        if not self.demanded and not self.tokens.all():
-            return self._asker(self.local)
         kind, _, token = (authorization or "").partition(" ")
-        caller = self.tokens.caller(token.strip()) if kind.lower() == "bearer" else None
+        caller = self._caller(token.strip() if kind.lower() == "bearer" else "")
         if caller is None:
             raise Unauthorized("a token is needed", hint="Authorization: Bearer …; `recollect token add` makes one")
-        return self._asker(caller)
+        return self._asker(self._bound(caller))
+
+    def _caller(self, token: str) -> Caller | None:
+        try:
+            if not self.tokens.all() and not self.demanded and not self.tokens.had_some:
+                return self.local
+            return self.tokens.caller(token)
+        except ConfigError as error:  # it is for who runs the server to mend, and to know where the file lies
+            _log.error("%s (%s)", error.message, error.hint)
+            raise FailedError("tokens cannot be read: nobody is let in", hint="the server's log says why") from error
+
+    def _bound(self, caller: Caller) -> Caller:
+        """A server that was started for a scope is there for that scope alone, whatever a token may see elsewhere."""
+        scope = self.local.scope
+        if scope in (GLOBAL, caller.scope):
+            return caller
+        if not caller.owner:
+            raise Forbidden("this server is for another scope than that token's", hint="ask the server of that scope")
+        return replace(caller, scope=scope, owner=False)
 
     def may_write(self, caller: Caller) -> bool:
         """Whether the caller may change anything here."""
@@ -65,7 +85,7 @@ def _reader(request: Request, _shown: Annotated[HTTPAuthorizationCredentials | N
 
 def _writer(request: Request, asker: Annotated[Asker, Depends(_reader)]) -> Asker:
     if not request.app.state.access.may_write(asker.caller):
-        raise Forbidden("this caller may only read", hint="a token without --read-only may write")
+        raise Forbidden("only reading is allowed here", hint="a server and a token without --read-only may write")
     return asker
 
 

@@ -61,6 +61,27 @@ class RecordList(TypedDict):
     offset: int
 
 
+class Changed(TypedDict):
+    """What was done to a record: `add`, `update`, `supersedes`, `forget` or `nothing`; `seq` is for `/v1/undo`."""
+
+    id: str
+    seq: int
+    action: str
+
+
+class ChangedRecord(StoredRecord):
+    """A record as it stands after a change."""
+
+    change: Changed
+
+
+class ForgottenRecords(TypedDict):
+    """What is not found any more."""
+
+    forgotten: list[str]
+    changes: list[Changed]
+
+
 class Undone(TypedDict):
     """What was taken back, and the record as it stands now."""
 
@@ -121,6 +142,7 @@ class SettingsAnswer(TypedDict):
     """What a search is answered with where nothing is said, and who asks."""
 
     search: dict[str, Any]
+    vectors: bool
     caller: CallerAnswer
     version: str
 

@@ -7,8 +7,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
@@ -27,6 +29,9 @@ from recollect.web.tokens import Caller, Tokens
 
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. Who asks, and in which scope, is the token's affair: a request that names another scope is refused."""
+
+MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")
+"""What MCP's clients send, also those in a page that may ask here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +56,17 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        async with agents.run():
-            yield
-        indexer.close()
+        try:
+            async with agents.run():
+                yield
+        finally:
+            indexer.close()
 
     hosts = Hosts(serving.host, serving.allowed_hosts, serving.allowed_origins)
     app = FastAPI(
         title="Recollect", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None,
         middleware=[Middleware(Guard, hosts=hosts, metrics=metrics), *_cors(serving.allowed_origins)],
-        separate_input_output_schemas=False,
+        separate_input_output_schemas=False, generate_unique_id_function=_method_name,
     )  # fmt: skip
     app.state.access, app.state.metrics, app.state.indexer = access, metrics, indexer
     app.state.lab, app.state.started = serving.lab, time.monotonic()
@@ -68,14 +75,25 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
         app.include_router(router, responses=errors.DOCUMENTED)
     app.include_router(operations.router)
     app.include_router(operations.public)
+    routers = (searching.router, records.router, lab.router, operations.router, operations.public, page.router)
+    app.state.addresses = [route for router in routers for route in router.routes]
     app.router.routes.append(Route("/mcp", agents))
     page.mount(app)
     return app
+
+
+def _method_name(route: APIRoute) -> str:
+    """What a generated client calls an operation: the name of its function."""
+    return route.name.strip("_")
 
 
 def _cors(origins: Sequence[str]) -> list[Middleware]:
     """Closed, but for the pages that were named."""
     if not origins:
         return []
-    methods, headers = ["GET", "POST", "PATCH", "DELETE"], ["Authorization", "Content-Type", "X-Request-Id"]
-    return [Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=methods, allow_headers=headers)]
+    allowed: dict[str, Any] = {
+        "allow_methods": ["GET", "POST", "PATCH", "DELETE"],
+        "allow_headers": ["Authorization", "Content-Type", "X-Request-Id", *MCP_HEADERS],
+        "expose_headers": ["X-Request-Id", MCP_HEADERS[0]],
+    }
+    return [Middleware(CORSMiddleware, allow_origins=list(origins), **allowed)]

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, NotRequired
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import ConfigDict, with_config
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from recollect.errors import (
     FailedError,
     Forbidden,
+    Overtaken,
     RecollectError,
     SupersessionCycle,
     TimedOut,
@@ -52,13 +56,16 @@ STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
     (UnknownRecord, 404),
     (SupersessionCycle, 409),
     (Busy, 409),
+    (Overtaken, 409),
     (UsageError, 400),
     (TimedOut, 504),
     (FailedError, 503),
 )
 """The first kind that fits decides."""
 
-_CODES = {400: "usage", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
+_CODES = {
+    400: "usage", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "unsupported_media_type",
+}  # fmt: skip
 
 
 @with_config(ConfigDict(extra="allow"))
@@ -82,10 +89,12 @@ _WORDS = {
     401: "A token is needed, or this one is nobody's.",
     403: "The caller may not do this, or the request names a foreign host or origin.",
     404: "There is no such record, or no such address.",
-    409: "A supersession would lead in a circle, or what was asked for is being done already.",
+    409: "A supersession would lead in a circle, another change came first, or it is being done already.",
     413: "The request is too large.",
+    415: "The body is not `application/json`.",
     422: "The request does not fit the schema.",
     503: "The request was right; the store, a model or another part was not there. Try again.",
+    504: "A part took longer than it may.",
 }
 
 INTERNAL = {"code": "internal", "message": "something went wrong here", "hint": "the server's log says what"}
@@ -126,12 +135,31 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def misfit(request: Request, error: RequestValidationError) -> JSONResponse:
+        if _is_no_json(request, error):
+            return plain(HTTPException(415, "a body is JSON: Content-Type: application/json"), request.state.request_id)
         hint = "GET /openapi.json has the schema of every request"
         return body(422, request.state.request_id, code="invalid", message=_in_words(error), hint=hint)
 
     @app.exception_handler(HTTPException)
     def theirs(request: Request, error: HTTPException) -> JSONResponse:
+        if error.status_code == 405:  # noqa: PLR2004
+            error.headers = {"Allow": ", ".join(sorted(_methods(request)))}
         return plain(error, request.state.request_id)
+
+
+def _methods(request: Request) -> set[str]:
+    """What may be done at an address: the framework names the methods of the first of its routes alone."""
+    routes: Iterable[APIRoute] = request.app.state.addresses
+    here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for route in here for method in route.methods or ()}
+
+
+def _is_no_json(request: Request, error: RequestValidationError) -> bool:
+    """Whether the body did not fit because it was not taken for JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind != "application/json" and any(
+        one["loc"] == ("body",) and one["type"] != "missing" for one in error.errors()
+    )
 
 
 def _in_words(error: RequestValidationError) -> str:

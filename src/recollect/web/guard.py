@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import re
@@ -14,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recollect.errors import RecollectError
+from recollect.errors import FailedError, RecollectError
 from recollect.web import errors
 from recollect.web.errors import ForbiddenHost, ForbiddenOrigin
 from recollect.web.metrics import Metrics
@@ -25,6 +26,7 @@ MOST_BYTES = 8 * 1024 * 1024
 """Of a request's body: the longest record, of letters that take six bytes in JSON, and room for its fields."""
 
 TOO_LARGE = f"a request may have {MOST_BYTES:,} bytes at the most"
+ENDING = FailedError("the server is ending", hint="ask again when it is back")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
@@ -62,7 +64,7 @@ class Hosts:
             raise ForbiddenOrigin("pages of other sites may not ask here", hint="--allow-origin URL lets one")
 
     def _known(self, name: str) -> bool:
-        if name in LOOPBACK_NAMES or name == self.bound.lower() or name in {one.lower() for one in self.allowed}:
+        if name in (*LOOPBACK_NAMES, self.bound.strip("[]").lower(), *(one.lower() for one in self.allowed)):
             return True
         try:
             address = ipaddress.ip_address(name)
@@ -99,13 +101,15 @@ class Guard:
         watched = _Watched(send, request_id)
         start = time.monotonic()
         try:
-            self.hosts.check(headers.get("host", ""), headers.get("origin"))
+            self.hosts.check(_only(headers, "host") or "", _only(headers, "origin"))
             _check_length(headers.get("content-length"))
             await self.app(scope, _counted(receive), watched)
         except RecollectError as error:
             await watched.answer(errors.answer(error, request_id), scope, receive)
         except HTTPException as error:
             await watched.answer(errors.plain(error, request_id), scope, receive)
+        except asyncio.CancelledError:  # the server ends, and has waited as long as it does
+            await watched.answer(errors.answer(ENDING, request_id), scope, receive)
         except Exception:  # noqa: BLE001  (the edge: what is left is a defect, and must not end the server)
             _log.exception("request %s failed", request_id)
             await watched.answer(errors.body(500, request_id, None, **errors.INTERNAL), scope, receive)
@@ -140,6 +144,11 @@ def _request_id(said: str | None) -> str:
     return said if said and _SOUND_ID.fullmatch(said) else uuid4().hex
 
 
+def _only(headers: Headers, name: str) -> str | None:
+    """A header as it was said; said twice it is no name at all, for a proxy before us may have believed the other."""
+    return ", ".join(headers.getlist(name)) if name in headers else None
+
+
 def _check_length(said: str | None) -> None:
     if said is not None and said.isascii() and said.isdigit() and int(said[:20]) > MOST_BYTES:
         raise HTTPException(413, TOO_LARGE)
@@ -162,5 +171,7 @@ def _counted(receive: Receive) -> Receive:
 
 def _route(scope: Scope) -> str:
     """The route as it is written, not as it was called: ids are not for the metrics."""
+    if scope["path"] == "/mcp":
+        return "/mcp"
     route = scope.get("route")
-    return str(getattr(route, "path", "other"))
+    return str(getattr(route, "path_format", None) or getattr(route, "path", "other"))

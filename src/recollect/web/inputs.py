@@ -21,11 +21,12 @@ Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Weight = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Id = Annotated[str, Field(min_length=1, max_length=MOST_NAME, description="The id of a record.")]
-When = Annotated[Name, Field(description="2026-03-14, 2026-03-14T15:09Z, or a span: 36h, 3d, 2w.")]
+When = Annotated[Name, Field(min_length=1, description="2026-03-14, 2026-03-14T15:09Z, or a span: 36h, 3d, 2w.")]
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # Strict: a word that looks like a number, or a number for a yes, is more often a mistake than meant.
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     def said(self, *without: str) -> dict[str, Any]:
         """What was given, by name, but for these."""
@@ -79,7 +80,7 @@ class SearchBody(Filters):
     min_confidence: Share | None = None
     rerank: bool | None = None
     hyde: bool | Literal["replace"] | None = Field(None, description="The owner's alone: it asks a language model.")
-    budget_ms: float | None = Field(None, gt=0, le=1e7, allow_inf_nan=False)
+    budget_ms: float | None = Field(None, ge=1, le=1e7, allow_inf_nan=False)
     explain: bool = Field(False, description="Also each result's factors and moves.")
 
     def options(self, *without: str) -> dict[str, Any]:
@@ -147,9 +148,10 @@ class Forgetting(_Body):
 
 
 class Undoing(_Body):
-    """The record whose last change is taken back."""
+    """The record whose last change is taken back; with `seq`, only if that is still the last."""
 
     id: Id
+    seq: int | None = Field(None, ge=1, le=2**62, description="As the answer to the change said it.")
 
 
 class Indexing(_Body):

@@ -64,10 +64,10 @@ class Indexer:
         with self._lock:
             if self.job.state == "running":
                 raise Busy("indexing is under way", hint="GET /v1/index says how far it is")
-            self.job = Job("running", wanted, started_at=iso(now()))
+            started = self.job = Job("running", wanted, started_at=iso(now()))
             self._thread = threading.Thread(target=self._run, args=(wanted, dry_run), name="indexing", daemon=True)
             self._thread.start()
-            return self.job
+            return started
 
     def close(self, patience: float = 5.0) -> None:
         """Stop at the next file; what was indexed stays."""
@@ -78,7 +78,9 @@ class Indexer:
     def _run(self, paths: tuple[str, ...], dry_run: bool) -> None:
         start = time.monotonic()
         try:
-            report = self.memory.index(paths, dry_run=dry_run, reading=self._progress, progress=self._progress)
+            report = self.memory.reindex(
+                paths, new=self.folders, dry_run=dry_run, reading=self._progress, progress=self._progress
+            )
             ended = replace(self.job, state="done", report=asdict(report))
         except _Stopped:
             ended = replace(self.job, state="stopped")

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ PREFIX = "rcl_"
 
 VERSION = 1
 LONGEST_NAME = 100
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,9 @@ class Tokens:
     def __init__(self, path: Path | None) -> None:
         self.path = path or Path()
         self._none = path is None
-        self._read_at: tuple[int, int, int] | None = None
-        self._kept: tuple[Kept, ...] = ()
+        self._read: tuple[tuple[int, int, int] | None, tuple[Kept, ...]] = (None, ())
+        self.had_some = False
+        """Whether there ever were any: to take the last one back must not open a running server to all."""
 
     def all(self) -> tuple[Kept, ...]:
         """Every token there is."""
@@ -67,15 +71,18 @@ class Tokens:
         try:
             stat = self.path.stat()
         except FileNotFoundError:
-            self._read_at, self._kept = None, ()
+            self._read = (None, ())
             return ()
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}", hint="who may read it?") from error
         seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        if seen != self._read_at:
-            self._kept = _read(self.path)
-            self._read_at = seen
-        return self._kept
+        # What was read and of which file stand in one place: no thread may see new marks beside old tokens.
+        marks, kept = self._read
+        if seen != marks:
+            kept = _read(self.path)
+            self._read = (seen, kept)
+            self.had_some = self.had_some or bool(kept)
+        return kept
 
     def caller(self, token: str) -> Caller | None:
         """Whose token that is. All are compared, each in constant time: how long it takes tells nothing."""
@@ -88,7 +95,7 @@ class Tokens:
 
     def add(self, caller: Caller) -> str:
         """Make a token for a caller. It is returned this once, and cannot be had again."""
-        if not caller.name.strip() or len(caller.name) > LONGEST_NAME:
+        if not caller.name.strip() or len(caller.name) > LONGEST_NAME or not caller.name.isprintable():
             raise UsageError("a token needs a name", hint=f"up to {LONGEST_NAME} letters, to know it by")
         if caller.owner and caller.scope != Scope():
             raise UsageError("an owner is not bound to a scope", hint="leave out --owner, or the scope")
@@ -145,12 +152,15 @@ def _read(path: Path) -> tuple[Kept, ...]:
         if found["version"] != VERSION:
             raise ConfigError(f"{path} is of version {found['version']}", hint="upgrade: pip install -U recollect")
         return tuple(_kept(one) for one in found["tokens"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         hint = "it is written by `recollect token`; nobody is let in until it can be read"
         raise ConfigError(f"{path} cannot be read: {error}", hint=hint) from error
 
 
 def _kept(line: Mapping[str, Any]) -> Kept:
     owner, read_only = line["owner"] is True, line["read_only"] is not False
-    caller = Caller(str(line["name"]), Scope(**line["scope"]), owner=owner, read_only=read_only)
-    return Kept(caller, str(line["sha256"]), str(line["created_at"]))
+    scope, digest = line["scope"], line["sha256"]
+    if not _DIGEST.fullmatch(digest) or not all(isinstance(name, str) and name for name in scope.values()):
+        raise ValueError("a token in it is damaged")
+    caller = Caller(str(line["name"]), Scope(**scope), owner=owner, read_only=read_only)
+    return Kept(caller, digest, str(line["created_at"]))

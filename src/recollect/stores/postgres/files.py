@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, Database
@@ -31,11 +33,15 @@ class PostgresFiles:
         """What is known of these files."""
         return self._states(f"{_STATE} WHERE path = ANY(%s)", [text(path) for path in paths])
 
-    def roots(self) -> dict[str, int]:
-        """The folders that are mirrored, and how many files of each."""
+    def roots(self) -> dict[str, Mapping[str, Any] | None]:
+        """The folders that are mirrored, and how each was told to be, where that is known."""
         with self._database.read() as connection:
-            rows = connection.execute('SELECT root, count(*) FROM files GROUP BY root ORDER BY root COLLATE "C"')
-            return {plain(root): count for root, count in rows}
+            rows = connection.execute(
+                "SELECT root, max(told) FROM"
+                " (SELECT root, told FROM roots UNION ALL SELECT root, NULL FROM files) AS known"
+                ' GROUP BY root ORDER BY root COLLATE "C"'
+            )
+            return {plain(root): json.loads(told) if told else None for root, told in rows}
 
     def ingested(self, digests: Sequence[str]) -> set[str]:
         """Those of the digests that have been read for facts."""

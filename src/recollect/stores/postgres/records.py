@@ -75,6 +75,15 @@ class PostgresRecords:
         connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
         return done
 
+    def scope_of(self, record_id: str) -> Scope | None:
+        """Whose a record is, forgotten or not; of one that was purged nothing is told."""
+        with self._database.read(self._scope) as connection:
+            found = connection.execute(
+                'SELECT "user", agent, session FROM records JOIN scopes USING (scope) WHERE id = %s AND passage <> %s',
+                (text(record_id), b""),
+            ).fetchone()
+        return None if found is None else Scope(*map(plain, found))
+
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
         sql, values = condition(where)

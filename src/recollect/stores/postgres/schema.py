@@ -102,6 +102,7 @@ _FIRST = """
     CREATE TABLE files (
         path text PRIMARY KEY, root text NOT NULL, mtime_ns bigint NOT NULL, size bigint NOT NULL, digest text NOT NULL
     );
+    CREATE TABLE roots (root text PRIMARY KEY, told text NOT NULL);  -- how a folder was told to be mirrored, as JSON
     CREATE TABLE ingested (digest text PRIMARY KEY, at bigint NOT NULL);
     CREATE TABLE notes (key text PRIMARY KEY, value text NOT NULL, at bigint NOT NULL);
     CREATE TABLE joins (

@@ -31,13 +31,15 @@ _SELECT: Mapping[str, str] = {
     "history": "SELECT seq, id, action, at, detail FROM history WHERE true",
     "vector": "SELECT fingerprint, passage, vector FROM embeddings JOIN spaces USING (space) WHERE true",
     "file": "SELECT path, root, mtime_ns, size, digest FROM files WHERE true",
+    "root": "SELECT root, told FROM roots WHERE true",
     "ingested": "SELECT digest, at FROM ingested WHERE true",
     "join": "SELECT source, id, path FROM joins WHERE true",
     "note": "SELECT key, value, at FROM notes WHERE true",
 }
 _KEY: Mapping[str, Mapping[str, str]] = {
     "meta": {"key": "text"}, "space": {"fingerprint": "text"}, "record": {"id": "text"}, "history": {"seq": "bigint"},
-    "vector": {"fingerprint": "text", "passage": "bytea"}, "file": {"path": "text"}, "ingested": {"digest": "text"},
+    "vector": {"fingerprint": "text", "passage": "bytea"}, "file": {"path": "text"},
+    "root": {"root": "text"}, "ingested": {"digest": "text"},
     "join": {"source": "text", "id": "text"}, "note": {"key": "text"},
 }  # fmt: skip
 

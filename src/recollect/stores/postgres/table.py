@@ -16,7 +16,7 @@ from recollect.stores.postgres.rows import COLUMNS, SELECT, from_row, text, to_r
 from recollect.stores.postgres.scopes import scope_find, scope_number
 from recollect.stores.postgres.visible import condition
 from recollect.stores.rows import micros, passage_hash
-from recollect.types import Change, Filter, Put, Record, SawFile, Scope, now
+from recollect.types import Change, Filter, Mirrors, Put, Record, SawFile, Scope, now
 
 _INSERT = (
     f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
@@ -152,6 +152,13 @@ class Rows:
         if (state := change.state) is not None:
             values = (text(state.path), text(state.root), state.mtime_ns, state.size, state.digest)
             self.connection.execute("INSERT INTO files VALUES (%s, %s, %s, %s, %s)", values)
+
+    def mirrors(self, change: Mirrors) -> None:
+        """Note how a folder was told to be mirrored."""
+        self.connection.execute(
+            "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",
+            (text(change.root), json.dumps(change.told)),
+        )
 
     def ingested(self, digest: str) -> None:
         """Note what was read for facts."""

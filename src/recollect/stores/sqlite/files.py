@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.stores.sqlite.database import Database
@@ -32,10 +32,14 @@ class SqliteFiles:
             )
             return {row[0]: FileState(*row) for row in rows}
 
-    def roots(self) -> dict[str, int]:
-        """The folders that are mirrored, and how many files of each."""
+    def roots(self) -> dict[str, Mapping[str, Any] | None]:
+        """The folders that are mirrored, and how each was told to be, where that is known."""
         with self._database.read() as connection:
-            return dict(connection.execute("SELECT root, count(*) FROM files GROUP BY root ORDER BY root"))
+            rows: Any = connection.execute(
+                "SELECT root, max(told) FROM (SELECT root, told FROM roots UNION ALL SELECT root, NULL FROM files)"
+                " GROUP BY root ORDER BY root"
+            )
+            return {root: json.loads(told) if told else None for root, told in rows}
 
     def ingested(self, digests: Sequence[str]) -> set[str]:
         """Those of the digests that have been read for facts."""

@@ -33,13 +33,15 @@ _SELECT: Mapping[str, str] = {
     "history": "SELECT seq, id, action, at, detail FROM history WHERE true",
     "vector": "SELECT fingerprint, passage, vector FROM spaces CROSS JOIN embeddings USING (space) WHERE true",
     "file": "SELECT path, root, mtime_ns, size, digest FROM files WHERE true",
+    "root": "SELECT root, told FROM roots WHERE true",
     "ingested": "SELECT digest, at FROM ingested WHERE true",
     "join": "SELECT source, id, path FROM joins WHERE true",
     "note": "SELECT key, value, at FROM notes WHERE true",
 }
 _KEY: Mapping[str, tuple[str, ...]] = {
     "meta": ("key",), "space": ("fingerprint",), "record": ("id",), "history": ("seq",),
-    "vector": ("fingerprint", "passage"), "file": ("path",), "ingested": ("digest",), "join": ("source", "id"),
+    "vector": ("fingerprint", "passage"), "file": ("path",), "root": ("root",), "ingested": ("digest",),
+    "join": ("source", "id"),
     "note": ("key",),
 }  # fmt: skip
 
@@ -50,6 +52,7 @@ _INSERT: Mapping[str, str] = {
         " VALUES ((SELECT space FROM spaces WHERE fingerprint = ?), ?, ?)"
     ),
     "file": "INSERT OR IGNORE INTO files VALUES (?, ?, ?, ?, ?)",
+    "root": "INSERT OR IGNORE INTO roots VALUES (?, ?)",
     "ingested": "INSERT OR IGNORE INTO ingested VALUES (?, ?)",
     "join": "INSERT OR IGNORE INTO joins (source, id, path) VALUES (?, ?, ?)",
     "note": "INSERT OR IGNORE INTO notes VALUES (?, ?, ?)",

@@ -17,7 +17,7 @@ from recollect.stores.rows import micros, moment, passage_hash
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, to_row
 from recollect.stores.sqlite.visible import condition
-from recollect.types import Change, Event, Filter, Record, SawFile, now
+from recollect.types import Change, Event, Filter, Mirrors, Record, SawFile, Scope, now
 
 TRANSACTION_SECONDS = 0.1
 """When a transaction is this old it is committed and the rest goes on in a new one, so that nobody waits long."""
@@ -66,6 +66,14 @@ class SqliteRecords:
                 Event(seq, key, action, moment(at) or now(), json.loads(detail))
                 for seq, key, action, at, detail in rows
             ]
+
+    def scope_of(self, record_id: str) -> Scope | None:
+        """Whose a record is, forgotten or not; of one that was purged nothing is told."""
+        with self._database.read() as connection:
+            found: Any = connection.execute(
+                "SELECT user, agent, session FROM records WHERE id = ? AND passage <> x''", (record_id,)
+            ).fetchone()
+        return None if found is None else Scope(*found)
 
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
@@ -137,6 +145,11 @@ class _Rows:
         if (state := change.state) is not None:
             values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
             self.connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?)", values)
+
+    def mirrors(self, change: Mirrors) -> None:
+        """Note how a folder was told to be mirrored."""
+        told = json.dumps(change.told, ensure_ascii=False)
+        self.connection.execute("INSERT OR REPLACE INTO roots VALUES (?, ?)", (change.root, told))
 
     def ingested(self, digest: str) -> None:
         """Note what was read for facts."""

@@ -109,12 +109,18 @@ _JOINS = """
     ) STRICT;
 """
 
+_ROOTS = """
+    -- How a folder was told to be mirrored, as JSON, so that it can be mirrored again in the same way.
+    CREATE TABLE roots (root TEXT PRIMARY KEY, told TEXT NOT NULL) STRICT, WITHOUT ROWID;
+"""
+
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("records, history, vectors, files", _FIRST),
     ("what was read for facts", _INGESTED),
     ("kept answers", _NOTES),
     ("indexes for what is forgotten", _INDEXES),
     ("what outside ids stand for", _JOINS),
+    ("how folders are mirrored", _ROOTS),
 )
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 

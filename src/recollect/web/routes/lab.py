@@ -20,7 +20,7 @@ from recollect.evaluation.datasets import Dataset
 from recollect.evaluation.scoring import MEASURES, parse_measures
 from recollect.evaluation.shelf import Shelf
 from recollect.evaluation.trials import SYSTEMS, Plan
-from recollect.memory.facade import default_store
+from recollect.memory.places import default_store
 from recollect.web.access import Asker, Owns, Reads
 from recollect.web.answers import Json, documented
 from recollect.web.errors import Busy

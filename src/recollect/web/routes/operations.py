@@ -19,24 +19,27 @@ from recollect.web.inputs import Indexing, Name
 router = APIRouter(tags=["operations"], responses=DOCUMENTED)
 public = APIRouter(tags=["operations"])
 
+_EXPOSED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
 Part = Annotated[Name | None, Query()]
 
 
+@public.head("/healthz", include_in_schema=False)
 @public.get("/healthz", **documented(Health))
-def healthz() -> Json:
+async def get_health() -> Json:  # waits for no thread, so that it answers also when all are busy
     """That the server is there; for load balancers, so without a token."""
     return Json({"status": "ok"})
 
 
-@router.get("/metrics", response_model=None, responses={200: {"content": {"text/plain": {}}}})
-def metrics(asker: Owns, request: Request) -> Response:
+@router.get("/metrics", response_model=None, response_class=Response, responses=_EXPOSED)
+def get_metrics(asker: Owns, request: Request) -> Response:
     """Counts and times for Prometheus; of what was asked, nothing."""
     text = request.app.state.metrics.exposition(asker.memory.status())
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/status", **documented(StatusAnswer))
-def status(asker: Reads, request: Request) -> Json:
+def get_status(asker: Reads, request: Request) -> Json:
     """What the store holds and how current it is; for the owner also how sources and server are doing."""
     state = request.app.state
     found: dict[str, Any] = {
@@ -52,14 +55,15 @@ def status(asker: Reads, request: Request) -> Json:
 
 
 @router.get("/v1/settings", **documented(SettingsAnswer))
-def settings(asker: Reads, request: Request) -> Json:
+def get_settings(asker: Reads, request: Request) -> Json:
     """What a search is answered with where nothing is said, and who asks."""
-    search = dataclasses.asdict(asker.memory.settings.search)
-    return Json({"search": search, "caller": told(asker.caller, request.app.state.access), "version": __version__})
+    memory, caller = asker.memory, told(asker.caller, request.app.state.access)
+    search = dataclasses.asdict(memory.settings.search)
+    return Json({"search": search, "vectors": memory.embedding.configured, "caller": caller, "version": __version__})
 
 
 @router.get("/v1/facets", **documented(Facets))
-def facets(
+def get_facets(
     asker: Reads, request: Request, *,
     any_scope: bool = False, user: Part = None, agent: Part = None, session: Part = None,
 ) -> Json:  # fmt: skip
@@ -74,12 +78,12 @@ def facets(
 
 
 @router.get("/v1/index", **documented(JobAnswer))
-def indexing(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
+def get_index(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
     """The last run of indexing, or the one under way."""
     return Json(request.app.state.indexer.job.as_dict())
 
 
 @router.post("/v1/index", **documented(JobAnswer, 202))
-def index(body: Indexing, asker: OwnsAndWrites, request: Request) -> Json:  # noqa: ARG001
+def start_index(body: Indexing, asker: OwnsAndWrites, request: Request) -> Json:  # noqa: ARG001
     """Mirror folders again, beside other requests: those that are indexed already, or that the server was given."""
     return Json(request.app.state.indexer.start(body.paths, dry_run=body.dry_run).as_dict(), 202)

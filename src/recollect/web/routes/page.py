@@ -13,6 +13,7 @@ FOLDER = files("recollect.web") / "static"
 router = APIRouter(include_in_schema=False)
 
 
+@router.head("/")
 @router.get("/")
 def page() -> FileResponse:
     """The page itself; what it shows it asks the API for."""

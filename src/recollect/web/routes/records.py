@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
+from starlette.convertors import PathConvertor, register_url_convertor
 
-from recollect.mcp.outputs import Forgotten, StoredRecord
+from recollect.mcp.outputs import StoredRecord
+from recollect.memory.bounds import bounded
 from recollect.memory.chains import chain
 from recollect.memory.shape import event_dict, record_dict
+from recollect.types import Record, now
 from recollect.web.access import Asker, Reads, Writes
-from recollect.web.answers import FileAnswer, HistoryAnswer, Json, RecordList, Undone, documented
+from recollect.web.answers import (
+    ChangedRecord,
+    FileAnswer,
+    ForgottenRecords,
+    HistoryAnswer,
+    Json,
+    RecordList,
+    Undone,
+    documented,
+)
 from recollect.web.inputs import MOST_NAME, Edited, Forgetting, Name, Names, NewRecord, Supersession, Undoing, When
+
+
+class _Anything(PathConvertor):
+    """The rest of an address, whatever it is: an id may hold slashes, and even the end of a line."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("anything", _Anything())
 
 router = APIRouter(tags=["records"])
 
@@ -22,7 +44,7 @@ Part = Annotated[Name | None, Query()]
 
 
 @router.get("/v1/records", **documented(RecordList))
-def list_(
+def list_records(
     asker: Reads,
     *,
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
@@ -47,63 +69,67 @@ def list_(
     }  # fmt: skip
     said = {name: value for name, value in filters.items() if value}
     found = asker.memory.list(limit=limit, offset=offset, **said)
-    return Json({"records": [record_dict(record) for record in found], "limit": limit, "offset": offset})
+    records = [bounded(record_dict(record)) for record in found]
+    return Json({"records": records, "limit": limit, "offset": offset})
 
 
-@router.post("/v1/records", **documented(StoredRecord, 201))
-def add(body: NewRecord, asker: Writes) -> Json:
+@router.post("/v1/records", **documented(ChangedRecord, 201))
+def add_record(body: NewRecord, asker: Writes) -> Json:
     """Remember one record. The same text in the same scope is one record: adding it again updates it."""
+    began = now()
     stored = asker.memory.add(body.text, supersedes=body.supersedes, **body.said("text", "supersedes"))
-    return Json(record_dict(stored), 201)
+    return _changed(asker, stored, began, 201)
 
 
-@router.get("/v1/records/{id:path}", **documented(StoredRecord))
-def read(id: RecordId, asker: Reads) -> Json:  # noqa: A002  (the word of the JSON)
+@router.get("/v1/records/{id:anything}", **documented(StoredRecord))
+def get_record(id: RecordId, asker: Reads) -> Json:  # noqa: A002  (the word of the JSON)
     """One record in full."""
     return Json(record_dict(asker.memory.require(id)))
 
 
-@router.patch("/v1/records/{id:path}", **documented(StoredRecord))
-def edit(id: RecordId, body: Edited, asker: Writes) -> Json:  # noqa: A002
+@router.patch("/v1/records/{id:anything}", **documented(ChangedRecord))
+def edit_record(id: RecordId, body: Edited, asker: Writes) -> Json:  # noqa: A002
     """Change what is said of a fact, in place. What it was before stays in its history."""
-    return Json(record_dict(asker.memory.edit(id, **body.changes())))
+    began = now()
+    return _changed(asker, asker.memory.edit(id, **body.changes()), began)
 
 
-@router.delete("/v1/records/{id:path}", **documented(Forgotten))
-def delete(id: RecordId, asker: Writes) -> Json:  # noqa: A002
+@router.delete("/v1/records/{id:anything}", **documented(ForgottenRecords))
+def delete_record(id: RecordId, asker: Writes) -> Json:  # noqa: A002
     """Take a record out of every answer; `/v1/undo` brings it back."""
     return _forgotten(asker, [id])
 
 
-@router.post("/v1/forget", **documented(Forgotten))
+@router.post("/v1/forget", **documented(ForgottenRecords))
 def forget(body: Forgetting, asker: Writes) -> Json:
     """Take records out of every answer: all of them, or none if one is unknown."""
     return _forgotten(asker, body.ids)
 
 
-@router.post("/v1/supersede", **documented(StoredRecord))
+@router.post("/v1/supersede", **documented(ChangedRecord))
 def supersede(body: Supersession, asker: Writes) -> Json:
     """Let a new text or another record take a record's place; answers the record that holds now."""
-    return Json(record_dict(asker.memory.supersede(body.id, body.by, text=body.text, at=body.at)))
+    began = now()
+    return _changed(asker, asker.memory.supersede(body.id, body.by, text=body.text, at=body.at), began)
 
 
 @router.post("/v1/undo", **documented(Undone))
 def undo(body: Undoing, asker: Writes) -> Json:
     """Take back the last that happened to a record: that it was added, edited, superseded or forgotten."""
-    undone, record = asker.memory.undo(body.id)
+    undone, record = asker.memory.undo(body.id, seq=body.seq)
     return Json({"undone": undone, "record": record_dict(record) if record else None})
 
 
-@router.get("/v1/history/{id:path}", **documented(HistoryAnswer))
-def history(id: RecordId, asker: Reads) -> Json:  # noqa: A002
+@router.get("/v1/history/{id:anything}", **documented(HistoryAnswer))
+def get_history(id: RecordId, asker: Reads) -> Json:  # noqa: A002
     """All that happened to a record, and the chain of supersession it stands in."""
     events = [event_dict(event) for event in asker.memory.history(id)]
     record = asker.memory.get(id)
     return Json({"id": id, "events": events, "chain": chain(asker.memory, record) if record else [id]})
 
 
-@router.get("/v1/file/{id:path}", **documented(FileAnswer))
-def file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
+@router.get("/v1/file/{id:anything}", **documented(FileAnswer))
+def get_file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
     """The file of a chunk as it stands now, open at its lines."""
     found = asker.memory.excerpt(id)
     return Json(
@@ -115,5 +141,17 @@ def file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
 
 
 def _forgotten(asker: Asker, ids: list[str]) -> Json:
-    asker.memory.forget(*ids)
-    return Json({"forgotten": ids})
+    once = list(dict.fromkeys(ids))
+    began = now()
+    asker.memory.forget(*once)
+    return Json({"forgotten": once, "changes": [_change(asker, key, began) for key in once]})
+
+
+def _changed(asker: Asker, record: Record, began: datetime, status: int = 200) -> Json:
+    """The record as it stands now, and the line of history by which `/v1/undo` knows what was done."""
+    return Json({**record_dict(record), "change": _change(asker, record.id, began)}, status)
+
+
+def _change(asker: Asker, key: str, began: datetime) -> dict[str, Any]:
+    last = asker.memory.history(key)[-1]
+    return {"id": key, "seq": last.seq, "action": last.action if last.at >= began else "nothing"}

@@ -34,10 +34,10 @@ function search(query) {
   return pairs.length ? `?${new URLSearchParams(pairs)}` : "";
 }
 
-async function ask(method, path, body, { signal } = {}) {
+async function ask(method, path, body, { signal, timeout = TIMEOUT_MS } = {}) {
   for (;;) {
     const token = sessionStorage.getItem(KEY);
-    const answer = await send(method, path, body, token, signal);
+    const answer = await send(method, path, body, token, { signal, timeout });
     if (answer.status !== 401) return read(answer);
     if (sessionStorage.getItem(KEY) !== token) continue; // another request has asked for it meanwhile
     const given = await askToken(token !== null);
@@ -46,11 +46,11 @@ async function ask(method, path, body, { signal } = {}) {
   }
 }
 
-async function send(method, path, body, token, signal) {
+async function send(method, path, body, token, { signal, timeout }) {
   const headers = { Accept: "application/json" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (token) headers.Authorization = `Bearer ${token}`;
-  const limit = AbortSignal.timeout(TIMEOUT_MS);
+  const limit = AbortSignal.timeout(timeout);
   try {
     const answer = await fetch(path, {
       method,

@@ -59,34 +59,30 @@ async function store(app, said, replaced) {
     Object.entries(said).filter(([, value]) => value !== null && value !== "" && !empty(value)),
   );
   if (replaced) body.supersedes = replaced.id;
-  const began = performance.now();
   const record = await app.api.post("/v1/records", body);
-  return { record, replaced, what: replaced ? "supersede" : await happened(app, record, began) };
+  return { record, what: record.change.action };
 }
 
 function empty(value) {
   return typeof value === "object" && Object.keys(value).length === 0;
 }
 
-/** What storing did: the same text in the same scope is one record, which may have changed, or not even that. */
-async function happened(app, record, began) {
-  const [{ events }, answer] = await Promise.all([app.api.get(recordPath("history", record.id)), fetch("/healthz")]);
-  const last = events.at(-1);
-  const age = Date.parse(answer.headers.get("Date")) - Date.parse(last.at); // by the server's clock, not by ours
-  return age <= performance.now() - began ? last.action : "nothing";
+/** Takes back one change, and no other that came after it. */
+export function takeBack(app, { id, seq }) {
+  return app.api.post("/v1/undo", { id, seq });
 }
 
 const OUTCOMES = {
-  supersede: ["Stored in the old one's place.", "The old record holds again."],
+  supersedes: ["Stored in the old one's place.", "The old record holds again."],
   update: ["This was known already; what you said of it is kept.", "It is as it was before."],
   nothing: ["This was known already.", null],
   add: ["Stored.", "It is not stored after all."],
 };
 
-function announce(app, { record, replaced, what }, stored) {
+function announce(app, { record, what }, stored) {
   const [said, taken] = OUTCOMES[what] ?? OUTCOMES.add;
   const undo = async () => {
-    await app.api.post("/v1/undo", { id: replaced?.id ?? record.id });
+    await takeBack(app, record.change);
     await stored();
     return taken;
   };

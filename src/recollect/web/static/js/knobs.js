@@ -75,9 +75,10 @@ export function parseValue(name, text) {
 /** What is chosen in a few words, for the head of a ranking: "RRF, k 60". */
 export function summary(now) {
   const name = FUSIONS.find(([value]) => value === now.fusion)?.[1] ?? now.fusion;
-  const parts = [now.fusion === "rrf" ? `${name}, k ${now.rrf_k}` : name];
-  if (now.text_weight !== now.vector_weight) parts.push(`keyword ${now.text_weight}, vector ${now.vector_weight}`);
-  if (scores.includes(now.fusion) && now.normalisation !== "none") parts.push(now.normalisation);
+  const alone = now.sources?.length === 1;
+  const parts = [alone ? `${now.sources[0]} alone` : now.fusion === "rrf" ? `${name}, k ${now.rrf_k}` : name];
+  if (!alone && now.text_weight !== now.vector_weight) parts.push(`keyword ${now.text_weight}, vector ${now.vector_weight}`);
+  if (!alone && scores.includes(now.fusion) && now.normalisation !== "none") parts.push(now.normalisation);
   if (now.mmr) parts.push(`MMR ${now.mmr_lambda}`);
   if (now.rerank) parts.push("rerank");
   return parts.join(" · ");

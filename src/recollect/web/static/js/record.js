@@ -1,13 +1,20 @@
 // One record: what it says, what is known of it, what became of it, and what can be done with it.
 
 import { h, replace } from "./dom.js";
-import { editForm, supersedeForm } from "./editing.js";
+import { editForm, supersedeForm, takeBack } from "./editing.js";
 import { listen } from "./keys.js";
 import { known } from "./known.js";
 import { moment } from "./moments.js";
 import { openFile } from "./opened.js";
 import { nameOf, recordHash, recordPath, recordText } from "./recordtext.js";
 import { timeline } from "./timeline.js";
+
+const TAKEN_BACK = {
+  add: "It is not stored after all.",
+  update: "The edit is taken back.",
+  supersede: "It holds again.",
+  forget: "It is back.",
+};
 
 const LONG = 1500;
 
@@ -37,6 +44,7 @@ async function refresh(view, focus = null) {
     return absent(view);
   }
   const history = await app.api.get(recordPath("history", id)).catch(() => ({ events: [], chain: [] }));
+  view.changed = history.events.some(({ action }) => action !== "add");
   const [story, file] = await Promise.all([timeline(record, history, app.api), openFile(record, app.api)]);
   if (!view.alive) return;
   document.title = `${nameOf(record, 60)} · Recollect`;
@@ -111,6 +119,7 @@ function actions(view, record, place, text) {
       ? button("supersede", "Supersede", "s", () => open(supersedeForm(record, view.app, superseding)))
       : null,
     button("forget", "Forget", "Delete", () => forget(view, record)),
+    view.changed ? button("undo", "Undo last change", null, () => goBack(view)) : null,
   );
   return row;
 }
@@ -120,20 +129,31 @@ function button(name, words, key, act) {
     "button",
     { type: "button", class: "button", dataset: { action: name }, "aria-keyshortcuts": key, on: { click: act } },
     words,
-    h("kbd", { "aria-hidden": "true" }, key === "Delete" ? "Del" : key),
+    key ? h("kbd", { "aria-hidden": "true" }, key === "Delete" ? "Del" : key) : null,
   );
+}
+
+/** One step back, whenever it was taken and by whom. */
+async function goBack(view) {
+  try {
+    const { undone } = await view.app.api.post("/v1/undo", { id: view.id });
+    await refresh(view, "[data-action=undo]");
+    view.app.toast(TAKEN_BACK[undone] ?? "Undone.");
+  } catch (error) {
+    view.app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
+  }
 }
 
 async function edited(view, stored) {
   await refresh(view, "[data-action=edit]");
-  if (stored) view.app.toast("Saved.", { undo: () => undo(view, view.id, "The edit is taken back.") });
+  if (stored) view.app.toast("Saved.", { undo: () => undo(view, stored.change, "The edit is taken back.") });
 }
 
 function superseded(view, old, stored) {
   view.app.go(recordHash(stored.id));
   view.app.toast("Superseded: this is what holds now.", {
     undo: async () => {
-      await view.app.api.post("/v1/undo", { id: old.id });
+      await takeBack(view.app, stored.change);
       reopen(view.app, old.id);
       return "The old record holds again.";
     },
@@ -141,20 +161,21 @@ function superseded(view, old, stored) {
 }
 
 async function forget(view, record) {
+  let change;
   try {
-    await view.app.api.delete(recordPath("records", record.id));
+    ({ changes: [change] } = await view.app.api.delete(recordPath("records", record.id)));
   } catch (error) {
     view.app.toast([error.message, error.hint].filter(Boolean).join(" "), { kind: "error" });
     return;
   }
   await absent(view);
-  view.app.toast("Forgotten.", { undo: () => undo(view, record.id, "It is back.") });
+  view.app.toast("Forgotten.", { undo: () => undo(view, change, "It is back.") });
 }
 
-async function undo(view, id, words) {
-  await view.app.api.post("/v1/undo", { id });
+async function undo(view, change, words) {
+  await takeBack(view.app, change);
   if (view.alive) await refresh(view, "h1");
-  else reopen(view.app, id);
+  else reopen(view.app, change.id);
   return words;
 }
 
@@ -170,7 +191,7 @@ async function absent(view) {
   const history = await app.api.get(recordPath("history", id)).catch(() => null);
   if (!view.alive) return;
   const last = history?.events?.at(-1);
-  const bring = async () => app.toast(await undo(view, id, "It is back."));
+  const bring = async () => app.toast(await undo(view, { id, seq: last.seq }, "It is back."));
   document.title = "Record · Recollect";
   const search = h(
     "p",

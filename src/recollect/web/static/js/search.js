@@ -122,7 +122,9 @@ export async function show(root, params, app) {
   const silence = listen({ j: () => walk.step(1), ArrowDown: () => walk.step(1), k: () => walk.step(-1),
     ArrowUp: () => walk.step(-1), c: compare, w: () => why.toggle(), f: () => narrowing.toggle(), Escape: escape });
   const leave = (event) => {
-    if (event.key === "Escape" && event.target.closest?.(".panel") && !event.defaultPrevented) escape();
+    if (event.key !== "Escape" || event.defaultPrevented || !event.target.closest?.(".panel")) return;
+    event.preventDefault();
+    escape();
   };
   const back = () => {
     loadFacets();

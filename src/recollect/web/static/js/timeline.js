@@ -68,14 +68,15 @@ function stop(id, found, record, history) {
             : ["holds since ", moment(found.happened_at ?? found.created_at)],
         )
       : null,
-    mine ? h("ol", { class: "events" }, told(record, history.events)) : null,
+    mine ? h("ol", { class: "events" }, lines(record, history.events)) : null,
   );
 }
 
 /** The events, oldest first; an edit's "after" is what the next edit found, or what holds now. */
-function told(record, events) {
+function lines(record, events) {
   const now = { importance: USUAL_IMPORTANCE, ...record };
-  const rows = [...events].reverse().map((event) => {
+  const told = events.filter(({ action }) => action !== "undo"); // what an undo did stands right before it
+  const rows = told.reverse().map((event) => {
     const before = event.detail?.before ?? {};
     const changes = Object.entries(before).map(([name, old]) => {
       const pair = [name, old, now[name]];

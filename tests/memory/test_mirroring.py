@@ -1,0 +1,116 @@
+"""Folders mirrored again: as they were told to be, and for nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recollect import Memory
+from recollect.errors import Forbidden, UsageError
+from recollect.memory.mirroring import APART, UNTOLD
+from recollect.types import GLOBAL, Scope
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder with a note for all and one that is to be left out."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "open.md").write_text("# Open\n\nThe harbour closes at nine.\n")
+    (folder / "secret.md").write_text("# Secret\n\nThe vault opens with 4711.\n")
+    return folder
+
+
+def texts(memory: Memory, **options: object) -> list[str]:
+    return [result.record.text for result in memory.search("harbour vault", sources=["keyword"], **options).results]
+
+
+def test_a_folder_is_mirrored_again_as_it_was_told_to_be(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """What was excluded stays out, scope and tags stay, and a new file gets them, in another process too."""
+    open_memory().index(notes, user="ada", tags=["proj"], exclude=["secret.md"])
+    (notes / "open.md").write_text("# Open\n\nThe harbour closes at ten.\n")
+    (notes / "new.md").write_text("# New\n\nThe harbour is being dredged.\n")
+    memory = open_memory()
+    report = memory.reindex()
+    assert (len(report.added), len(report.changed), report.removed) == (1, 1, [])
+    assert sorted(texts(memory, user="ada", tags=["proj"])) == [
+        "The harbour closes at ten.",
+        "The harbour is being dredged.",
+    ]
+    assert texts(memory) == []
+
+
+def test_the_memorys_own_scope_does_not_take_over_what_is_everybodys(
+    open_memory: Callable[..., Memory], notes: Path
+) -> None:
+    """A folder that was indexed for all is mirrored for all, whoever asks for it."""
+    memory = open_memory()
+    memory.index(notes)
+    (notes / "open.md").write_text("# Open\n\nThe harbour closes at ten.\n")
+    memory.scope = Scope("ada")
+    memory.reindex([str(notes / "open.md")])
+    assert {record.scope for record in memory.list(any_scope=True)} == {GLOBAL}
+
+
+def test_what_holds_folders_told_otherwise_is_left_alone(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """A folder around another's is not mirrored in one way; the inner one is, by itself."""
+    memory = open_memory()
+    private = notes / "private"
+    private.mkdir()
+    (private / "diary.md").write_text("# Diary\n\nThe vault is empty.\n")
+    memory.index(private, user="ada")
+    memory.index(notes, exclude=["private/"])
+    report = memory.reindex()
+    assert report.skipped[str(notes)] == APART
+    assert texts(memory, user="ada").count("The vault is empty.") == 1
+    assert "The vault is empty." not in texts(memory)
+
+
+def test_what_was_never_told_is_not_guessed(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """A folder whose flags were not kept is skipped; a new one is mirrored where it is allowed, others are refused."""
+    memory = open_memory()
+    memory.index(notes)
+    with memory.store._database.write() as connection:
+        connection.execute("DELETE FROM roots")
+    assert memory.reindex().skipped == {str(notes): UNTOLD}
+    other = notes.parent / "other"
+    other.mkdir()
+    (other / "a.md").write_text("# A\n\nThe harbour of Aarhus.\n")
+    with pytest.raises(UsageError, match="is not indexed"):
+        memory.reindex([str(other)])
+    assert len(memory.reindex([str(other)], new=[str(other)]).added) == 1
+    with pytest.raises(Forbidden):
+        memory.within(Scope("ada")).reindex()
+
+
+def test_a_dry_run_keeps_nothing(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """Neither files nor how they were to be mirrored."""
+    memory = open_memory()
+    memory.index(notes, dry_run=True)
+    assert memory.store.files.roots() == {}
+
+
+def test_the_text_of_a_file_is_not_overwritten_by_its_id(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """A chunk is what its file says; what supersedes it is a fact, and can be edited."""
+    memory = open_memory()
+    memory.index(notes / "open.md")
+    (chunk,) = memory.list()
+    with pytest.raises(UsageError, match="part of a file"):
+        memory.add("Hijacked.", id=chunk.id)
+    new = memory.supersede(chunk.id, text="The harbour never closes.")
+    assert (new.kind, memory.edit(new.id, title="Harbour").title) == ("fact", "Harbour")
+
+
+def test_who_forgot_a_record_can_see_what_happened_to_it(memory: Memory) -> None:
+    """Behind a wall too, if it was their own; what was another's, or everybody's, is unknown."""
+    ada, bob = memory.within(Scope("ada")), memory.within(Scope("bob"))
+    mine, shared = ada.add("Ada's boat."), memory.add("A boat for all.")
+    ada.forget(mine.id)
+    memory.forget(shared.id)
+    assert [event.action for event in ada.history(mine.id)] == ["add", "forget"]
+    for view, key in ((bob, mine.id), (ada, shared.id)):
+        with pytest.raises(UsageError, match="no record has the id"):
+            view.history(key)
+    assert ada.undo(mine.id)[0] == "forget"

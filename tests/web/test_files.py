@@ -1,0 +1,284 @@
+"""Files over HTTP: a chunk open in its file, and folders indexed again; nothing else on the disk can be reached."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import refused, until
+
+LONG = "\n".join(
+    f"# Part {number}\n\nLine {number} of the long file is about topic{number}.\n" for number in range(400)
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A server with one folder indexed for all, one for Ada, and one that may be indexed."""
+    from .conftest import homes
+
+    for home in homes(tmp_path_factory.mktemp("files")):
+        notes, private, later = home.folder / "notes", home.folder / "private", home.folder / "later"
+        for folder in (notes, private, later):
+            folder.mkdir()
+        (notes / "key.md").write_text("# Key\n\nThe spare key is under the blue pot.\n")
+        (notes / "long.md").write_text(LONG)
+        (private / "diary.md").write_text("# Diary\n\nAda likes the zebrafish best.\n")
+        (later / "plan.md").write_text("# Plan\n\nBuy a boat.\n")
+        common = ("--store", home.store, "--embedder", "hashing:64")
+        assert home.run("index", notes, *common).returncode == 0
+        assert home.run("index", private, "--user", "ada", *common).returncode == 0
+        yield Place(home, home.serve("--folder", later))
+
+
+class Place:
+    """The server, its folders, and what is asked of it in the tests here."""
+
+    def __init__(self, home, server):
+        self.home, self.server, self.api = home, server, server.client()
+        self.notes, self.private, self.later = (home.folder / name for name in ("notes", "private", "later"))
+
+    def chunk(self, name, query, **options):
+        found = self.api.post("/v1/search", json={"query": query, "kind": "chunk", "path": name, **options}).json()
+        return found["results"][0]
+
+    def index(self, **said):
+        answer = self.api.post("/v1/index", json=said)
+        assert answer.status_code == 202, answer.text
+        assert answer.json()["state"] == "running"
+        return until(lambda: self.api.get("/v1/index").json(), lambda job: job["state"] != "running")
+
+
+def test_a_chunk_is_shown_in_its_file(place):
+    """Its lines, and what stands around them."""
+    chunk = place.chunk("key.md", "spare key")
+    told = place.api.get(f"/v1/file/{chunk['id']}").json()
+    assert told == {
+        "path": str(place.notes / "key.md"), "first_line": 1, "lines": chunk["lines"], "freshness": "fresh",
+        "text": (place.notes / "key.md").read_text(), "total_lines": told["total_lines"],
+    }  # fmt: skip
+
+
+def test_of_a_long_file_a_part_is_shown(place):
+    """Two hundred lines before and after, no more."""
+    chunk = place.chunk("long.md", "topic200")
+    told = place.api.get(f"/v1/file/{chunk['id']}").json()
+    first, last = chunk["lines"]
+    assert told["first_line"] == first - 200
+    shown = told["text"].split("\n")
+    assert len(shown) == last - first + 1 + 400
+    assert shown == LONG.split("\n")[told["first_line"] - 1 :][: len(shown)]
+    assert told["total_lines"] == len(LONG.split("\n"))
+
+
+def test_a_file_that_changed_or_went_is_told(place):
+    """As it stands now, or as it was known."""
+    (place.notes / "moving.md").write_text("# Moving\n\nThe piano stands upstairs.\n")
+    place.index(paths=[str(place.notes)])
+    chunk = place.chunk("moving.md", "piano")
+    (place.notes / "moving.md").write_text("# Moving\n\nThe piano stands downstairs now.\n")
+    told = place.api.get(f"/v1/file/{chunk['id']}").json()
+    assert (told["freshness"], "downstairs" in told["text"]) == ("changed", True)
+    (place.notes / "moving.md").unlink()
+    told = place.api.get(f"/v1/file/{chunk['id']}").json()
+    assert (told["freshness"], told["text"], told["total_lines"]) == ("missing", chunk["text"], 0)
+    assert told["lines"] == chunk["lines"]
+
+
+@pytest.mark.parametrize("swapped", ["link", "folder link", "pipe", "folder", "unreadable"])
+def test_what_took_a_files_place_is_not_opened(place, swapped):
+    """A link to somebody's secrets, a pipe that never ends, a folder: none is the file that was indexed."""
+    folder = place.notes / f"swapped-{swapped.replace(' ', '-')}"
+    folder.mkdir()
+    file = folder / "trap.md"
+    file.write_text(f"# Trap\n\nBait for {swapped}.\n")
+    place.index(paths=[str(place.notes)])
+    chunk = place.chunk(f"{folder.name}/trap.md", "bait")
+    elsewhere = place.home.folder / f"secret-{folder.name}"
+    elsewhere.mkdir()
+    (elsewhere / "trap.md").write_text("TOP SECRET")
+    file.unlink()
+    if swapped == "link":
+        file.symlink_to(elsewhere / "trap.md")
+    elif swapped == "folder link":
+        folder.rmdir()
+        folder.symlink_to(elsewhere)
+    elif swapped == "pipe":
+        os.mkfifo(file)
+    elif swapped == "folder":
+        file.mkdir()
+    else:
+        file.write_text("TOP SECRET")
+        file.chmod(0)
+    answer = place.api.get(f"/v1/file/{chunk['id']}", timeout=5)
+    try:
+        if swapped == "unreadable" and os.geteuid() == 0:
+            pytest.skip("nothing is unreadable to root")
+        assert "SECRET" not in answer.text
+        assert answer.status_code in (200, 400, 503)
+        if answer.status_code == 200:
+            assert (answer.json()["freshness"], answer.json()["text"]) == ("missing", chunk["text"])
+    finally:
+        file.unlink() if file.is_symlink() or file.is_fifo() else None
+        folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
+
+
+def test_a_path_in_a_fact_opens_nothing(place):
+    """What a record says of itself is anybody's word: only what the indexer has read is opened."""
+    home = place.home
+    lines = [
+        {"text": "Trust me.", "id": "liar", "path": "/etc/passwd", "lines": [1, 5]},
+        {"text": "Me too.", "id": "chunky", "kind": "chunk", "path": "/etc/passwd", "lines": [1, 5]},
+        {"text": "And me.", "id": "beside", "path": str(place.notes / "key.md"), "lines": [1, 3]},
+    ]
+    ran = subprocess.run(
+        home.words("add", "-", "--store", home.store, "--embedder", "hashing:64"), env=home.environment, text=True,
+        input="\n".join(map(json.dumps, lines)), capture_output=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    for record_id in ("liar", "chunky", "beside"):
+        answer = place.api.get(f"/v1/file/{record_id}")
+        refused(answer, 400, "usage")
+        assert "root:" not in answer.text
+        assert "blue pot" not in answer.text
+    refused(place.api.post("/v1/records", json={"text": "x", "path": "/etc/passwd"}), 422, "invalid")
+    refused(place.api.post("/v1/records", json={"text": "x", "kind": "chunk"}), 422, "invalid")
+
+
+def test_a_chunk_is_not_edited(place):
+    """It mirrors its file; nor is its being added undone."""
+    chunk = place.chunk("key.md", "spare key")
+    error = refused(place.api.patch(f"/v1/records/{chunk['id']}", json={"text": "x"}), 400, "usage")
+    assert "edit the file" in error["hint"]
+    refused(place.api.post("/v1/undo", json={"id": chunk["id"]}), 400, "usage")
+
+
+def test_a_folder_is_indexed_again(place):
+    """What was indexed, named whole or in part, or all of them; the report says what became of it."""
+    (place.notes / "new.md").write_text("# New\n\nA walrus moved in.\n")
+    job = place.index(paths=[str(place.notes)])
+    assert job["state"] == "done"
+    assert job["paths"] == [str(place.notes)]
+    assert str(place.notes / "new.md") in job["report"]["added"]
+    assert {"added", "changed", "removed", "unchanged", "skipped", "embedded"} <= set(job["report"])
+    assert (job["error"], job["done"] > 0, job["took_ms"] > 0) == (None, True, True)
+    assert job["started_at"].endswith("Z")
+    assert place.chunk("new.md", "walrus")
+    (place.notes / "new.md").unlink()
+    every = place.index()
+    assert set(every["paths"]) == {str(place.notes), str(place.private), str(place.later)}
+    assert every["report"]["removed"] == [str(place.notes / "new.md")]
+    assert str(place.later / "plan.md") in place.api.get("/v1/file/" + place.chunk("plan.md", "boat")["id"]).text
+
+
+def test_a_dry_run_changes_nothing(place):
+    """It only says what would be."""
+    (place.notes / "dry.md").write_text("# Dry\n\nA camel moved in.\n")
+    job = place.index(paths=[str(place.notes)], dry_run=True)
+    assert job["report"]["dry_run"] is True
+    assert str(place.notes / "dry.md") in job["report"]["added"]
+    assert place.api.get("/v1/records?path=dry.md").json()["records"] == []
+    (place.notes / "dry.md").unlink()
+
+
+def test_indexing_again_keeps_what_is_whose(place):
+    """Ada's folder stays Ada's, though the owner of the server had it looked at again."""
+    (place.private / "diary.md").write_text("# Diary\n\nAda likes the zebrafish best, and the newt.\n")
+    for said in ({"paths": [str(place.private)]}, {}):
+        assert place.index(**said)["state"] == "done"
+        assert place.api.get("/v1/records?path=diary.md").json()["records"] == []
+        (kept,) = place.api.get("/v1/records?path=diary.md&user=ada").json()["records"]
+        assert kept["scope"] == {"user": "ada"}
+    assert "newt" in kept["text"]
+    (place.private / "inner").mkdir()
+    (place.private / "inner" / "more.md").write_text("# More\n\nAda also likes the axolotl.\n")
+    place.index(paths=[str(place.private / "inner")])
+    assert place.api.get("/v1/records?path=more.md").json()["records"] == []
+    assert place.api.get("/v1/records?path=more.md&user=ada").json()["records"]
+
+
+def test_a_folder_of_several_scopes_is_left_to_its_owner(place):
+    """It cannot be known here whose a new file in it is; one that is gone is left too, and the rest is indexed."""
+    mixed = place.later / "mixed"
+    for name in ("ada", "bob"):
+        (mixed / name).mkdir(parents=True)
+        (mixed / name / "note.md").write_text(f"# Note\n\nOf {name}.\n")
+        common = ("--store", place.home.store, "--embedder", "hashing:64", "--user", name)
+        assert place.home.run("index", mixed / name, *common).returncode == 0
+    gone = str(place.later / "gone")
+    job = place.index(paths=[str(mixed), gone, str(place.notes)])
+    assert job["state"] == "done"
+    assert "in another way" in job["report"]["skipped"][str(mixed)]
+    assert job["report"]["skipped"][gone] == "not there"
+    assert job["report"]["unchanged"] > 0
+    for name in ("ada", "bob"):
+        (kept,) = place.api.get("/v1/records", params={"path": f"{name}/note.md", "any_scope": True}).json()["records"]
+        assert kept["scope"] == {"user": name}
+    shutil.rmtree(mixed)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/etc", "~", "~root", "{notes}/..", "{notes}/../..", "{notes}/../private/../..", "{notes}-other", "..", ".",
+     "", "{notes}/link", "\x00", "relative", "{notes}/" + "x/" * 300, "file://{notes}"],
+)  # fmt: skip
+def test_no_other_folder_is_indexed(place, path):
+    """403, however the way is written; nothing is begun."""
+    link = place.notes / "link"
+    if not link.is_symlink():
+        link.symlink_to("/etc")
+    (place.home.folder / "notes-other").mkdir(exist_ok=True)
+    before = place.api.get("/v1/index").json()
+    answer = place.api.post("/v1/index", json={"paths": [path.format(notes=place.notes)]})
+    if "x/x/" in path:  # inside, and not there: that is found out on the way
+        assert answer.status_code in (202, 403)
+        until(lambda: place.api.get("/v1/index").json(), lambda job: job["state"] != "running")
+        return
+    refused(answer, 403, "forbidden")
+    assert place.api.get("/v1/index").json() == before
+
+
+def test_one_forbidden_folder_refuses_all(place):
+    """The others are not indexed either."""
+    refused(place.api.post("/v1/index", json={"paths": [str(place.notes), "/etc"]}), 403, "forbidden")
+    for said in ({"paths": "x"}, {"paths": [5]}, {"dry_run": "maybe"}, {"confirm": True}, {"paths": ["x"] * 101}, []):
+        refused(place.api.post("/v1/index", json=said), 422, "invalid")
+
+
+def test_one_run_at_a_time(place):
+    """The second is told to wait, and the first tells how far it is."""
+    busy = place.notes / "busy"
+    busy.mkdir()
+    for number in range(1500):
+        (busy / f"{number}.md").write_text(f"# N{number}\n\n" + f"Word{number} and more of them.\n" * 20)
+    first = place.api.post("/v1/index", json={"paths": [str(busy)]})
+    second = place.api.post("/v1/index", json={})
+    error = refused(second, 409, "busy")
+    assert "/v1/index" in error["hint"]
+    assert first.json()["state"] == "running"
+    seen = []
+    until(lambda: place.api.get("/v1/index").json(), lambda job: seen.append(job) or job["state"] != "running", 60)
+    assert seen[-1]["state"] == "done"
+    assert any(0 < job["done"] < job["total"] for job in seen)
+    shutil.rmtree(busy)
+    until(lambda: place.api.post("/v1/index", json={"paths": [str(place.notes)]}).status_code, (202).__eq__)
+
+
+def test_with_no_folder_there_is_nothing_to_index(server, api):
+    """400, and what to do about it; before that, an idle job."""
+    if api.get("/v1/facets").json()["roots"]:
+        pytest.skip("another test has indexed something")
+    assert api.get("/v1/index").json()["state"] == "idle"
+    refused(api.post("/v1/index", json={}), 400, "usage")
+
+
+def test_a_folder_that_is_none_is_refused_at_the_start(home):
+    """Exit code 2, by its name."""
+    ran = home.run("serve", "--port", "0", "--folder", Path("nowhere"))
+    assert ran.returncode == 2
+    assert "nowhere" in ran.stderr

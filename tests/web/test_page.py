@@ -1,0 +1,133 @@
+"""docs/serving.md says what the server has, and its commands are commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from recollect.cli.app import app
+from recollect.cli.serve import GRACE_SECONDS, PORT
+from recollect.memory.bounds import FOUND_CHARACTERS
+from recollect.memory.parsing import MAX_TEXT
+from recollect.web import errors
+from recollect.web.guard import MOST_BYTES
+from recollect.web.routes.records import MOST_LISTED
+
+PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+ROWS = re.findall(
+    r"^\| `(GET|POST|PATCH|DELETE) (/\S*)` \|.*\| (reading|writing|owner|all) \|$", PAGE, flags=re.MULTILINE
+)
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands():
+    return [
+        line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines() if line.startswith("$")
+    ]
+
+
+def test_the_table_has_every_address(api):
+    """Those of the OpenAPI document, each with what it is for."""
+    paths = api.get("/openapi.json").json()["paths"]
+    served = {(method.upper(), address) for address, methods in paths.items() for method in methods}
+    assert {(method, address) for method, address, _ in ROWS} == served
+
+
+def test_the_table_says_who_may(askers):
+    """A caller who only reads is refused what is writing or the owner's; one without a token all but `all`."""
+    nobody = askers.server.client()
+    for method, address, may in ROWS:
+        where = re.sub(r"\{\w+\}", "nothing", address)
+        body = {"json": {}} if method in ("POST", "PATCH") else {}
+        assert (nobody.request(method, where, **body).status_code == 401) == (may != "all"), address
+        refusing = askers.reader.request(method, where, **body).status_code == 403
+        if may in ("owner", "writing"):
+            assert refusing, address
+        else:
+            assert not refusing, address
+
+
+def test_every_command_is_one():
+    """Its words are flags and arguments that there are; what is asked with curl is asked in the next test."""
+    for line in commands():
+        program, name, *words = shlex.split(line)
+        if program == "curl":
+            continue
+        assert program == "recollect"
+        command = app.get_command(click.Context(app), name)
+        if isinstance(command, click.Group):
+            command = command.get_command(click.Context(command), words.pop(0))
+        command.make_context(name, words)
+
+
+def test_what_is_asked_with_curl_is_answered(home):
+    """As it stands, at the port it then has."""
+    if not shutil.which("curl"):
+        pytest.skip("curl is not installed")
+    server = home.serve()
+    asked = [shlex.split(line.replace(f":{PORT}", f":{server.port}")) for line in commands() if line.startswith("curl")]
+    stored, found = (json.loads(subprocess.run(words, capture_output=True, check=True).stdout) for words in asked)
+    assert found["results"][0]["id"] == stored["id"]
+
+
+def test_the_start_is_told_as_it_is(server):
+    """The line on standard error, but for the port."""
+    (shown,) = re.findall(r"^serving at .*$", PAGE, flags=re.MULTILINE)
+    assert server.errors[0].strip().replace(str(server.port), str(PORT)) == shown
+
+
+def test_the_statuses_are_the_codes():
+    """Each status with a code of its own, and none that there is not."""
+    told = {int(status): words for status, words in re.findall(r"^\| (\d{3}) \| (.*) \|$", PAGE, flags=re.MULTILINE)}
+    assert set(told) == {*errors.DOCUMENTED, 405} - {504}
+    for kind, status in errors.STATUSES:
+        if status in told and kind.code != "failed":
+            assert f"`{kind.code}`" in told[status], kind
+    for status, code in errors._CODES.items():
+        assert f"`{code}`" in told[status]
+
+
+def test_the_numbers_are_the_codes():
+    """Sizes and times are told as they are."""
+    assert f"{MOST_BYTES:,} bytes" in PAGE
+    assert MOST_BYTES == 8 * 1024**2
+    assert MAX_TEXT == 1_000_000
+    assert f"a listing {MOST_LISTED:,} records, a result {FOUND_CHARACTERS:,} characters" in PAGE
+    assert GRACE_SECONDS == 5
+
+
+def test_the_metrics_are_those_that_are_told(api):
+    """Names and labels."""
+    api.post("/v1/search", json={"query": "x"})
+    table = re.findall(r"^\| `(recollect_\w+)` \| (.*?) ?\|$", PAGE, flags=re.MULTILINE)
+    told = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in table}
+    text = api.get("/metrics").text
+    found = {}
+    for line in text.splitlines():
+        if line.startswith("recollect_") and "_created" not in line:
+            name, _, labels = line.rpartition(" ")[0].partition("{")
+            name = re.sub(r"_(bucket|sum|count)$", "", name)
+            found.setdefault(name, set()).update(set(re.findall(r'(\w+)="', labels)) - {"le"})
+    assert found == told
+
+
+def test_the_scrape_and_the_proxy_fit_the_server():
+    """The example is YAML that Prometheus knows, and both lead to the port."""
+    (job,) = yaml.safe_load(*blocks("yaml"))["scrape_configs"]
+    assert set(job) == {"job_name", "authorization", "static_configs"}  # /metrics over http is its own default
+    assert job["static_configs"] == [{"targets": [f"127.0.0.1:{PORT}"]}]
+    (proxy,) = blocks("nginx")
+    assert f"proxy_pass http://127.0.0.1:{PORT};" in proxy
+    assert f"client_max_body_size {MOST_BYTES // 1024**2}m;" in proxy
+    assert "proxy_set_header Host $host;" in proxy

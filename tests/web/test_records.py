@@ -1,0 +1,332 @@
+"""Single records over HTTP: stored, read, edited, superseded, forgotten, undone, and what cannot be."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from .conftest import head_and_body, refused
+
+ODD_IDS = [
+    "a/b/c", "/etc/passwd", "a b", "ключ-🔑", "100%", "100%25", "a?b#c&d=e", "a+b", "..", "../../v1/status", "a\nb",
+    "a\n", "\x01", '"quoted"', "'; DROP TABLE records; --", "x" * 1000, "{id}", "a//b", "a/", "history",
+]  # fmt: skip
+
+
+def unchanged(stored):
+    """A record as it stands, without what was just done to it."""
+    assert set(stored["change"]) == {"id", "seq", "action"}
+    return {name: value for name, value in stored.items() if name != "change"}
+
+
+def test_undo_takes_back_one_change_and_no_later_one(api, add):
+    """Two people edit; who takes back the first edit is told that another came after it, and nothing is lost."""
+    record = add("The meeting is at nine.")
+    where = f"/v1/records/{record['id']}"
+    mine = api.patch(where, json={"text": "The meeting is at ten."}).json()["change"]
+    theirs = api.patch(where, json={"title": "Meeting"}).json()["change"]
+    assert (mine["action"], theirs["action"], theirs["seq"] > mine["seq"]) == ("update", "update", True)
+    refused(api.post("/v1/undo", json={"id": record["id"], "seq": mine["seq"]}), 409, "overtaken")
+    assert api.get(where).json()["title"] == "Meeting"
+    assert api.post("/v1/undo", json={"id": record["id"], "seq": theirs["seq"]}).json()["record"]["title"] == ""
+    gone = api.delete(where).json()["changes"][0]
+    assert api.post("/v1/undo", json={"id": gone["id"], "seq": gone["seq"]}).json()["undone"] == "forget"
+    again = api.post("/v1/records", json={"text": "The meeting is at ten."}).json()
+    assert (again["id"], again["change"]["action"]) == (record["id"], "nothing")
+
+
+def test_a_long_text_is_cut_in_a_listing(api, add):
+    """As in search: the record itself has all of it."""
+    record = add("long " * 2_000, tags=["long"])
+    (listed,) = api.get("/v1/records", params={"tag": "long"}).json()["records"]
+    assert (len(listed["text"]), listed["text_chars"]) == (4_000, 10_000)
+    assert len(api.get(f"/v1/records/{record['id']}").json()["text"]) == 10_000
+
+
+def test_a_record_is_stored_as_it_was_said(api):
+    """All fields come back; what was not said is not there, but for those that readers count on."""
+    said = {
+        "text": "The spare key is under the blue pot.", "title": "Key", "category": "home", "tags": ["key", "pot"],
+        "importance": 0.9, "decay": "permanent", "happened_at": "2026-01-02T03:04:05Z",
+        "expires_at": "2999-01-01", "source": "Ada said so", "id": "spare-key", "scope": {"user": "ada"},
+    }  # fmt: skip
+    answer = api.post("/v1/records", json=said)
+    assert answer.status_code == 201
+    stored = unchanged(answer.json())
+    assert stored | said == {**stored, **said, "expires_at": "2999-01-01"}
+    assert stored["expires_at"] == "2999-01-01T00:00:00Z"
+    assert api.get("/v1/records/spare-key").json() == stored
+    plain = unchanged(api.post("/v1/records", json={"text": "A bare one."}).json())
+    assert set(plain) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at"}
+
+
+def test_null_means_left_out(api):
+    """A client that writes all fields, empty ones as null, is understood."""
+    fields = ("title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source", "id", "scope")
+    answer = api.post("/v1/records", json={"text": "Nothing else is known.", **dict.fromkeys(fields)})
+    assert answer.status_code == 201
+    assert answer.json()["title"] == ""
+
+
+def test_the_same_text_is_one_record(add):
+    """Adding it again updates it: tags are gathered."""
+    first = add("The milk is in the fridge.", tags=["milk"])
+    again = add("The milk is in the fridge.", tags=["fridge"], category="food")
+    assert (again["id"], again["category"], again["tags"]) == (first["id"], "food", ["milk", "fridge"])
+
+
+@pytest.mark.parametrize("record_id", ODD_IDS)
+def test_an_id_may_be_any_name(server, api, record_id):
+    """Stored by that name, it is read, edited, told about, forgotten and brought back by it."""
+    text = f"Known as {record_id!r}."
+    assert api.post("/v1/records", json={"text": text, "id": record_id}).json()["id"] == record_id
+
+    def ask(method, address, body=b""):
+        # By hand: a client of the library would tidy up the dots.
+        lines = [f"{method} {address}{quote(record_id, safe='')} HTTP/1.1", f"Host: 127.0.0.1:{server.port}",
+                 "Connection: close", "Content-Type: application/json", f"Content-Length: {len(body)}"]  # fmt: skip
+        return head_and_body(server.raw("\r\n".join([*lines, "", ""]).encode(), then=body))
+
+    status, _, record = ask("GET", "/v1/records/")
+    assert (status, record["id"], record["text"]) == (200, record_id, text)
+    status, _, record = ask("PATCH", "/v1/records/", b'{"title": "Odd"}')
+    assert (status, record["title"]) == (200, "Odd")
+    status, _, told = ask("GET", "/v1/history/")
+    assert (status, told["chain"], [event["action"] for event in told["events"]]) == (
+        200,
+        [record_id],
+        ["add", "update"],
+    )
+    assert ask("GET", "/v1/file/")[0] == 400
+    status, _, told = ask("DELETE", "/v1/records/")
+    assert (status, told["forgotten"], told["changes"][0]["action"]) == (200, [record_id], "forget")
+    assert ask("GET", "/v1/records/")[0] == 404
+    undone = api.post("/v1/undo", json={"id": record_id})
+    assert undone.json()["record"]["id"] == record_id
+    verdict = api.post("/v1/why-not", json={"query": "odd", "target": record_id})
+    assert verdict.json()["record"]["id"] == record_id
+
+
+@pytest.mark.parametrize("record_id", ["", " ", "x" * 1001, None, 5, ["a"], {"a": 1}])
+def test_what_is_no_id_is_refused(api, record_id):
+    """Empty, too long, or no text."""
+    answer = api.post("/v1/undo", json={"id": record_id})
+    assert answer.status_code in (404, 422)
+    if record_id is not None:
+        assert api.post("/v1/records", json={"text": "x", "id": record_id}).status_code in (400, 422)
+
+
+def test_an_unknown_id_is_unknown_everywhere(api):
+    """404 with its code, whatever was to be done."""
+    gone = "no-such-record"
+    for method, address, body in (
+        ("GET", f"/v1/records/{gone}", None), ("PATCH", f"/v1/records/{gone}", {"title": "x"}),
+        ("DELETE", f"/v1/records/{gone}", None), ("GET", f"/v1/history/{gone}", None),
+        ("GET", f"/v1/file/{gone}", None), ("POST", "/v1/undo", {"id": gone}), ("POST", "/v1/forget", {"ids": [gone]}),
+        ("POST", "/v1/supersede", {"id": gone, "text": "x"}), ("POST", "/v1/supersede", {"id": gone, "by": gone}),
+        ("POST", "/v1/records", {"text": "x", "supersedes": gone}),
+    ):  # fmt: skip
+        error = refused(api.request(method, address, json=body), 404, "unknown_record")
+        assert gone in error["message"]
+
+
+def test_an_edit_changes_what_it_names_and_null_clears(api, add):
+    """The rest stays; every field but the text can be cleared."""
+    fields = {
+        "title": "T", "category": "c", "tags": ["a"], "importance": 0.9, "decay": "permanent",
+        "happened_at": "2026-01-01", "expires_at": "2999-01-01", "source": "s",
+    }  # fmt: skip
+    record = add("An edited thing.", **fields)
+    edited = api.patch(f"/v1/records/{record['id']}", json={"text": "An edited thing, put right."}).json()
+    assert {name: edited[name] for name in fields} == {name: record[name] for name in fields}
+    assert edited["edited_at"]
+    cleared = unchanged(api.patch(f"/v1/records/{record['id']}", json=dict.fromkeys(fields)).json())
+    assert set(cleared) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at", "edited_at"}
+    assert (cleared["title"], cleared["category"], cleared["tags"]) == ("", None, [])
+    same = api.patch(f"/v1/records/{record['id']}", json={})
+    assert same.json()["change"]["action"] == "nothing"
+    assert unchanged(same.json()) == cleared
+    assert api.patch(f"/v1/records/{record['id']}", json={"tags": ["b"]}).json()["tags"] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({"text": None}, 400), ({"text": ""}, 422), ({"text": "  "}, 400), ({"id": "another"}, 422),
+        ({"scope": {}}, 422),
+        ({"path": "/etc/passwd"}, 422), ({"kind": "chunk"}, 422), ({"importance": 2}, 422), ({"decay": "soon"}, 422),
+        ({"happened_at": "once"}, 400), ({"tags": "a"}, 422), ({"superseded_by": "x"}, 422), ([], 422), ("text", 422),
+    ],
+)  # fmt: skip
+def test_an_edit_that_cannot_be_changes_nothing(api, add, said, status):
+    """Its text cannot be cleared, and what a record is cannot be said anew."""
+    record = add("A steady thing.")
+    assert api.patch(f"/v1/records/{record['id']}", json=said).status_code == status
+    assert api.get(f"/v1/records/{record['id']}").json() == unchanged(record)
+
+
+def test_undo_takes_back_the_last_thing_each_time_another(api, add):
+    """Two edits, the second undone; forgetting; then the first edit, and that it was added."""
+    record = add("Version one.", title="One", tags=["a"], happened_at="2026-01-01")
+    where = f"/v1/records/{record['id']}"
+    api.patch(where, json={"text": "Version two.", "tags": None, "happened_at": None})
+    api.patch(where, json={"text": "Version three.", "title": "Three"})
+
+    def undo():
+        answer = api.post("/v1/undo", json={"id": record["id"]})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    second = undo()
+    assert (second["undone"], second["record"]["text"]) == ("update", "Version two.")
+    assert (second["record"]["title"], second["record"]["tags"]) == ("One", [])
+    api.delete(where)
+    assert undo() == {"undone": "forget", "record": api.get(where).json()}
+    first = undo()["record"]
+    assert (first["text"], first["title"], first["tags"]) == ("Version one.", "One", ["a"])
+    assert first["happened_at"] == record["happened_at"]
+    assert undo() == {"undone": "add", "record": None}
+    other = add("Added by mistake.")
+    assert api.post("/v1/undo", json={"id": other["id"]}).json() == {"undone": "add", "record": None}
+    refused(api.get(f"/v1/records/{other['id']}"), 404, "unknown_record")
+
+
+@pytest.mark.parametrize("which", ["old", "new"])
+def test_undoing_a_supersession_lifts_it(api, add, which):
+    """Whichever of the two is named, the old holds again, and what was made for it alone is forgotten."""
+    old = add(f"The office is in Aarhus, {which}.", category="work")
+    new = api.post("/v1/supersede", json={"id": old["id"], "text": f"The office is in Bergen, {which}."}).json()
+    assert new["category"] == "work"
+    assert api.get(f"/v1/records/{old['id']}").json()["superseded_by"] == new["id"]
+    undone = api.post("/v1/undo", json={"id": {"old": old, "new": new}[which]["id"]}).json()
+    assert undone["undone"] == "supersede"
+    assert "superseded_by" not in api.get(f"/v1/records/{old['id']}").json()
+    refused(api.get(f"/v1/records/{new['id']}"), 404, "unknown_record")
+
+
+def test_where_nothing_is_left_to_undo_that_is_said(api, add):
+    """Forgotten, back, as if never added; a further undo says why not."""
+    record = add("Back and forth.")
+    api.delete(f"/v1/records/{record['id']}")
+    undone = [api.post("/v1/undo", json={"id": record["id"]}).json()["undone"] for _ in range(2)]
+    assert undone == ["forget", "add"]
+    error = refused(api.post("/v1/undo", json={"id": record["id"]}), 400, "usage")
+    assert "left to undo" in error["message"]
+
+
+def test_forgetting_is_all_or_nothing_and_counts_each_once(api, add):
+    """One unknown id, and all stay; an id named twice is forgotten once."""
+    one, two = add("First of two."), add("Second of two.")
+    refused(api.post("/v1/forget", json={"ids": [one["id"], "nothing", two["id"]]}), 404, "unknown_record")
+    assert api.get(f"/v1/records/{one['id']}").status_code == 200
+    answer = api.post("/v1/forget", json={"ids": [one["id"], two["id"], one["id"]]})
+    assert answer.json()["forgotten"] == [one["id"], two["id"]]
+    assert [change["id"] for change in answer.json()["changes"]] == [one["id"], two["id"]]
+    for ids in ([], ["x"] * 101, [""], "x", None):
+        assert api.post("/v1/forget", json={"ids": ids}).status_code == 422
+
+
+def test_a_chain_is_told_from_every_link(api, add):
+    """Oldest first, whichever record is asked about; the events say who took whose place."""
+    first = add("Plan A.")
+    second = api.post("/v1/supersede", json={"id": first["id"], "text": "Plan B."}).json()
+    third = api.post("/v1/records", json={"text": "Plan C.", "supersedes": second["id"]}).json()
+    ids = [first["id"], second["id"], third["id"]]
+    for record_id in ids:
+        told = api.get(f"/v1/history/{record_id}").json()
+        assert told["chain"] == ids
+        assert all(set(event) == {"seq", "id", "action", "at", "detail"} for event in told["events"])
+    assert [event["action"] for event in told["events"]] == ["add", "supersedes"]
+    error = refused(api.post("/v1/supersede", json={"id": ids[2], "by": ids[0]}), 409, "supersession_cycle")
+    assert ids[0] in error["message"]
+    refused(api.post("/v1/supersede", json={"id": ids[0], "text": "Plan D."}), 400, "usage")
+
+
+def test_history_outlives_the_record(api, add):
+    """What was forgotten can still be told about: that is how it is found again."""
+    record = add("Gone but not lost.")
+    api.delete(f"/v1/records/{record['id']}")
+    told = api.get(f"/v1/history/{record['id']}").json()
+    assert [event["action"] for event in told["events"]] == ["add", "forget"]
+    assert told["chain"] == [record["id"]]
+
+
+@pytest.mark.parametrize("said", [{}, {"text": "x", "by": "y"}])
+def test_a_supersession_needs_one_of_two(api, add, said):
+    """A text or a record: not both, and not none."""
+    record = add("To be replaced.")
+    refused(api.post("/v1/supersede", json={"id": record["id"], **said}), 400, "usage")
+
+
+def test_a_supersession_can_be_of_another_day(api, add):
+    """As of before, the old one held."""
+    old = add("Lunch is at noon.", happened_at="2020-01-01")
+    new = api.post("/v1/supersede", json={"id": old["id"], "text": "Lunch is at one.", "at": "2021-01-01"}).json()
+    assert new["happened_at"] == "2021-01-01T00:00:00Z"
+    assert api.get(f"/v1/records/{old['id']}").json()["superseded_at"] == "2021-01-01T00:00:00Z"
+    refused(api.post("/v1/supersede", json={"id": new["id"], "text": "x", "at": "someday"}), 400, "usage")
+
+
+def test_records_are_listed_newest_first_in_pages(api, add):
+    """Filters narrow, pages follow each other, and nothing is listed twice."""
+    for number in range(5):
+        add(f"Listed {number}.", category="listed", tags=["odd" if number % 2 else "even", "all"],
+            happened_at=f"2025-01-0{number + 1}")  # fmt: skip
+
+    def listed(**filters):
+        answer = api.get("/v1/records", params={"category": "listed", **filters})
+        assert answer.status_code == 200, answer.text
+        return [record["text"] for record in answer.json()["records"]]
+
+    assert listed() == [f"Listed {number}." for number in (4, 3, 2, 1, 0)]
+    assert listed(limit=2, offset=2) == ["Listed 2.", "Listed 1."]
+    assert listed(tag=["odd", "all"]) == ["Listed 3.", "Listed 1."]
+    assert listed(category=["listed", "other"], kind="fact", since="2025-01-02", until="2025-01-04") == [
+        "Listed 2.", "Listed 1.",
+    ]  # fmt: skip
+    assert listed(kind="chunk") == listed(path="notes") == listed(tag="none") == listed(offset=1_000_000) == []
+    page = api.get("/v1/records", params={"limit": 1}).json()
+    assert set(page) == {"records", "limit", "offset"}
+    assert (page["limit"], page["offset"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=1e400", "limit=1.5", f"limit={'9' * 5000}", "offset=-1",
+     "offset=99999999999999999999", "kind=outside", "superseded=perhaps", f"user={'x' * 1001}",
+     "&".join(["tag=a"] * 101)],
+)  # fmt: skip
+def test_a_listing_that_cannot_be_is_refused(api, query):
+    """With 422, and never more than there may be."""
+    refused(api.get(f"/v1/records?{query}"), 422, "invalid")
+
+
+def test_a_listing_of_no_time_is_refused(api):
+    """A time is checked where times are read."""
+    refused(api.get("/v1/records?since=yesterdayish"), 400, "usage")
+
+
+def test_what_was_superseded_is_listed_where_asked(api, add):
+    """Else the record that holds now."""
+    old = add("Old listing.", category="replaced")
+    new = api.post("/v1/supersede", json={"id": old["id"], "text": "New listing."}).json()
+    ids = [record["id"] for record in api.get("/v1/records?category=replaced").json()["records"]]
+    both = [record["id"] for record in api.get("/v1/records?category=replaced&superseded=true").json()["records"]]
+    assert (ids, set(both)) == ([new["id"]], {old["id"], new["id"]})
+
+
+def test_the_owner_names_scopes(api, add):
+    """Of one user, of every user, or of nobody."""
+    add("Nobody's.", category="scoped")
+    add("Ada's own.", category="scoped", scope={"user": "ada"})
+    add("Bob's own.", category="scoped", scope={"user": "bob", "session": "s"})
+
+    def texts(**scope):
+        found = api.get("/v1/records", params={"category": "scoped", **scope}).json()["records"]
+        return {record["text"] for record in found}
+
+    assert texts() == {"Nobody's."}
+    assert texts(user="ada") == {"Nobody's.", "Ada's own."}
+    assert texts(user="bob", session="s") == {"Nobody's.", "Bob's own."}
+    assert len(texts(any_scope="true")) == 3

@@ -1,0 +1,269 @@
+"""Tokens bound to scopes: another's is not found, read, counted or changed, nor told from what is not there."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from .conftest import refused
+
+SECRET = "zebrafish"
+
+
+@pytest.fixture
+def known(askers):
+    """A record of Ada's, one of Bob's, one of nobody's, and a forgotten one of Bob's; all new."""
+    mark = uuid.uuid4().hex[:12]
+
+    def add(client, text, **fields):
+        answer = client.post("/v1/records", json={"text": f"{text} {mark}", **fields})
+        assert answer.status_code == 201, answer.text
+        return answer.json()["id"]
+
+    ids = {
+        "ada": add(askers.ada, "The parrot is called Coco."),
+        "bob": add(askers.bob, f"The {SECRET} is called Blub.", category=SECRET, tags=[SECRET], title=SECRET),
+        "all": add(askers.owner, "The ship is called Argo."),
+        "gone": add(askers.bob, f"The lost {SECRET} was called Plop."),
+        "superseded": add(askers.bob, f"The first {SECRET} was called Bubble."),
+    }
+    assert askers.bob.delete(f"/v1/records/{ids['gone']}").status_code == 200
+    made = askers.bob.post("/v1/supersede", json={"id": ids["superseded"], "text": f"The {SECRET} has gone {mark}."})
+    return {**ids, "newer": made.json()["id"], "mark": mark}
+
+
+FOREIGN = ["bob", "gone", "superseded", "newer"]
+
+
+def deeds(record_id):
+    """All that can be tried with somebody's id."""
+    return [
+        ("GET", f"/v1/records/{record_id}", None), ("PATCH", f"/v1/records/{record_id}", {"title": "mine"}),
+        ("DELETE", f"/v1/records/{record_id}", None), ("GET", f"/v1/history/{record_id}", None),
+        ("GET", f"/v1/file/{record_id}", None), ("POST", "/v1/forget", {"ids": [record_id]}),
+        ("POST", "/v1/supersede", {"id": record_id, "text": "mine"}), ("POST", "/v1/undo", {"id": record_id}),
+        ("POST", "/v1/records", {"text": "mine", "supersedes": record_id}),
+        ("POST", "/v1/why-not", {"query": "x", "target": record_id}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("whose", FOREIGN)
+def test_a_foreign_id_is_an_unknown_id(askers, known, whose):
+    """Whatever is done with it, the answer is that of an id that never was, word for word, and nothing changes."""
+    before = askers.owner.get(f"/v1/history/{known[whose]}").json()
+    never = uuid.uuid4().hex
+    for (method, address, body), (_, strange, other) in zip(deeds(known[whose]), deeds(never), strict=True):
+        foreign = askers.ada.request(method, address, json=body)
+        unknown = askers.ada.request(method, strange, json=other)
+        told = refused(foreign, 404, "unknown_record")
+        same = refused(unknown, 404, "unknown_record")
+        assert told["message"].replace(known[whose], never) == same["message"], (method, address)
+        assert told["hint"] == same["hint"]
+    assert askers.owner.get(f"/v1/history/{known[whose]}").json() == before
+
+
+def test_a_foreign_record_cannot_take_the_place_of_ones_own(askers, known):
+    """Its id as `by` is unknown."""
+    told = askers.ada.post("/v1/supersede", json={"id": known["ada"], "by": known["bob"]})
+    refused(told, 404, "unknown_record")
+
+
+@pytest.mark.parametrize("whose", ["bob", "gone"])
+def test_a_foreign_id_cannot_be_taken_over(askers, known, whose):
+    """Not even that of a forgotten record: its history is for one scope only."""
+    refused(askers.ada.post("/v1/records", json={"text": "mine", "id": known[whose]}), 400, "usage")
+    refused(askers.ada.get(f"/v1/records/{known[whose]}"), 404, "unknown_record")
+    if whose == "gone":
+        back = askers.bob.post("/v1/undo", json={"id": known["gone"]}).json()
+        assert "Plop" in back["record"]["text"]
+
+
+def test_nothing_foreign_is_found_listed_or_counted(askers, known):
+    """Search, recall, listing, facets and status tell Ada nothing of Bob's."""
+    body = {"query": f"{SECRET} {known['mark']}", "superseded": True, "limit": 50}
+    for answer in (
+        askers.ada.post("/v1/search", json=body),
+        askers.ada.post("/v1/search", json={**body, "explain": True, "fetch_k": 1000}),
+        askers.ada.get("/v1/records?limit=1000&superseded=true"),
+        askers.ada.get("/v1/facets"),
+        askers.ada.get("/v1/status"),
+        askers.ada.get("/v1/settings"),
+    ):
+        assert answer.status_code == 200, answer.text
+        told = answer.text.replace(body["query"], "")
+        assert SECRET not in told
+        assert known["bob"] not in told
+    block = askers.ada.post("/v1/recall", json=body).json()
+    assert SECRET not in block["text"].replace(body["query"], "")
+    assert block["citations"]
+    assert SECRET in askers.bob.post("/v1/search", json=body).json()["results"][0]["text"]
+
+
+def test_status_counts_what_the_caller_sees(askers, known):
+    """Another record of Bob's changes nothing in what Ada is told."""
+
+    def counts():
+        told = askers.ada.get("/v1/status").json()
+        return told["records"], told["scope"], told["sources"]
+
+    before = counts()
+    assert before[1:] == ({"user": "ada"}, [])
+    askers.bob.post("/v1/records", json={"text": f"One more of Bob's, {uuid.uuid4().hex}."})
+    assert counts() == before
+    told = askers.ada.get("/v1/status").json()
+    assert not {"store", "bytes", "files", "latency", "index", "sequence"} & set(told)
+
+
+def test_metrics_and_indexing_are_the_owners(askers):
+    """403 for everybody else, reading as well as running."""
+    for name in ("ada", "bob", "reader", "nobody"):
+        client = askers.named(name)
+        for method, address in (("GET", "/metrics"), ("GET", "/v1/index"), ("POST", "/v1/index")):
+            refused(client.request(method, address, json={} if method == "POST" else None), 403, "forbidden")
+    assert SECRET not in askers.owner.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "scope", [{"user": "bob"}, {"user": "ada", "agent": "bot"}, {"agent": "bot"}, {"session": "s"}, {"user": "Ada"}]
+)
+def test_naming_another_scope_is_refused(askers, scope):
+    """In every request that has room for one; to name one's own is no harm."""
+    for address, body in (
+        ("/v1/search", {"query": "x"}), ("/v1/recall", {"query": "x"}), ("/v1/records", {"text": "x"}),
+    ):  # fmt: skip
+        refused(askers.ada.post(address, json={**body, "scope": scope}), 403, "forbidden")
+        assert askers.ada.post(address, json={**body, "scope": {"user": "ada"}}).status_code in (200, 201)
+    for address in ("/v1/records", "/v1/facets"):
+        refused(askers.ada.get(address, params=scope), 403, "forbidden")
+        assert askers.ada.get(address, params={"user": "ada"}).status_code == 200
+
+
+def test_naming_every_scope_is_refused(askers, known):
+    """`any_scope` is the owner's word."""
+    for address, body in (
+        ("/v1/search", {"query": "x"}), ("/v1/recall", {"query": "x"}),
+        ("/v1/why-not", {"query": "x", "target": known["ada"]}),
+    ):  # fmt: skip
+        refused(askers.ada.post(address, json={**body, "any_scope": True}), 403, "forbidden")
+    refused(askers.ada.get("/v1/records?any_scope=true"), 403, "forbidden")
+    refused(askers.ada.get("/v1/facets?any_scope=true"), 403, "forbidden")
+    assert askers.owner.get("/v1/records?any_scope=true").status_code == 200
+
+
+def test_what_is_nobodys_is_read_and_not_changed(askers, known):
+    """A bound caller finds and reads it; to edit, forget, supersede or undo it is forbidden."""
+    shared = known["all"]
+    assert askers.ada.get(f"/v1/records/{shared}").status_code == 200
+    assert askers.ada.get(f"/v1/history/{shared}").status_code == 200
+    found = askers.ada.post("/v1/search", json={"query": f"ship Argo {known['mark']}"}).json()
+    assert shared in [result["id"] for result in found["results"]]
+    for method, address, body in (
+        ("PATCH", f"/v1/records/{shared}", {"title": "mine"}), ("DELETE", f"/v1/records/{shared}", None),
+        ("POST", "/v1/forget", {"ids": [known["ada"], shared]}), ("POST", "/v1/undo", {"id": shared}),
+        ("POST", "/v1/supersede", {"id": shared, "text": "mine"}),
+        ("POST", "/v1/supersede", {"id": shared, "by": known["ada"]}),
+        ("POST", "/v1/records", {"text": "mine", "supersedes": shared}),
+    ):  # fmt: skip
+        refused(askers.ada.request(method, address, json=body), 403, "forbidden")
+    assert askers.ada.get(f"/v1/records/{known['ada']}").status_code == 200
+    assert [event["action"] for event in askers.owner.get(f"/v1/history/{shared}").json()["events"]] == ["add"]
+
+
+def test_a_token_without_a_scope_has_what_is_nobodys(askers, known):
+    """It changes that, and sees nobody's own."""
+    assert askers.nobody.patch(f"/v1/records/{known['all']}", json={"title": "Argo"}).status_code == 200
+    refused(askers.nobody.get(f"/v1/records/{known['ada']}"), 404, "unknown_record")
+    refused(askers.nobody.post("/v1/search", json={"query": "x", "scope": {"user": "ada"}}), 403, "forbidden")
+    refused(askers.nobody.post("/v1/search", json={"query": "x", "any_scope": True}), 403, "forbidden")
+
+
+def test_an_agent_of_a_user_sees_the_users_and_writes_its_own(askers, known):
+    """What it writes is not seen with the user's own token, which has no agent."""
+    assert askers.bot.get(f"/v1/records/{known['ada']}").status_code == 200
+    mine = askers.bot.post("/v1/records", json={"text": f"Beep {known['mark']}."}).json()
+    assert mine["scope"] == {"user": "ada", "agent": "bot"}
+    refused(askers.ada.get(f"/v1/records/{mine['id']}"), 404, "unknown_record")
+    refused(askers.bob.get(f"/v1/records/{mine['id']}"), 404, "unknown_record")
+
+
+def test_one_who_only_reads_changes_nothing(askers, known):
+    """403 for each deed, before it is looked whether the record is there."""
+    own = known["ada"]
+    assert askers.reader.get(f"/v1/records/{own}").status_code == 200
+    for record_id in (own, "nothing"):
+        for method, address, body in (
+            ("PATCH", f"/v1/records/{record_id}", {"title": "x"}), ("DELETE", f"/v1/records/{record_id}", None),
+            ("POST", "/v1/forget", {"ids": [record_id]}), ("POST", "/v1/undo", {"id": record_id}),
+            ("POST", "/v1/supersede", {"id": record_id, "text": "x"}), ("POST", "/v1/records", {"text": "x"}),
+        ):  # fmt: skip
+            refused(askers.reader.request(method, address, json=body), 403, "forbidden")
+    assert askers.reader.get("/v1/settings").json()["caller"] == {
+        "name": "reader", "scope": {"user": "ada"}, "owner": False, "read_only": True,
+    }  # fmt: skip
+
+
+def test_a_language_model_is_asked_for_the_owner_alone(askers, known):
+    """It costs the owner money, and is told the question."""
+    for said in (True, "replace"):
+        for address, more in (("/v1/search", {}), ("/v1/recall", {}), ("/v1/why-not", {"target": known["ada"]})):
+            body = {"query": "x", "hyde": said, **more}
+            refused(askers.ada.post(address, json=body), 403, "forbidden")
+    assert askers.ada.post("/v1/search", json={"query": "x", "hyde": False}).status_code == 200
+
+
+def test_what_costs_the_server_much_is_the_owners_alone(askers):
+    """A model that may have to be fetched, and sources read to their end."""
+    for said in ({"rerank": True}, {"fetch_k": 1_001}):
+        refused(askers.ada.post("/v1/search", json={"query": "x", **said}), 403, "forbidden")
+    assert askers.ada.post("/v1/search", json={"query": "x", "rerank": False, "fetch_k": 1_000}).status_code == 200
+    assert askers.owner.post("/v1/search", json={"query": "x", "fetch_k": 5_000}).status_code == 200
+
+
+def test_facets_of_scopes_and_folders_are_the_owners(askers, known):
+    """A bound caller is told no names of users and no paths."""
+    mine = askers.ada.get("/v1/facets").json()
+    assert (mine["scopes"], mine["roots"]) == ([], [])
+    assert mine["sources"][:2] == ["keyword", "vector"]
+    theirs = askers.owner.get("/v1/facets").json()
+    assert {"user": "bob"} in theirs["scopes"]
+    assert theirs["roots"]
+    assert SECRET in askers.owner.get("/v1/facets?user=bob").json()["categories"]
+    assert SECRET in askers.owner.get("/v1/facets?any_scope=true").json()["tags"]
+
+
+def test_the_owner_reaches_everything(askers, known):
+    """Reads, edits and takes back what is anybody's."""
+    assert askers.owner.get(f"/v1/records/{known['bob']}").json()["scope"] == {"user": "bob"}
+    assert askers.owner.patch(f"/v1/records/{known['bob']}", json={"title": "Fish"}).status_code == 200
+    assert askers.owner.post("/v1/undo", json={"id": known["gone"]}).json()["undone"] == "forget"
+    told = askers.owner.post("/v1/why-not", json={"query": "x", "target": known["bob"]}).json()
+    assert told["stage"] == "scope"
+
+
+def test_undo_does_not_forget_what_is_nobodys(askers, known):
+    """One's own record superseded by a shared one, and that undone: the shared one is still there."""
+    shared = askers.owner.post("/v1/records", json={"text": f"Fresh and shared {known['mark']}."}).json()["id"]
+    told = askers.ada.post("/v1/supersede", json={"id": known["ada"], "by": shared})
+    assert told.status_code == 200, told.text
+    assert askers.ada.post("/v1/undo", json={"id": known["ada"]}).json()["undone"] == "supersede"
+    assert askers.owner.get(f"/v1/records/{shared}").status_code == 200
+
+
+def test_the_history_of_what_is_shared_names_no_foreign_record(askers, known):
+    """That Bob's record was superseded by a shared one is Bob's to know."""
+    shared = askers.owner.post("/v1/records", json={"text": f"Seen by all {known['mark']}."}).json()["id"]
+    assert askers.bob.post("/v1/supersede", json={"id": known["bob"], "by": shared}).status_code == 200
+    told = askers.ada.get(f"/v1/history/{shared}")
+    assert known["bob"] not in told.text
+    assert known["bob"] in askers.bob.get(f"/v1/history/{shared}").text
+
+
+@pytest.mark.parametrize("case", ["restored", "edited twice"])
+def test_what_happened_to_a_foreign_record_is_not_told_by_undo(askers, known, case):
+    """Also where the last that happened to it cannot be undone."""
+    if case == "restored":
+        askers.bob.post("/v1/undo", json={"id": known["gone"]})
+    target = known["gone" if case == "restored" else "bob"]
+    askers.bob.patch(f"/v1/records/{known['bob']}", json={"title": "A"})
+    refused(askers.ada.post("/v1/undo", json={"id": target}), 404, "unknown_record")
