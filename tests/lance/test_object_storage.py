@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from recollect import Memory
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import StoreError
 from recollect.moving import copy
+from recollect.stores.lance import shelf, waiting
 from recollect.testing import StoreContract
 from recollect.types import Filter
 
@@ -91,15 +93,21 @@ def test_another_machine_reads_with_a_copy_of_the_file(opened: Opened, on_s3: On
 
 
 @pytest.mark.usefixtures("eager")
-def test_an_older_copy_of_the_file_is_served_by_newer_vectors(opened: Opened, on_s3: OnS3, path: Path) -> None:
-    """What the copy does not know of is not shown, what it knows is all there; then a newer copy shows the rest."""
+def test_an_older_copy_of_the_file_is_served_by_newer_vectors(
+    opened: Opened, on_s3: OnS3, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it does not know of is not shown, what it knows is all there, even where the version it read is gone."""
+    monkeypatch.setattr(shelf, "KEPT_VERSIONS", timedelta(milliseconds=1))
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}"} for i in range(60))
     older = path.with_name("older.db")
     backup(path, older)
+    reader = opened(on_s3(older))
+    before = found(reader, "otter 7", limit=20)
     memory.add_many({"text": f"otter again {i}"} for i in range(60))
     memory.embed()
-    reader = opened(on_s3(older))
+    monkeypatch.setattr(waiting, "KEPT_FROM_AFAR", 0)
+    assert found(reader, "otter 7", limit=20) == before
     assert len(found(reader, "otter again 7", limit=99, fetch_k=99)) == 60
     assert len(found(memory, "otter again 7", limit=99, fetch_k=200)) == 99
 

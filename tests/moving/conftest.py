@@ -18,7 +18,7 @@ import pytest
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.types import FileState, Ingested, SawFile
+from recollect.types import FileState, Ingested, Mirrors, SawFile
 
 HOSTILE = (
     "a\0b",
@@ -123,7 +123,7 @@ def fill(memory: Memory, count: int) -> None:
             case 5:
                 memory.undo(memory.supersede(key, text=f"for a while only {number}").id)
     states = [FileState(f"/n/{odd}", "/n", 2**62 + n, n, "d" * 32) for n, odd in enumerate(HOSTILE)]
-    memory.store.records.apply([[SawFile(state.path, state) for state in states], [Ingested("f" * 32)]])
+    memory.store.records.apply([[SawFile(state.path, state) for state in states], [Ingested("f" * 32)], [Mirrors("/n", {"tags": ["ä"]})]])
     memory.store.notes.put("k\0", "v\x10\0")
     memory.store.joins.learn("s\0", {"i\0": "p", "j": "q\x10"})
 

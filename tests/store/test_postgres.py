@@ -24,7 +24,7 @@ from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores.postgres import PostgresStore, vectors
 from recollect.stores.postgres import pool as pools
 from recollect.stores.postgres.listening import listening
-from recollect.types import EVERYTHING, FileState, Filter, Forget, Put, Record, SawFile, VectorSpace
+from recollect.types import EVERYTHING, FileState, Filter, Forget, Mirrors, Put, Record, SawFile, VectorSpace
 
 ADA, BOB = Scope("ada"), Scope("bob")
 GRANTS = """
@@ -66,7 +66,8 @@ def memory(place: str) -> Iterator[Memory]:
             path = f"/home/secret{user}.md"
             state = FileState(path, "/home", 1, 1, f"digest{user}")
             chunk = Record(f"{user}chunk", f"chunk secret{user}", kind="chunk", path=path, scope=Scope(user))
-            memory.store.records.apply([[Put(chunk), SawFile(path, state)]])
+            told = Mirrors(f"/home/of{user}", {"scope": {"user": user}})
+            memory.store.records.apply([[Put(chunk), SawFile(path, state), told]])
             memory.store.notes.put(f"key{user}", f"note secret{user}")
         memory.embed()
         yield memory

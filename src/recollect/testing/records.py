@@ -10,9 +10,23 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.errors import Overtaken, RecollectError, StoreError, UsageError
 from recollect.testing.asking import NOON, OpenStore, all_ids, by_words, ids, keep
-from recollect.types import EVERYTHING, Change, Filter, Forget, Put, Record, Restore, Scope, Store, Supersede, now
+from recollect.types import (
+    EVERYTHING,
+    Change,
+    Filter,
+    Forget,
+    Put,
+    Record,
+    Restore,
+    Scope,
+    Still,
+    Store,
+    Supersede,
+    Undid,
+    now,
+)  # fmt: skip
 
 FULL = Record(
     id="full",
@@ -200,6 +214,27 @@ class RecordsContract:
         assert ids(by_words(store, "new old changed z", Filter(), 9)) == ["old"]
         store.records.apply([[Put(Record("next", "the next one is stored"))]])
         assert ids(by_words(store, "next", Filter(), 9)) == ["next"]
+
+    def test_whose_a_record_is_can_be_told_while_anything_is_left_of_it(self, store: Store) -> None:
+        """Also when it is forgotten; not when it was purged, nor when there never was one."""
+        store.records.apply(
+            [[Put(Record(key, key, scope=Scope("ada", "x"))) for key in ("a", "b")], [Put(Record("c", "c"))]]
+        )
+        store.records.apply([[Forget("b")]])
+        assert [store.records.scope_of(key) for key in "abcd"] == [Scope("ada", "x"), Scope("ada", "x"), Scope(), None]
+        store.records.apply([[Forget("b", purge=True)]])
+        assert store.records.scope_of("b") is None
+
+    def test_a_change_can_ask_that_nothing_else_has_happened(self, store: Store) -> None:
+        """A group with a number that is not the last of a record's history is refused as a whole."""
+        store.records.apply([[Put(Record("a", "one"))], [Put(Record("a", "two"))]])
+        first, second = (event.seq for event in store.records.history("a"))
+        with pytest.raises(Overtaken):
+            store.records.apply([[Put(Record("b", "beside")), Still("a", first), Forget("a")]])
+        assert all_ids(store) == ["a"]
+        store.records.apply([[Still("a", second), Put(Record("a", "one")), Undid("a", second)]])
+        assert [event.action for event in store.records.history("a")] == ["add", "update", "update", "undo"]
+        assert store.records.history("a")[-1].detail == {"undoes": second}
 
     def test_history_only_grows_and_its_numbers_rise(self, store: Store) -> None:
         """Every change has a number above all before it; failures, reads and no-changes leave none to be seen."""

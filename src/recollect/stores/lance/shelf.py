@@ -30,8 +30,11 @@ INDEX_FROM = 20_000
 """Rows from which on an approximate index is made; fewer are all compared, in about 15 ms."""
 
 PROBES = 32
-KEPT_VERSIONS = timedelta(hours=1)
-"""How long the files of old versions stay for those who still read them; such a reader then takes the latest."""
+BITS, BITS_AFAR = 1, 4
+"""Of each number of a vector in the index. One is soonest made and searched; four leave less to be looked at again."""
+
+KEPT_VERSIONS = timedelta(minutes=1)
+"""How long the files of old versions stay for those who still read them; after that such a reader takes the latest."""
 
 ASKED_AT_ONCE = 10_000
 EVERY = 1_000_000_000
@@ -139,7 +142,8 @@ class Shelf:
 
         table.create_index("number", config=BTree(), replace=True)
         if self._dimension % 8 == 0:  # what the index packs its bits into
-            table.create_index("vector", config=IvfRq(distance_type="dot"), replace=True)
+            bits = BITS_AFAR if self._place.remote else BITS
+            table.create_index("vector", config=IvfRq(distance_type="dot", num_bits=bits), replace=True)
         return self._count
 
     def _fetched(self, table: Any, numbers: NDArray[np.int64]) -> Numbered:

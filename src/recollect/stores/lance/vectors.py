@@ -171,7 +171,7 @@ class LanceVectors:
         seen = self._seen.get(visible, numbers)
         query, wanted = vector.astype(np.float64), depth
         while True:
-            parts = self._candidates(connection, seen.numbers, vector, TIMES * wanted + SPARE)
+            parts = self._candidates(connection, seen.numbers, vector, self._enough(wanted))
             found = parts[0].vectors.and_also(parts[1].vectors)
             matches = best(connection, *seen.scored(found.numbers, _cosines(found.matrix, query)), depth)
             if all(part.whole for part in parts):
@@ -181,6 +181,10 @@ class LanceVectors:
             if len(matches.found) == depth and floor < matches.found[-1].score - MARGIN:
                 return matches
             wanted *= 4
+
+    def _enough(self, wanted: int) -> int:
+        """How many candidates. From afar each is a request: there the index has more bits, and fewer are read."""
+        return wanted + SPARE // 2 if self.filling.place.remote else TIMES * wanted + SPARE
 
     def _candidates(
         self, connection: apsw.Connection, seen: NDArray[np.int64], vector: Vector, count: int

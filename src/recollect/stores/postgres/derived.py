@@ -54,7 +54,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """Adds and removes what follows from records."""
+    """Adds and removes what follows from records, by statements that answer nothing: they can be sent together."""
 
     analyzer: Callable[[], Analyzer]
     ahead: Mapping[tuple[str, str, str], Terms] = field(default_factory=dict)
@@ -87,31 +87,29 @@ class Derived:
             for each in placed
         ]
         passages = [passage_hash(each.record.passage) for each in placed]
-        with connection.pipeline():
-            connection.execute(_POSTINGS, (json.dumps(held, ensure_ascii=False),))
-            _tally(connection, placed)
-            for space in spaces:
-                connection.execute(
-                    f"INSERT INTO vectors_{space} (row, scope, vector)"
-                    " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
-                    " AND embeddings.passage = held.passage FOR KEY SHARE)"  # it must not go before we are there
-                    " FROM unnest(%s::bigint[], %s::integer[], %s::bytea[]) AS held (row, scope, passage)"
-                    " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
-                    (space, [each.row for each in placed], [each.scope for each in placed], passages),
-                )
+        connection.execute(_POSTINGS, (json.dumps(held, ensure_ascii=False),))
+        _tally(connection, placed)
+        for space in spaces:
+            connection.execute(
+                f"INSERT INTO vectors_{space} (row, scope, vector)"
+                " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
+                " AND embeddings.passage = held.passage FOR KEY SHARE)"  # it must not go before we are there
+                " FROM unnest(%s::bigint[], %s::integer[], %s::bytea[]) AS held (row, scope, passage)"
+                " ON CONFLICT (row) DO UPDATE SET scope = excluded.scope, vector = excluded.vector",
+                (space, [each.row for each in placed], [each.scope for each in placed], passages),
+            )
 
     @staticmethod
     def remove(connection: Connection, row: int, spaces: Sequence[int]) -> None:
         """Nothing follows from a record that is not there any more."""
-        with connection.pipeline():
-            connection.execute("DELETE FROM postings WHERE row = %s", (row,))
-            connection.execute(
-                "INSERT INTO tallies (scope, records, length)"
-                " SELECT scope, -1, -length FROM records WHERE row = %s AND forgotten_at IS NULL",
-                (row,),
-            )
-            for space in spaces:
-                connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
+        connection.execute("DELETE FROM postings WHERE row = %s", (row,))
+        connection.execute(
+            "INSERT INTO tallies (scope, records, length)"
+            " SELECT scope, -1, -length FROM records WHERE row = %s AND forgotten_at IS NULL",
+            (row,),
+        )
+        for space in spaces:
+            connection.execute(f"DELETE FROM vectors_{space} WHERE row = %s", (row,))
 
 
 def term_key(term: str) -> str:

@@ -42,6 +42,9 @@ _MEANINGS: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
 )  # fmt: skip
 
 _SIGNS = (
+    ("closed the connection", "the server ended the connection", _AGAIN),
+    ("connection is lost", "the server ended the connection", _AGAIN),
+    ("the connection is closed", "the server ended the connection", _AGAIN),
     ("password authentication failed", "the name or password is wrong", _NAME),
     ("no password supplied", "a password is needed", "put it into PGPASSWORD or ~/.pgpass"),
     ("pg_hba.conf", "the server lets nobody in from here by that name", "see pg_hba.conf on the server"),

@@ -176,6 +176,7 @@ _VECTORS = """
 
     ALTER TABLE files ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON files USING (EXISTS (SELECT 1 FROM records WHERE records.path = files.path));
+    ALTER TABLE roots ENABLE ROW LEVEL SECURITY;  -- and no policy: they tell whose folders are mirrored
     ALTER TABLE notes ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON notes USING (key = current_setting('recollect.note', true));
 """

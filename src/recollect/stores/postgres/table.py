@@ -70,16 +70,16 @@ class Rows:
 
     def flush(self) -> None:
         """Put in what waits."""
-        if self._waiting:
-            placed = self._insert(list(self._waiting.values()))
-            self._absent -= self._waiting.keys()
-            self._unsaid -= self._told
-            self._waiting.clear()
-            self._told.clear()
-            self.derived.add(self.connection, placed, self._spaces)
-        if self._notes:
-            self.connection.execute(_NOTE, [list(column) for column in zip(*self._notes, strict=True)])
-            self._notes.clear()
+        placed = self._insert(list(self._waiting.values())) if self._waiting else []
+        self._absent -= self._waiting.keys()
+        self._unsaid -= self._told
+        with self.connection.pipeline():
+            if placed:
+                self.derived.add(self.connection, placed, self._spaces)
+            if self._notes:
+                self.connection.execute(_NOTE, [list(column) for column in zip(*self._notes, strict=True)])
+        for done in (self._waiting, self._told, self._notes):
+            done.clear()
 
     def look(self, key: str) -> ledger.Kept | None:
         """What has this id."""
@@ -117,11 +117,12 @@ class Rows:
         """Keep a record in the place of another; vectors of a passage that nobody has any more go."""
         row, scope = self._row(record.id), self._scope(record.scope)
         terms = self.derived.terms(record)
-        self.derived.remove(self.connection, row, self._spaces)
-        self.connection.execute(_REPLACE, [*to_row(record), scope, terms.length, row])
-        self._drop_orphan(passage_hash(before.passage))
         self._unsaid.discard(fold_hash(record.text))
-        self.derived.add(self.connection, [Placed(row, scope, record, terms)], self._spaces)
+        with self.connection.pipeline():
+            self.derived.remove(self.connection, row, self._spaces)
+            self.connection.execute(_REPLACE, [*to_row(record), scope, terms.length, row])
+            self._drop_orphan(passage_hash(before.passage))
+            self.derived.add(self.connection, [Placed(row, scope, record, terms)], self._spaces)
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
         """Note what stands in a record's place."""
@@ -133,18 +134,20 @@ class Rows:
     def hide(self, key: str, *, purge: bool) -> None:
         """A tombstone; the id stays taken."""
         row = self._row(key)
-        self.derived.remove(self.connection, row, self._spaces)
-        self.connection.execute("UPDATE records SET forgotten_at = %s WHERE row = %s", (micros(now()), row))
+        with self.connection.pipeline():
+            self.derived.remove(self.connection, row, self._spaces)
+            self.connection.execute("UPDATE records SET forgotten_at = %s WHERE row = %s", (micros(now()), row))
         if purge:
             self._wipe(row)
 
     def show(self, record: Record) -> None:
         """Away with the tombstone."""
         row, scope, terms = self._row(record.id), self._scope(record.scope), self.derived.terms(record)
-        self.connection.execute(
-            "UPDATE records SET forgotten_at = NULL, length = %s WHERE row = %s", (terms.length, row)
-        )
-        self.derived.add(self.connection, [Placed(row, scope, record, terms)], self._spaces)
+        with self.connection.pipeline():
+            self.connection.execute(
+                "UPDATE records SET forgotten_at = NULL, length = %s WHERE row = %s", (terms.length, row)
+            )
+            self.derived.add(self.connection, [Placed(row, scope, record, terms)], self._spaces)
 
     def saw(self, change: SawFile) -> None:
         """Note the state of a file."""
@@ -221,15 +224,13 @@ def relearn(connection: Connection, derived: Derived, after: int, count: int) ->
     rows: list[Any] = connection.execute(
         f"{select} WHERE forgotten_at IS NULL AND row > %s ORDER BY row LIMIT %s FOR UPDATE OF records", (after, count)
     ).fetchall()
-    placed = []
-    for row, scope, *fields in rows:
-        record = from_row(fields)
-        placed.append(Placed(row, scope, record, derived.terms(record)))
-        derived.remove(connection, row, ())
-        length = placed[-1].terms.length
-        connection.execute("UPDATE records SET length = %s WHERE row = %s", (length, row))
-    if placed:
-        derived.add(connection, placed, ())
+    placed = [Placed(row, scope, record := from_row(fields), derived.terms(record)) for row, scope, *fields in rows]
+    with connection.pipeline():
+        for each in placed:
+            derived.remove(connection, each.row, ())
+            connection.execute("UPDATE records SET length = %s WHERE row = %s", (each.terms.length, each.row))
+        if placed:
+            derived.add(connection, placed, ())
     return int(rows[-1][0]) if rows else -1
 
 
