@@ -449,7 +449,7 @@ def test_a_chain_leaves_its_end(memory: Memory) -> None:
 
 
 def test_the_successor_inherits(memory: Memory) -> None:
-    """A text that supersedes takes the scope, category, tags, title, importance and decay class; it is always a fact."""
+    """A text that supersedes takes scope, category, tags, title, importance and decay class; it is always a fact."""
     old = memory.add(
         "v1",
         user="ada",
