@@ -13,6 +13,8 @@ from recollect.cli import main
 from recollect.evaluation.fusing import fuse_runs
 from recollect.evaluation.runs import read_run
 
+pytestmark = pytest.mark.xdist_group("ranx")  # numba compiles it once, not in every worker
+
 SYSTEMS = ("bm25", "dense", "sparse")
 KS = (1, 2, 10, 59, 60, 61, 1000, *random.Random(9).sample(range(3, 1000), 18))
 EACH = 40

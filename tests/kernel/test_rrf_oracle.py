@@ -6,6 +6,8 @@ import pytest
 
 from recollect.fusion import fuse
 
+pytestmark = pytest.mark.xdist_group("ranx")  # numba compiles it once, not in every worker
+
 KS = (0, 1, 60)
 QUERIES_EACH = 100
 SOURCES = ("keyword", "vector", "hyde")

@@ -8,6 +8,8 @@ import pytest
 from recollect.evaluation import evaluate, rank_all
 from recollect.types import Answer, Query, Record, Result
 
+pytestmark = pytest.mark.xdist_group("ranx")  # numba compiles it once, not in every worker
+
 QRELS = {
     "graded": {"a": 3, "b": 2, "c": 1, "d": 0},
     "late": {"x": 1, "y": 1},

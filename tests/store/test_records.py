@@ -449,7 +449,7 @@ def test_a_chain_leaves_its_end(memory: Memory) -> None:
 
 
 def test_the_successor_inherits(memory: Memory) -> None:
-    """A text that supersedes takes the scope, category, tags, title, importance and decay class of what it replaces."""
+    """A text that supersedes takes scope, category, tags, title, importance and decay class; it is always a fact."""
     old = memory.add(
         "v1",
         user="ada",
@@ -462,7 +462,8 @@ def test_the_successor_inherits(memory: Memory) -> None:
         kind="chunk",
     )
     new = memory.supersede(old.id, text="v2")
-    for name in ("scope", "category", "tags", "title", "importance", "decay", "kind"):
+    assert new.kind == "fact"
+    for name in ("scope", "category", "tags", "title", "importance", "decay"):
         assert getattr(new, name) == getattr(old, name), name
 
 

@@ -85,7 +85,8 @@ class Memory:
         assembly = Assembly(store, self.embedding, settings, self._executor, reranking, self._outside, calibration)
         self._asking = Asking(assembly, self.scope)
         self._remembering = Remembering(store, self.embedding, announce, self.scope)
-        self._mirroring = Mirroring(store, self.embedding, announce)
+        embed = (lambda progress: self.embed(progress=progress)) if self.embedding.configured else None
+        self._mirroring = Mirroring(store, embed, announce)
 
     @classmethod
     def open(

@@ -9,7 +9,6 @@ from typing import Any
 
 from recollect.errors import RecollectError, UsageError
 from recollect.ingest import Report, Telling, Wishes, in_batches, mirror, roots_of
-from recollect.memory.embedding import Embedding
 from recollect.types import Mirrors, Progress, Scope, Store
 
 UNTOLD = "how it was indexed is not known; `recollect index` it once more"
@@ -30,7 +29,7 @@ class Mirroring:
     """Keeps one store's chunks as the files are."""
 
     store: Store
-    embedding: Embedding
+    embed: Callable[[Progress | None], int] | None
     announce: Callable[[str], None]
 
     def index(self, paths: Sequence[str | Path], telling: Telling, showing: Showing) -> Report:
@@ -63,9 +62,9 @@ class Mirroring:
         return report
 
     def _embed(self, report: Report, showing: Showing) -> None:
-        if self.embedding.configured and not showing.dry_run:
+        if self.embed is not None and not showing.dry_run:
             try:
-                report.embedded = self.embedding.fill(showing.embedding)
+                report.embedded = self.embed(showing.embedding)
             except RecollectError as error:
                 self.announce(f"indexed without vectors: {error.message}")
 
