@@ -228,6 +228,9 @@ def test_the_verdict_is_what_the_comparison_says(visit, means, compared, words):
 
 
 STATES = ["#/lab", "#/lab/run", "#/lab/sweep", "#/lab/hostile", "#/lab/none", "judging", "measured"]
+CORE = ("#/lab/run", "judging")
+LOOKED_AT = [pytest.param(state, marks=[] if state in CORE else [pytest.mark.torture]) for state in STATES]
+"""The states that are always looked at; all of them in `make torture`."""
 
 
 @pytest.fixture
@@ -249,7 +252,7 @@ def stand(visit):
     return go
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", LOOKED_AT)
 def test_axe_finds_nothing(stand, state):
     """The checks of axe-core, of every weight, in both schemes."""
     axe = importlib.import_module("axe_playwright_python.sync_playwright")
@@ -260,7 +263,7 @@ def test_axe_finds_nothing(stand, state):
         assert [(one["id"], one["impact"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", LOOKED_AT)
 def test_nothing_is_wider_than_a_phone(stand, state):
     """No view scrolls sideways; wide tables do so by themselves."""
     page = stand(state, width=PHONE)
