@@ -23,6 +23,8 @@ HOSTILE_SVG = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www
   <rect id="kept" width="5" height="5" style="fill: var(--series-1); background: url(http://evil.test/z)"
   onclick="window.ran = 4" fill="url(http://evil.test/w)"/><text>&lt;script&gt; in words</text></svg>"""
 
+pytestmark = pytest.mark.torture  # the laboratory itself has its tests; its page is looked at in `make torture`
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
