@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import runpy
 from pathlib import Path
@@ -255,14 +254,9 @@ def stand(visit):
 
 
 @pytest.mark.parametrize("state", LOOKED_AT)
-def test_axe_finds_nothing(stand, state):
+def test_axe_finds_nothing(stand, violations, state):
     """The checks of axe-core, of every weight, in both schemes."""
-    axe = importlib.import_module("axe_playwright_python.sync_playwright")
-    page = stand(state)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = axe.Axe().run(page).response["violations"]
-        assert [(one["id"], one["impact"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
+    assert violations(stand(state)) == []
 
 
 @pytest.mark.parametrize("state", LOOKED_AT)
