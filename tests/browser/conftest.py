@@ -76,3 +76,18 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     yield open_one
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def violations() -> Callable[[Any], list[Any]]:
+    """What axe-core finds on a page, of every weight, in the light and in the dark."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    def look(page: Any) -> list[Any]:
+        found = []
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found += Axe().run(page).response["violations"]
+        return [(one["id"], one["impact"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found]
+
+    return look

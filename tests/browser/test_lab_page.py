@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import runpy
 from pathlib import Path
@@ -22,6 +21,8 @@ HOSTILE_SVG = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www
   <a href="javascript:window.ran = 3"><text>pressed</text></a><style>body { display: none }</style>
   <rect id="kept" width="5" height="5" style="fill: var(--series-1); background: url(http://evil.test/z)"
   onclick="window.ran = 4" fill="url(http://evil.test/w)"/><text>&lt;script&gt; in words</text></svg>"""
+
+pytestmark = pytest.mark.torture  # the laboratory itself has its tests; its page is looked at in `make torture`
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +229,9 @@ def test_the_verdict_is_what_the_comparison_says(visit, means, compared, words):
 
 
 STATES = ["#/lab", "#/lab/run", "#/lab/sweep", "#/lab/hostile", "#/lab/none", "judging", "measured"]
+CORE = ("#/lab/run", "judging")
+LOOKED_AT = [pytest.param(state, marks=[] if state in CORE else [pytest.mark.torture]) for state in STATES]
+"""The states that are always looked at; all of them in `make torture`."""
 
 
 @pytest.fixture
@@ -249,18 +253,13 @@ def stand(visit):
     return go
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_axe_finds_nothing(stand, state):
+@pytest.mark.parametrize("state", LOOKED_AT)
+def test_axe_finds_nothing(stand, violations, state):
     """The checks of axe-core, of every weight, in both schemes."""
-    axe = importlib.import_module("axe_playwright_python.sync_playwright")
-    page = stand(state)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = axe.Axe().run(page).response["violations"]
-        assert [(one["id"], one["impact"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
+    assert violations(stand(state)) == []
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", LOOKED_AT)
 def test_nothing_is_wider_than_a_phone(stand, state):
     """No view scrolls sideways; wide tables do so by themselves."""
     page = stand(state, width=PHONE)

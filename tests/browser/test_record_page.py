@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import re
 import runpy
@@ -453,6 +452,9 @@ STATES = {
     "unknown": ("#/record/nothing", None),
     "add": ("#/add", "The connection pool holds many connections"),
 }
+CORE = ("fact", "edited", "chunk", "hostile")
+LOOKED_AT = [pytest.param(state, marks=[] if state in CORE else [pytest.mark.torture]) for state in STATES]
+"""The states that are always looked at; all of them in `make torture`."""
 
 
 @pytest.fixture
@@ -482,18 +484,13 @@ def stand(visit, find, add):
     return go
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_axe_finds_nothing(stand, state):
+@pytest.mark.parametrize("state", LOOKED_AT)
+def test_axe_finds_nothing(stand, violations, state):
     """The checks of axe-core, of every weight, in both schemes."""
-    axe = importlib.import_module("axe_playwright_python.sync_playwright")
-    page = stand(state)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        found = axe.Axe().run(page).response["violations"]
-        assert [(one["id"], one["impact"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
+    assert violations(stand(state)) == []
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", LOOKED_AT)
 def test_nothing_is_wider_than_a_phone(stand, state):
     """No view scrolls sideways, whatever stands in it."""
     page = stand(state, width=PHONE)

@@ -133,7 +133,7 @@ def test_the_buttons_work_from_the_keyboard(open_page, address):
     assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
 
 
-@pytest.mark.parametrize("width", [320, 390, 1000])
+@pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.torture), 1000])
 @pytest.mark.parametrize("which", ["address", "hostile"])
 def test_nothing_is_wider_than_the_screen(open_page, request, which, width):
     """The page does not scroll sideways, even with names of four hundred letters; wide tables do so by themselves."""

@@ -36,6 +36,9 @@ STATES = {
     "hostile": ("#/search?q=hostile+longline&any_scope=true", None),
     "keys": ("#/search?q=pool", "#keys"),
 }
+CORE = ("results", "compared", "hostile")
+LOOKED_AT = [pytest.param(state, marks=[] if state in CORE else [pytest.mark.torture]) for state in STATES]
+"""The states that are always looked at; all of them in `make torture`."""
 
 
 @pytest.fixture(scope="module")
@@ -404,7 +407,7 @@ def test_dark_is_another_page_and_the_switch_is_kept(visit):
     assert light.evaluate(paper) == dark.evaluate(paper)
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", LOOKED_AT)
 def test_nothing_is_wider_than_a_phone(visit, state):
     """No state scrolls sideways, whatever is in the records."""
     hash_, press = STATES[state]
@@ -420,7 +423,7 @@ def test_on_a_phone_two_rankings_are_stacked(visit):
     assert b["y"] >= a["y"] + a["height"]
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", LOOKED_AT)
 def test_axe_finds_nothing_serious(visit, state):
     """The checks of axe-core in each state, and those of contrast once more in the dark."""
     axe = importlib.import_module("axe_playwright_python.sync_playwright").Axe()

@@ -69,7 +69,7 @@ def test_the_default_system_alone_needs_no_embedder(run, data):
 # Numba says so of a loop index of ranx's own when it first compiles it.
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
-@pytest.mark.xdist_group("ranx")
+@pytest.mark.torture  # ranx is compiled anew for it, for most of a minute
 def test_other_tools_read_our_run_and_find_the_same(run, data):
     """pytrec_eval, ir_measures and ranx, given our files alone, give our values question by question."""
     import ir_measures

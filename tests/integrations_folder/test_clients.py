@@ -120,6 +120,12 @@ def test_every_client_has_its_file_and_its_row():
     assert all(re.search(r"https://\S+", row) for row in rows.values())
 
 
+def some_of(files):
+    """Three that differ in form are always tried; all of them in `make torture`."""
+    core = ("claude-code", "codex", "continue")
+    return [pytest.param(file, marks=[] if file.name.startswith(core) else [pytest.mark.torture]) for file in files]
+
+
 @pytest.mark.parametrize("path", stdio_files(), ids=lambda path: path.name)
 def test_every_file_names_the_same_command(path):
     """Found on the PATH, with no flag that only the one who wrote it could know."""
@@ -187,7 +193,7 @@ def address(path: Path, token: str) -> tuple[str, str]:
     return said[URLS.get(client, "url")], headers["Authorization"].replace(TOKENS[client], token)
 
 
-@pytest.mark.parametrize("path", http_files(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", some_of(http_files()), ids=lambda path: path.name)
 def test_every_address_is_reached_with_its_token(path, served):
     """The header that comes of the file opens the server; its address is the one `recollect serve` has."""
     url, authorization = address(path, served.token)

@@ -71,6 +71,7 @@ def agree(ours: dict[str, float], theirs: dict[str, float]) -> bool:
 
 
 # Numba says so of a loop index of ranx's own when it first compiles it.
+@pytest.mark.torture  # compiled for most of a minute; the command has another oracle above
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("k", KS)

@@ -16,7 +16,7 @@ CASES = [
     *itertools.product(("rrf", "borda"), ("none",)),
     *itertools.product(("weighted", "combmnz"), NORMALISATIONS),
 ]
-MANY = settings(max_examples=2000, deadline=None)
+MANY = settings(max_examples=500, deadline=None)
 IDS = [f"d{number}" for number in range(6)]
 CODES = st.one_of(st.binary(min_size=9, max_size=13), st.binary(max_size=13))
 THREE = st.integers(0, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from recollect.cli.options import (
     progress,
 )
 from recollect.errors import UnknownRecord, UsageError
+
+if TYPE_CHECKING:
+    from recollect.types import Record
 
 
 @click.command()
@@ -128,16 +131,9 @@ def list_(limit: int, offset: int, superseded: bool, any_scope: bool, as_json: b
 @json_flag
 def supersede(record_id: str, by: str | None, text: str | None, at: str | None, as_json: bool, **options: Any) -> int:
     """Let the record BY, or a new one with --text, take the place of the record ID."""
-    from recollect.cli.output import print_json
-    from recollect.memory.shape import record_dict
-
     with open_memory(options) as memory:
         record = memory.supersede(record_id, by, text=text, at=at)
-    if as_json:
-        print_json(record_dict(record))
-    else:
-        click.echo(record.id)
-    return 0
+    return _told(record, as_json)
 
 
 @click.command()
@@ -156,19 +152,12 @@ def supersede(record_id: str, by: str | None, text: str | None, at: str | None, 
 @json_flag
 def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Change what is said of the fact ID, in place. Where something has become otherwise, `supersede` it instead."""
-    from recollect.cli.output import print_json
-    from recollect.memory.shape import record_dict
-
     said = {name: options[name] for name in ("text", *_FIELDS) if options[name] not in (None, ())}
     if not said and not clear:
         raise UsageError("nothing is to be changed", hint="recollect edit --help")
     with open_memory(options) as memory:
         record = memory.edit(record_id, **said, **dict.fromkeys(clear))
-    if as_json:
-        print_json(record_dict(record))
-    else:
-        click.echo(record.id)
-    return 0
+    return _told(record, as_json)
 
 
 @click.command()
@@ -232,3 +221,15 @@ def _in_words(detail: dict[str, Any]) -> str:
     told = [f"{name} {value}" for name, value in detail.items() if name != "before"]
     changed = [f"{name} was {json.dumps(value, ensure_ascii=False)}" for name, value in before.items()]
     return ", ".join(told + changed)
+
+
+def _told(record: Record, as_json: bool) -> int:
+    """The record that holds now: all of it for a program, its id for a person."""
+    from recollect.cli.output import print_json
+    from recollect.memory.shape import record_dict
+
+    if as_json:
+        print_json(record_dict(record))
+    else:
+        click.echo(record.id)
+    return 0
