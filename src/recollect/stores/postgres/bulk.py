@@ -133,11 +133,11 @@ def _row(part: Part, scope: int, terms: Terms) -> list[Any]:
 
 def _add_postings(connection: Connection, live: Mapping[int, tuple[int, Terms]]) -> None:
     postings = [
-        (scope, name, row, often, terms.length)
+        (name, scope, row, often, terms.length)
         for row, (scope, terms) in live.items()
         for name, often in zip(terms.names, terms.often, strict=True)
     ]
-    with connection.cursor().copy("COPY postings (scope, term, row, often, length) FROM STDIN") as copy:
+    with connection.cursor().copy("COPY postings (term, scope, row, often, length) FROM STDIN") as copy:
         for posting in sorted(postings):  # as the index has them, so that neighbours go into one page
             copy.write_row(posting)
     records: Counter[int] = Counter(scope for scope, _ in live.values())

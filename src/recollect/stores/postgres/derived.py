@@ -32,6 +32,12 @@ _POSTINGS = (
     " FROM jsonb_array_elements(%s::jsonb) AS held, jsonb_each_text(held->3) AS found"
 )
 
+ADDED_UP = (
+    "WITH gone AS (DELETE FROM tallies RETURNING scope, records, length) INSERT INTO tallies (scope, records, length)"
+    " SELECT scope, sum(records), sum(length) FROM gone GROUP BY scope"
+)
+"""One line for each scope, after many were added one by one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:

@@ -25,7 +25,7 @@ TURNS = 10
 
 _SCORED = """
     WITH held AS MATERIALIZED (
-        SELECT term, row, often, length FROM postings WHERE scope = ANY(%s) AND term = ANY(%s)
+        SELECT term, row, often, length FROM postings WHERE {scoped} AND term = ANY(%s)
     ),
     hits AS MATERIALIZED (SELECT * FROM held WHERE {visible}),
     frequencies AS (SELECT term, count(*) AS held FROM hits GROUP BY term),
@@ -142,10 +142,11 @@ def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth:
     visible = seen(connection, where)
     if visible.count <= 0:
         return Matches()
+    scoped, scopes = visible.within
     sql, values = visible.rows
-    scored = _SCORED.format(visible=sql, precision=PRECISION, k1=K1, b=B)
+    scored = _SCORED.format(scoped=scoped, visible=sql, precision=PRECISION, k1=K1, b=B)
     mean = visible.length / visible.count or 1.0
-    given = [visible.scopes, list(wanted), *values, float(visible.count), mean]
+    given = [*scopes, list(wanted), *values, float(visible.count), mean]
     found, held = best(connection, scored, given, depth)
     weights = (math.log(1 + (visible.count - held.get(term, 0) + 0.5) / (held.get(term, 0) + 0.5)) for term in wanted)
     return Matches(found.found, found.folded, sum(weights), visible.count)

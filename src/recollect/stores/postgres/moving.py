@@ -12,7 +12,7 @@ from psycopg import errors as pg
 from recollect.errors import StoreError
 from recollect.stores.postgres.bulk import add_events, add_records, add_vectors
 from recollect.stores.postgres.database import Connection, Database
-from recollect.stores.postgres.derived import Derived
+from recollect.stores.postgres.derived import ADDED_UP, Derived
 from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.keywords import PostgresKeywords, meta, set_meta
 from recollect.stores.postgres.records import CHANNEL
@@ -27,7 +27,7 @@ SETTLING = 0x52434C56
 """The advisory lock of those who make indexes, one for each schema."""
 
 BUILD_MEMORY = "256MB"
-"""For making an approximate index; a graph that does not fit is made slowly."""
+"""For making an approximate index, where the server's own setting is lower; a graph that does not fit is slow."""
 
 _INSERT: Mapping[str, str] = {
     "file": "INSERT INTO files VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
@@ -97,7 +97,11 @@ class PostgresMoving:
     def settle(self, progress: Progress | None = None) -> None:
         """Make the indexes of the spaces that came without, and let the planner know what there is."""
         with self._database.alone() as connection, translated(self._database.shown):
-            connection.execute(f"SET maintenance_work_mem TO '{BUILD_MEMORY}'; SET lock_timeout TO 0")
+            connection.execute(
+                "SET lock_timeout TO 0; SELECT set_config('maintenance_work_mem', greatest("
+                f"pg_size_bytes(current_setting('maintenance_work_mem')), pg_size_bytes('{BUILD_MEMORY}')) / 1024 || 'kB',"
+                " false)"
+            )
             # A server goes on with an index whose client was killed; then it is waited for, not made twice.
             connection.execute("SELECT pg_advisory_lock(%s, current_schema()::regnamespace::oid::integer)", (SETTLING,))
             spaces = connection.execute("SELECT space, dimension FROM spaces ORDER BY space").fetchall()
@@ -106,6 +110,7 @@ class PostgresMoving:
                 connection.execute(f"ANALYZE vectors_{space}")
                 if progress:
                     progress(done + 1, len(spaces))
+            connection.execute(ADDED_UP)
             connection.execute("ANALYZE records, history, postings, embeddings, tallies")
 
     def _look(self, work: Callable[[Connection], T]) -> T:

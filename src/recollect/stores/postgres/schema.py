@@ -64,15 +64,15 @@ _FIRST = """
     CREATE INDEX history_id ON history (id);
     CREATE INDEX history_row ON history (row);
 
-    -- The inverted index: our terms, so that all stores match alike. The scope comes first: one tenant's search reads
-    -- one tenant's part of it.
+    -- The inverted index: our terms, so that all stores match alike. One tenant's search reads that tenant's part of
+    -- each term, and who sees all reads the term from end to end.
     CREATE TABLE postings (
         scope integer NOT NULL,
         term text COLLATE "C" NOT NULL,
         row bigint NOT NULL,
         often real NOT NULL,
         length integer NOT NULL,
-        PRIMARY KEY (scope, term, row) INCLUDE (often, length)
+        PRIMARY KEY (term, scope, row) INCLUDE (often, length)
     );
     CREATE INDEX postings_row ON postings (row);
     -- How many records a scope has and how long they are together: one line for each change, added up now and then.

@@ -34,7 +34,9 @@ MARGIN = 0.002
 """What half precision of both vectors can change a cosine by, twice: so far behind the last that is wanted, none can
 stand before it."""
 
-MOST_EXPLORED = 1_000
+EXPLORED, MOST_EXPLORED = 4, 1_000
+"""How many nodes of the graph are kept in sight for each candidate, and how many pgvector allows."""
+
 SCANNED = 200_000
 SAVE_BATCH = 200
 
@@ -140,8 +142,8 @@ class PostgresVectors:
             return int(total) - int(without), int(without)
         with self._database.read(where.scope) as connection:
             visible = seen(connection, where)
-            sql, values = visible.rows
-            found = connection.execute(f"{empty} AND scope = ANY(%s) AND {sql}", [visible.scopes, *values]).fetchone()
+            (within, scopes), (sql, values) = visible.within, visible.rows
+            found = connection.execute(f"{empty} AND {within} AND {sql}", [*scopes, *values]).fetchone()
         without = int(found[0]) if found else 0
         return visible.count - without, without
 
@@ -164,8 +166,8 @@ class PostgresVectors:
 
     def _nearest(self, connection: Connection, visible: Seen, vector: Vector, wanted: int) -> tuple[list[int], bool]:
         """Rows by about their cosine, the first `wanted` among them, and whether there may be more."""
-        sql, values = visible.rows
-        only = (f"vector IS NOT NULL AND scope = ANY(%s) AND {sql}", [visible.scopes, *values])
+        (within, scopes), (sql, values) = visible.within, visible.rows
+        only = (f"vector IS NOT NULL AND {within} AND {sql}", [*scopes, *values])
         rows: list[int] = []
         count = wanted + wanted // 4 + SPARE
         if visible.count > EXACT_UP_TO and self._space.dimension <= LONGEST_INDEXED:
@@ -190,7 +192,7 @@ class PostgresVectors:
         """Those that the index finds, scanning on until there are enough that may be seen."""
         connection.execute(
             f"SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.max_scan_tuples = {SCANNED};"
-            f" SET LOCAL hnsw.ef_search = {max(100, min(MOST_EXPLORED, count))}"
+            f" SET LOCAL hnsw.ef_search = {min(MOST_EXPLORED, EXPLORED * count)}"
         )
         found = connection.execute(
             f"SELECT row FROM {self._table} WHERE {only[0]} ORDER BY {self._near} LIMIT %s",

@@ -34,13 +34,18 @@ def scoped(scope: Scope) -> tuple[str, list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What may be seen: these scopes, but for the `hidden` rows; where wishes narrow it further, as `only` says."""
+    """What may be seen: these scopes (or all), but for the `hidden` rows; where wishes narrow it, as `only` says."""
 
-    scopes: list[int]
+    scopes: list[int] | None
     hidden: list[int]
     only: tuple[str, list[Any]] | None
     count: int
     length: int
+
+    @property
+    def within(self) -> tuple[str, list[Any]]:
+        """The scopes, as SQL over a table that has `scope`."""
+        return _within(self.scopes)
 
     @property
     def rows(self) -> tuple[str, list[Any]]:
@@ -54,26 +59,35 @@ class Seen:
 
 def seen(connection: Connection, where: Filter) -> Seen:
     """What a filter lets through, and how much that is."""
-    sql, values = ("true", []) if where.any_scope else scoped(where.scope)
-    scopes = [scope for (scope,) in connection.execute(f"SELECT scope FROM scopes WHERE {sql}", values)]
+    scopes = None if where.any_scope else _numbers(connection, where.scope)
     if where.as_of or any(_of_wishes(where)):
         only = condition(where)
         sums = "SELECT count(*), coalesce(sum(length), 0) FROM records"
         count, length = connection.execute(f"{sums} WHERE {only[0]}", only[1]).fetchone() or (0, 0)
         return Seen(scopes, [], only, int(count), int(length))
     there, values = _joined(list(_of_moment(where)))
+    within, named = _within(scopes)
     with connection.pipeline():
         passing = connection.execute(
             "SELECT row, length FROM records WHERE forgotten_at IS NULL"
             " AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL)"
-            f" AND scope = ANY(%s) AND NOT ({there})",
-            [scopes, *values],
+            f" AND {within} AND NOT ({there})",
+            [*named, *values],
         )
-        sums = "SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies WHERE scope = ANY(%s)"
-        tallied = connection.execute(sums, [scopes])
+        sums = f"SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies WHERE {within}"
+        tallied = connection.execute(sums, named)
     hidden, tally = passing.fetchall(), tallied.fetchone() or (0, 0)
     count = int(tally[0]) - len(hidden)
     return Seen(scopes, [row for row, _ in hidden], None, count, int(tally[1]) - sum(length for _, length in hidden))
+
+
+def _within(scopes: list[int] | None) -> tuple[str, list[Any]]:
+    return ("true", []) if scopes is None else ("scope = ANY(%s)", [scopes])
+
+
+def _numbers(connection: Connection, scope: Scope) -> list[int]:
+    sql, values = scoped(scope)
+    return [number for (number,) in connection.execute(f"SELECT scope FROM scopes WHERE {sql}", values)]
 
 
 def _of_moment(where: Filter) -> Iterator[_Clause]:

@@ -1,0 +1,244 @@
+"""PostgreSQL beside the embedded store, in one run: `python -m benchmarks.scale 10000 100000 1000000`.
+
+Records of 20 words (Zipf, 20,000 words) of 1,000 users, a tenth of them in one category; vectors of 384 numbers that
+lie about a plane of 48, as those of models do, so that an approximate index has something to hold on to. Both stores
+hold the same; searches take turns, because the machine is shared. The server is the one of the tests, with its files
+on this machine and every commit flushed; SCALE_POSTGRES names another one. `--write` puts the tables into
+docs/scale.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import re
+import runpy
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import mean, median
+
+import numpy as np
+
+from recollect.config import Settings
+from recollect.memory import Memory
+from recollect.stores import open_store
+from recollect.stores.rows import passage_hash
+from recollect.types import Filter, Scope, Store, VectorSpace
+from recollect.types.moving import FIELDS, Part
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "scale.md"
+SERVER = {"shared_buffers": "2GB", "maintenance_work_mem": "3GB", "max_wal_size": "8GB", "max_connections": "100"}
+DIMENSION, PLANE, USERS, WORDS, DEPTH, BATCH = 384, 48, 1_000, 20, 100, 2_000
+QUERIES, WARM, CLIENTS, SECONDS = 42, 2, 4, 15
+BEGAN = 1_700_000_000_000_000
+VOCABULARY = [f"w{number}x" for number in range(20_000)]
+CHANCES = list(itertools.accumulate(1 / (number + 10) for number in range(20_000)))
+AXES = np.random.default_rng(0).normal(size=(PLANE, DIMENSION))
+VIEWS = {
+    "all": Filter(any_scope=True),
+    "a tenth": Filter(any_scope=True, categories=("tenth",)),
+    "one user": Filter(scope=Scope(user="7")),
+}
+RESULTS = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+class Plane:
+    """An embedder that costs nothing, so that the search alone is timed: a text's vector follows from its sum."""
+
+    name = fingerprint = "plane"
+
+    def query(self, text: str) -> np.ndarray:
+        return vectors(1, zlib.crc32(text.encode()))[0]
+
+    def passages(self, texts: list[str]) -> np.ndarray:
+        return np.stack([self.query(text) for text in texts])
+
+
+SPACE = VectorSpace(Plane.fingerprint, Plane.name, DIMENSION)
+
+
+def vectors(count: int, seed: int) -> np.ndarray:
+    """Unit vectors near a common plane."""
+    chance = np.random.default_rng(seed)
+    made = chance.normal(size=(count, PLANE)) @ AXES + chance.normal(size=(count, DIMENSION))
+    return (made / np.linalg.norm(made, axis=1, keepdims=True)).astype(np.float32)
+
+
+def words(chance: random.Random, count: int) -> str:
+    return " ".join(chance.choices(VOCABULARY, cum_weights=CHANCES, k=count))
+
+
+def parts(size: int) -> Iterator[list[Part]]:
+    """All that a store of this size holds, in batches."""
+    yield [Part("meta", ("language", "none")), Part("meta", ("space", SPACE.fingerprint))]
+    yield [Part("space", (SPACE.fingerprint, SPACE.embedder, SPACE.dimension))]
+    for first in range(0, size, BATCH):
+        numbers = range(first, min(first + BATCH, size))
+        chance = random.Random(first)
+        texts = {number: f"{number} {words(chance, WORDS)}" for number in numbers}
+        made = vectors(len(texts), first + 1)
+        keys = {passage_hash(text): made[at].tobytes() for at, text in enumerate(texts.values())}
+        yield [Part("vector", (SPACE.fingerprint, key, vector)) for key, vector in keys.items()]
+        yield [record(number, text) for number, text in texts.items()]
+        yield [Part("history", (number + 1, f"r{number}", "add", BEGAN + number, {})) for number in numbers]
+
+
+def record(number: int, text: str) -> Part:
+    blank = dict.fromkeys(FIELDS["record"])
+    said = {
+        "id": f"r{number}", "kind": "fact", "text": text, "title": "", "tags": (), "user": str(number % USERS),
+        "category": "tenth" if zlib.crc32(str(number).encode()) % 10 == 0 else None, "importance": 0.5,
+        "created_at": BEGAN + number, "purged": False,
+    }  # fmt: skip
+    return Part("record", tuple({**blank, **said}.values()))
+
+
+def fill(stores: dict[str, Store], size: int) -> dict[str, tuple[float, float]]:
+    """Seconds that loading took, and making the indexes after it."""
+    loading = dict.fromkeys(stores, 0.0)
+    for batch in parts(size):
+        for name, store in stores.items():
+            loading[name] += timed(lambda store=store, batch=batch: store.moving.load(batch)) / 1_000
+    return {name: (loading[name], timed(store.moving.settle) / 1_000) for name, store in stores.items()}
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Milliseconds."""
+    start = time.perf_counter()
+    action()
+    return (time.perf_counter() - start) * 1_000
+
+
+def latencies(stores: dict[str, Store], places: dict[str, str]) -> Iterator[str]:
+    """What is searched, by view: each store's median and 95th percentile; and how much of the exact top is found."""
+    chance = random.Random(1)
+    queries = [words(chance, 5) for _ in range(QUERIES)]
+    memories = {name: Memory.open(place, embedder=Plane(), settings=Settings()) for name, place in places.items()}
+    for (view, where), way in itertools.product(VIEWS.items(), ("keyword", "vector", "hybrid")):
+        spent: dict[str, list[float]] = {name: [] for name in stores}
+        found: dict[str, list[list[str]]] = {name: [] for name in stores}
+        for query in queries:
+            for name, store in stores.items():
+                asked = {
+                    "keyword": lambda: store.keywords.search(query.split(), where, DEPTH).found,
+                    "vector": lambda: store.spaces.open(SPACE).search(Plane().query(query), where, DEPTH).found,
+                    "hybrid": lambda: memories[name].search(query, where=where).results,
+                }[way]
+                answer: list = []
+                spent[name].append(timed(lambda answer=answer, asked=asked: answer.extend(asked())))
+                found[name].append([match.record.id for match in answer])
+        cells = [f"{median(times[WARM:]):.1f} / {percentile(times[WARM:]):.1f}" for times in spent.values()]
+        ratio = median(spent["PostgreSQL"][WARM:]) / median(spent["embedded"][WARM:])
+        shared = [f"{shared_of(found, depth):.3f}" for depth in (10, DEPTH)] if way != "hybrid" else []
+        yield row(view, way, *cells, f"{ratio:.2f}", " / ".join(shared) or f"{shared_of(found, 10):.3f}")
+    for memory in memories.values():
+        memory.close()
+
+
+def shared_of(found: dict[str, list[list[str]]], depth: int) -> float:
+    """How much of the embedded store's top the other one's has; the embedded store compares every vector."""
+    pairs = zip(found["embedded"], found["PostgreSQL"], strict=True)
+    return mean(
+        len(set(ours[:depth]) & set(theirs[:depth])) / len(ours[:depth]) if ours else float(not theirs)
+        for ours, theirs in pairs
+    )
+
+
+def percentile(times: list[float]) -> float:
+    return sorted(times)[int(len(times) * 0.95)]
+
+
+def throughput(places: dict[str, str]) -> Iterator[str]:
+    """Several processes at once, each with a store of its own open."""
+    for work in ("all", "one user", "add"):
+        totals = []
+        for place in places.values():
+            command = [sys.executable, "-m", "benchmarks.scale", "--client", place, work]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            clients = [subprocess.Popen([*command, str(number)], **pipes) for number in range(CLIENTS)]
+            for one in clients:
+                assert one.stdout.readline() == "ready\n"
+            for one in clients:
+                one.stdin.write("go\n")
+                one.stdin.flush()
+            totals.append(sum(int(one.communicate()[0]) for one in clients) / SECONDS)
+        yield row(work, *(f"{total:,.1f}" for total in totals), f"{totals[1] / max(totals[0], 1e-9):.2f}")
+
+
+def client(place: str, work: str, number: str) -> None:
+    """Searches or adds for some seconds, and says how many were done."""
+    chance = random.Random(f"{number} {time.time()}")
+    with Memory.open(place, embedder=Plane(), settings=Settings()) as memory:
+        memory.search(words(chance, 5), where=VIEWS["all"])
+        print("ready", flush=True)
+        sys.stdin.readline()
+        done, end = 0, time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            if work == "add":
+                memory.add(words(chance, WORDS), user=str(chance.randrange(USERS)))
+            elif work == "all":
+                memory.search(words(chance, 5), where=VIEWS["all"])
+            else:
+                memory.search(words(chance, 5), user=str(chance.randrange(USERS)))
+            done += 1
+        print(done)
+
+
+def row(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def table(*head: str) -> list[str]:
+    return [row(*head), row(*("---" if at == 0 else "--:" for at in range(len(head))))]
+
+
+def measure(size: int, folder: Path, server: str) -> Iterator[str]:
+    places = {"embedded": str(folder / "scale.db"), "PostgreSQL": server}
+    stores = {name: open_store(place, language="none") for name, place in places.items()}
+    yield f"\n### {size:,} records\n"
+    yield from table("store", "loaded in s", "indexes made in s", "MB on disk")
+    for name, (loading, settling) in fill(stores, size).items():
+        bytes_ = stores[name].status()["bytes"]
+        yield row(name, f"{loading:,.0f}", f"{settling:,.0f}", f"{bytes_ / 1e6:,.0f}")
+    yield ""
+    yield from table("seen", "search", "embedded p50 / p95 ms", "PostgreSQL p50 / p95 ms", "ratio of p50", "shared")
+    yield from latencies(stores, places)
+    for store in stores.values():
+        store.close()
+    yield ""
+    yield from table(f"{CLIENTS} processes", "embedded a second", "PostgreSQL a second", "ratio")
+    yield from throughput(places)
+
+
+def main() -> None:
+    if sys.argv[1] == "--client":
+        client(*sys.argv[2:])
+        return
+    sizes = [int(size) for size in sys.argv[1:] if size != "--write"]
+    told: list[str] = []
+    given = os.environ.get("SCALE_POSTGRES")
+    server = None if given else runpy.run_path(str(ROOT / "tests" / "store" / "postgres.py"))["Server"].make(**SERVER)
+    try:
+        for size in sizes:
+            place = f"{given or server.url()}{'&' if '?' in (given or server.url()) else '?'}schema=scale_{size}"
+            with tempfile.TemporaryDirectory() as folder:
+                for line in measure(size, Path(folder), place):
+                    print(line, flush=True)
+                    told.append(line)
+    finally:
+        if server:
+            server.remove()
+    if "--write" in sys.argv:
+        text = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(RESULTS.sub(lambda found: f"{found[1]}{chr(10).join(told)}\n{found[2]}", text), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
