@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, median
 
@@ -29,7 +29,7 @@ from recollect.config import Settings
 from recollect.memory import Memory
 from recollect.stores import open_store
 from recollect.stores.rows import passage_hash
-from recollect.types import Filter, Scope, Store, VectorSpace
+from recollect.types import Filter, Match, Result, Scope, Store, VectorSpace
 from recollect.types.moving import FIELDS, Part
 
 ROOT = Path(__file__).parents[1]
@@ -126,13 +126,9 @@ def latencies(stores: dict[str, Store], places: dict[str, str]) -> Iterator[str]
         found: dict[str, list[list[str]]] = {name: [] for name in stores}
         for query in queries:
             for name, store in stores.items():
-                asked = {
-                    "keyword": lambda: store.keywords.search(query.split(), where, DEPTH).found,
-                    "vector": lambda: store.spaces.open(SPACE).search(Plane().query(query), where, DEPTH).found,
-                    "hybrid": lambda: memories[name].search(query, where=where).results,
-                }[way]
-                answer: list = []
-                spent[name].append(timed(lambda answer=answer, asked=asked: answer.extend(asked())))
+                start = time.perf_counter()
+                answer = searched(way, store, memories[name], query, where)
+                spent[name].append((time.perf_counter() - start) * 1_000)
                 found[name].append([match.record.id for match in answer])
         cells = [f"{median(times[WARM:]):.1f} / {percentile(times[WARM:]):.1f}" for times in spent.values()]
         ratio = median(spent["PostgreSQL"][WARM:]) / median(spent["embedded"][WARM:])
@@ -140,6 +136,15 @@ def latencies(stores: dict[str, Store], places: dict[str, str]) -> Iterator[str]
         yield row(view, way, *cells, f"{ratio:.2f}", " / ".join(shared) or f"{shared_of(found, 10):.3f}")
     for memory in memories.values():
         memory.close()
+
+
+def searched(way: str, store: Store, memory: Memory, query: str, where: Filter) -> Sequence[Match | Result]:
+    match way:
+        case "keyword":
+            return store.keywords.search(query.split(), where, DEPTH).found
+        case "vector":
+            return store.spaces.open(SPACE).search(Plane().query(query), where, DEPTH).found
+    return memory.search(query, where=where).results
 
 
 def shared_of(found: dict[str, list[list[str]]], depth: int) -> float:

@@ -1,12 +1,14 @@
 #!/bin/sh
-# A copy of the main server that follows it, and answers reads.
+# A copy of the main server that follows it and answers reads. Started again, it goes on where it was.
 set -eu
-echo "main:5432:*:recollect_owner:$(cat /run/secrets/owner)" > /tmp/pgpass
-chmod 600 /tmp/pgpass
-folder=/var/lib/postgresql/18/docker
-if [ ! -s "$folder/PG_VERSION" ]; then
-    mkdir -p "$folder"
-    chmod 700 "$folder"
-    pg_basebackup --host main --username recollect_owner --pgdata "$folder" --write-recovery-conf --wal-method stream
+umask 077
+echo "*:*:*:replica:$(cat "${SECRETS:-/run/secrets}/replica")" > "${PGPASSFILE:=/tmp/pgpass}"
+export PGPASSFILE
+if [ ! -s "$PGDATA/PG_VERSION" ]; then
+    rm -rf "$PGDATA.new" # of a copy that was interrupted
+    mkdir -p "$(dirname "$PGDATA")"
+    pg_basebackup --host "${MAIN:-main}" --username replica --pgdata "$PGDATA.new" --write-recovery-conf --checkpoint fast
+    rm -rf "$PGDATA"
+    mv "$PGDATA.new" "$PGDATA"
 fi
-exec postgres -D "$folder" -c hot_standby=on
+exec postgres -D "$PGDATA" -c hot_standby_feedback=on "$@" # so that no search is ended by the main server's tidying

@@ -165,3 +165,33 @@ class open:
 def stand(offer: Callable[..., ModuleType]) -> ModuleType:
     """A package with a kind of source, "stand", that answers what a test says: `stand.ASK[name] = lambda asked: …`."""
     return offer("recollect.sources", "stand", STAND)
+
+
+@pytest.fixture(scope="session")
+def postgres_module() -> ModuleType:
+    """How to have a PostgreSQL server: the module in `tests/store`, which pytest does not import by name."""
+    if "postgres_server" not in sys.modules:
+        place = Path(__file__).with_name("store") / "postgres.py"
+        spec = importlib.util.spec_from_file_location("postgres_server", place)
+        sys.modules["postgres_server"] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules["postgres_server"]
+
+
+@pytest.fixture(scope="session")
+def postgres_url(
+    postgres_module: ModuleType, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """A PostgreSQL server, one for all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "postgres"
+    folder.mkdir(exist_ok=True)
+    with postgres_module.shared_server(folder) as url:
+        yield url
+
+
+@pytest.fixture
+def new_schema(postgres_module: ModuleType, postgres_url: str) -> Iterator[Callable[[], str]]:
+    """Names a place in PostgreSQL where nothing is kept yet, a new one at each call."""
+    with postgres_module.new_schemas(postgres_url) as name:
+        yield name

@@ -26,7 +26,7 @@ import pytest
         (["supersede", "nobody", "--text", "x"], 2, "nobody"),
         (["supersede", "nobody"], 2, "by an id or by a new text"),
         (["config", "show", "--config", "nowhere.toml"], 2, "nowhere.toml"),
-        (["status", "--store", "postgres://x"], 2, "postgres"),
+        (["status", "--store", "mysql://x"], 2, "mysql"),
     ],
 )
 def test_wrong_use_is_named_and_changes_nothing(run, words, code, part):

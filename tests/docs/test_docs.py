@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.metadata import metadata
@@ -11,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from recollect import config
+from recollect import Memory, config
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -87,6 +88,24 @@ def test_the_serving_block_serves(tmp_path):
             assert "Recollect" in httpx2.get(address).text
         finally:
             process.terminate()
+
+
+def test_the_block_beyond_one_file_moves_and_finds(new_schema, tmp_path):
+    """The commands as they stand, but for the server's address."""
+    (block,) = (text for text in blocks("console") if "recollect copy" in text)
+    install, *commands = block.splitlines()
+    assert install == "pip install '.[postgres]'"
+    assert "postgres" in metadata("recollect").get_all("Provides-Extra")
+    with Memory.open(tmp_path / "notes.db", embedder="hashing:64") as memory:
+        memory.add("Ada lives in Lisbon.", user="ada")
+    place, environment = new_schema(), {**os.environ, "RECOLLECT_EMBEDDER": "hashing:64"}
+    for command in commands:
+        words = [re.sub(r"postgresql://\S+", place, word) for word in shlex.split(command)]
+        ran = subprocess.run(
+            [sys.executable, "-m", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, (command, ran.stderr)
+    assert "Lisbon" in ran.stdout
 
 
 def test_the_install_block_installs(shell, tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from recollect.cli import main
 from recollect.cli.completion import SHELLS
 from recollect.cli.doctor import EXIT_CODES, SIGNS
-from recollect.doctor import CHECKS, machine, models, outside, store
+from recollect.doctor import CHECKS, lance, machine, models, outside, postings, roles, server, spaces, store, vectors
 from recollect.doctor.looking import LONGEST_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_every_fix_has_its_row():
 
 def _fixing():
     """Checks whose functions make a Finding with a fifth value, the fix."""
-    for module in (machine, models, outside, store):
+    for module in (machine, models, outside, store, vectors, lance, roles, postings, spaces):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and len(node.args) == 5:
                 first = node.args[0]
@@ -73,6 +73,8 @@ def test_the_bounds_are_the_codes():
     assert f"for damage for {LONGEST_S:g} seconds" in PAGE
     assert f"given\n{models.LONGEST_S:g} seconds" in PAGE
     assert f"`{outside.WORD}`" in PAGE
+    assert f"PostgreSQL in {server.WAIT_S} seconds, a bucket in {lance.WAIT_S:g}" in " ".join(PAGE.split())
+    assert f"more than {roles.FAR_BYTES // 1_000_000} MB or {roles.FAR_S:g} seconds" in " ".join(PAGE.split())
 
 
 # -- completion, installed as the page says, in the shell itself --------------------------------------------

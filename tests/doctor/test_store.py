@@ -105,11 +105,13 @@ def test_a_store_of_an_older_version_is_a_note(doctor, path, sql):
     assert "schema 1 of" in told["store"]["message"]
 
 
-def test_a_store_that_is_kept_elsewhere_is_a_note(doctor):
-    """What is not a file of SQLite is not looked into; a password in its address is not shown."""
-    found = doctor("--store", "postgresql://ada:secret@host/memory")["store"]
-    assert found["state"] == "note"
-    assert "secret" not in found["message"]
+def test_a_place_where_no_store_can_be_is_a_failure(doctor):
+    """A kind that nobody knows, and a URL that names no place; a password in it is not shown."""
+    told = doctor("--store", "mysql://ada:secret@host/memory")
+    assert (told.code, told["store"]["message"]) == (3, "unknown kind of store 'mysql'")
+    assert "secret" not in str(told.checks)
+    assert "must name the file" in doctor("--store", "lancedb://s3://bucket/prefix")["store"]["message"]
+    assert doctor("--store", "postgresql:/memory").worse() == {"settings"}
     assert doctor("--store", ":memory:").code == 0
 
 

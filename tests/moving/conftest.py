@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -38,39 +36,6 @@ HOSTILE = (
 """As ids, titles, tags, scopes, keys: what a database, a file of lines or an order of texts may stumble over."""
 
 WORDS = ("heron", "reed", "lighthouse", "tide", "bittern", "walrus", "Häuser", "東京の天気", "v1.0.21", "snake_case")
-
-
-def postgres_module() -> ModuleType:
-    """The module in `tests/store`, which pytest's way of importing does not let us import by name."""
-    if "postgres_server" not in sys.modules:
-        place = Path(__file__).parents[1] / "store" / "postgres.py"
-        spec = importlib.util.spec_from_file_location("postgres_server", place)
-        sys.modules["postgres_server"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["postgres_server"]
-
-
-@pytest.fixture(scope="session")
-def postgres() -> ModuleType:
-    """How to have a server of the test's own."""
-    return postgres_module()
-
-
-@pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A PostgreSQL server, one for all workers of a run."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "postgres"
-    folder.mkdir(exist_ok=True)
-    with postgres_module().shared_server(folder) as url:
-        yield url
-
-
-@pytest.fixture
-def new_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
-    """Names a place in PostgreSQL where nothing is kept yet, a new one at each call."""
-    with postgres_module().new_schemas(postgres_url) as name:
-        yield name
 
 
 @pytest.fixture
@@ -123,7 +88,8 @@ def fill(memory: Memory, count: int) -> None:
             case 5:
                 memory.undo(memory.supersede(key, text=f"for a while only {number}").id)
     states = [FileState(f"/n/{odd}", "/n", 2**62 + n, n, "d" * 32) for n, odd in enumerate(HOSTILE)]
-    memory.store.records.apply([[SawFile(state.path, state) for state in states], [Ingested("f" * 32)], [Mirrors("/n", {"tags": ["ä"]})]])
+    seen = [SawFile(state.path, state) for state in states]
+    memory.store.records.apply([seen, [Ingested("f" * 32)], [Mirrors("/n", {"tags": ["ä"]})]])
     memory.store.notes.put("k\0", "v\x10\0")
     memory.store.joins.learn("s\0", {"i\0": "p", "j": "q\x10"})
 

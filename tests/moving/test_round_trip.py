@@ -168,11 +168,11 @@ def start_again(server: Any) -> None:
 
 
 def test_a_server_that_dies_is_an_error_and_the_copy_goes_on(
-    rich: Path, tmp_path: Path, postgres: ModuleType, monkeypatch: pytest.MonkeyPatch
+    rich: Path, tmp_path: Path, postgres_module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed in the middle of a copy to it, and of one from it: a clear error, and the next run completes it."""
     monkeypatch.setattr(transfer, "BATCH_PARTS", 50)
-    server = postgres.Server.make(**postgres.QUICK)
+    server = postgres_module.Server.make(**postgres_module.QUICK)
 
     def dies(step: str) -> Callable[[int, int], None] | None:
         return (lambda done, total: server.kill() if done > total / 2 else None) if step == "copying" else None

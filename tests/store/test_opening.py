@@ -127,7 +127,7 @@ def test_a_path_that_cannot_be_is_refused(tmp_path: Path, place: str) -> None:
     assert (tmp_path / "below-a-file").read_text() == "a file"
 
 
-@pytest.mark.parametrize("place", ["postgres://host/db", "http://example.org/x.db", "foo://"])
+@pytest.mark.parametrize("place", ["mysql://host/db", "http://example.org/x.db", "foo://"])
 def test_an_unknown_kind_of_store_is_refused(place: str) -> None:
     """A URL of a system that there is no store for."""
     with pytest.raises(UsageError, match="unknown kind of store"):

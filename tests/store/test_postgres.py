@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from types import ModuleType
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -19,11 +20,10 @@ import pytest
 from psycopg import sql
 
 from recollect import Memory, Scope
-from recollect.config import Settings
+from recollect.config import ScopeSettings, Settings
 from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores.postgres import PostgresStore, vectors
 from recollect.stores.postgres import pool as pools
-from recollect.stores.postgres.listening import listening
 from recollect.types import EVERYTHING, FileState, Filter, Forget, Mirrors, Put, Record, SawFile, VectorSpace
 
 ADA, BOB = Scope("ada"), Scope("bob")
@@ -225,6 +225,18 @@ def test_a_store_that_forgets_its_filter_still_answers_for_one_scope(guarded: Me
     assert "bob" not in str(store.facets(everybody)).lower()
 
 
+def test_a_memory_with_a_scope_of_its_own_reaches_its_records_by_id(guarded: Memory, place: str, role: str) -> None:
+    """Settings that name Ada name her to the database, too; what is added for Bob is added in his name."""
+    hers = Settings(scope=ScopeSettings(user="ada"))
+    with Memory.open(as_role(place, role), embedder="hashing:64", settings=hers) as memory:
+        assert memory.get("ada1").scope == ADA
+        assert next(event.action for event in memory.history("ada1")) == "add"
+        assert memory.edit("ada1", text="heron edited").text == "heron edited"
+        assert memory.add("for bob", user="bob").scope == Scope(user="bob")
+        assert memory.get("bob1") is None
+    assert guarded.search("bob", user="bob").results
+
+
 def test_groups_of_many_scopes_go_in_behind_the_wall(guarded: Memory, memory: Memory) -> None:
     """A service that writes for many users names each group's own scope."""
     groups = [
@@ -269,7 +281,7 @@ def test_who_listens_is_told_of_changes(place: str, memory: Memory) -> None:
     told, ready = [], threading.Event()
 
     def listen() -> None:
-        with listening(memory.store._database) as heard:
+        with memory.store.changes.listen() as heard:
             ready.set()
             told.extend(next(heard) for _ in range(1))
 
@@ -279,6 +291,17 @@ def test_who_listens_is_told_of_changes(place: str, memory: Memory) -> None:
     memory.add("something new")
     listener.join(30)
     assert told == [True]
+
+
+def test_the_role_is_told_of_what_its_scope_sees(memory: Memory, guarded: Memory) -> None:
+    """Ada's service hears of hers and of everybody's, and of Bob's not even that there is something."""
+    with guarded.within(ADA).changes(quiet=0.05) as ticks:
+        memory.add("heron of bob", user="bob")
+        assert not any(islice(ticks, 8))
+        for whose in ({}, {"user": "ada"}):
+            memory.add("another heron", **whose)
+            assert any(islice(ticks, 100))
+    assert guarded.store.changes.newest(BOB) < guarded.store.changes.newest(ADA) == memory.store.changes.newest()
 
 
 def test_more_threads_than_connections_take_turns(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -490,11 +513,19 @@ def test_searches_go_to_the_replica_and_everything_else_to_the_main_server(pair:
             await_replica(control, first)
             for source in ("keyword", "vector"):
                 assert len(memory.search("heron", sources=[source]).results) == 2
+            with memory.changes() as ticks:
+                control.execute("SELECT pg_wal_replay_pause()")
+                memory.add("heron of the third day")
+                threading.Timer(0.3, lambda: control.execute("SELECT pg_wal_replay_resume()")).start()
+                assert any(islice(ticks, 10))
+                assert len(memory.search("heron").results) == 3, "who is told of a change finds it"
             control.close()
             replica.stop()
-            assert len(memory.search("heron").results) == 2, "the main server answers instead"
-            memory.add("heron of the third day")
-            assert len(memory.search("heron").results) == 3
+            assert len(memory.search("heron").results) == 3, "the main server answers instead"
+            memory.add("heron of the fourth day")
+            assert len(memory.search("heron").results) == 4
+        with Memory.open(main.url(read=replica.url()), embedder="hashing:64", settings=Settings()) as memory:
+            assert len(memory.search("heron").results) == 4, "nor does it keep a store from being opened"
 
 
 def await_replica(control: psycopg.Connection[Any], memory: Memory) -> None:

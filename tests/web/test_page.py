@@ -18,7 +18,9 @@ from recollect.cli.serve import GRACE_SECONDS, PORT
 from recollect.memory.bounds import FOUND_CHARACTERS
 from recollect.memory.parsing import MAX_TEXT
 from recollect.web import errors
+from recollect.web.changes import MOST_WAITING
 from recollect.web.guard import MOST_BYTES
+from recollect.web.routes.changes import LONGEST_SECONDS
 from recollect.web.routes.records import MOST_LISTED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
@@ -105,6 +107,8 @@ def test_the_numbers_are_the_codes():
     assert MAX_TEXT == 1_000_000
     assert f"a listing {MOST_LISTED:,} records, a result {FOUND_CHARACTERS:,} characters" in PAGE
     assert GRACE_SECONDS == 5
+    assert f"(25, up to {LONGEST_SECONDS}). Then" in PAGE
+    assert f"Up to {MOST_WAITING} may wait" in PAGE
 
 
 def test_the_metrics_are_those_that_are_told(api):

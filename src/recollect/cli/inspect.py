@@ -45,14 +45,15 @@ config.add_command(import_settings)
 def show(as_json: bool, **options: Any) -> int:
     """Every setting, its value, and the place that gave it."""
     from recollect.cli.output import as_text, print_json, print_table
-    from recollect.config import shown, unknown_variables
+    from recollect.config import shown, shown_place, unknown_variables
     from recollect.memory import default_store
 
     loaded = load_settings(options)
     rows = [(name, loaded.value(name), origin) for name, origin in loaded.origins.items()]
     rows = [row for row in rows if row[0] != "sources"]
     rows += [(name, value, loaded.origins["sources"]) for name, value in shown(loaded.settings.sources)]
-    rows = [(name, str(default_store()) if name == "store" and value is None else value, o) for name, value, o in rows]
+    place = shown_place(loaded.settings.store or str(default_store()))
+    rows = [(name, place if name == "store" else value, origin) for name, value, origin in rows]
     for variable in unknown_variables(os.environ):
         notice(f"{variable} is no setting and was ignored")
     if as_json:

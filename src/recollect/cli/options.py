@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -31,7 +32,7 @@ def common(command: F) -> F:
         click.option("--agent", metavar="NAME", help="The agent asked for, or written to."),
         click.option("--user", metavar="NAME", help="The user asked for, or written to."),
         click.option("--config", metavar="FILE", help="A settings file instead of the user's and the project's."),
-        click.option("--store", metavar="PATH", help="The store's file (or RECOLLECT_STORE)."),
+        click.option("--store", metavar="PLACE", help="A file, postgresql://… or lancedb://… (or RECOLLECT_STORE)."),
     ):
         command = option(command)
     return command
@@ -82,10 +83,22 @@ def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = N
 
     settings = load_settings(options, search).settings
     place = settings.store or str(default_store())
-    if reads and "://" not in place and place != ":memory:" and not Path(place).expanduser().exists():
+    if reads and (file := _file(place)) is not None and not file.exists():
         notice(f"there is no store at {place} yet; `recollect index` or `recollect add` makes one")
         place = ":memory:"
     return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"))
+
+
+def _file(place: str) -> Path | None:
+    """The file of a store that is kept in one."""
+    scheme, separator, _ = place.partition("://")
+    if separator and scheme == "lancedb":
+        from recollect.stores.lance.place import read_place
+
+        return read_place(place).truth
+    if place == ":memory:" or (separator and scheme != "sqlite"):
+        return None
+    return Path(unquote(urlsplit(place).path) if separator else place).expanduser()
 
 
 def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from recollect.cli.options import (
 from recollect.errors import UnknownRecord, UsageError
 
 if TYPE_CHECKING:
-    from recollect.types import Record
+    from recollect.types import Event, Record
 
 
 @click.command()
@@ -198,21 +198,36 @@ def forget(ids: tuple[str, ...], purge: bool, as_json: bool, **options: Any) -> 
 
 @click.command()
 @click.argument("record_id", metavar="ID")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what happens next, until Ctrl-C; JSON line by line.")
 @common
 @json_flag
-def history(record_id: str, as_json: bool, **options: Any) -> int:
+def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> int:
     """Show everything that happened to a record, oldest first."""
-    from recollect.cli.output import plain, print_json
+    from recollect.cli.following import follow_history
+    from recollect.cli.output import print_json
     from recollect.memory.shape import event_dict
 
     with open_memory(options, reads=True) as memory:
-        events = [event_dict(event) for event in memory.history(record_id)]
+        if follow:
+            follow_history(memory, record_id, lambda event: click.echo(_event_line(event, as_json)))
+            return 0
+        events = memory.history(record_id)
     if as_json:
-        print_json(events)
+        print_json([event_dict(event) for event in events])
         return 0
     for event in events:
-        click.echo(plain(f"{event['at'][:19]}  {event['action']:<10}  {_in_words(event['detail'])}".rstrip()))
+        click.echo(_event_line(event))
     return 0
+
+
+def _event_line(event: Event, as_json: bool = False) -> str:
+    from recollect.cli.output import plain
+    from recollect.memory.shape import event_dict
+
+    told = event_dict(event)
+    if as_json:
+        return json.dumps(told, ensure_ascii=False)
+    return plain(f"{told['at'][:19]}  {told['action']:<10}  {_in_words(told['detail'])}".rstrip())
 
 
 def _in_words(detail: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,12 +74,24 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         settings = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_SECONDS
         )
-        server = uvicorn.Server(settings)
+        server = _server(settings, app.state.changes.end)
         shown = f"[{host.strip('[]')}]" if ":" in host else host
         with _ended_by_signals(server):
             notice(f"serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
             server.run(sockets=[listener])
     return 0
+
+
+def _server(settings: uvicorn.Config, ending: Callable[[], None]) -> uvicorn.Server:
+    """A server that says when it is about to end: who waits for nothing but a change must not be waited for."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            ending()
+            await super().shutdown(sockets)
+
+    return Server(settings)
 
 
 @contextlib.contextmanager

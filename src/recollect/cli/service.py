@@ -13,6 +13,7 @@ import click
 from recollect.cli.options import common, given, json_flag, load_settings, notice
 
 if TYPE_CHECKING:
+    from recollect.config import Loaded
     from recollect.ingest.service import Platform
 
 
@@ -133,11 +134,9 @@ def _name(paths: Sequence[str]) -> str | None:
 def _flags(options: Mapping[str, Any]) -> list[str]:
     """What a service must be told, since it has neither this folder nor this environment."""
     from recollect.config import user_file
-    from recollect.memory.places import default_store
 
     loaded = load_settings(options)
-    store = loaded.settings.store or str(default_store())
-    flags = [f"--store={store if '://' in store else Path(store).expanduser().absolute()}"]
+    flags = _place(loaded)
     if config := given(options)["config"] or os.environ.get("RECOLLECT_CONFIG"):
         flags.append(f"--config={Path(config).absolute()}")
     for flag, name in (("embedder", "embedder"), *((part, f"scope.{part}") for part in ("user", "agent", "session"))):
@@ -147,6 +146,24 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
     for flag, name in (("include", "include"), ("exclude", "exclude"), ("tag", "tags")):
         flags += [f"--{flag}={value}" for value in options[name]]
     return [*flags, *(["--force"] if options["force"] else [])]
+
+
+def _place(loaded: Loaded) -> list[str]:
+    """Where the store is; a server in the user's own file is left to that, since it may have a password."""
+    from recollect.config import has_secret, user_file
+    from recollect.memory.places import default_store
+
+    store = loaded.settings.store or str(default_store())
+    scheme, separator, where = store.partition("://")
+    if not separator:
+        return [f"--store={Path(store).expanduser().absolute()}"]
+    if scheme == "lancedb" and "://" not in where:
+        return [f"--store=lancedb://{Path(where).expanduser().absolute()}"]
+    if scheme.startswith("postgres") and loaded.origins["store"] == str(user_file()):
+        return []
+    if has_secret(store):
+        notice("who may list processes will see the password in --store: put it into ~/.pgpass instead")
+    return [f"--store={store}"]
 
 
 def _say(commands: Sequence[Sequence[str]], ran: bool) -> None:

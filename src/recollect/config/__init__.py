@@ -4,6 +4,7 @@ Built-in defaults < the user's TOML < the project's TOML < the environment (`REC
 """
 
 from recollect.config.loading import Loaded, load, override, unknown_variables, user_file
+from recollect.config.places import has_secret, misspelt, shown_place
 from recollect.config.settings import (
     IngestSettings,
     LlmSettings,
@@ -24,9 +25,12 @@ __all__ = [
     "SearchSettings",
     "Settings",
     "SourceSettings",
+    "has_secret",
     "load",
+    "misspelt",
     "override",
     "shown",
+    "shown_place",
     "unknown_variables",
     "user_file",
 ]

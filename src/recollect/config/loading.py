@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config.lines import lines
+from recollect.config.places import shown_place
 from recollect.config.settings import CHECKS, SearchSettings, Settings
 from recollect.config.sources import read_sources
 from recollect.errors import ConfigError
@@ -172,7 +173,8 @@ def _fitting(name: str, value: object, origin: str) -> object:
     passes, words = CHECKS.get(name, (lambda _: True, ""))
     if converted is _MISFIT or not passes(converted):
         wanted = words or _type_words(names()[name])
-        raise ConfigError(f"{name} from {origin} must be {wanted}, not {value!r}", hint="`recollect config show`")
+        said = shown_place(value) if name == "store" and isinstance(value, str) else value
+        raise ConfigError(f"{name} from {origin} must be {wanted}, not {said!r}", hint="`recollect config show`")
     return converted
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect.analysis import LANGUAGES
+from recollect.config.places import misspelt
 from recollect.config.sources import SourceSettings
 from recollect.fusion import DEFAULT_K, METHODS, NORMALISATIONS
 from recollect.types import Ranking, Scope
@@ -121,7 +122,7 @@ class IngestSettings:
 class Settings:
     """All settings."""
 
-    store: str | None = setting(None, "the store's file; by default one in the user's data folder")
+    store: str | None = setting(None, "a file (by default in the user's data folder), postgresql://… or lancedb://…")
     embedder: str = setting("arctic-embed-s", "the model that embeds; `none` is keyword search only")
     language: str | None = setting(None, "of the stemmer, kept by the store; english where none is set")
     search: SearchSettings = field(default_factory=SearchSettings)
@@ -151,6 +152,7 @@ def _named() -> tuple[Callable[[Any], bool], str]:
 
 CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = MappingProxyType(
     {
+        "store": (lambda value: value is None or not misspelt(value), "a file, or a URL with its ://"),
         "language": _one_of(LANGUAGES),
         "scope.user": _named(),
         "scope.agent": _named(),

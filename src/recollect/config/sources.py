@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+from recollect.config.places import shown_place
 from recollect.config.templates import FIELDS, fields, texts
 from recollect.errors import ConfigError, UsageError
 from recollect.registry import Entry, Registry
@@ -185,7 +186,7 @@ def _read(table: dict[str, Any], place: _Place) -> SourceSettings:
     _check_kind(table, place)
     _check_mapping(table, place)
     _check_templates(table, place)
-    if isinstance(table.get("store"), str):
+    if isinstance(table.get("store"), str) and "://" not in table["store"]:
         # A relative path is seen from the settings file, wherever a command is run.
         table = {**table, "store": str(Path(place.path).parent / Path(table["store"]).expanduser())}
     # A kind that needs no mapping answers in our own words.
@@ -278,4 +279,5 @@ def shown(sources: tuple[SourceSettings, ...]) -> Iterator[tuple[str, object]]:
                 yield f"sources.{source.name}.{name}", getattr(source, name)
         for name, value in source.options.items():
             # What is put into a header or the environment may be a secret; its name is enough.
-            yield f"sources.{source.name}.{name}", list(value) if name in ("headers", "env") else value
+            hidden = shown_place(value) if name in ("store", "url") else value
+            yield f"sources.{source.name}.{name}", list(value) if name in ("headers", "env") else hidden

@@ -67,7 +67,7 @@ def unreadable(setup: Setup) -> str:
     """Why what is in the store cannot be looked at; nothing, where it can."""
     path = setup.store
     if path is None:
-        return "only a store in a file of SQLite is looked into"
+        return "it is kept in memory alone" if setup.kind == "memory" else "the store cannot be read"
     try:
         if not path.exists() or not path.stat().st_size:
             return "there is no store yet"

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from recollect import __version__
-from recollect.config import unknown_variables, user_file
+from recollect.config import has_secret, unknown_variables, user_file
 from recollect.config.loading import ENVIRONMENT, OTHER_VARIABLES, names
 from recollect.doctor.findings import Finding, Telling
 from recollect.doctor.setup import Setup, is_file
@@ -24,6 +24,9 @@ from recollect.stores.sqlite.database import WAL_LIMIT_BYTES
 TOKENS = "tokens.json"
 OTHERS, ANYONE_ELSE = 0o004, 0o077
 PASS = 0o001
+
+STORES = {"postgresql": ("postgres", "psycopg"), "lancedb": ("lancedb", "lancedb")}
+"""The extra that a kind of store needs, and the package that shows whether it is there."""
 
 
 def settings(setup: Setup) -> Iterator[Finding]:
@@ -71,14 +74,17 @@ def extras(setup: Setup) -> Iterator[Finding]:
     from recollect.embedders import EMBEDDERS
 
     entry = EMBEDDERS.builtin.get(setup.settings.embedder.partition(":")[0])
-    extra = entry.extra if entry else None
-    if extra and importlib.util.find_spec(extra.replace("-", "_")) is None:
-        said = f"embedder = {setup.settings.embedder!r} needs a package that is not installed"
+    needed = [(f"embedder = {setup.settings.embedder!r}", entry.extra, entry.extra)] if entry and entry.extra else []
+    if setup.kind in STORES:
+        needed.append((f"a store at {setup.kind}://…", *STORES[setup.kind]))
+    missing = [part for part in needed if importlib.util.find_spec(part[2].replace("-", "_")) is None]
+    for what, extra, _ in missing:
+        said = f"{what} needs a package that is not installed"
         yield Finding("extras", "failure", said, f"pip install 'recollect[{extra}]'")
-        return
-    needed = f"the settings need {extra}" if extra else "the settings need none"
-    there = [name for name, whole in _extras().items() if whole and name != "dev"]
-    yield Finding("extras", "ok", f"{needed}; installed: {', '.join(there) or 'none'}")
+    if not missing:
+        told = f"the settings need {', '.join(extra for _, extra, _ in needed) or 'none'}"
+        there = [name for name, whole in _extras().items() if whole and name != "dev"]
+        yield Finding("extras", "ok", f"{told}; installed: {', '.join(there) or 'none'}")
 
 
 def _extras() -> dict[str, bool]:
@@ -111,8 +117,9 @@ def disk(setup: Setup) -> Iterator[Finding]:
         yield from _writable(path)
     for kept in (*([path] if path else []), user_file()):
         if _readable_by_others(kept):
-            said = f"every user of this machine may read {kept}"
-            yield Finding("disk", "note", said, f"chmod 600 {shlex.quote(str(kept))}")
+            secret = kept == user_file() and has_secret(setup.place)
+            said = f"every user of this machine may read {kept}{', with the password of the store' if secret else ''}"
+            yield Finding("disk", "warning" if secret else "note", said, f"chmod 600 {shlex.quote(str(kept))}")
 
 
 def _room(path: Path) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ def model(setup: Setup) -> Iterator[Finding]:
     if spec == "none":
         yield Finding("model", "ok", "none is set: keyword search only")
     elif kind in MODELS:
-        yield _files("model", MODELS[kind], needed=not unreadable(setup))
+        yield _files("model", MODELS[kind], needed=setup.kind == "postgresql" or not unreadable(setup))
     elif kind in ("openai", "ollama"):
         yield _server(setup, spec)
     else:

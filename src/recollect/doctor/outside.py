@@ -11,21 +11,21 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import apsw
 
-from recollect.config import SYSTEMS, Settings, SourceSettings
+from recollect.config import SYSTEMS, Settings, SourceSettings, shown_place
 from recollect.doctor.findings import Finding
 from recollect.doctor.looking import looking, schema, unreadable
+from recollect.doctor.server import looking as reached
 from recollect.doctor.setup import Setup
 from recollect.errors import RecollectError, SourceFailed, TimedOut
 from recollect.memory.peers import Peer
 from recollect.sources.breaker import FAILURES, Breaker, State
 from recollect.sources.joining import read_rows
 from recollect.stores.sqlite.schema import MIGRATIONS
-from recollect.types import GLOBAL, Asked, System
+from recollect.types import GLOBAL, Asked, Notes, System
 
 WORD = "test"
 MOMENT_S = 0.02
@@ -93,10 +93,15 @@ def _answer(system: System, said: SourceSettings) -> Any:
 
 
 def _looked_into(said: SourceSettings) -> str:
-    """Another store's file is not searched: that could fetch a model for it."""
-    path = Path(said.options["store"])
-    if not path.is_file():
-        raise SourceFailed(f"there is no store at {path}", hint="check `store` in its table of [[sources]]")
+    """Another store is not searched: that could fetch a model for it."""
+    other = Setup(Settings(store=said.options["store"]))
+    if other.kind == "postgresql":
+        with reached(other.place) as server:
+            return f"the store {server.shown} can be reached,"
+    path = other.store
+    if path is None or not path.is_file():
+        where = path or shown_place(other.place)
+        raise SourceFailed(f"there is no store at {where}", hint="check `store` in its table of [[sources]]")
     with looking(path) as connection:
         version = schema(connection)
     if version != len(MIGRATIONS):
@@ -107,12 +112,20 @@ def _looked_into(said: SourceSettings) -> str:
 
 def _states(setup: Setup) -> Mapping[str, State]:
     """How each source has been doing, as searches left it in the store."""
+    if setup.kind == "postgresql":
+        with contextlib.suppress(RecollectError), reached(setup.place) as server:
+            from recollect.stores.postgres.files import PostgresNotes
+
+            return _seen(setup, PostgresNotes(server.database))
     if unreadable(setup) or setup.store is None:
         return {}
     with contextlib.suppress(RecollectError), looking(setup.store) as connection:
-        notes = _Kept(connection)
-        return {said.name: Breaker(said.fingerprint, notes).seen() for said in setup.settings.sources}
+        return _seen(setup, _Kept(connection))
     return {}
+
+
+def _seen(setup: Setup, notes: Notes) -> Mapping[str, State]:
+    return {said.name: Breaker(said.fingerprint, notes).seen() for said in setup.settings.sources}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote, urlsplit
 
 from recollect import config
 from recollect.config.lines import lines
 from recollect.config.loading import PROJECT_FILE, PROJECT_MAY_SET, SENDS
+from recollect.config.places import shown_place
 from recollect.config.settings import Settings
 from recollect.doctor.findings import Finding
-from recollect.errors import ConfigError
+from recollect.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from recollect.stores.lance.place import Place
 
 NOWHERE = Path(os.devnull)
 """A folder that holds no project's file."""
@@ -42,7 +47,7 @@ class Setup:
         files = (chosen,) if chosen else (config.user_file(), Path.cwd() / PROJECT_FILE)
         settings, wrong = _settings(chosen, flags)
         same = [("--store", flags.get("store")), ("--config", named)]
-        again = "".join(f" {flag} {shlex.quote(str(value))}" for flag, value in same if value)
+        again = "".join(f" {flag} {shlex.quote(shown_place(str(value)))}" for flag, value in same if value)
         return cls(settings, tuple(filter(is_file, files)), tuple(wrong), again)
 
     @property
@@ -53,12 +58,29 @@ class Setup:
         return self.settings.store or str(default_store())
 
     @property
-    def store(self) -> Path | None:
-        """The store's file; None where it is not one."""
+    def kind(self) -> str:
+        """What keeps the store: `sqlite`, `postgresql`, `lancedb`, `memory`, or a scheme that nothing has."""
         scheme, separator, _ = self.place.partition("://")
-        if self.place == ":memory:" or (separator and scheme != "sqlite"):
-            return None
-        return Path(unquote(urlsplit(self.place).path) if separator else self.place).expanduser()
+        if not separator:
+            return "memory" if self.place == ":memory:" else "sqlite"
+        return "postgresql" if scheme == "postgres" else scheme
+
+    @property
+    def lance(self) -> Place | None:
+        """Where a store with LanceDB has its file and its vectors; None where it is not one, or not named rightly."""
+        from recollect.stores.lance.place import read_place
+
+        with contextlib.suppress(UsageError):
+            return read_place(self.place) if self.kind == "lancedb" else None
+        return None
+
+    @property
+    def store(self) -> Path | None:
+        """The store's file; None where it has none."""
+        if self.kind == "sqlite":
+            said = self.place
+            return Path(unquote(urlsplit(said).path) if "://" in said else said).expanduser()
+        return self.lance.truth if self.lance else None
 
 
 def _settings(chosen: Path | None, flags: Mapping[str, object]) -> tuple[Settings, list[Finding]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -12,22 +11,20 @@ from typing import Any
 
 import apsw
 
-from recollect.config import Settings
+from recollect.doctor import mirrored
 from recollect.doctor.findings import Finding
 from recollect.doctor.keywords import disagreements, rebuild, state_of
 from recollect.doctor.looking import DERIVED, LONGEST_S, damage, looking, schema, steadily, unreadable
+from recollect.doctor.server import Server, TooLong
+from recollect.doctor.server import looking as reached
 from recollect.doctor.setup import Setup
-from recollect.doctor.vectors import ahead, fill
+from recollect.doctor.vectors import ahead, told
 from recollect.errors import RecollectError
-from recollect.stages.freshness import freshness
+from recollect.stores.lance.place import read_place
 from recollect.stores.sqlite.schema import MIGRATIONS
-from recollect.types import FileState
 
 MAKE = "recollect index FOLDER{flags}, or recollect add TEXT{flags}"
 RESTORE = "restore it from a backup, or index the folders again into a new one: recollect index FOLDER --store NEW"
-NAMED = 3
-"""Folders that are named one by one."""
-
 FLAGGED = """
     SELECT EXISTS (SELECT 1 FROM records WHERE kind = 'chunk' AND forgotten_at IS NULL
         AND (tags != '[]' OR coalesce(user, agent, session) IS NOT NULL))
@@ -38,15 +35,54 @@ FLAGGED = """
 def store(setup: Setup) -> Iterator[Finding]:
     """Whether the store is there, is ours, is of this version and whole."""
     path = setup.store
-    if path is None:
-        kept = "in memory alone" if setup.place == ":memory:" else f"at {setup.place.partition('://')[0]}://…"
-        yield Finding("store", "note", f"kept {kept}; only a store in a file of SQLite is looked into")
+    if setup.kind == "postgresql":
+        yield from _at_server("store", setup)
+    elif setup.kind == "memory":
+        yield Finding("store", "note", "kept in memory alone: there is nothing to look into")
+    elif path is None:
+        yield _misnamed(setup)
     elif path.is_dir():
         yield Finding("store", "failure", f"{path} is a folder", "name a file, for example memory.db")
     elif not path.exists() or not path.stat().st_size:
         yield Finding("store", "note", f"there is no store at {path} yet", MAKE.format(flags=setup.flags))
     else:
         yield from steadily(path, partial(_opened, path))
+
+
+def _misnamed(setup: Setup) -> Finding:
+    """A place that no store can be at."""
+    try:
+        if setup.kind == "lancedb":
+            read_place(setup.place)
+    except RecollectError as error:
+        return Finding("store", "failure", error.message, error.hint)
+    return Finding(
+        "store", "failure", f"unknown kind of store {setup.kind!r}", "name a file, postgresql://… or lancedb://…"
+    )
+
+
+def _at_server(check: str, setup: Setup) -> list[Finding]:
+    """What a check finds in PostgreSQL; where that cannot be reached, `store` says why, and the others say no more."""
+    try:
+        with reached(setup.place) as server:
+            return _asked(check, server, setup)
+    except RecollectError as error:
+        if check == "store":
+            return [Finding("store", "failure", error.message, error.hint)]
+        return [Finding(check, "note", "not looked at: the store cannot be read")]
+
+
+def _asked(check: str, server: Server, setup: Setup) -> list[Finding]:
+    from recollect.doctor import postings, roles, spaces
+
+    checks = {"keywords": postings.keywords, "vectors": spaces.vectors, "files": mirrored.files, "store": roles.store}
+    try:
+        reason = "" if check == "store" else roles.unready(server)
+        return [Finding(check, "note", f"not looked at: {reason}")] if reason else list(checks[check](server, setup))
+    except TooLong:
+        return [Finding(check, "note", f"not looked at: it takes longer than {LONGEST_S:g} s")]
+    except RecollectError as error:
+        return [Finding(check, "failure", error.message, error.hint)]
 
 
 def _opened(path: Path) -> list[Finding]:
@@ -88,12 +124,11 @@ def _whole(path: Path) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look into a store that can be read."""
+    """A look into a store's file that can be read."""
 
     path: Path
     connection: apsw.Connection
-    settings: Settings
-    flags: str
+    setup: Setup
 
 
 def _inside(check: Callable[[Look], Iterable[Finding]]) -> Callable[[Setup], list[Finding]]:
@@ -101,6 +136,8 @@ def _inside(check: Callable[[Look], Iterable[Finding]]) -> Callable[[Setup], lis
 
     @wraps(check)
     def run(setup: Setup) -> list[Finding]:
+        if setup.kind == "postgresql":
+            return _at_server(check.__name__, setup)
         reason = unreadable(setup)
         if reason or setup.store is None:
             return [Finding(check.__name__, "note", f"not looked at: {reason}")]
@@ -109,7 +146,7 @@ def _inside(check: Callable[[Look], Iterable[Finding]]) -> Callable[[Setup], lis
     def look(setup: Setup, path: Path) -> list[Finding]:
         try:
             with looking(path) as connection:
-                return list(check(Look(path, connection, setup.settings, setup.flags)))
+                return list(check(Look(path, connection, setup)))
         except RecollectError as error:
             return [Finding(check.__name__, "failure", error.message, error.hint)]
 
@@ -119,7 +156,7 @@ def _inside(check: Callable[[Look], Iterable[Finding]]) -> Callable[[Setup], lis
 @_inside
 def keywords(look: Look) -> Iterator[Finding]:
     """How far the keyword index is behind, and whether it holds what is stored."""
-    mend, lag = f"recollect doctor --fix{look.flags}", state_of(look.connection)
+    mend, lag = f"recollect doctor --fix{look.setup.flags}", state_of(look.connection)
     if lag is None:
         missing = "there is no keyword index of this version's analysis; the next search builds it"
         yield Finding("keywords", "note", missing, mend, partial(rebuild, look.path, anew=False))
@@ -136,40 +173,18 @@ def keywords(look: Look) -> Iterator[Finding]:
 @_inside
 def vectors(look: Look) -> Iterator[Finding]:
     """Whether every record has a vector of the model that is set."""
-    wanted = look.settings.embedder
-    if wanted == "none":
+    if look.setup.settings.embedder == "none":
         yield Finding("vectors", "ok", "none wanted: keyword search only")
-        return
-    stand = ahead(look.settings, look.connection)
-    # What a service on another machine would be sent, and would charge for, is for a person to say.
-    fix = None if wanted.partition(":")[0] in ("openai", "ollama") else partial(fill, look.path, look.settings)
-    mend = f"recollect embed --embedder {shlex.quote(wanted)}{look.flags}"
-    if stand.serving and not stand.same:
-        other = f"{stand.serving} answers, {wanted} is set: {stand.missing:,} records have no vector of it"
-        yield Finding("vectors", "warning", other, mend, fix)
-    elif stand.missing:
-        yield Finding("vectors", "warning", f"{stand.missing:,} of {stand.total:,} records have none", mend, fix)
     else:
-        yield Finding("vectors", "ok", f"all {stand.total:,} records have one of {wanted}")
+        yield told(ahead(look.setup.settings, look.connection), look.setup)
+    if place := look.setup.lance:
+        from recollect.doctor.lance import lance
+
+        yield from lance(place, look.setup, look.connection)
 
 
 @_inside
 def files(look: Look) -> Iterator[Finding]:
     """Whether the files that were indexed are still as they were."""
-    select = "SELECT path, root, mtime_ns, size, digest FROM files ORDER BY root"
-    rows: list[Any] = look.connection.execute(select).fetchall()
-    if not rows:
-        yield Finding("files", "ok", "no folder is mirrored")
-        return
-    marks = [(freshness(row[0], FileState(*row)), str(row[1])) for row in rows]
-    stale = [(mark, root) for mark, root in marks if mark != "fresh"]
-    if not stale:
-        yield Finding("files", "ok", f"all {len(rows):,} are as they were indexed")
-        return
-    counts = Counter(mark for mark, _ in stale)
-    said = " and ".join(f"{count:,} {mark}" for mark, count in sorted(counts.items()))
-    roots = list(dict.fromkeys(root for _, root in stale))
-    where = shlex.join(roots[:NAMED]) + (" …" if len(roots) > NAMED else "")
-    same = ", with the flags that it was indexed with" if look.connection.execute(FLAGGED).get else ""
-    mend = f"recollect index {where}{look.flags}{same}"
-    yield Finding("files", "warning", f"{said} since they were indexed, of {len(rows):,}", mend)
+    rows: list[Any] = look.connection.execute(mirrored.SELECT).fetchall()
+    yield from mirrored.compared(rows, look.setup.flags, lambda: look.connection.execute(FLAGGED).get)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -23,6 +23,7 @@ from recollect.memory import overview
 from recollect.memory.asking import Asking
 from recollect.memory.assembly import Assembly, open_outside
 from recollect.memory.calibration import Calibration
+from recollect.memory.changes import changes
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.mirrored import Excerpt, excerpt
@@ -72,9 +73,9 @@ class Memory:
         announce: Callable[[str], None],
         fetching: Progress | None = None,
     ) -> None:
-        self.store = store
         self.settings = settings
         self.scope = settings.scope.scope()
+        self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
         self.walled = False
         self._announce = announce
         self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching))
@@ -355,6 +356,10 @@ class Memory:
     def excerpt(self, record_id: str) -> Excerpt:
         """The file of a chunk as it stands now, open at its lines."""
         return excerpt(self.store, self._remembering.require(record_id))
+
+    def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
+        """Within it, True each time that something has happened that may be seen, False after each quiet while."""
+        return changes(self.store, self.scope if self.walled else None, quiet)
 
     def status(self) -> dict[str, Any]:
         """What the store holds, how far its indexes have read it, and which model serves."""

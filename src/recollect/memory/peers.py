@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recollect.config import Settings, SourceSettings
+from recollect.config import Settings, SourceSettings, shown_place
 from recollect.errors import SearchFailed, SourceFailed, TimedOut
 from recollect.memory.shape import answer_dict
+from recollect.moving.places import exists
 from recollect.stores import open_store
 from recollect.types import Asked, System
 
@@ -68,12 +69,12 @@ class Peer:
     def _open(self) -> Memory:
         with self._lock:
             if self._memory is None:
-                place = Path(self.said.options["store"]).expanduser()
-                if not place.exists():
+                place = self.said.options["store"]
+                if not exists(place):
                     raise SourceFailed(
-                        f"there is no store at {place}", hint="check `store` in its table of [[sources]]"
+                        f"there is no store at {shown_place(place)}", hint="check `store` in its table of [[sources]]"
                     )
-                self._memory = self._opened(str(place))
+                self._memory = self._opened(place if "://" in place else str(Path(place).expanduser()))
             return self._memory
 
     def _opened(self, place: str) -> Memory:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from recollect.config import shown_place
 from recollect.errors import UsageError
-from recollect.stores import open_store
+from recollect.stores import check_kind, open_store
 from recollect.types import Store
 from recollect.types.moving import Moving
 
@@ -35,6 +36,7 @@ def exists(place: Place) -> bool:
     if not isinstance(place, str | Path):
         return True
     scheme, separator, _ = str(place).partition("://")
+    check_kind(str(place))
     if separator and scheme in ("postgresql", "postgres"):
         from recollect.stores.postgres.moving import has_store
 
@@ -51,13 +53,9 @@ def exists(place: Place) -> bool:
 def require(place: Place) -> None:
     """Refuse a place where there is no store: nothing could come from it."""
     if not exists(place):
-        raise UsageError(f"there is no store at {_shown(str(place))}", hint="check the name; nothing was made there")
-
-
-def _shown(place: str) -> str:
-    """A place without its password."""
-    parts = urlsplit(place)
-    return place.replace(f":{parts.password}@", "@", 1) if parts.password else place
+        raise UsageError(
+            f"there is no store at {shown_place(str(place))}", hint="check the name; nothing was made there"
+        )
 
 
 def _moving(store: Store) -> Moving:

@@ -17,8 +17,8 @@ pytest.register_assert_rewrite(
     *(
         f"recollect.testing.{name}"
         for name in (
-            "asking", "contract", "crowds", "files", "forgetting", "hostile", "ranking", "records", "spaces",
-            "supersession", "visibility",
+            "asking", "changes", "contract", "crowds", "files", "forgetting", "hostile", "ranking", "records",
+            "spaces", "supersession", "visibility",
         )
     )
 )  # fmt: skip

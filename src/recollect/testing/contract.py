@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from recollect.testing.asking import OpenStore
+from recollect.testing.changes import ChangesContract
 from recollect.testing.crowds import CrowdContract
 from recollect.testing.files import FilesContract
 from recollect.testing.forgetting import ForgettingContract
@@ -30,6 +31,7 @@ class StoreContract(
     SpacesContract,
     FilesContract,
     HostileContract,
+    ChangesContract,
     CrowdContract,
 ):
     """What every store must do. Subclass it with a fixture `new_place`, and name your `opener`.

@@ -43,6 +43,7 @@ from recollect.types.records import (
 )
 from recollect.types.seams import (
     Asked,
+    Changes,
     Embedder,
     Files,
     Joins,
@@ -75,6 +76,7 @@ __all__ = [
     "Answer",
     "Asked",
     "Change",
+    "Changes",
     "Embedder",
     "Event",
     "FileState",

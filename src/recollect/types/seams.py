@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -263,6 +264,22 @@ class VectorSpaces(Protocol):
         """From now on, in every process, this space answers."""
 
 
+class Changes(Protocol):
+    """That something has happened, as it happens; what it was is in the history."""
+
+    def listen(self, quiet: float = 1.0) -> AbstractContextManager[Iterator[bool]]:
+        """Within it, True each time that something may have happened since the last, False after each quiet while."""
+
+    def newest(self, scope: Scope | None = None) -> int:
+        """The number of the newest line of history that tells a scope (or, with None, anybody) anything; 0 for none."""
+
+    def since(self, seq: int, scope: Scope | None = None) -> tuple[Sequence[int], int]:
+        """The numbers of such lines after a number; and the number to ask with the next time.
+
+        That may be lower: where several write at once, a line can come after one that has a higher number.
+        """
+
+
 class Store(Protocol):
     """One truth and the indexes derived from it."""
 
@@ -281,6 +298,10 @@ class Store(Protocol):
     @property
     def joins(self) -> Joins:
         """Where outside systems' documents are among ours."""
+
+    @property
+    def changes(self) -> Changes:
+        """What has happened of late."""
 
     @property
     def keywords(self) -> KeywordIndex:

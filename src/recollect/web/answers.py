@@ -119,6 +119,13 @@ class FileAnswer(TypedDict):
     freshness: str
 
 
+class ChangesAnswer(TypedDict):
+    """The number of the newest change that the caller sees, and whether that is another than they knew."""
+
+    seq: int
+    changed: bool
+
+
 class Facets(TypedDict):
     """What can be filtered by."""
 

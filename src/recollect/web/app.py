@@ -20,11 +20,12 @@ from recollect.memory import Memory
 from recollect.types import GLOBAL
 from recollect.web import errors
 from recollect.web.access import Access
+from recollect.web.changes import Waiting
 from recollect.web.guard import Guard, Hosts, is_loopback
 from recollect.web.jobs import Indexer
 from recollect.web.mcp import Agents
 from recollect.web.metrics import Metrics
-from recollect.web.routes import lab, operations, page, records, searching
+from recollect.web.routes import changes, lab, operations, page, records, searching
 from recollect.web.tokens import Caller, Tokens
 
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
@@ -53,6 +54,7 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
     access = Access(memory, tokens, local, demanded=not is_loopback(serving.host), read_only=serving.read_only)
     agents = Agents(access)
     indexer = Indexer(memory, tuple(str(Path(folder).resolve()) for folder in serving.folders))
+    waiting = Waiting(memory)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -60,6 +62,7 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
             async with agents.run():
                 yield
         finally:
+            waiting.close()
             indexer.close()
 
     hosts = Hosts(serving.host, serving.allowed_hosts, serving.allowed_origins)
@@ -69,13 +72,14 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
         separate_input_output_schemas=False, generate_unique_id_function=_method_name,
     )  # fmt: skip
     app.state.access, app.state.metrics, app.state.indexer = access, metrics, indexer
-    app.state.lab, app.state.started = serving.lab, time.monotonic()
+    app.state.lab, app.state.started, app.state.changes = serving.lab, time.monotonic(), waiting
     errors.install(app)
-    for router in (searching.router, records.router, lab.router):
+    for router in (searching.router, records.router, changes.router, lab.router):
         app.include_router(router, responses=errors.DOCUMENTED)
     app.include_router(operations.router)
     app.include_router(operations.public)
-    routers = (searching.router, records.router, lab.router, operations.router, operations.public, page.router)
+    ours = (searching, records, changes, lab, operations, page)
+    routers = (*(module.router for module in ours), operations.public)
     app.state.addresses = [route for router in routers for route in router.routes]
     app.router.routes.append(Route("/mcp", agents))
     page.mount(app)

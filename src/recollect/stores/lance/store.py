@@ -37,6 +37,7 @@ class LanceStore:
         self.files = self._truth.files
         self.notes = self._truth.notes
         self.joins = self._truth.joins
+        self.changes = self._truth.changes
         self.keywords = self._truth.keywords
         self.spaces = LanceSpaces(self._truth.spaces, self._database, self.place)
         self.moving = LanceMoving(self._truth.moving, self._database, self.spaces)

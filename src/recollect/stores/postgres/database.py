@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import errors as pg
 from psycopg import sql
 
+from recollect.config import shown_place
 from recollect.errors import StoreError, UsageError
 from recollect.stores.postgres.failures import AGAIN, busy, translated
 from recollect.stores.postgres.pool import LOST, WAIT_SECONDS, Connection, Pool
@@ -24,6 +26,7 @@ from recollect.types import Scope
 __all__ = ["Connection", "Database"]
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 TRIES = 10
 """Of a transaction that met another one: deadlocks and races are mended by trying again."""
@@ -40,7 +43,7 @@ class Database:
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.place, said = _split(url)
-        self.shown = _shown(self.place)
+        self.shown = shown_place(url)
         self.read_only = read_only
         self.schema = said.get("schema", "recollect")
         if not self.schema.replace("_", "a").isalnum() or not self.schema.isascii() or self.schema[0].isdigit():
@@ -53,8 +56,7 @@ class Database:
         with translated(self.shown):
             self._main = Pool(self.place, self._prepare())
             self._replica = Pool(said["read"], self._prepare()) if "read" in said else self._main
-            for pool in {self._main, self._replica}:
-                pool.glance("SELECT 1")
+            self._main.glance("SELECT 1")
 
     @contextlib.contextmanager
     def read(self, scope: Scope | None = None, *, replica: bool = False) -> Iterator[Connection]:
@@ -128,6 +130,7 @@ class Database:
                 return stack.enter_context(self._replica.transaction(begin))
             except LOST:
                 self._replica_rests_until = time.monotonic() + REST_SECONDS
+                _log.warning("the replica does not answer: searches go to the main server for %.0f s", REST_SECONDS)
         return stack.enter_context(self._main.transaction(begin))
 
     def _prepare(self) -> str:
@@ -166,12 +169,5 @@ def _split(url: str) -> tuple[str, Mapping[str, str]]:
     except ValueError as error:
         raise UsageError(f"not the address of a server: {error}", hint="postgresql://user@host/database") from error
     theirs = urlencode([pair for pair in pairs if pair[0] not in OURS], quote_via=quote)
-    return urlunsplit(parts._replace(query=theirs)), {name: value for name, value in pairs if name in OURS}
-
-
-def _shown(url: str) -> str:
-    """The place without its password."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    user = parts.username
-    return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host, query=""))
+    place = url.partition("#")[0].partition("?")[0]
+    return f"{place}?{theirs}" if theirs else place, {name: value for name, value in pairs if name in OURS}

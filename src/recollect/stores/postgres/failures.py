@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import psycopg
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.pool import WAIT_SECONDS, NoTurn
+from recollect.stores.postgres.pool import MOST_CONNECTIONS, WAIT_SECONDS, NoTurn
 
 AGAIN = (
     pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.ExclusionViolation,
@@ -17,8 +18,20 @@ AGAIN = (
 """What another transaction's being first looks like."""
 
 _NAME = "check the URL, or PGPASSWORD and ~/.pgpass"
-_GRANTS = "docs/postgresql.md has the grants that it needs; tables are made by their owner, who opens the store first"
+_GRANTS = (
+    "docs/postgresql.md has the grants that it needs; tables, and those of a new model, are made by their owner:"
+    " `recollect embed` in that role's name"
+)
+_FEWER = (
+    "raise max_connections or the role's CONNECTION LIMIT, or use fewer processes:"
+    f" each may hold {MOST_CONNECTIONS} connections"
+)
 _ROOM = "make room on the server and try again; nothing was half-written"
+_SHARED = (
+    "give its container more (shm_size), or lower max_parallel_maintenance_workers, and try again;"
+    " nothing was half-written"
+)
+_ADDRESS = "postgresql://user@host/database; signs like % and @ in a name or password are written %25 and %40"
 _AGAIN = "try again; what was not acknowledged was not half-written"
 
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
@@ -26,13 +39,13 @@ _MEANINGS: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     ((pg.InvalidPassword, pg.InvalidAuthorizationSpecification), "the name or password is wrong", _NAME),
     ((pg.InvalidCatalogName,), "there is no such database", "createdb NAME, or check the URL"),
     ((pg.ReadOnlySqlTransaction,), "it may only be read here",
-     "a replica was named where the main server must be: put replicas into ?read=…"),
+     "put replicas into ?read=… and name the main server here; or default_transaction_read_only is on for this role"),
     ((pg.InsufficientPrivilege,), "this role may not do that", _GRANTS),
     ((pg.DiskFull,), "its disk is full", _ROOM),
     ((pg.OutOfMemory, pg.ConfigurationLimitExceeded), "it has no memory left", _AGAIN),
     ((pg.LockNotAvailable,), f"somebody has held a lock for {WAIT_SECONDS} seconds", "try again"),
     ((pg.QueryCanceled,), "it took longer than the server allows", "raise statement_timeout, or try again"),
-    ((pg.TooManyConnections,), "it has no connection left", "raise max_connections, or use fewer processes"),
+    ((pg.TooManyConnections,), "it has no connection left", _FEWER),
     ((pg.UndefinedTable, pg.UndefinedColumn, pg.InvalidSchemaName), "the store's tables are not there",
      "open the store again: what is missing is made when it is opened by a role that may"),
     ((pg.ProgramLimitExceeded,), "something is longer than PostgreSQL can index",
@@ -45,16 +58,27 @@ _SIGNS = (
     ("closed the connection", "the server ended the connection", _AGAIN),
     ("connection is lost", "the server ended the connection", _AGAIN),
     ("the connection is closed", "the server ended the connection", _AGAIN),
+    ("the database system is", "the server is starting or stopping", _AGAIN),
     ("password authentication failed", "the name or password is wrong", _NAME),
     ("no password supplied", "a password is needed", "put it into PGPASSWORD or ~/.pgpass"),
-    ("pg_hba.conf", "the server lets nobody in from here by that name", "see pg_hba.conf on the server"),
-    ("too many connections", "it has no connection left", "raise max_connections, or use fewer processes"),
-    ("too many clients", "it has no connection left", "raise max_connections, or use fewer processes"),
-    ("remaining connection slots", "it has no connection left", "raise max_connections, or use fewer processes"),
+    ("pg_hba.conf", "the server lets nobody in from here by that name",
+     "see pg_hba.conf on the server; where it asks for encryption, sslmode=require in the URL"),
+    ("certificate", "the server's certificate cannot be trusted",
+     "sslrootcert=FILE in the URL names who vouches for it, sslrootcert=system those whom this machine trusts"),
+    ("too many connections", "it has no connection left", _FEWER),
+    ("too many clients", "it has no connection left", _FEWER),
+    ("remaining connection slots", "it has no connection left", _FEWER),
+    ("not permitted to log in", "this role may not log in", "ALTER ROLE … LOGIN, or check the URL"),
+    ("permission denied for database", "this role may not use the database", "GRANT CONNECT ON DATABASE … TO …"),
+    ("not currently accepting connections", "the database lets nobody in", "ALTER DATABASE … ALLOW_CONNECTIONS true"),
     ('role "', "there is no such role", "CREATE ROLE …, or check the URL"),
     ('database "', "there is no such database", "createdb NAME, or check the URL"),
     ("no space left", "its disk is full", _ROOM),
-)
+)  # fmt: skip
+"""Of a connection that was refused, and for which the driver has but the server's words."""
+
+_NOISE = re.compile(r"^connection (failed|is bad): |\s*Is the server running .*\?$")
+"""What the driver says before and after each of them."""
 
 
 @contextlib.contextmanager
@@ -78,17 +102,24 @@ def busy(place: str) -> StoreError:
 
 
 def _explained(place: str, error: psycopg.Error) -> StoreError:
-    said = " ".join(str(error).split())[:300]
+    said = _NOISE.sub("", " ".join(str(error).split()))[:300]
+    if isinstance(error, pg.DiskFull) and "shared memory" in said:
+        return StoreError(f"{place}: it has too little shared memory: {said}", hint=_SHARED)
     for kinds, words, hint in _MEANINGS:
         if isinstance(error, kinds):
             return StoreError(f"{place}: {words}: {said}", hint=hint)
     lowered = said.lower()
-    if error.sqlstate is None:  # the server refused the connection, and the driver has but its words
+    if error.sqlstate is None:
         for sign, words, hint in _SIGNS:
             if sign in lowered:
                 return StoreError(f"{place}: {words}: {said}", hint=hint)
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return StoreError(f"{place} cannot be reached: {said}", hint=f"check that the server runs, and {_AGAIN}")
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-        return StoreError(f"{place} is not the address of a server: {said}", hint="postgresql://user@host/database")
+        return StoreError(f"{place} is not the address of a server: {_unquoted(said)}", hint=_ADDRESS)
     return StoreError(f"{place}: {said}", hint="`recollect doctor` may know more")
+
+
+def _unquoted(said: str) -> str:
+    """Words about an address without the part of it that they quote, which may be a password."""
+    return said if "query parameter" in said else re.sub('".*"', "a part of it", said)

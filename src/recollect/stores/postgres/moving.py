@@ -26,8 +26,12 @@ T = TypeVar("T")
 SETTLING = 0x52434C56
 """The advisory lock of those who make indexes, one for each schema."""
 
-BUILD_MEMORY = "256MB"
-"""For making an approximate index, where the server's own setting is lower; a graph that does not fit is slow."""
+_ROOM = """
+    SET lock_timeout TO 0;
+    SELECT set_config('maintenance_work_mem', greatest(262144, setting::integer) || 'kB', false)
+    FROM pg_settings WHERE name = 'maintenance_work_mem'
+"""
+"""To make an approximate index: a graph that does not fit is slow. The server's own setting, if it is higher."""
 
 _INSERT: Mapping[str, str] = {
     "file": "INSERT INTO files VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
@@ -97,11 +101,7 @@ class PostgresMoving:
     def settle(self, progress: Progress | None = None) -> None:
         """Make the indexes of the spaces that came without, and let the planner know what there is."""
         with self._database.alone() as connection, translated(self._database.shown):
-            connection.execute(
-                "SET lock_timeout TO 0; SELECT set_config('maintenance_work_mem', greatest("
-                f"pg_size_bytes(current_setting('maintenance_work_mem')), pg_size_bytes('{BUILD_MEMORY}')) / 1024 || 'kB',"
-                " false)"
-            )
+            connection.execute(_ROOM)
             # A server goes on with an index whose client was killed; then it is waited for, not made twice.
             connection.execute("SELECT pg_advisory_lock(%s, current_schema()::regnamespace::oid::integer)", (SETTLING,))
             spaces = connection.execute("SELECT space, dimension FROM spaces ORDER BY space").fetchall()

@@ -66,9 +66,9 @@ class PostgresRecords:
         """Some groups in one transaction: behind row-level security one by one, each in the name of its own scope."""
         self._follow(connection)
         done: list[Record] = []
-        if self._scope is None and self._database.walled(connection):
+        if self._database.walled(connection):
             for group in groups:
-                self._database.be(connection, _whose(group))
+                self._database.be(connection, _whose(group, self._scope))
                 done += _apply(Rows(connection, derived), group)
         else:
             done += _apply(Rows(connection, derived), [change for group in groups for change in group])
@@ -111,6 +111,8 @@ def _batches(groups: Iterator[Sequence[Change]]) -> Iterator[list[Sequence[Chang
         yield some
 
 
-def _whose(group: Sequence[Change]) -> Scope:
-    """The scope that a group's records are of."""
-    return next((change.record.scope for change in group if isinstance(change, Put)), GLOBAL)
+def _whose(group: Sequence[Change], mine: Scope | None) -> Scope:
+    """In whose name a group is made: ours, or that of the first record in it which is not for us to see."""
+    ours = mine or GLOBAL
+    puts = (change.record.scope for change in group if isinstance(change, Put))
+    return next((scope for scope in puts if not ours.admits(scope)), ours)

@@ -191,7 +191,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
 
 def migrate(database: Database) -> None:
     """Bring the schema to this version's. Many machines may do so at once: one does it, the others wait."""
-    done = _version(database)
+    done = version(database)
     if done < len(MIGRATIONS):
         database.write(lambda connection: _prepare(connection, database.schema))
         for number in range(1, len(MIGRATIONS) + 1):
@@ -203,7 +203,8 @@ def migrate(database: Database) -> None:
         )
 
 
-def _version(database: Database) -> int:
+def version(database: Database) -> int:
+    """How many migrations the store has had."""
     with database.read() as connection:
         _check_server(connection)
         there = connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.migrations",)).fetchone()

@@ -11,6 +11,7 @@ from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.files import PostgresFiles, PostgresNotes
 from recollect.stores.postgres.joins import PostgresJoins
 from recollect.stores.postgres.keywords import PostgresKeywords
+from recollect.stores.postgres.listening import PostgresChanges
 from recollect.stores.postgres.moving import PostgresMoving
 from recollect.stores.postgres.records import PostgresRecords
 from recollect.stores.postgres.rows import plain
@@ -40,6 +41,7 @@ class PostgresStore:
         self.files = PostgresFiles(self._database)
         self.notes = PostgresNotes(self._database)
         self.joins = PostgresJoins(self._database)
+        self.changes = PostgresChanges(self._database)
         self.records = PostgresRecords(self._database, Derived(lambda: self.keywords.chain), self.keywords.follow)
         self.moving = PostgresMoving(self._database, self.keywords)
 

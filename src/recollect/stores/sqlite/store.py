@@ -14,6 +14,7 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.files import SqliteFiles
 from recollect.stores.sqlite.joins import SqliteJoins
 from recollect.stores.sqlite.keywords import SqliteKeywords
+from recollect.stores.sqlite.listening import SqliteChanges
 from recollect.stores.sqlite.moving import SqliteMoving
 from recollect.stores.sqlite.notes import SqliteNotes
 from recollect.stores.sqlite.records import SqliteRecords
@@ -42,6 +43,7 @@ class SqliteStore:
         self.files = SqliteFiles(self._database)
         self.notes = SqliteNotes(self._database)
         self.joins = SqliteJoins(self._database)
+        self.changes = SqliteChanges(self._database)
         self.records = SqliteRecords(self._database, self.keywords.follow)
         self.moving = SqliteMoving(self._database, self.keywords)
 

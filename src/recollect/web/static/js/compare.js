@@ -37,7 +37,7 @@ export function comparison(desk) {
   return {
     element,
     update: () => Object.values(sides).forEach((one) => one.update()),
-    run: () => Promise.all(Object.values(sides).map((one) => one.ranked.run())),
+    run: (how) => Promise.all(Object.values(sides).map((one) => one.ranked.run(how))),
     stop: () => {
       watcher.disconnect();
       Object.values(sides).forEach((one) => one.ranked.stop());

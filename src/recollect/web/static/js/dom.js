@@ -32,6 +32,19 @@ export function replace(root, ...nodes) {
   return root;
 }
 
+/** What puts the focus back where it was inside `root`, once that is filled anew: on the link that leads there. */
+export function focused(root) {
+  const at = root.contains(document.activeElement) ? document.activeElement : null;
+  const result = at?.closest("[data-id]")?.dataset.id;
+  const href = at?.getAttribute("href");
+  return () => {
+    const place = result
+      ? root.querySelector(`[data-id="${CSS.escape(result)}"] .result-title`)
+      : href && root.querySelector(`a[href="${CSS.escape(href)}"]`);
+    if (place && !root.contains(document.activeElement)) place.focus({ preventScroll: true });
+  };
+}
+
 function append(element, children) {
   for (const child of children) {
     if (Array.isArray(child)) append(element, child);

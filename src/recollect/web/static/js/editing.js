@@ -25,9 +25,14 @@ export async function show(root, params, app) {
       list.node,
     ),
   );
+  const again = () => list.reload().catch(() => {}); // what is shown stays, and the banner says why
   await list.reload();
+  window.addEventListener("recollect:changed", again);
   if (form) form.first.focus();
-  return () => form?.stop();
+  return () => {
+    window.removeEventListener("recollect:changed", again);
+    form?.stop();
+  };
 }
 
 function addForm(app, facets, stored) {

@@ -1,6 +1,7 @@
 // The shell: settings are fetched, the address decides the view, and a lost server is waited for.
 
 import { api, onReach } from "./api.js";
+import { follow } from "./changes.js";
 import { h, replace } from "./dom.js";
 import { listen, showKeys } from "./keys.js";
 import { failure } from "./notice.js";
@@ -102,6 +103,7 @@ async function begin() {
   });
   listen({ "?": showKeys, "/": toSearch });
   app.settings = await settled();
+  follow(api);
   await start(root, app, (view) => {
     remember();
     highlight(view);

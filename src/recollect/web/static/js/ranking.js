@@ -1,6 +1,6 @@
 // One ranking: it asks, ignores answers that came too late, and shows what came, or what went wrong.
 
-import { button, h, replace } from "./dom.js";
+import { button, focused, h, replace } from "./dom.js";
 import { failure, mayPass } from "./notice.js";
 import { legend, resultList, traceLine } from "./results.js";
 import { request } from "./state.js";
@@ -13,30 +13,34 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
   const ranked = { element: h("div", { class: "ranking" }, live, body), answer: null, run, stop };
   let running = null;
 
-  async function run() {
+  /** Asks, and shows the answer; `quiet`, only where it is another, and what went wrong is not shown. */
+  async function run({ quiet = false } = {}) {
+    if (quiet && body.hasAttribute("aria-busy")) return; // that answer is on its way
     running?.abort();
     const mine = (running = new AbortController());
-    body.setAttribute("aria-busy", "true");
+    if (!quiet) body.setAttribute("aria-busy", "true");
     try {
       if (!desk.state.q.trim()) {
         const page = blank ? await blank() : null;
-        if (mine === running) show(null, page);
+        if (mine === running && !(quiet && same(page, body.firstElementChild))) show(null, page);
         return;
       }
       const asked = { ...request(desk.state, side), explain: true };
       const answer = await desk.app.api.post("/v1/search", asked, { signal: mine.signal });
-      if (mine === running) show(answer, found(answer));
+      if (mine === running && !(quiet && alike(answer, ranked.answer))) show(answer, found(answer), quiet);
     } catch (error) {
-      if (mine === running && !mine.signal.aborted) failed(error);
+      if (mine === running && !mine.signal.aborted && !quiet) failed(error);
     }
   }
 
-  function show(answer, content) {
+  function show(answer, content, quiet = false) {
+    const unfolded = quiet ? opened(body) : [];
     ranked.answer = answer;
     body.removeAttribute("aria-busy");
-    const focused = body.contains(document.activeElement) && document.activeElement.closest("[data-id]")?.dataset.id;
+    const back = focused(body);
     replace(body, content);
-    if (focused) body.querySelector(`[data-id="${CSS.escape(focused)}"] .result-title`)?.focus();
+    for (const place of unfolded) body.querySelector(place)?.setAttribute("open", "");
+    back();
     if (!compact) live.textContent = answer ? plural(answer.results.length, "result") : "";
     heard(answer);
   }
@@ -62,6 +66,26 @@ export function ranking(desk, side, { compact = false, label = "Results", blank,
   }
 
   return ranked;
+}
+
+/** Whether two answers would look the same: times and ages aside, which pass by themselves. */
+function alike(one, other) {
+  const looks = ({ results }) =>
+    JSON.stringify(results.map(({ id, title, text, category, tags, superseded_by, freshness }) =>
+      [id, title, text, category, tags, superseded_by, freshness]));
+  return other !== null && looks(one) === looks(other);
+}
+
+function same(page, shown) {
+  return Boolean(page && shown) && page.textContent === shown.textContent;
+}
+
+/** What has been unfolded in a ranking, as places to unfold again. */
+function opened(body) {
+  return [...body.querySelectorAll("details[open]")].map((one) => {
+    const id = one.closest("[data-id]")?.dataset.id;
+    return id ? `[data-id="${CSS.escape(id)}"] details` : ".trace";
+  });
 }
 
 /** No result is an answer too: what could be asked instead. */

@@ -1,6 +1,6 @@
 // The latest records, newest first, page by page.
 
-import { h, replace } from "./dom.js";
+import { focused, h, replace } from "./dom.js";
 import { relative } from "./moments.js";
 import { nameOf, recordHash } from "./recordtext.js";
 
@@ -10,27 +10,32 @@ const PAGE = 10;
 export function recent(app) {
   const list = h("ul", { class: "recent-list" });
   const foot = h("div", { class: "actions" });
-  const state = { shown: 0 };
+  const state = { shown: 0, last: Promise.resolve() };
+  const inTurn = (work) => () => (state.last = state.last.catch(() => {}).then(work));
   const fetchSome = (limit, offset) =>
     app.api.get("/v1/records", { limit, offset, any_scope: app.settings.caller.owner || null });
-  const more = async () => {
+  const more = inTurn(async () => {
     const at = state.shown;
     const { records } = await fetchSome(PAGE + 1, at);
     put(records.slice(0, PAGE), records.length > PAGE);
     list.children[at]?.querySelector("a").focus();
-  };
+  });
   const put = (records, left) => {
     list.append(...records.map(row));
     state.shown += records.length;
+    const held = foot.contains(document.activeElement);
     replace(foot, left ? h("button", { type: "button", class: "button", on: { click: more } }, "Load more") : null);
+    if (held) foot.querySelector("button")?.focus({ preventScroll: true });
   };
-  const reload = async () => {
+  const reload = inTurn(async () => {
     const limit = Math.max(state.shown, PAGE);
     const { records } = await fetchSome(limit + 1, 0);
+    const back = focused(list);
     replace(list, records.length ? null : h("li", { class: "quiet" }, "Nothing is stored yet."));
     state.shown = 0;
     put(records.slice(0, limit), records.length > limit);
-  };
+    back();
+  });
   return {
     node: h(
       "section",

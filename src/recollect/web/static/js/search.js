@@ -19,7 +19,7 @@ const NO_FACETS = { categories: [], tags: [], scopes: [], roots: [], sources: ["
 /** Fills `root` with the view. */
 export async function show(root, params, app) {
   const desk = { app, facets: NO_FACETS, state: fromQuery(params.query, app.settings.search), change };
-  let timer = 0;
+  let timer = null;
   let written = 0;
   let stage = null;
 
@@ -60,6 +60,7 @@ export async function show(root, params, app) {
 
   /** The address is written as seldom as the question is asked: browsers refuse a hundred changes in a row. */
   function settle() {
+    timer = null;
     address();
     return stage.run();
   }
@@ -130,8 +131,10 @@ export async function show(root, params, app) {
     loadFacets();
     stage.run();
   };
+  const again = () => timer ?? stage.run({ quiet: true }); // what is being typed is asked in a moment anyway
   root.addEventListener("keydown", leave);
   window.addEventListener("recollect:back", back);
+  window.addEventListener("recollect:changed", again);
 
   async function loadFacets() {
     try {
@@ -155,6 +158,7 @@ export async function show(root, params, app) {
     stage.stop();
     why.stop();
     window.removeEventListener("recollect:back", back);
+    window.removeEventListener("recollect:changed", again);
   }
   done.update = (next) => {
     const state = fromQuery(next.query, app.settings.search);

@@ -49,7 +49,9 @@ export async function show(root, params, app) {
       return turn(REST_MS);
     }
   };
+  const now = () => turn(0);
   await tick();
+  window.addEventListener("recollect:changed", now);
   replace(
     root,
     h(
@@ -67,6 +69,7 @@ export async function show(root, params, app) {
   return () => {
     state.alive = false;
     clearTimeout(state.timer);
+    window.removeEventListener("recollect:changed", now);
   };
 }
 

@@ -1,0 +1,44 @@
+"""Where a store is, as it may be shown and as it must be written."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+SECRETS = ("password", "sslpassword")
+"""Parameters of a URL that nobody should see."""
+
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
+_MISSPELT = re.compile(r"(postgres(ql)?|lancedb|sqlite):(?!//)", re.IGNORECASE)
+
+
+def shown_place(place: str) -> str:
+    """A place without its passwords: neither the one before the host, nor those among the parameters."""
+    if not _SCHEME.match(place):
+        return place
+    where, mark, query = place.partition("?")
+    said, at, host = where.rpartition("@")
+    if at:
+        scheme = said[: said.rfind("://") + 3] if "://" in said else said[: said.index(":") + 1]
+        where = f"{scheme}{said[len(scheme) :].partition(':')[0]}@{host}"
+    told = "&".join(filter(None, map(_shown_parameter, query.split("&"))))
+    return f"{where}{mark if told or not query else ''}{told}"
+
+
+def has_secret(place: str) -> bool:
+    """Whether a place carries a password."""
+    return shown_place(place) != place
+
+
+def misspelt(place: str) -> bool:
+    """Whether it is a URL without its slashes: taken for a file, it would leave a folder `postgresql:` behind."""
+    return bool(_MISSPELT.match(place))
+
+
+def _shown_parameter(said: str) -> str:
+    """A parameter as it was written, but for what is secret in it: it may be a place itself, as a replica is."""
+    name, sign, value = said.partition("=")
+    if name in SECRETS:
+        return ""
+    inner = unquote(value)
+    return f"{name}{sign}{quote(shown_place(inner), safe='/:@,?=')}" if has_secret(inner) else said

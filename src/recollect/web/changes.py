@@ -1,0 +1,188 @@
+"""Who waits for changes: one thread listens, however many wait, and none of them holds a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Any, ClassVar
+
+from anyio import to_thread
+from starlette.requests import Request
+
+from recollect.errors import FailedError, RecollectError
+from recollect.memory import Memory
+from recollect.memory.changes import Sight
+from recollect.types import Changes, Scope
+from recollect.web.guard import ENDING
+
+_log = logging.getLogger("recollect.web")
+
+MOST_WAITING = 100
+"""At once, of one scope."""
+
+QUIET_SECONDS = 0.25
+"""How soon the thread that listens hears that it is to end."""
+
+PAUSE_SECONDS = 0.2
+"""Between two tellings: what many writers do in one go is told once."""
+
+REST_SECONDS = 2.0
+"""Where the store cannot be listened to."""
+
+SETTLING_SECONDS = 1.0
+"""A change that came late may have been missed by who asked just before; who waits again so soon is told after this."""
+
+
+class Crowded(FailedError):
+    """As many wait as may."""
+
+    code: ClassVar[str] = "crowded"
+
+
+class _Side:
+    """Those who see the same and wait for it to change."""
+
+    def __init__(self, changes: Changes, scope: Scope | None) -> None:
+        self.waiting: dict[asyncio.Future[None], int] = {}
+        self._changes = changes
+        self._scope = scope
+        self._sight: Sight | None = None
+        self._late = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest line of history."""
+        return self._sight.newest if self._sight else 0
+
+    @property
+    def unsettled(self) -> float:
+        """How many seconds are left of those in which a late change may have been missed."""
+        return self._late + SETTLING_SECONDS - time.monotonic()
+
+    def look(self) -> bool:
+        """Whether anything has happened since the last look of anybody's."""
+        with self._lock:
+            if self._sight is None:
+                self._sight = Sight(self._changes, self._scope)
+                return False
+            before, moved = self._sight.newest, self._sight.look()
+            if moved and self._sight.newest == before:
+                self._late = time.monotonic()
+            return moved
+
+    def tell(self, *, all_: bool = False) -> None:
+        """Wake those who knew less, or all; in the thread of their loop."""
+        for waiter, after in self.waiting.items():
+            if not waiter.done() and (all_ or after != self.newest or self.unsettled > 0):
+                waiter.set_result(None)
+
+
+class Waiting:
+    """All who wait for changes of one memory."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._sides: dict[Scope | None, _Side] = {}
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+
+    async def changed(self, request: Request, memory: Memory, after: int | None, seconds: float) -> tuple[int, bool]:
+        """The newest that this side of the memory sees, and whether that is another than `after`: now, or in time."""
+        self._check()
+        side = self._side(memory)
+        if after is None or not seconds:
+            await _looked(side)
+            return side.newest, after not in (None, side.newest)
+        if len(side.waiting) >= MOST_WAITING:
+            raise Crowded("too many are waiting for changes", hint="ask again later, or with wait=0 now and then")
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        side.waiting[waiter] = after
+        try:
+            self._listen(asyncio.get_running_loop())
+            await _looked(side)
+            if after != side.newest:
+                return side.newest, True
+            changed = await self._waited(side, waiter, asyncio.ensure_future(_gone(request)), seconds)
+            return side.newest, changed
+        finally:
+            del side.waiting[waiter]
+
+    def end(self) -> None:
+        """Answer all who wait, and let no more wait; in the thread of their loop."""
+        self._ended.set()
+        for side in self._sides.values():
+            side.tell(all_=True)
+
+    def close(self, patience: float = 2.0) -> None:
+        """End, and listen no more."""
+        self.end()
+        if self._thread is not None:
+            self._thread.join(patience)
+
+    def _side(self, memory: Memory) -> _Side:
+        scope = memory.scope if memory.walled else None
+        if scope not in self._sides:
+            self._sides[scope] = _Side(memory.store.changes, scope)
+        return self._sides[scope]
+
+    def _check(self) -> None:
+        if self._ended.is_set():
+            raise FailedError(ENDING.message, hint=ENDING.hint)
+
+    async def _waited(
+        self, side: _Side, waiter: asyncio.Future[None], gone: asyncio.Future[None], seconds: float
+    ) -> bool:
+        """Whether it is told before the time is up, or who asked has gone."""
+        late = side.unsettled
+        parts: list[asyncio.Future[Any]] = [waiter, gone]
+        patience = min(seconds, late) if late > 0 else seconds
+        try:
+            await asyncio.wait(parts, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+        self._check()
+        return waiter.done() or 0 < late <= seconds
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, args=(loop,), name="changes", daemon=True)
+            self._thread.start()
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        said = ""
+        while not self._ended.is_set():
+            try:
+                self._hear(loop)
+            except RecollectError as error:
+                if error.message != said and not self._ended.is_set():
+                    _log.warning("changes are not heard of: %s", error.message)
+                said = error.message
+                self._ended.wait(REST_SECONDS)
+            except RuntimeError:  # the loop has ended before us
+                return
+
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._memory.store.changes.listen(QUIET_SECONDS) as ticks:
+            told = True  # what happened before anybody listened
+            while not self._ended.is_set():
+                if told:
+                    for side in [side for side in self._sides.values() if side.waiting]:
+                        if side.look():
+                            loop.call_soon_threadsafe(side.tell)
+                    self._ended.wait(PAUSE_SECONDS)
+                told = next(ticks)
+
+
+async def _looked(side: _Side) -> None:
+    """Look, in a thread, and let all know what is seen."""
+    if await to_thread.run_sync(side.look):
+        side.tell()
+
+
+async def _gone(request: Request) -> None:
+    """Until who asked has hung up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,58 @@
+"""Stores that are not files, on the command line: no password is shown, and looking makes nothing."""
+
+import pytest
+
+URL = "postgresql://ada:quiet@127.0.0.1:9/memory"
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_config_show_does_not_show_a_password(run, form):
+    """Where it came from is said all the same."""
+    shown = run("config", "show", *form, "--store", URL)
+    assert shown.code == 0
+    assert "postgresql://ada@127.0.0.1:9/memory" in shown.out
+    assert "quiet" not in shown.out
+
+
+@pytest.mark.parametrize("words", [["search", "tea"], ["status"], ["add", "tea"], ["doctor"]])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_server_out_of_reach_is_told_without_its_password(run, words, form):
+    """In text and in JSON."""
+    told = run(*words, *form, "--store", URL)
+    assert told.code == 3
+    assert "cannot be reached" in " ".join((told.out + told.err).split())
+    assert "quiet" not in told.out + told.err
+
+
+def test_a_service_is_not_given_a_password_that_is_in_the_settings(run, home, monkeypatch):
+    """What the user's own file says is left to it; where a flag or the environment says it, that is warned of."""
+    monkeypatch.delenv("RECOLLECT_STORE")
+    notes, file = home / "notes", home / "xdg_config_home" / "recollect" / "config.toml"
+    notes.mkdir()
+    file.parent.mkdir(parents=True)
+    file.write_text(f'store = "{URL}"\n')
+    install = ("service", "install", notes, "--print", "--platform", "systemd")
+    told = run(*install)
+    assert (told.code, "--store" in told.out, told.err) == (0, False, "")
+    told = run(*install, "--store", URL)
+    assert (told.code, f"--store={URL}" in told.out, "~/.pgpass" in told.err) == (0, True, True)
+    told = run(*install, "--store", "lancedb://memory?batch=10")
+    assert f"--store=lancedb://{home}/memory?batch=10" in told.out
+
+
+@pytest.mark.parametrize("form", ["{}/made/memory.db", "sqlite://{}/made/memory.db", "lancedb://{}/made"])
+def test_who_only_reads_makes_no_store(run, home, form):
+    """Whatever way it is named: a file, a URL, a folder of LanceDB's."""
+    told = run("status", "--json", "--store", form.format(home))
+    assert (told.code, told.json["records"]["total"]) == (0, 0)
+    assert "there is no store at" in told.err
+    assert not (home / "made").exists()
+
+
+@pytest.mark.parametrize("place", ["postgresql:/x/memory", "lancedb:memory"])
+def test_a_url_without_its_slashes_leaves_no_folder_behind(run, home, place):
+    """It is wrong use, and said at once."""
+    told = run("add", "tea", "--store", place)
+    assert told.code == 2
+    assert "a URL with its ://" in told.err
+    assert not list(home.iterdir())

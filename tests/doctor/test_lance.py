@@ -1,0 +1,96 @@
+"""What doctor says of a store with LanceDB: of its file as of any, and of the vectors beside it."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.doctor import machine
+
+pytest.importorskip("lancedb")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A store that commits every ten vectors, with forty records, closed; the one that the settings name."""
+    url = f"lancedb://{tmp_path}/store?batch=10"
+    with Memory.open(url, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many([{"text": f"the heron number {n} stands in the reeds"} for n in range(40)])
+        memory.search("heron")
+    monkeypatch.setenv("RECOLLECT_STORE", url)
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+    return tmp_path / "store"
+
+
+def test_a_sound_store_is_left_as_it_is(doctor, place, untouched):
+    """The file's checks hold for it, and LanceDB has what the file says."""
+    untouched(place)
+    told = doctor()
+    assert (told.code, told.state) == (0, "ok")
+    assert "40 records" in told["store"]["message"]
+    every, there = told.all("vectors")
+    assert every["message"] == "all 40 records have one of hashing:64"
+    assert there["message"] == f"40 of hashing:64 are at {place}/vectors"
+
+
+def test_a_place_without_a_store_is_a_note_and_none_is_made(doctor, tmp_path):
+    """Not even a folder."""
+    assert doctor("--store", f"lancedb://{tmp_path}/nowhere", "--fix")["store"]["state"] == "note"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_vectors_that_are_gone_are_made_again(doctor, place):
+    """From the file, which has them all; looking does not make the folder."""
+    shutil.rmtree(place / "vectors")
+    found = doctor().all("vectors")[1]
+    assert (found["state"], found["message"]) == (
+        "warning",
+        f"the vectors of hashing:64 at {place}/vectors are gone or damaged",
+    )
+    assert not (place / "vectors").exists()
+    told = doctor("--fix")
+    assert [found["fixed"] for found in told.all("vectors")] == [True, True]
+    assert (place / "vectors").is_dir()
+
+
+def test_vectors_that_wait_in_great_numbers_are_handed_on(doctor, place, monkeypatch):
+    """As many as make a commit: then the last commit failed, or whoever saved them had no LanceDB."""
+    with Memory.open(place / "memory.db", embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many([{"text": f"a boat, number {n}"} for n in range(20)])
+        memory.embed()
+    found = doctor().all("vectors")[-1]
+    assert found["state"] == "warning"
+    assert "up to 20 vectors of hashing:64 wait" in found["message"]
+    assert doctor("--fix").all("vectors")[-1]["message"] == f"60 of hashing:64 are at {place}/vectors"
+
+
+def test_a_bucket_that_does_not_answer_is_a_failure_in_time(doctor, tmp_path, monkeypatch):
+    """Nobody waits for all the times that it is asked again."""
+    monkeypatch.setattr("recollect.doctor.lance.WAIT_S", 0.3)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "quiet")
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+    with Memory.open(tmp_path / "memory.db", embedder="hashing:64", settings=Settings()) as memory:
+        memory.add("a heron")
+        memory.search("heron")
+        state = '{"table": "vectors_1", "dataset": "s3://bucket/x", "number": 1, "version": 1}'
+        with memory.store._database.write() as connection:
+            connection.execute("INSERT INTO meta VALUES ('lance 1', ?)", (state,))
+    url = f"lancedb://s3://bucket/x?truth={tmp_path}/memory.db&endpoint=http://127.0.0.1:9&region=eu"
+    found = doctor("--store", url).all("vectors")[-1]
+    assert found["state"] == "failure"
+    assert "s3://bucket/x" in found["message"]
+    assert "AWS_ACCESS_KEY_ID" in found["mend"]
+
+
+@pytest.mark.parametrize(("url", "extra"), [("lancedb:///tmp/x", "lancedb"), ("postgresql://127.0.0.1:9", "postgres")])
+def test_what_a_store_needs_and_is_not_installed_is_said(doctor, monkeypatch, url, extra):
+    """With the extra to install, and the other checks are made all the same."""
+    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None if "/" not in name else find_spec(name))
+    told = doctor("--store", url)
+    assert (told["extras"]["state"], told["extras"]["mend"]) == ("failure", f"pip install 'recollect[{extra}]'")
+    assert told["versions"]["state"] == "ok"

@@ -1,0 +1,317 @@
+"""What doctor says of a store in PostgreSQL, each part damaged for real, and what `--fix` makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from urllib.parse import quote, urlsplit, urlunsplit
+from uuid import uuid4
+
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+
+psycopg = pytest.importorskip("psycopg")
+
+TABLES = ("records", "history", "postings", "tallies", "embeddings", "vectors_1", "meta", "migrations")
+GRANTS = """
+    GRANT USAGE ON SCHEMA {schema} TO {role};
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+"""
+
+
+def texts(told, check):
+    """What a check found, by its message."""
+    return {found["message"]: found for found in told.all(check)}
+
+
+def states(told, check):
+    """How bad each finding of a check is."""
+    return [found["state"] for found in told.all(check)]
+
+
+@pytest.fixture
+def place(new_schema: Callable[[], str], monkeypatch) -> str:
+    """A store with forty records of two scopes and their vectors, closed; the one that the settings name."""
+    place = new_schema()
+    with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many([{"text": f"the heron number {n} stands in the reeds"} for n in range(30)])
+        memory.add_many([{"text": f"a boat of Ada's, number {n}", "user": "ada"} for n in range(10)])
+        memory.add("…", id="wordless")
+        memory.forget("wordless")
+        memory.embed()
+    monkeypatch.setenv("RECOLLECT_STORE", place)
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+    return place
+
+
+@pytest.fixture
+def raw(place: str) -> Iterator[Callable[..., list]]:
+    """Asks and changes the store behind its back."""
+    url, _, schema = place.rpartition("&schema=")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"SET search_path TO {schema}, public")
+
+        def run(*statements):
+            found = [connection.execute(statement) for statement in statements]
+            return found[-1].fetchall() if found[-1].description else []
+
+        yield run
+
+
+@pytest.fixture
+def role(place: str, raw) -> Iterator[str]:
+    """A role that owns nothing and has what a service needs."""
+    name = f"doctor_{uuid4().hex[:12]}"
+    raw(f"CREATE ROLE {name} LOGIN", GRANTS.format(schema=place.rpartition("=")[2], role=name))
+    yield name
+    raw(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def as_role(place: str, role: str) -> str:
+    """The same place for another role."""
+    parts = urlsplit(place)
+    return urlunsplit(parts._replace(netloc=f"{quote(role)}@{parts.netloc.rpartition('@')[2]}"))
+
+
+def found_by_words(place, text):
+    """How many records a keyword search finds."""
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        return len(memory.search(text, limit=100, sources=["keyword"]).results)
+
+
+def test_a_sound_store_is_looked_into(doctor, place, raw):
+    """Versions, schema and role are named; every index agrees, and nothing is written by looking."""
+    marks = (f"SELECT '{name}' || ctid || xmin AS mark FROM {name}" for name in TABLES)
+    written = f"SELECT md5(string_agg(mark, ' ' ORDER BY mark)) FROM ({' UNION ALL '.join(marks)}) AS marks"
+    before = raw(written)
+    told = doctor()
+    assert {found["state"] for found in told.checks if found["check"] != "store"} == {"ok"}
+    sound, role = told.all("store")
+    assert sound["state"] == "ok"
+    assert all(part in sound["message"] for part in ("40 records", "schema 3", "PostgreSQL 1", "pgvector 0."))
+    above = raw("SELECT rolsuper FROM pg_roles WHERE rolname = current_user") == [(True,)]
+    assert (role["state"], "superuser" in role["message"]) == ("warning" if above else "note", above)
+    assert told["vectors"]["message"] == "all 40 records have one of hashing:64"
+    assert raw(written) == before
+
+
+def test_a_place_without_a_store_is_a_note_and_none_is_made(doctor, new_schema, monkeypatch, postgres_url):
+    """The first command makes it; looking does not, not even with --fix."""
+    place = new_schema()
+    monkeypatch.setenv("RECOLLECT_STORE", place)
+    told = doctor("--fix")
+    assert (told.code, told["store"]["state"]) == (0, "note")
+    assert "no store at" in told["store"]["message"]
+    with psycopg.connect(postgres_url) as connection:
+        schema = place.rpartition("=")[2]
+        assert connection.execute("SELECT to_regnamespace(%s)", (schema,)).fetchone() == (None,)
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:9/memory", "127.0.0.1:9/memory?schema=notes&password=quieter"])
+def test_a_server_out_of_reach_is_a_failure_and_the_rest_goes_on(doctor, monkeypatch, where):
+    """What is wrong and what to do is said once; no password is shown, neither as a message nor as a command."""
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+    told = doctor("--store", f"postgresql://ada:quiet@{where}")
+    assert (told.code, told.worse()) == (3, {"store"})
+    assert "cannot be reached" in told["store"]["message"]
+    assert "the server runs" in told["store"]["mend"]
+    assert told["keywords"]["message"] == "not looked at: the store cannot be read"
+    assert {"versions", "model", "tokens"} <= {found["check"] for found in told.checks}
+    assert "quiet" not in str(told.checks)
+
+
+def test_a_schema_of_another_version_is_said(doctor, place, raw):
+    """A newer one wants a newer Recollect, an older one its owner's next command."""
+    raw("INSERT INTO migrations VALUES (99, 'of tomorrow', now())")
+    told = doctor("--fix")
+    assert told.all("store")[0]["mend"] == "pip install -U recollect"
+    assert told["keywords"]["message"] == "not looked at: the store has schema 99, this version 3"
+    raw("DELETE FROM migrations WHERE number > 2")
+    told = doctor()
+    assert states(told, "store") == ["note"]
+    assert "schema 2 of 3" in told["store"]["message"]
+
+
+def test_a_role_behind_the_wall_is_content_and_sees_no_more(doctor, place, role, raw):
+    """What it cannot see is not said to be whole, nor broken; a table without its wall is a warning."""
+    told = doctor("--store", as_role(place, role))
+    assert (told.code, states(told, "store")) == (0, ["ok", "ok"])
+    assert f"the role {role} is behind row-level security" in texts(told, "store")
+    assert told["vectors"]["state"] == "note"
+    assert "one scope only" in told["keywords"]["message"]
+    raw(f"REVOKE INSERT ON ALL TABLES IN SCHEMA {place.rpartition('=')[2]} FROM {role}")
+    raw("ALTER TABLE history DISABLE ROW LEVEL SECURITY")
+    told = doctor("--store", as_role(place, role))
+    assert f"the role {role} is behind row-level security, and may only read" in texts(told, "store")
+    assert "row-level security is switched off for history" in texts(told, "store")
+    assert told.code == 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("INSERT INTO tallies (scope, records, length) VALUES (1, 1, 8)", "do not fit its records, in 1 of the scopes"),
+        ("DELETE FROM postings WHERE row IN (SELECT row FROM records LIMIT 7)", "7 records are not in it"),
+        pytest.param(
+            "UPDATE postings SET often = often + 1 WHERE term = 'heron'",
+            "does not have the words",
+            marks=pytest.mark.torture,
+        ),
+        ("UPDATE postings SET scope = 1 - scope + 2", "terms of 40 records that are gone, or another's"),
+    ],
+)
+def test_a_keyword_index_that_is_not_what_is_stored_is_built_again(doctor, place, raw, statement, what):
+    """A failure, with the reason; afterwards words find what they should, and doctor is content."""
+    raw(statement)
+    found = doctor()["keywords"]
+    assert found["state"] == "failure"
+    assert what in found["message"]
+    assert "--fix" in found["mend"]
+    told = doctor("--fix")
+    assert (told["keywords"]["state"], told["keywords"]["fixed"]) == ("ok", True)
+    assert found_by_words(place, "heron") == 30
+    assert raw("SELECT sum(records) FROM tallies") == [(40,)]
+
+
+def test_words_that_another_analysis_read_are_a_note(doctor, place, raw):
+    """The next search reads them again, or --fix."""
+    raw("UPDATE meta SET value = 'of yesterday' WHERE key = 'keywords'")
+    assert doctor()["keywords"]["state"] == "note"
+    assert doctor("--fix")["keywords"]["fixed"] is True
+    assert doctor()["keywords"]["state"] == "ok"
+
+
+@pytest.mark.parametrize("what", ["missing", "invalid"])
+def test_an_approximate_index_that_is_missing_or_invalid_is_made(doctor, place, raw, what):
+    """Where few may be seen nothing is lost without it; one that a crash left half made only costs."""
+    where = "WHERE indexrelid = 'vectors_1_near'::regclass"
+    broken = {"missing": "DROP INDEX vectors_1_near", "invalid": f"UPDATE pg_index SET indisvalid = false {where}"}
+    raw(broken[what])
+    found = doctor().all("vectors")[1]
+    assert found["state"] == {"missing": "note", "invalid": "warning"}[what]
+    assert f"the approximate index of hashing:64 is {what}" in found["message"]
+    told = doctor("--fix")
+    assert (told["vectors"]["state"], told["vectors"]["fixed"]) == ("ok", True)
+    assert raw(f"SELECT indisvalid FROM pg_index {where}") == [(True,)]
+
+
+def test_an_index_that_is_being_made_is_left_to_who_makes_it(doctor, place, raw):
+    """Nothing is to be mended then."""
+    raw("DROP INDEX vectors_1_near")
+    raw(f"SELECT pg_advisory_lock({0x52434C56}, current_schema()::regnamespace::oid::integer)")
+    found = doctor().all("vectors")[1]
+    assert (found["state"], found["mend"]) == ("note", "")
+    assert "is being made" in found["message"]
+
+
+def test_records_without_a_vector_are_computed(doctor, place, raw):
+    """With the model that is set; the old vectors of another stay."""
+    raw(
+        "UPDATE vectors_1 SET vector = NULL WHERE row < 5",
+        "DELETE FROM embeddings WHERE passage IN (SELECT passage FROM records WHERE row < 5)",
+    )
+    found = doctor()["vectors"]
+    assert (found["state"], found["message"]) == ("warning", "4 of 40 records have none")
+    assert doctor("--fix")["vectors"]["message"] == "all 40 records have one of hashing:64"
+    other = doctor("--embedder", "hashing:32")["vectors"]
+    assert other["message"] == "hashing:64 answers, hashing:32 is set: 40 records have no vector of it"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param("DELETE FROM vectors_1 WHERE row < 3", marks=pytest.mark.torture),
+        "UPDATE vectors_1 SET scope = 1 - scope + 2",
+        pytest.param(
+            "INSERT INTO vectors_1 SELECT 99, scope, vector FROM vectors_1 LIMIT 1", marks=pytest.mark.torture
+        ),
+    ],
+)
+def test_vectors_that_are_not_at_their_records_are_put_there(doctor, place, raw, statement):
+    """One that stands in another's scope would be found by the wrong people."""
+    raw(statement)
+    found = doctor().all("vectors")[-1]
+    assert found["state"] == "failure"
+    assert "not at their records" in found["message"]
+    told = doctor("--fix")
+    assert (told["vectors"]["state"], told["vectors"]["fixed"]) == ("ok", True)
+    assert raw("SELECT count(*) FROM vectors_1 JOIN records USING (row, scope) WHERE vector IS NOT NULL") == [(40,)]
+
+
+def test_vectors_of_no_record_are_removed(doctor, place, raw):
+    """Words could be read out of them."""
+    before = raw("SELECT count(*) FROM embeddings")
+    raw("INSERT INTO embeddings SELECT space, 'gone'::bytea, vector FROM embeddings LIMIT 1")
+    found = doctor().all("vectors")[-1]
+    assert (found["state"], found["message"]) == ("note", "1 of the vectors kept are of no record")
+    assert states(doctor("--fix"), "vectors") == ["ok"]
+    assert raw("SELECT count(*) FROM embeddings") == before
+
+
+def test_files_of_other_machines_are_not_missed(doctor, place, tmp_path):
+    """They are for the machine that has them; of those here it is said what has changed."""
+    near, far = tmp_path / "near", tmp_path / "far"
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        for folder in (near, far):
+            folder.mkdir()
+            (folder / "a.md").write_text("# a\nsome text\n")
+            memory.index(folder)
+    assert doctor()["files"]["message"] == "all 2 are as they were indexed"
+    far.rename(tmp_path / "away")
+    (near / "a.md").write_text("# a\nother text\n")
+    note, warning = doctor().all("files")
+    assert (note["state"], note["message"]) == ("note", f"1 are of folders that are not on this machine: {far}")
+    assert warning["mend"] == f"recollect index {near}"
+
+
+def test_a_replica_that_is_down_or_none_is_said(doctor, place):
+    """Searches go to the main server then; the store itself is looked into all the same."""
+    told = doctor("--store", f"{place}&read=postgresql://ada:quiet@127.0.0.1:9/memory", "--fix")
+    found = told.all("store")[-1]
+    assert found["state"] == "warning"
+    assert found["message"].startswith("the replica: postgresql://ada@127.0.0.1:9/memory cannot be reached")
+    assert told["keywords"]["state"] == "ok"
+    assert "quiet" not in str(told.checks)
+    itself, *_ = place.rpartition("&schema=")
+    told = doctor("--store", f"{place}&read={quote(itself, safe='')}")
+    assert "is no replica" in told.all("store")[-1]["message"]
+
+
+@pytest.mark.torture
+def test_a_replica_that_follows_is_ok(doctor, postgres_module):
+    """And one that has been stopped is out of reach."""
+    with contextlib.ExitStack() as stack:
+        main = postgres_module.Server.make(**postgres_module.QUICK)
+        stack.callback(main.remove)
+        replica = main.replica()
+        stack.callback(replica.remove)
+        with Memory.open(main.url(), embedder="none", settings=Settings()) as memory:
+            memory.add("a heron")
+        place = f"{main.url()}&read={quote(replica.url(), safe='')}"
+        message = doctor("--store", place).all("store")[-1]["message"]
+        assert "behind" in message or "has read everything" in message
+        replica.stop()
+        assert "cannot be reached" in doctor("--store", place).all("store")[-1]["message"]
+
+
+def test_a_question_that_takes_too_long_is_given_up(doctor, place, monkeypatch):
+    """What was not looked at is not said to be whole."""
+    monkeypatch.setattr("recollect.doctor.server.LONGEST_S", 0.01)
+    monkeypatch.setattr("recollect.doctor.postings._TALLIED", "SELECT pg_sleep(1)")
+    found = doctor()["keywords"]
+    assert found["state"] == "note"
+
+
+def test_a_source_that_is_a_store_in_postgresql_is_reached(doctor, place, settings, tmp_path):
+    """As one in a file is opened, and not searched; a password is not shown."""
+    table = '[[sources]]\nname = "{}"\nkind = "recollect"\nstore = "{}"\n'
+    away = "postgresql://ada:quiet@127.0.0.1:9/memory"
+    settings(table.format("team", place) + table.format("away", away) + table.format("odd", f"lancedb://{tmp_path}/x"))
+    told = texts(doctor(), "sources")
+    team, gone, odd = told
+    assert (told[team]["state"], "can be reached, in" in team) == ("ok", True)
+    assert (told[gone]["state"], "cannot be reached" in gone) == ("warning", True)
+    assert odd == f"odd: there is no store at {tmp_path}/x/memory.db"
+    assert "quiet" not in str(told)

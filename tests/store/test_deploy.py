@@ -1,0 +1,207 @@
+"""What `deploy/` and `docs/postgresql.md` tell an operator to do, done here without containers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+import yaml
+
+from recollect import Memory, Scope
+from recollect.config import Settings
+from recollect.errors import StoreError
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+SECRETS = ("admin", "owner", "service", "replica")
+RULES = "local all all trust\nhost all all all scram-sha-256\n"
+"""What the image of PostgreSQL lets in."""
+
+pytestmark = pytest.mark.xdist_group("postgres deploy")
+
+
+def free_port() -> str:
+    """A port where nobody listens."""
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        return str(door.getsockname()[1])
+
+
+class Site:
+    """A main server, its replica and the secrets, made by the scripts that the containers run."""
+
+    def __init__(self, postgres_module: ModuleType) -> None:
+        self.port, self.replica_port = free_port(), free_port()
+        self.server = postgres_module.Server.make(
+            fsync="off", listen_addresses="127.0.0.1", port=self.port, wal_keep_size="1GB"
+        )
+        self.secrets = self.server.folder / "secrets"
+        self.secrets.mkdir()
+        for name in SECRETS:
+            (self.secrets / name).write_text(f"the {name}'s\n")
+        (self.server.data / "pg_hba.conf").write_text(RULES)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """What a script finds around it."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "RECOLLECT_"))}
+        path = os.pathsep.join([str(Path(sys.executable).parent), str(self.server.bin), kept["PATH"]])
+        return {**kept, "PATH": path, "SECRETS": str(self.secrets), "RECOLLECT_EMBEDDER": "hashing:64", **more}
+
+    def run(self, script: str, **more: str) -> None:
+        """Run one of the scripts to its end."""
+        command = [str(DEPLOY / script)]
+        ran = subprocess.run(command, env=self.environment(**more), capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+
+    @contextlib.contextmanager
+    def replica(self) -> Iterator[None]:
+        """The replica runs."""
+        folder = self.server.folder / "replica"
+        broken = folder / "18" / "docker.new" / "of a copy that was interrupted"
+        broken.mkdir(parents=True)
+        if self.server.user:
+            for part in (folder, *folder.rglob("*")):
+                shutil.chown(part, self.server.user)
+        more = {"PGDATA": str(folder / "18" / "docker"), "PGPASSFILE": str(folder / "pgpass"), "MAIN": "127.0.0.1"}
+        settings = (f"port={self.replica_port}", f"unix_socket_directories={folder}")
+        command = [str(DEPLOY / "replica.sh"), *(word for setting in settings for word in ("-c", setting))]
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env=self.environment(PGPORT=self.port, **more), stdout=log, stderr=log, user=self.server.user
+            )
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)  # does not wait for those who are connected
+            process.wait(30)
+
+    def url(self, role: str, password: str, *, replica: bool = False) -> str:
+        """Where a role finds the database."""
+        port = self.replica_port if replica else self.port
+        return f"postgresql://{role}:{quote(password)}@127.0.0.1:{port}/recollect"
+
+
+@pytest.fixture(scope="module")
+def site(postgres_module: ModuleType) -> Iterator[Site]:
+    """A site whose tables are there."""
+    site = Site(postgres_module)
+    try:
+        site.run("main.sh", PGDATA=str(site.server.data), PGHOST=str(site.server.folder), PGPORT=site.port)
+        with psycopg.connect(site.server.url(port=site.port), autocommit=True) as admin:
+            admin.execute("SELECT pg_reload_conf()")
+        place = f"postgresql://recollect_owner@127.0.0.1:{site.port}/recollect"
+        site.run("prepare.sh", RECOLLECT_STORE=place, PASSWORD_FILE=str(site.secrets / "owner"))
+        yield site
+    finally:
+        site.server.remove()
+
+
+@pytest.fixture
+def service(site: Site) -> Callable[..., Any]:
+    """Opens the memory as the service does."""
+    return lambda more="": Memory.open(
+        site.url("recollect", "the service's") + more, embedder="hashing:64", settings=Settings()
+    )
+
+
+def test_searches_are_answered_by_the_replica_behind_the_wall(site: Site, service: Callable[..., Any]) -> None:
+    """The scripts make a main server that is written to, a replica that follows it, and a role that owns nothing."""
+    beside = site.url("recollect", "the service's", replica=True)
+    with site.replica():
+        wait_for(beside)
+        with service(f"?read={quote(beside)}") as memory:
+            memory.within(Scope("ada")).add("a heron of ada's", id="ada")
+            memory.within(Scope("bob")).add("a heron of bob's", id="bob")
+            follow(site, beside)
+            answer = memory.within(Scope("ada")).search("heron")
+            assert [result.record.id for result in answer.results] == ["ada"]
+            assert {trace.status for trace in answer.trace.sources} == {"ok"}
+            with psycopg.connect(beside) as replica:
+                asked = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'recollect'"
+                assert replica.execute(asked).fetchone() == (True,)
+    with psycopg.connect(site.url("recollect", "the service's")) as raw:
+        assert raw.execute("SELECT count(*) FROM recollect.records").fetchone() == (0,)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            raw.execute("DELETE FROM recollect.migrations")
+
+
+def wait_for(url: str) -> None:
+    """Until a server answers."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            psycopg.connect(url).close()
+        except psycopg.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def follow(site: Site, beside: str) -> None:
+    """Until the replica has what the main server has."""
+    with psycopg.connect(site.server.url(port=site.port)) as admin, psycopg.connect(beside, autocommit=True) as replica:
+        there = admin.execute("SELECT pg_current_wal_flush_lsn()").fetchone()
+        while replica.execute("SELECT pg_last_wal_replay_lsn() >= %s", there).fetchone() != (True,):
+            time.sleep(0.02)
+
+
+def test_a_new_model_is_made_by_the_owner_and_used_by_the_service(site: Site) -> None:
+    """The service cannot make its table, and says who can; the owner's has the grants already."""
+    place, owner = site.url("recollect", "the service's"), site.url("recollect_owner", "the owner's")
+    with Memory.open(place, embedder="hashing:32", settings=Settings()) as memory:
+        with pytest.raises(StoreError, match="may not") as error:
+            memory.add("a crane")
+        assert "recollect embed" in error.value.hint
+    with Memory.open(owner, embedder="hashing:32", settings=Settings()) as memory:
+        memory.embed()
+    with Memory.open(place, embedder="hashing:32", settings=Settings()) as memory:
+        memory.add("a crane", id="crane")
+        assert memory.search("crane").results[0].record.id == "crane"
+
+
+def test_the_guide_has_the_statements_that_the_script_runs() -> None:
+    """The same roles and grants in `docs/postgresql.md`, and the same line at the end."""
+    guide = (ROOT / "docs" / "postgresql.md").read_text(encoding="utf-8")
+    first, last = re.findall(r"```sql\n(.*?)```", guide, re.DOTALL)
+    script = (DEPLOY / "main.sh").read_text(encoding="utf-8")
+    ran = script[script.index("CREATE ROLE recollect_owner") : script.index("SQL\necho")]
+    assert re.sub(r":'\w+'", "'…'", ran) == first
+    assert " ".join(last.split()).rstrip(";") in (DEPLOY / "prepare.sh").read_text(encoding="utf-8")
+
+
+def test_the_containers_name_what_is_there() -> None:
+    """Each file, secret, volume and service that the compose file names, and no secret in the image."""
+    said = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+    services = said["services"]
+    assert set(services) == {"main", "replica", "prepare", "recollect"}
+    assert set(said["secrets"]) == set(SECRETS)
+    for service in services.values():
+        assert set(service["secrets"]) <= set(said["secrets"])
+        assert set(service.get("depends_on", ())) <= set(services)
+        for volume in service.get("volumes", ()):
+            source = volume.partition(":")[0]
+            assert os.access(DEPLOY / source, os.X_OK) if source.startswith("./") else source in said["volumes"]
+        for name, value in service.get("environment", {}).items():
+            assert not name.endswith("_FILE") or Path(value).name in service["secrets"]
+    recipe = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    copied = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8")
+    for name in re.findall(r"/src/(deploy/\S+)", recipe):
+        assert f"!{name}\n" in copied
+        assert os.access(ROOT / name, os.X_OK)
+    assert "secrets/\n" in (DEPLOY / ".gitignore").read_text(encoding="utf-8")
