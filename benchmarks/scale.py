@@ -27,16 +27,15 @@ import numpy as np
 
 from recollect.config import Settings
 from recollect.memory import Memory
-from recollect.stores import open_store
 from recollect.stores.rows import passage_hash
-from recollect.types import Filter, Match, Result, Scope, Store, VectorSpace
+from recollect.types import Filter, Match, Result, Scope, VectorSpace
 from recollect.types.moving import FIELDS, Part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scale.md"
 SERVER = {"shared_buffers": "2GB", "maintenance_work_mem": "3GB", "max_wal_size": "8GB", "max_connections": "100"}
 DIMENSION, PLANE, USERS, WORDS, DEPTH, BATCH = 384, 48, 1_000, 20, 100, 2_000
-QUERIES, WARM, CLIENTS, SECONDS = 42, 2, 4, 15
+QUERIES, WARM, CLIENTS, SECONDS = 42, 2, 2, 15
 BEGAN = 1_700_000_000_000_000
 VOCABULARY = [f"w{number}x" for number in range(20_000)]
 CHANCES = list(itertools.accumulate(1 / (number + 10) for number in range(20_000)))
@@ -100,13 +99,13 @@ def record(number: int, text: str) -> Part:
     return Part("record", tuple({**blank, **said}.values()))
 
 
-def fill(stores: dict[str, Store], size: int) -> dict[str, tuple[float, float]]:
+def fill(memories: dict[str, Memory], size: int) -> dict[str, tuple[float, float]]:
     """Seconds that loading took, and making the indexes after it."""
-    loading = dict.fromkeys(stores, 0.0)
+    loading = dict.fromkeys(memories, 0.0)
     for batch in parts(size):
-        for name, store in stores.items():
-            loading[name] += timed(lambda store=store, batch=batch: store.moving.load(batch)) / 1_000
-    return {name: (loading[name], timed(store.moving.settle) / 1_000) for name, store in stores.items()}
+        for name, memory in memories.items():
+            loading[name] += timed(lambda memory=memory, batch=batch: memory.store.moving.load(batch)) / 1_000
+    return {name: (loading[name], timed(memory.store.moving.settle) / 1_000) for name, memory in memories.items()}
 
 
 def timed(action: Callable[[], object]) -> float:
@@ -116,34 +115,31 @@ def timed(action: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1_000
 
 
-def latencies(stores: dict[str, Store], places: dict[str, str]) -> Iterator[str]:
+def latencies(memories: dict[str, Memory]) -> Iterator[str]:
     """What is searched, by view: each store's median and 95th percentile; and how much of the exact top is found."""
     chance = random.Random(1)
     queries = [words(chance, 5) for _ in range(QUERIES)]
-    memories = {name: Memory.open(place, embedder=Plane(), settings=Settings()) for name, place in places.items()}
     for (view, where), way in itertools.product(VIEWS.items(), ("keyword", "vector", "hybrid")):
-        spent: dict[str, list[float]] = {name: [] for name in stores}
-        found: dict[str, list[list[str]]] = {name: [] for name in stores}
+        spent: dict[str, list[float]] = {name: [] for name in memories}
+        found: dict[str, list[list[str]]] = {name: [] for name in memories}
         for query in queries:
-            for name, store in stores.items():
+            for name, memory in memories.items():
                 start = time.perf_counter()
-                answer = searched(way, store, memories[name], query, where)
+                answer = searched(way, memory, query, where)
                 spent[name].append((time.perf_counter() - start) * 1_000)
                 found[name].append([match.record.id for match in answer])
         cells = [f"{median(times[WARM:]):.1f} / {percentile(times[WARM:]):.1f}" for times in spent.values()]
         ratio = median(spent["PostgreSQL"][WARM:]) / median(spent["embedded"][WARM:])
         shared = [f"{shared_of(found, depth):.3f}" for depth in (10, DEPTH)] if way != "hybrid" else []
         yield row(view, way, *cells, f"{ratio:.2f}", " / ".join(shared) or f"{shared_of(found, 10):.3f}")
-    for memory in memories.values():
-        memory.close()
 
 
-def searched(way: str, store: Store, memory: Memory, query: str, where: Filter) -> Sequence[Match | Result]:
+def searched(way: str, memory: Memory, query: str, where: Filter) -> Sequence[Match | Result]:
     match way:
         case "keyword":
-            return store.keywords.search(query.split(), where, DEPTH).found
+            return memory.store.keywords.search(query.split(), where, DEPTH).found
         case "vector":
-            return store.spaces.open(SPACE).search(Plane().query(query), where, DEPTH).found
+            return memory.store.spaces.open(SPACE).search(Plane().query(query), where, DEPTH).found
     return memory.search(query, where=where).results
 
 
@@ -206,17 +202,18 @@ def table(*head: str) -> list[str]:
 
 def measure(size: int, folder: Path, server: str) -> Iterator[str]:
     places = {"embedded": str(folder / "scale.db"), "PostgreSQL": server}
-    stores = {name: open_store(place, language="none") for name, place in places.items()}
+    opened = {"embedder": Plane(), "settings": Settings(), "language": "none"}
+    memories = {name: Memory.open(place, **opened) for name, place in places.items()}
     yield f"\n### {size:,} records\n"
     yield from table("store", "loaded in s", "indexes made in s", "MB on disk")
-    for name, (loading, settling) in fill(stores, size).items():
-        bytes_ = stores[name].status()["bytes"]
+    for name, (loading, settling) in fill(memories, size).items():
+        bytes_ = memories[name].store.status()["bytes"]
         yield row(name, f"{loading:,.0f}", f"{settling:,.0f}", f"{bytes_ / 1e6:,.0f}")
     yield ""
     yield from table("seen", "search", "embedded p50 / p95 ms", "PostgreSQL p50 / p95 ms", "ratio of p50", "shared")
-    yield from latencies(stores, places)
-    for store in stores.values():
-        store.close()
+    yield from latencies(memories)
+    for memory in memories.values():
+        memory.close()
     yield ""
     yield from table(f"{CLIENTS} processes", "embedded a second", "PostgreSQL a second", "ratio")
     yield from throughput(places)

@@ -48,6 +48,7 @@ def test_an_answer_follows_what_others_do(site, open_page):
     assert page.said == []
 
 
+@pytest.mark.torture
 def test_the_list_of_the_latest_follows_and_a_form_is_left_in_peace(site, open_page):
     """What is stored elsewhere is listed, but not while one writes; then as soon as the form is left."""
     page = open_page(f"{site.address}/#/add")

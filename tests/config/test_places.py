@@ -15,6 +15,7 @@ SECRETS = [
     ("lancedb://s3://key:quiet@bucket/x?truth=/a%20b", "lancedb://s3://key@bucket/x?truth=/a%20b"),
     ("lancedb:///x?endpoint=http://ada:quiet@minio", "lancedb:///x?endpoint=http://ada@minio"),
     ("postgresql:ada:quiet@host", "postgresql:ada@host"),
+    ("postgresql://ada:qui?et@host/memory", "postgresql://ada@host/memory"),
 ]
 
 PLAIN = [

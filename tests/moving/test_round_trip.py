@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -141,11 +142,11 @@ def test_a_role_behind_the_wall_cannot_move_a_store(
     schema = there.rpartition("=")[2]
     role = f"r{schema}"
     with psycopg.connect(postgres_url, autocommit=True) as owner:
-        owner.execute(f"CREATE ROLE {role} LOGIN")
+        owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
         owner.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
         owner.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")
     try:
-        walled = there.replace("postgres@", f"{role}@", 1)
+        walled = re.sub("//[^/]*@", f"//{role}:{role}@", there, count=1)
         with pytest.raises(StoreError, match="one scope only") as caught:
             moving.export(walled, tmp_path / "part.jsonl")
         assert "owns its tables" in caught.value.hint

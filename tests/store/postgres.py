@@ -71,6 +71,7 @@ class Server:
     @classmethod
     def make(cls, programs: Path | None = None, folder: Path | None = None, **settings: str) -> Server:
         """A new one, which runs."""
+        programs = programs or binaries()
         self = cls(folder or Path(tempfile.mkdtemp(prefix="recollect-pg-")), programs)
         self.folder.chmod(0o755)
         if self.user:

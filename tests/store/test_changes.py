@@ -16,7 +16,7 @@ from recollect.config import Settings
 from recollect.errors import StoreError
 from recollect.memory.changes import Sight
 
-MOST_TICKS = 200
+MOST_TICKS = 500
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -52,7 +52,7 @@ def told(ticks: Iterator[bool]) -> bool:
 
 def test_a_memory_hears_of_what_another_process_could_have_done(memory: Memory, place: str) -> None:
     """Each change by another memory of the same store is told once, and a quiet while is `False`."""
-    with opened(place) as other, memory.changes(quiet=0.05) as ticks:
+    with opened(place) as other, memory.changes(quiet=0.03) as ticks:
         assert not next(ticks)
         record = other.add("The heron is grey.")
         assert told(ticks)
@@ -64,7 +64,7 @@ def test_a_memory_hears_of_what_another_process_could_have_done(memory: Memory, 
 def test_behind_a_wall_only_what_is_seen_there_is_heard_of(memory: Memory) -> None:
     """Ada hears of her own and of everybody's; of Bob's, whatever happens to it, nothing."""
     ada = memory.within(Scope("ada"))
-    with ada.changes(quiet=0.05) as ticks:
+    with ada.changes(quiet=0.03) as ticks:
         theirs = memory.add("Bob's badger", user="bob")
         memory.edit(theirs.id, tags=["seen"])
         memory.supersede(theirs.id, text="Bob's other badger")
@@ -81,7 +81,7 @@ def test_behind_a_wall_only_what_is_seen_there_is_heard_of(memory: Memory) -> No
 def test_a_store_that_was_closed_tells_nothing_more(place: str) -> None:
     """Whoever listens on is told that it was closed, and does not wait for ever."""
     memory = opened(place)
-    with memory.changes(quiet=0.05) as ticks:
+    with memory.changes(quiet=0.03) as ticks:
         memory.close()
         with pytest.raises(StoreError, match="has been closed"):
             told(ticks)
@@ -89,7 +89,7 @@ def test_a_store_that_was_closed_tells_nothing_more(place: str) -> None:
 
 def test_a_lost_connection_is_made_again_and_tells(server_place: str, postgres_url: str) -> None:
     """Nobody knows what happened meanwhile, so it is told once that something may have; then all is as before."""
-    with opened(server_place) as memory, memory.changes(quiet=0.05) as ticks:
+    with opened(server_place) as memory, memory.changes(quiet=0.03) as ticks:
         assert not next(ticks)
         with psycopg.connect(postgres_url, autocommit=True) as owner:
             ended = owner.execute(
@@ -131,7 +131,7 @@ def test_many_may_listen_while_many_write(memory: Memory) -> None:
 
     def listen() -> None:
         sight = Sight(memory.store.changes, None)
-        with memory.changes(quiet=0.05) as ticks:
+        with memory.changes(quiet=0.03) as ticks:
             ready.wait(30)
             for tick in itertools.islice(ticks, MOST_TICKS):
                 if tick:

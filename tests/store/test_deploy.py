@@ -118,8 +118,21 @@ def service(site: Site) -> Callable[..., Any]:
     )
 
 
-def test_searches_are_answered_by_the_replica_behind_the_wall(site: Site, service: Callable[..., Any]) -> None:
-    """The scripts make a main server that is written to, a replica that follows it, and a role that owns nothing."""
+def test_the_service_is_behind_the_wall(site: Site, service: Callable[..., Any]) -> None:
+    """It finds and writes what is its caller's, and without a caller's name it sees nothing."""
+    with service() as memory:
+        memory.within(Scope("eve")).add("an egret of eve's", id="eve")
+        memory.within(Scope("dan")).add("an egret of dan's", id="dan")
+        assert [result.record.id for result in memory.within(Scope("eve")).search("egret").results] == ["eve"]
+    with psycopg.connect(site.url("recollect", "the service's")) as raw:
+        assert raw.execute("SELECT count(*) FROM recollect.records WHERE text LIKE '%egret%'").fetchone() == (0,)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            raw.execute("DELETE FROM recollect.migrations")
+
+
+@pytest.mark.torture
+def test_searches_are_answered_by_the_replica(site: Site, service: Callable[..., Any]) -> None:
+    """A main server that is written to, and a replica that follows it, made by the scripts."""
     beside = site.url("recollect", "the service's", replica=True)
     with site.replica():
         wait_for(beside)
@@ -133,10 +146,6 @@ def test_searches_are_answered_by_the_replica_behind_the_wall(site: Site, servic
             with psycopg.connect(beside) as replica:
                 asked = "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'recollect'"
                 assert replica.execute(asked).fetchone() == (True,)
-    with psycopg.connect(site.url("recollect", "the service's")) as raw:
-        assert raw.execute("SELECT count(*) FROM recollect.records").fetchone() == (0,)
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            raw.execute("DELETE FROM recollect.migrations")
 
 
 def wait_for(url: str) -> None:

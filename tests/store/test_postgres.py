@@ -42,9 +42,9 @@ def schema_of(place: str) -> str:
 
 
 def as_role(place: str, role: str) -> str:
-    """The same place for another role."""
+    """The same place for another role, whose password is its name."""
     parts = urlsplit(place)
-    return urlunsplit(parts._replace(netloc=f"{quote(role)}@{parts.netloc.rpartition('@')[2]}"))
+    return urlunsplit(parts._replace(netloc=f"{quote(role)}:{quote(role)}@{parts.netloc.rpartition('@')[2]}"))
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def role(place: str, memory: Memory, postgres_url: str) -> Iterator[str]:
     """A role with the documented grants and no others."""
     name = f"app_{uuid4().hex[:12]}"
     with psycopg.connect(postgres_url, autocommit=True) as owner:
-        owner.execute(f"CREATE ROLE {name} LOGIN")
+        owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
         owner.execute(GRANTS.format(schema=schema_of(place), role=name))
         yield name
         owner.execute(f"DROP OWNED BY {name}")
@@ -88,8 +88,8 @@ def role(place: str, memory: Memory, postgres_url: str) -> Iterator[str]:
 @pytest.fixture
 def raw(place: str, role: str) -> Iterator[psycopg.Connection[Any]]:
     """That role with SQL in its hands."""
-    plain, _, schema = as_role(place, role).rpartition("&schema=")
-    with psycopg.connect(plain, autocommit=True) as connection:
+    plain, _, schema = as_role(place, role).rpartition("schema=")
+    with psycopg.connect(plain.rstrip("?&"), autocommit=True) as connection:
         connection.execute(f"SET search_path TO {schema}, public")
         yield connection
 
@@ -255,7 +255,7 @@ def test_a_role_that_may_only_read_can_search_and_says_that_it_cannot_write(
     """With SELECT alone: searches answer, an add is refused with what to do, and nothing has changed."""
     name, schema = f"reader_{uuid4().hex[:12]}", schema_of(place)
     with psycopg.connect(postgres_url, autocommit=True) as owner:
-        owner.execute(f"CREATE ROLE {name} LOGIN")
+        owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
         owner.execute(
             f"GRANT USAGE ON SCHEMA {schema} TO {name}; GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {name}"
         )

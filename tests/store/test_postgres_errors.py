@@ -27,21 +27,31 @@ from recollect.types import EVERYTHING, Put, Record
 pytestmark = pytest.mark.xdist_group("postgres errors")
 
 
+ROLES = """
+    CREATE ROLE asked LOGIN PASSWORD 'right';
+    CREATE ROLE shut LOGIN;
+    CREATE ROLE few LOGIN CONNECTION LIMIT 0;
+    CREATE ROLE timid LOGIN SUPERUSER;
+    ALTER ROLE timid SET default_transaction_read_only = on;
+    CREATE ROLE team;
+    CREATE ROLE guest LOGIN;
+    REVOKE CONNECT ON DATABASE template1 FROM PUBLIC;
+"""
+
+
 @pytest.fixture(scope="module")
 def own(postgres_module: ModuleType) -> Iterator[Any]:
     """A server of this module's own, which asks some roles for a password."""
     server = postgres_module.Server.make(fsync="off", max_connections="40")
-    rules = server.data / "pg_hba.conf"
-    rules.write_text(f"local all asked scram-sha-256\nlocal all shut reject\n{rules.read_text()}")
-    with psycopg.connect(server.url(), autocommit=True) as owner:
-        owner.execute(
-            "CREATE ROLE asked LOGIN PASSWORD 'right'; CREATE ROLE shut LOGIN; CREATE ROLE few LOGIN CONNECTION LIMIT 0"
-        )
-        owner.execute("CREATE ROLE timid LOGIN SUPERUSER; ALTER ROLE timid SET default_transaction_read_only = on")
-        owner.execute("CREATE ROLE team; CREATE ROLE guest LOGIN; REVOKE CONNECT ON DATABASE template1 FROM PUBLIC")
-        owner.execute("SELECT pg_reload_conf()")
-    yield server
-    server.remove()
+    try:
+        rules = server.data / "pg_hba.conf"
+        rules.write_text(f"local all asked scram-sha-256\nlocal all shut reject\n{rules.read_text()}")
+        with psycopg.connect(server.url(), autocommit=True) as owner:
+            owner.execute(ROLES)
+            owner.execute("SELECT pg_reload_conf()")
+        yield server
+    finally:
+        server.remove()
 
 
 @pytest.fixture
@@ -121,6 +131,14 @@ def test_a_password_is_not_in_the_error_of_an_address(password: str) -> None:
     assert "%25" in error.hint
 
 
+def test_a_password_with_a_slash_is_taken_for_a_port() -> None:
+    """It says what to write instead, and not the password."""
+    error = refused("postgresql://ada:se/cret@127.0.0.1/postgres")
+    assert "port" in error.message
+    assert "cret" not in error.message
+    assert "%2F" in error.hint
+
+
 def test_a_place_that_is_no_url() -> None:
     """Wrong use is wrong use."""
     for place in (
@@ -142,6 +160,16 @@ def nothing_was_made(url: str) -> None:
             " WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
         )
         assert connection.execute(made).fetchall() == [("public", None)]
+
+
+def test_a_database_whose_owner_may_not_put_pgvector_there(own: Any) -> None:
+    """An administrator may: it says so, and nothing is made."""
+    with psycopg.connect(own.url(), autocommit=True) as owner:
+        owner.execute("CREATE DATABASE bare OWNER guest")
+    error = refused(own.url(user="guest", database="bare"))
+    assert "pgvector is not in this database" in error.message
+    assert "CREATE EXTENSION vector" in error.hint
+    nothing_was_made(own.url(database="bare"))
 
 
 def test_an_older_server_is_refused(

@@ -158,7 +158,7 @@ def test_told_to_end_the_server_does_not_wait_for_who_waits(home: Home) -> None:
         assert server.end() == 0
         took = time.monotonic() - start
         answers = [head_and_body(everything(connection)) for connection in waiting]
-    assert took < 2.5
+    assert took < 4.5  # a request under way would have five seconds
     assert [(status, body["error"]["message"]) for status, _, body in answers] == [(503, "the server is ending")] * 3
     assert len(server.errors) == 1
 

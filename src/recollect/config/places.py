@@ -9,6 +9,7 @@ SECRETS = ("password", "sslpassword")
 """Parameters of a URL that nobody should see."""
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
+_WITH_SIGN = re.compile(r"[A-Za-z][\w+.-]+://[^/@?]*:[^/@]*\?[^/]*@")
 _MISSPELT = re.compile(r"(postgres(ql)?|lancedb|sqlite):(?!//)", re.IGNORECASE)
 
 
@@ -16,7 +17,10 @@ def shown_place(place: str) -> str:
     """A place without its passwords: neither the one before the host, nor those among the parameters."""
     if not _SCHEME.match(place):
         return place
-    where, mark, query = place.partition("?")
+    head = _WITH_SIGN.match(place)  # a question mark in a password belongs to it, though it should be written %3F
+    start = head.end() if head else 0
+    rest, mark, query = place[start:].partition("?")
+    where = place[:start] + rest
     said, at, host = where.rpartition("@")
     if at:
         scheme = said[: said.rfind("://") + 3] if "://" in said else said[: said.index(":") + 1]

@@ -27,12 +27,16 @@ _FEWER = (
     f" each may hold {MOST_CONNECTIONS} connections"
 )
 _ROOM = "make room on the server and try again; nothing was half-written"
-_SHARED = (
-    "give its container more (shm_size), or lower max_parallel_maintenance_workers, and try again;"
-    " nothing was half-written"
-)
-_ADDRESS = "postgresql://user@host/database; signs like % and @ in a name or password are written %25 and %40"
+_ADDRESS = "postgresql://user@host/database; signs like % @ / in a name or password are written %25 %40 %2F"
 _AGAIN = "try again; what was not acknowledged was not half-written"
+
+_CLOSER = (
+    (pg.DiskFull, "shared memory", "it has too little shared memory",
+     "give its container more (shm_size), or lower max_parallel_maintenance_workers; nothing was half-written"),
+    (pg.InsufficientPrivilege, "extension", "pgvector is not in this database yet",
+     "an administrator of the server puts it there, once: CREATE EXTENSION vector"),
+)  # fmt: skip
+"""What one kind of error means where it has this word."""
 
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     (AGAIN, "another was in the way", "try again"),
@@ -63,8 +67,10 @@ _SIGNS = (
     ("no password supplied", "a password is needed", "put it into PGPASSWORD or ~/.pgpass"),
     ("pg_hba.conf", "the server lets nobody in from here by that name",
      "see pg_hba.conf on the server; where it asks for encryption, sslmode=require in the URL"),
+    ("client certificate", "the server asks for a certificate of ours", "sslcert=FILE and sslkey=FILE in the URL"),
     ("certificate", "the server's certificate cannot be trusted",
      "sslrootcert=FILE in the URL names who vouches for it, sslrootcert=system those whom this machine trusts"),
+    ("servname not supported", "the port in the address is not a number", _ADDRESS),
     ("too many connections", "it has no connection left", _FEWER),
     ("too many clients", "it has no connection left", _FEWER),
     ("remaining connection slots", "it has no connection left", _FEWER),
@@ -103,8 +109,9 @@ def busy(place: str) -> StoreError:
 
 def _explained(place: str, error: psycopg.Error) -> StoreError:
     said = _NOISE.sub("", " ".join(str(error).split()))[:300]
-    if isinstance(error, pg.DiskFull) and "shared memory" in said:
-        return StoreError(f"{place}: it has too little shared memory: {said}", hint=_SHARED)
+    for kind, sign, words, hint in _CLOSER:
+        if isinstance(error, kind) and sign in said:
+            return StoreError(f"{place}: {words}: {said}", hint=hint)
     for kinds, words, hint in _MEANINGS:
         if isinstance(error, kinds):
             return StoreError(f"{place}: {words}: {said}", hint=hint)

@@ -23,23 +23,30 @@ REINDEX_BATCH = 200
 TURNS = 10
 """Of a search that finds the index of another language or version."""
 
+_HITS = "{name} AS MATERIALIZED (SELECT term, row, often, length FROM postings WHERE {scoped} AND term = ANY(%s))"
 _SCORED = """
-    WITH held AS MATERIALIZED (
-        SELECT term, row, often, length FROM postings WHERE {scoped} AND term = ANY(%s)
+    WITH {hits},
+    weights AS MATERIALIZED (
+        SELECT term, held, ln(1 + (%s - held + 0.5) / (held + 0.5)) AS weight
+        FROM (SELECT term, count(*) AS held FROM hits GROUP BY term) AS counted
     ),
-    hits AS MATERIALIZED (SELECT * FROM held WHERE {visible}),
-    frequencies AS (SELECT term, count(*) AS held FROM hits GROUP BY term),
-    scored AS (
-        SELECT row, round({precision} * sum(
-            ln(1 + (%s - held + 0.5) / (held + 0.5)) * often / (often + {k1} * (1 - {b} + {b} * length / %s))
-        )) / {precision} AS score
-        FROM hits JOIN frequencies USING (term) GROUP BY row
+    scored AS MATERIALIZED (
+        SELECT row, round({precision} * sum(weight * often / (often + {k1} * (1 - {b} + {b} * length / %s))))
+            / {precision} AS score
+        FROM hits JOIN weights USING (term) GROUP BY row
+    ),
+    head AS MATERIALIZED (
+        SELECT row, score FROM scored
+        WHERE score >= (SELECT min(score) FROM (SELECT score FROM scored ORDER BY score DESC LIMIT %s) AS best)
     )
-    SELECT row, fold, score, (SELECT json_object_agg(term, held) FROM frequencies)::text
-    FROM scored JOIN records USING (row)
-    WHERE score >= (SELECT min(score) FROM (SELECT score FROM scored ORDER BY score DESC LIMIT %s) AS head)
+    SELECT row, fold, score, (SELECT json_object_agg(term, held) FROM weights)::text
+    FROM head CROSS JOIN LATERAL (SELECT fold, time, id FROM records WHERE records.row = head.row OFFSET 0) AS kept
     ORDER BY score DESC, time DESC, id COLLATE "C" LIMIT %s
 """
+"""The records are fetched by their rows, a hundred or so; the planner would rather read them all."""
+
+MEMORY = "64MB"
+"""For one search's sums: a word that every fourth record has would not fit into a server's default."""
 
 
 class PostgresKeywords:
@@ -144,7 +151,11 @@ def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth:
         return Matches()
     scoped, scopes = visible.within
     sql, values = visible.rows
-    scored = _SCORED.format(scoped=scoped, visible=sql, precision=PRECISION, k1=K1, b=B)
+    hits = _HITS.format(name="hits", scoped=scoped)
+    if sql != "true":
+        hits = f"{_HITS.format(name='held', scoped=scoped)}, hits AS MATERIALIZED (SELECT * FROM held WHERE {sql})"
+    scored = _SCORED.format(hits=hits, precision=PRECISION, k1=K1, b=B)
+    connection.execute(f"SET LOCAL work_mem TO '{MEMORY}'")
     mean = visible.length / visible.count or 1.0
     given = [*scopes, list(wanted), *values, float(visible.count), mean]
     found, held = best(connection, scored, given, depth)

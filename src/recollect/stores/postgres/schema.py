@@ -63,6 +63,7 @@ _FIRST = """
     );
     CREATE INDEX history_id ON history (id);
     CREATE INDEX history_row ON history (row);
+    CREATE INDEX history_scope ON history (scope, seq);
 
     -- The inverted index: our terms, so that all stores match alike. One tenant's search reads that tenant's part of
     -- each term, and who sees all reads the term from end to end.
@@ -226,11 +227,14 @@ def _check_server(connection: Connection) -> None:
     ).fetchone()
     if found is None:
         raise StoreError("the server has no pgvector", hint="install its package on the server: postgresql-XX-pgvector")
-    newest = found[1] or found[0]
-    if tuple(int(part) for part in newest.split(".")[:3]) < OLDEST_VECTOR:
-        raise StoreError(
-            f"the server's pgvector is {newest}", hint="0.8.0 or newer is needed; ALTER EXTENSION vector UPDATE"
-        )
+    offered, used = found[0], found[1] or found[0]
+    if _number(used) < OLDEST_VECTOR:
+        how = "ALTER EXTENSION vector UPDATE" if _number(offered) >= OLDEST_VECTOR else "install it on the server"
+        raise StoreError(f"the server's pgvector is {used}, which is too old", hint=f"0.8.0 or newer is needed: {how}")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:3])
 
 
 def _prepare(connection: Connection, schema: str) -> None:

@@ -11,7 +11,7 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import sequence
 from recollect.types import Scope
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.1
 
 _TOLD = """
     FROM history CROSS JOIN records ON records.row = history.row
