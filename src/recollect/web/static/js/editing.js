@@ -25,8 +25,8 @@ export async function show(root, params, app) {
       list.node,
     ),
   );
+  if (form) form.first.focus(); // at once: later it would take the letters of who writes elsewhere already
   await list.reload();
-  if (form) form.first.focus();
   return () => form?.stop();
 }
 
