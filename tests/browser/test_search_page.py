@@ -126,8 +126,8 @@ def knob(page, name):
 def test_results_change_as_one_types(visit):
     """Without a key to send; a burst of letters is few questions; the address and the count follow."""
     page = visit()
-    page.locator("#q").press_sequentially("connection pool", delay=15)
-    page.locator(".result-title").first.wait_for()
+    with page.expect_response(lambda answer: "/v1/search" in answer.url and asked(answer) == "connection pool"):
+        page.locator("#q").press_sequentially("connection pool", delay=15)
     shown(page)
     first = titles(page)
     assert any("pool" in title.lower() for title in first)
@@ -146,10 +146,9 @@ def test_an_answer_that_comes_late_is_not_shown(visit):
     page.route(
         "**/v1/search", lambda route: held.append(route) if "pool" in route.request.post_data else route.continue_()
     )
-    page.locator("#q").fill("pool")
-    page.wait_for_timeout(300)
-    page.locator("#q").fill("platform team")
-    page.get_by_role("link", name="Mirela moves").wait_for()
+    with page.expect_request("**/v1/search"):
+        page.locator("#q").fill("pool")
+    ask(page, "platform team")
     assert len(held) == 1
     held[0].fulfill(json={"results": [], "trace": {"took_ms": 1, "sources": [], "warnings": []}})
     page.wait_for_timeout(200)

@@ -25,10 +25,10 @@ export async function show(root, params, app) {
       list.node,
     ),
   );
+  if (form) form.first.focus(); // at once: later it would take the letters of who writes elsewhere already
   const again = () => list.reload().catch(() => {}); // what is shown stays, and the banner says why
   await list.reload();
   window.addEventListener("recollect:changed", again);
-  if (form) form.first.focus();
   return () => {
     window.removeEventListener("recollect:changed", again);
     form?.stop();
