@@ -108,6 +108,7 @@ def write_files(folder, lists: dict[str, list[str]], rng: random.Random) -> list
     return [str(folder / name) for name in ("bm25.json", "dense.jsonl", "sparse.trec")]
 
 
+@pytest.mark.torture  # numba compiles ranx for half a minute; test_rrf_oracle.py has it in any case
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("k", KS[:10])

@@ -98,6 +98,7 @@ def as_read(scores: dict[str, float]) -> dict[str, float]:
 
 
 # Numba says so of a loop index of ranx's own when it first compiles it.
+@pytest.mark.torture  # compiled for half a minute
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
 def test_our_measures_are_ranxs():

@@ -21,6 +21,7 @@ class TestAsItIs(StoreContract):
         return lambda: f"lancedb://{tmp_path}/store-{next(counter)}"
 
 
+@pytest.mark.torture
 @pytest.mark.usefixtures("eager")
 class TestByLance(StoreContract):
     """Every third vector is a commit, and nothing is compared without asking LanceDB."""

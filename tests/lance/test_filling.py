@@ -123,6 +123,7 @@ for i in range(int(sys.argv[2]), 10**9):
 """
 
 
+@pytest.mark.torture
 def test_a_process_killed_while_it_flushes_loses_nothing(opened: Opened, tmp_path: Path, start: Any) -> None:
     """Killed four times at any moment of writing and committing: all that was acknowledged is found, once."""
     url = f"lancedb://{tmp_path}/memory?batch=5"

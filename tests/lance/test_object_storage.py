@@ -204,6 +204,7 @@ def test_storage_out_of_reach_leaves_the_words(opened: Opened, path: Path, on_s3
     assert in_file(path) == (before[0] + 1, before[1])
 
 
+@pytest.mark.torture
 @pytest.mark.usefixtures("eager")
 class TestContract(StoreContract):
     """The store contract, with the vectors in a bucket."""

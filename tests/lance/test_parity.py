@@ -16,7 +16,6 @@ from recollect.stores.lance.shelf import Shelf
 
 DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[2] / "../shared/data"))
 EMBEDDER = os.environ.get("RECOLLECT_PARITY_EMBEDDER", "hashing:256")
-RECORDS, QUESTIONS = 5_000, 500
 
 
 def lines(name: str) -> Iterator[dict[str, str]]:
@@ -32,8 +31,12 @@ def pieces() -> Iterator[str]:
         yield from (part.strip() for part in row["text"].split("\n\n") if len(part.strip()) > 40)
 
 
+@pytest.mark.parametrize(
+    ("records", "asked_for"),
+    [pytest.param(1_500, 100, id="short"), pytest.param(5_000, 500, id="long", marks=pytest.mark.torture)],
+)
 def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
-    opened: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, asked_for: int
 ) -> None:
     """At least 98 of 100, by way of the approximate index; every cosine that both show is the same."""
     if not (DATA / "openclaw_docs" / "corpus.jsonl").is_file():
@@ -42,10 +45,10 @@ def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
     asked: list[bool] = []
     nearest = Shelf.nearest
     monkeypatch.setattr(Shelf, "nearest", lambda *a, exact: asked.append(exact) or nearest(*a, exact=exact))
-    texts = list(dict.fromkeys(pieces()))[:RECORDS]
-    assert len(texts) == RECORDS
+    texts = list(dict.fromkeys(pieces()))[:records]
+    assert len(texts) == records
     questions = [row["text"] for row in lines("queries.jsonl")]
-    questions = questions[:: len(questions) // QUESTIONS][:QUESTIONS]
+    questions = questions[:: len(questions) // asked_for][:asked_for]
     ours, theirs = opened(f"lancedb://{tmp_path}/memory", EMBEDDER), opened(tmp_path / "plain.db", EMBEDDER)
     theirs.add_many({"text": text, "id": f"r{i}"} for i, text in enumerate(texts))
     moved(theirs, ours)
@@ -61,7 +64,7 @@ def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
 
 def moved(source: Memory, target: Memory) -> None:
     """The records of one memory in another, with their vectors, which are not computed twice."""
-    records = source.list(limit=RECORDS)
+    records = source.list(limit=10_000)
     space = source.store.spaces.active
     target.store.spaces.activate(space)
     vectors = source.store.spaces.open(space).vectors([record.id for record in records])

@@ -385,9 +385,9 @@ def besieged(memory: Memory) -> Memory:
 
 
 def test_no_query_is_read_as_a_language(besieged: Memory, dump: Any) -> None:
-    """Three thousand hostile queries: no exception, nothing out of scope, nothing changed."""
+    """A thousand hostile queries: no exception, nothing out of scope, nothing changed."""
     before = dump()
-    assert attack(besieged, hostile(3000)) > 1000
+    assert attack(besieged, hostile(1000)) > 300
     assert dump() == before
 
 

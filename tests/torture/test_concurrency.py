@@ -20,7 +20,7 @@ PROCESSES = 8
 @pytest.mark.parametrize(
     ("seconds", "least"),
     [
-        pytest.param(8, 100, id="short"),
+        pytest.param(5, 50, id="short"),
         pytest.param(60, 2000, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(600)]),
     ],
 )

@@ -70,7 +70,7 @@ def check(path: Path, acknowledged: set[str], sample: list[str]) -> None:
 @pytest.mark.parametrize(
     "rounds",
     [
-        pytest.param(15, id="short"),
+        pytest.param(8, id="short"),
         pytest.param(200, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
     ],
 )

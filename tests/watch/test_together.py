@@ -60,7 +60,7 @@ class Editor:
 @pytest.mark.parametrize(
     ("seconds", "least"),
     [
-        pytest.param(8, 100, id="short"),
+        pytest.param(5, 50, id="short"),
         pytest.param(60, 800, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(600)]),
     ],
 )

@@ -86,7 +86,7 @@ def test_many_ask_and_write_at_once(home):
     connection.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.torture)])
 def test_told_to_end_it_loses_nothing_it_acknowledged(home, number):
     """In the midst of writes, with a half-sent request and a listening agent: exit code 0 within seconds."""
     server = home.serve()

@@ -113,7 +113,7 @@ WORDS: dict[str, click.ParamType[Any]] = {
     "--hyde [HOW]": Words(lambda: ("on", "off", "replace")),
     "--decay [WHEN]": Words(lambda: ("on", "off")),
     "--decay CLASS": Words(_classes),
-    "--store PATH": click.Path(),
+    "--store PLACE": click.Path(),
     "--config FILE": click.Path(),
 }
 """A flag as its help shows it → what it can be given."""
