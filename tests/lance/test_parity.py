@@ -33,7 +33,7 @@ def pieces() -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("records", "asked_for"),
-    [pytest.param(1_500, 100, id="short"), pytest.param(5_000, 500, id="long", marks=pytest.mark.torture)],
+    [pytest.param(3_500, 100, id="short"), pytest.param(5_000, 500, id="long", marks=pytest.mark.torture)],
 )
 def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
     opened: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, asked_for: int
