@@ -24,6 +24,7 @@ def rankings(seed: int) -> dict[str, dict[str, list[str]]]:
 
 
 # Numba says so of a loop index of ranx's own when it first compiles it.
+@pytest.mark.torture  # compiled for half a minute; exact fractions are the oracle of `make test`
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("k", KS)

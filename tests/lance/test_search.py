@@ -117,7 +117,7 @@ def test_the_index_leaves_nobody_without_an_answer(opened: Opened, url: str, ask
 
 @pytest.mark.usefixtures("eager")
 def test_the_index_finds_what_is_near_and_the_cosines_are_exact(opened: Opened, url: str, path: object) -> None:
-    """Nine of ten and better by the index alone with no candidate to spare; the numbers are those of whole vectors."""
+    """Eight of ten and better by the index alone with no candidate to spare; the numbers are those of whole vectors."""
     ours, theirs = pair(opened, url, path, 2_000)
     assert state(ours).indexed
     shared = 0
@@ -125,7 +125,7 @@ def test_the_index_finds_what_is_near_and_the_cosines_are_exact(opened: Opened, 
         here, there = (dict(told(memory, f"{word} and stone", {"any_scope": True}, 10)) for memory in (ours, theirs))
         shared += len(here.keys() & there.keys())
         assert all(here[key] == there[key] for key in here.keys() & there.keys())
-    assert shared >= 0.9 * 10 * len(WORDS)
+    assert shared >= 0.8 * 10 * len(WORDS)
 
 
 def test_equal_passages_share_one_vector_and_moving_text_costs_nothing(opened: Opened, url: str) -> None:

@@ -322,6 +322,9 @@ def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any])
     same = run("copy", rich, rich)
     assert (same.returncode, b"same store" in same.stderr) == (2, True)
     assert run("--store", there, "add", "a stranger", "--embedder", "none").returncode == 0
+    dry = run("copy", rich, there, "--dry-run")
+    assert (dry.returncode, dry.stdout[:16]) == (2, b"would be copied:")
+    assert b"would be refused" in dry.stderr
     refused = run("copy", rich, there)
     assert (refused.returncode, b"--merge" in refused.stderr) == (2, True)
 

@@ -24,6 +24,7 @@ from recollect.config import ScopeSettings, Settings
 from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores.postgres import PostgresStore, vectors
 from recollect.stores.postgres import pool as pools
+from recollect.stores.rows import passage_hash
 from recollect.types import EVERYTHING, FileState, Filter, Forget, Mirrors, Put, Record, SawFile, VectorSpace
 
 ADA, BOB = Scope("ada"), Scope("bob")
@@ -34,6 +35,10 @@ GRANTS = """
     ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role};
 """
 """As docs/postgresql.md gives them."""
+
+
+BOBS = "titlebob\nheron secretbob first"
+"""What is embedded of a record of Bob's."""
 
 
 def schema_of(place: str) -> str:
@@ -178,6 +183,31 @@ def test_raw_sql_changes_nothing_of_others(raw: psycopg.Connection[Any], memory:
     assert memory.store.records.list(EVERYTHING, limit=99) == before
     assert memory.search("secretbob", user="bob").results
     assert bob.text == "heron secretbob first"
+
+
+def test_a_temporary_table_does_not_deceive_what_sees_all(raw: psycopg.Connection[Any], memory: Memory) -> None:
+    """The functions that run as the owner look for their tables in the store's schema, not in the caller's own."""
+    raw.execute("CREATE TEMP TABLE records (passage bytea)")
+    raw.execute("SELECT drop_orphan(%s)", (passage_hash(BOBS),))
+    index = memory.store.spaces.open(memory.store.spaces.active)
+    assert index.known([BOBS]) == {BOBS}
+
+
+def test_who_adds_the_same_at_once_adds_it_once(place: str, memory: Memory) -> None:
+    """Whatever the server's isolation is set to."""
+    name, role = place.rpartition("schema=")[2], f"strict{uuid4().hex}"
+    with psycopg.connect(place.rpartition("&schema=")[0], autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {role} LOGIN SUPERUSER")
+        owner.execute(f"ALTER ROLE {role} SET default_transaction_isolation = 'repeatable read'")
+    with (
+        Memory.open(as_role(place, role), embedder="none", settings=Settings()) as first,
+        Memory.open(as_role(place, role), embedder="none", settings=Settings()) as second,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        for number in range(8):
+            added = [pool.submit(each.add, f"said by two at once, {name} {number}") for each in (first, second)]
+            assert len({one.result().id for one in added}) == 1
+    assert memory.search("said by two").results
 
 
 def test_a_service_behind_the_wall_finds_and_writes_its_own(guarded: Memory, memory: Memory) -> None:

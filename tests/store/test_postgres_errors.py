@@ -466,3 +466,42 @@ def test_a_name_that_no_index_can_hold(memory: Memory) -> None:
             memory.store.records.apply([[Put(Record("beside", "heron beside it")), Put(record)]])
         assert "letters" in error.value.hint
     nothing_has_changed(memory)
+
+
+def test_a_database_that_does_not_hold_every_text(own: Any) -> None:
+    """Another encoding than UTF-8 is refused before anything is made."""
+    with psycopg.connect(own.url(), autocommit=True) as owner:
+        owner.execute("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    assert "LATIN1" in refused(own.url(database="narrow")).message
+
+
+def test_a_purge_is_gone_from_the_tables(own: Any, memory: Memory, other: psycopg.Connection[Any]) -> None:
+    """No byte of the text, of its words, of the whole vector or of the one in half precision."""
+    memory.add("Quokkaword secretpurge bytes", id="secret")
+    vector = memory.store.spaces.open(memory.store.spaces.active).vectors(["secret"])["secret"]
+    signs = [b"secretpurg", b"quokkaword", vector.astype("<f4").tobytes(), vector.astype("<f2").tobytes()]
+    assert all(on_disk(own, other, signs))
+    memory.forget("secret", purge=True)
+    assert not any(on_disk(own, other, signs))
+
+
+def on_disk(own: Any, other: psycopg.Connection[Any], signs: list[bytes]) -> list[bool]:
+    """Which of these bytes are in the tables' files."""
+    other.execute("CHECKPOINT")
+    kept = [file.read_bytes() for file in (own.data / "base").rglob("*") if file.is_file()]
+    return [any(sign in held for held in kept) for sign in signs]
+
+
+def test_a_purge_waits_for_nobody_who_reads(place: str, memory: Memory, other: psycopg.Connection[Any]) -> None:
+    """While somebody holds a snapshot the purge holds at once, others go on, and what stays is said."""
+    told: list[str] = []
+    with Memory.open(place, embedder="hashing:64", settings=Settings(), announce=told.append) as purging:
+        purging.add("to be purged", id="secret")
+        with other.transaction():
+            other.execute("SELECT count(*) FROM records")
+            began = time.monotonic()
+            purging.forget("secret", purge=True)
+            assert time.monotonic() - began < 15
+        assert purging.get("secret") is None
+    assert any("records" in words for words in told)
+    assert memory.search("heron").results

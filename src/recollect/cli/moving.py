@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from recollect.moving import Moved
 
 _NAMES = {
-    "record": "records",
-    "history": "lines of history",
-    "vector": "vectors",
-    "file": "files",
-    "ingested": "pieces read for facts",
-    "join": "outside ids",
-    "note": "kept answers",
+    "record": ("record", "records"),
+    "history": ("line of history", "lines of history"),
+    "vector": ("vector", "vectors"),
+    "file": ("file", "files"),
+    "ingested": ("piece read for facts", "pieces read for facts"),
+    "join": ("outside id", "outside ids"),
+    "note": ("kept answer", "kept answers"),
 }
-"""What is counted for a reader, and how it is called there."""
+"""What is counted for a reader, and how one and several are called there."""
 
 SHOWN = 20
 """Ids that differ, for a reader."""
@@ -40,8 +40,8 @@ def copy(from_: str, to: str, dry_run: bool, merge: bool, as_json: bool) -> int:
     """
     from recollect import moving
 
-    _show(moving.copy(from_, to, dry_run=dry_run, merge=merge, steps=progress), "copied", as_json)
-    return 0
+    moved = moving.copy(from_, to, dry_run=dry_run, merge=merge, steps=progress)
+    return _show(moved, "copied", as_json, merge=merge)
 
 
 @click.command()
@@ -73,8 +73,7 @@ def import_(file: str, dry_run: bool, merge: bool, as_json: bool, **options: Any
     from recollect import moving
 
     moved = moving.import_(_place(options), file, dry_run=dry_run, merge=merge, steps=progress)
-    _show(moved, "imported", as_json)
-    return 0
+    return _show(moved, "imported", as_json, merge=merge)
 
 
 def _place(options: dict[str, Any]) -> str:
@@ -87,12 +86,23 @@ def _place(options: dict[str, Any]) -> str:
     return load_settings(options).settings.store or str(default_store())
 
 
-def _show(moved: Moved, done: str, as_json: bool) -> None:
-    from recollect.cli.output import plain, print_json
-
+def _show(moved: Moved, done: str, as_json: bool, *, merge: bool = False) -> int:
+    """Say what was moved; a dry run of what would be refused ends as that would."""
+    refused = moved.dry_run and not merge and bool(moved.others or moved.different)
     if as_json:
+        from recollect.cli.output import print_json
+
         print_json(moved.as_dict())
-        return
+    else:
+        _tell(moved, done)
+    if refused:
+        notice("it would be refused: the target holds other records; --merge adds what it lacks")
+    return 2 if refused else 0
+
+
+def _tell(moved: Moved, done: str) -> None:
+    from recollect.cli.output import plain
+
     click.echo(f"would be {done}: {_counted(moved.added)}" if moved.dry_run else f"{done} {_counted(moved.added)}")
     alike = {sort: moved.total[sort] - moved.added[sort] - moved.kept.get(sort, 0) for sort in moved.total}
     if any(alike[sort] for sort in _NAMES):
@@ -107,11 +117,11 @@ def _show(moved: Moved, done: str, as_json: bool) -> None:
     if any(caches.get(sort) for sort in _NAMES):
         click.echo(f"left behind, or as they are in the target: {_counted(caches)}")
     if moved.others:
-        click.echo(f"{moved.others:,} other records are in the target")
+        click.echo(f"{moved.others:,} other record{'s are' if moved.others > 1 else ' is'} in the target")
     if moved.sha256:
         click.echo(f"sha256 {moved.sha256}")
 
 
 def _counted(numbers: dict[str, int]) -> str:
-    said = [f"{numbers[sort]:,} {name}" for sort, name in _NAMES.items() if numbers.get(sort)]
+    said = [f"{many:,} {names[many > 1]}" for sort, names in _NAMES.items() if (many := numbers.get(sort, 0))]
     return ", ".join(said) or "nothing"

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -79,26 +78,16 @@ def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None =
 
 def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False) -> Memory:
     """The memory that the flags and settings name. One who only `reads` does not make a store that is not there."""
+    from recollect.config import shown_place
     from recollect.memory import Memory, default_store
+    from recollect.moving.places import exists
 
     settings = load_settings(options, search).settings
     place = settings.store or str(default_store())
-    if reads and (file := _file(place)) is not None and not file.exists():
-        notice(f"there is no store at {place} yet; `recollect index` or `recollect add` makes one")
+    if reads and place != ":memory:" and not exists(place):
+        notice(f"there is no store at {shown_place(place)} yet; `recollect index` or `recollect add` makes one")
         place = ":memory:"
     return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"))
-
-
-def _file(place: str) -> Path | None:
-    """The file of a store that is kept in one."""
-    scheme, separator, _ = place.partition("://")
-    if separator and scheme == "lancedb":
-        from recollect.stores.lance.place import read_place
-
-        return read_place(place).truth
-    if place == ":memory:" or (separator and scheme != "sqlite"):
-        return None
-    return Path(unquote(urlsplit(place).path) if separator else place).expanduser()
 
 
 def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:

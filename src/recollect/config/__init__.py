@@ -4,7 +4,7 @@ Built-in defaults < the user's TOML < the project's TOML < the environment (`REC
 """
 
 from recollect.config.loading import Loaded, load, override, unknown_variables, user_file
-from recollect.config.places import has_secret, misspelt, shown_place
+from recollect.config.places import has_secret, misspelt, parameters, shown_place
 from recollect.config.settings import (
     IngestSettings,
     LlmSettings,
@@ -29,6 +29,7 @@ __all__ = [
     "load",
     "misspelt",
     "override",
+    "parameters",
     "shown",
     "shown_place",
     "unknown_variables",

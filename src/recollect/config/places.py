@@ -29,6 +29,12 @@ def shown_place(place: str) -> str:
     return f"{where}{mark if told or not query else ''}{told}"
 
 
+def parameters(url: str) -> list[tuple[str, str]]:
+    """What a URL says after its question mark, read as PostgreSQL's library does: a plus is a plus."""
+    pairs = (said.partition("=") for said in url.partition("?")[2].split("&") if said)
+    return [(unquote(name), unquote(value)) for name, _, value in pairs]
+
+
 def has_secret(place: str) -> bool:
     """Whether a place carries a password."""
     return shown_place(place) != place

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote, urlencode
 
-from recollect.config import shown_place
+from recollect.config import parameters, shown_place
 from recollect.doctor.looking import LONGEST_S
 from recollect.registry import missing_package
 
@@ -77,7 +77,7 @@ def main_of(url: str) -> str:
 
 def replica_of(url: str) -> str | None:
     """The URL of the replica that a store names, with the store's schema."""
-    said = dict(parse_qsl(url.partition("?")[2]))
+    said = dict(parameters(url))
     if "read" not in said:
         return None
     return _told(said["read"], **({"schema": said["schema"]} if "schema" in said else {}))
@@ -85,6 +85,6 @@ def replica_of(url: str) -> str | None:
 
 def _told(url: str, *, drop: str = "", **more: str) -> str:
     """A URL without one of its parameters, and with others where it does not say them itself."""
-    where, _, query = url.partition("?")
-    said = more | {name: value for name, value in parse_qsl(query, keep_blank_values=True) if name != drop}
+    where = url.partition("?")[0]
+    said = more | {name: value for name, value in parameters(url) if name != drop}
     return f"{where}?{urlencode(said, quote_via=quote, safe='/:@,')}" if said else where

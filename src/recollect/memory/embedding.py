@@ -7,10 +7,12 @@ old one; until it is complete the old one answers.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from recollect.config import Settings
@@ -24,6 +26,13 @@ OpenEmbedder: TypeAlias = Callable[[str], Embedder]
 """A name → the embedder, or an error that says why not."""
 
 
+@dataclass(slots=True)
+class _Last:
+    """What answered last, for all views of a store."""
+
+    serving: Serving | None = None
+
+
 class Embedding:
     """The vector side of one store. Models are opened when first needed; one that failed is not tried again."""
 
@@ -33,7 +42,13 @@ class Embedding:
         self._open = open_embedder
         self._lock = threading.Lock()
         self._opened: dict[str, Embedder | RecollectError] = {}
-        self._settled: Serving | None = None
+        self._last = _Last()
+
+    def within(self, spaces: VectorSpaces) -> Embedding:
+        """The same, which reads the vectors of records through another view of its store."""
+        view = copy.copy(self)
+        view._spaces = spaces  # noqa: SLF001  (its own kind)
+        return view
 
     @property
     def configured(self) -> bool:
@@ -47,13 +62,14 @@ class Embedding:
         """
         with self._turn(deadline):
             active = self._spaces.active
-            if self._settled is None or active is None or active.fingerprint != self._settled.space.fingerprint:
-                self._settled = self._settle(active)
-            return self._settled
+            settled = self._last.serving
+            if settled is None or active is None or active.fingerprint != settled.space.fingerprint:
+                settled = self._last.serving = self._settle(active)
+            return settled
 
     def missing(self, where: Filter | None = None) -> int:
         """How many records (that the filter lets through) have no vector in the space that answered last."""
-        settled = self._settled
+        settled = self._last.serving
         return settled.index.coverage(where)[1] if settled and settled.index.coverage()[1] else 0
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Any]:

@@ -126,8 +126,7 @@ class Memory:
         """
         view = copy.copy(self)
         view.scope, view.walled, view.store = scope, True, self.store.within(scope)
-        assembly = replace(self._asking.assembly, store=view.store)
-        view._asking = replace(self._asking, assembly=assembly, scope=scope, walled=True)  # noqa: SLF001  (its own kind)
+        view._asking = replace(self._asking_for(scope), scope=scope, walled=True)  # noqa: SLF001  (its own kind)
         view._remembering = replace(self._remembering, store=view.store, scope=scope, walled=True)  # noqa: SLF001
         return view
 
@@ -274,6 +273,7 @@ class Memory:
     @traced("embed", embedded)
     def embed(self, *, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model; returns how many. Can be interrupted and run again."""
+        self.store.keywords.catch_up()
         return self.embedding.fill(progress)
 
     # -- finding --------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class Memory:
     def prepare(self, text: str, **options: Any) -> tuple[Pipeline, Query]:
         """The query that `search` would answer and the pipeline it would go through, for who looks inside."""
         self.store.check()
-        return self._asking.prepare(text, options)
+        return self._asking_for(self._asking.where(dict(options)).scope).prepare(text, options)
 
     def why_not(self, text: str, target: str, **options: Any) -> Verdict:
         """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.
@@ -322,7 +322,8 @@ class Memory:
         """
         self.store.check()
         within = self.scope if self.walled else None
-        return why_not(self.store, partial(self._asking.prepare, text), target, options, within=within)
+        asking = self._asking_for(self._asking.where(dict(options)).scope)
+        return why_not(asking.assembly.store, partial(asking.prepare, text), target, options, within=within)
 
     def get(
         self,
@@ -334,8 +335,8 @@ class Memory:
         session: str | None = None,
     ) -> Record | None:
         """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
-        found = self.store.records.get([parse_id(record_id)])
         asking = self._scope(scope, user, agent, session)
+        found = self.store.within(asking).records.get([parse_id(record_id)])
         if self.walled and asking != self.scope:
             raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
         if scope is None and asking == GLOBAL and not self.walled:
@@ -401,6 +402,12 @@ class Memory:
     def _refuse_walled(self, what: str = "files are mirrored", command: str = "index") -> None:
         if self.walled:
             raise Forbidden(f"{what} by the owner of the store alone", hint=f"ask them to `recollect {command}`")
+
+    def _asking_for(self, scope: Scope) -> Asking:
+        """One who asks for a scope, in whose name everything is read where the database itself guards it."""
+        store = self.store.within(scope)
+        embedding = self.embedding.within(store.spaces)
+        return replace(self._asking, assembly=replace(self._asking.assembly, store=store, embedding=embedding))
 
     def _lag(self, answer: Answer) -> dict[str, int]:
         """How far the index is behind: results whose file has changed or gone since, and records without a vector."""

@@ -87,8 +87,8 @@ class Remembering:
         if self.walled or self.scope != GLOBAL:
             self.own(ids)
         self.store.records.apply([[Forget(parse_id(record_id), purge) for record_id in ids]])
-        if purge:
-            self.store.scrub()
+        if purge and (left := self.store.scrub()):
+            self.announce(left)
 
     def undo(self, record_id: str, seq: int | None = None) -> tuple[str, Record | None]:
         """Take back the last thing that happened to a record; what it was, and the record as it stands now."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from recollect.analysis import lead
 from recollect.errors import SourceFailed
@@ -17,6 +17,17 @@ from recollect.types import EVERYTHING, Filter, Found, Hit, Joins, Query, Record
 
 MOST_TEXT = 100_000
 """Characters of an outside document that are kept."""
+
+Taken: TypeAlias = tuple[set[str], set[bytes], Mapping[str, int]]
+"""The ids and texts that anybody has, and how many records each path means."""
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """The joins of a store whose database keeps records even from us: it alone can tell that they are there."""
+
+    def taken(self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str]) -> Taken:
+        """What of these there is at all, whoever may see it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +161,24 @@ class Joiner:
 
         A path that could be several files may be theirs after all, if all of these may be seen.
         """
-        known = {row.id for row in rows if self.by == "id" and row.id and self.records.history(row.id)}
-        texts = self._by_text(rows, EVERYTHING) if self.by == "text" else {}
-        files = self.joins.by_path(sorted({path for path in paths if path}), EVERYTHING)
-        files = {path: of for path, of in files.items() if len(of) > len(seen.get(path, ()))}
+        known, texts, meant = self._taken(
+            [row.id for row in rows if self.by == "id" and row.id],
+            [fold_hash(row.text) for row in rows if self.by == "text" and row.text],
+            sorted({path for path in paths if path}),
+        )
+        files = {path for path, count in meant.items() if count > len(seen.get(path, ()))}
         return {
             place
             for place, (row, path) in enumerate(zip(rows, paths, strict=True))
             if row.id in known or (row.text and fold_hash(row.text) in texts) or path in files
         }
+
+    def _taken(self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str]) -> Taken:
+        if isinstance(self.joins, Guarded):
+            return self.joins.taken(ids, folds, paths)
+        known = {key for key in ids if self.records.history(key)}
+        meant = self.joins.by_path(paths, EVERYTHING)
+        return known, set(self.joins.by_text(folds, EVERYTHING)), {path: len(of) for path, of in meant.items()}
 
     def _foreign(self, row: Row, path: str, where: Filter) -> Record | None:
         """A document that is only theirs. It has no category, tag or date, so that a filter for these hides it."""

@@ -217,6 +217,9 @@ class KeywordIndex(Protocol):
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
         """At most `depth` records with any of the terms, best first, no text twice."""
 
+    def catch_up(self) -> None:
+        """Index what is not indexed yet, and all of it again where the analysis has changed."""
+
 
 class VectorIndex(Protocol):
     """The vectors of one space: finds records by cosine, exactly, among those that the filter lets through."""
@@ -323,8 +326,8 @@ class Store(Protocol):
     def facets(self, where: Filter) -> dict[str, list[Any]]:
         """The `categories`, `tags` and `scopes` of what the filter lets through."""
 
-    def scrub(self) -> None:
-        """Leave no byte of what was purged."""
+    def scrub(self) -> str | None:
+        """Leave no byte of what was purged; where some have to stay, a word about it."""
 
     def check(self) -> None:
         """Refuse use after closing, and in a process that did not open it."""

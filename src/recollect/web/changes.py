@@ -169,7 +169,7 @@ class Waiting:
             told = True  # what happened before anybody listened
             while not self._ended.is_set():
                 if told:
-                    for side in [side for side in self._sides.values() if side.waiting]:
+                    for side in [side for side in list(self._sides.values()) if side.waiting]:
                         if side.look():
                             loop.call_soon_threadsafe(side.tell)
                     self._ended.wait(PAUSE_SECONDS)

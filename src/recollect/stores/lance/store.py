@@ -65,10 +65,11 @@ class LanceStore:
         """The categories, tags and scopes of what the filter lets through."""
         return self._truth.facets(where)
 
-    def scrub(self) -> None:
+    def scrub(self) -> str | None:
         """Leave no byte of what was purged: not in the file, not in any version of LanceDB's tables."""
         self._truth.scrub()
         self.spaces.scrub()
+        return None
 
     def check(self) -> None:
         """Refuse use after closing, and in a process that did not open it."""

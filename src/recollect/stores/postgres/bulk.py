@@ -46,9 +46,9 @@ def add_records(connection: Connection, parts: Mapping[Part, Terms]) -> None:
     for space in spaces(connection):
         connection.execute(
             f"INSERT INTO vectors_{space} (row, scope, vector)"
-            " SELECT row, scope, vector::halfvec FROM records"
-            " LEFT JOIN embeddings ON embeddings.passage = records.passage AND space = %s"
-            " WHERE row = ANY(%s) ON CONFLICT DO NOTHING",
+            " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
+            " AND embeddings.passage = records.passage FOR KEY SHARE)"  # it must not go before we are there
+            " FROM records WHERE row = ANY(%s) ON CONFLICT DO NOTHING",
             (space, list(live)),
         )
 

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import errors as pg
 from psycopg import sql
 
-from recollect.config import shown_place
+from recollect.config import parameters, shown_place
 from recollect.errors import StoreError, UsageError
 from recollect.stores.postgres.failures import AGAIN, busy, translated
 from recollect.stores.postgres.pool import LOST, WAIT_SECONDS, Connection, Pool
@@ -33,6 +33,9 @@ TRIES = 10
 
 REST_SECONDS = 30.0
 """For a replica that could not be reached."""
+
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Said, since a server may be set otherwise: of two who add the same text the second must see the first's."""
 
 OURS = ("read", "schema")
 """What a URL may say to us; the rest is for PostgreSQL's own library."""
@@ -73,7 +76,7 @@ class Database:
             raise StoreError(f"{self.shown} was opened to be read only", hint="open it without read_only")
         for turn in range(TRIES):
             try:
-                with translated(self.shown, AGAIN), self._main.transaction(f"BEGIN; {_named(scope)}") as connection:
+                with translated(self.shown, AGAIN), self._main.transaction(f"{_BEGIN}; {_named(scope)}") as connection:
                     return work(connection)
             except AGAIN as error:
                 if turn == TRIES - 1:
@@ -136,8 +139,11 @@ class Database:
     def _prepare(self) -> str:
         """What every connection is told first."""
         return (
-            f"SET search_path TO {self.schema}, public; SET lock_timeout TO '{WAIT_SECONDS}s';"
-            " SET idle_in_transaction_session_timeout TO '60s'; SET client_min_messages TO warning"
+            f"SET lock_timeout TO '{WAIT_SECONDS}s'; SET idle_in_transaction_session_timeout TO '60s';"
+            " SET client_min_messages TO warning; SELECT set_config('search_path', concat_ws(', ',"
+            f" '{self.schema}', 'public', (SELECT quote_ident(nspname) FROM pg_extension"
+            " JOIN pg_namespace ON pg_namespace.oid = extnamespace"
+            " WHERE extname = 'vector' AND nspname <> 'public')), false)"
         )
 
 
@@ -164,10 +170,10 @@ def _taken(error: psycopg.Error) -> UsageError | None:
 def _split(url: str) -> tuple[str, Mapping[str, str]]:
     """The URL for PostgreSQL's library, and what it says to us."""
     try:
-        parts = urlsplit(url)
-        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        urlsplit(url)
     except ValueError as error:
         raise UsageError(f"not the address of a server: {error}", hint="postgresql://user@host/database") from error
+    pairs = parameters(url)
     theirs = urlencode([pair for pair in pairs if pair[0] not in OURS], quote_via=quote)
-    place = url.partition("#")[0].partition("?")[0]
+    place = url.partition("?")[0]
     return f"{place}?{theirs}" if theirs else place, {name: value for name, value in pairs if name in OURS}

@@ -9,19 +9,25 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from recollect.analysis import Analyzer
 from recollect.stores.postgres.database import Connection
-from recollect.stores.postgres.rows import text
+from recollect.stores.postgres.rows import SELECT, from_row, text
 from recollect.stores.rows import passage_hash
 from recollect.types import Record
+
+T = TypeVar("T")
 
 TITLE_WEIGHT = 2.0
 
 LONGEST_TERM = 500
 """Letters of a term; an index of PostgreSQL cannot hold a page of them. A longer one stands under its hash."""
+
+MOST_LETTERS = 20_000_000
+"""Of the terms that go in with one statement: PostgreSQL's JSON has an end, at 256 MB."""
 
 ADD_UP = 256
 """One change in so many adds up its scope's tallies."""
@@ -69,6 +75,10 @@ class Derived:
         """The same, with the words of some records read ahead, so that no transaction waits for that."""
         return replace(self, ahead={self._key(record): self.terms(record) for record in records})
 
+    def by(self, analyzer: Analyzer) -> Derived:
+        """The same by one chain, whatever others hear meanwhile."""
+        return replace(self, analyzer=lambda: analyzer)
+
     def terms(self, record: Record) -> Terms:
         """A record's terms; a place in the title counts more."""
         if (known := self.ahead.get(self._key(record))) is not None:
@@ -93,7 +103,8 @@ class Derived:
             for each in placed
         ]
         passages = [passage_hash(each.record.passage) for each in placed]
-        connection.execute(_POSTINGS, (json.dumps(held, ensure_ascii=False),))
+        for some in parted(held, lambda each: sum(10 + len(term) for term in each[3]), MOST_LETTERS):
+            connection.execute(_POSTINGS, (json.dumps(some, ensure_ascii=False),))
         _tally(connection, placed)
         for space in spaces:
             connection.execute(
@@ -128,6 +139,44 @@ def term_key(term: str) -> str:
 def spaces(connection: Connection) -> list[int]:
     """The vector spaces there are."""
     return [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
+
+
+def relearn(connection: Connection, derived: Derived, after: int, count: int, characters: int) -> int:
+    """The words of the next records, read again; the last row that was, or -1 where there is none left."""
+    sizes: list[Any] = connection.execute(
+        "SELECT row, octet_length(title) + octet_length(text) FROM records"
+        " WHERE forgotten_at IS NULL AND row > %s ORDER BY row LIMIT %s",
+        (after, count),
+    ).fetchall()
+    if not sizes:
+        return -1
+    wanted = [row for row, _ in next(parted(sizes, lambda each: each[1], characters))]
+    select = SELECT.replace("SELECT ", "SELECT records.row, records.scope, ", 1)
+    rows = connection.execute(
+        f"{select} WHERE forgotten_at IS NULL AND row = ANY(%s) ORDER BY records.id FOR UPDATE OF records", (wanted,)
+    ).fetchall()
+    placed = [Placed(row, scope, record := from_row(fields), derived.terms(record)) for row, scope, *fields in rows]
+    with connection.pipeline():
+        for each in placed:
+            derived.remove(connection, each.row, ())
+            connection.execute("UPDATE records SET length = %s WHERE row = %s", (each.terms.length, each.row))
+        if placed:
+            derived.add(connection, placed, ())
+    return int(wanted[-1])
+
+
+def parted(things: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Things in parts of at most a size, in order; one that is larger is a part of its own."""
+    part: list[T] = []
+    room = most
+    for thing in things:
+        room -= (needed := size(thing))
+        if part and room < 0:
+            yield part
+            part, room = [], most - needed
+        part.append(thing)
+    if part:
+        yield part
 
 
 def _tally(connection: Connection, placed: Sequence[Placed]) -> None:

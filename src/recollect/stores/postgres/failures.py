@@ -33,6 +33,8 @@ _AGAIN = "try again; what was not acknowledged was not half-written"
 _CLOSER = (
     (pg.DiskFull, "shared memory", "it has too little shared memory",
      "give its container more (shm_size), or lower max_parallel_maintenance_workers; nothing was half-written"),
+    (pg.InsufficientPrivilege, '"roots"', "this role does not index files",
+     "the role that owns the tables does, since folders are everybody's: docs/postgresql.md"),
     (pg.InsufficientPrivilege, "extension", "pgvector is not in this database yet",
      "an administrator of the server puts it there, once: CREATE EXTENSION vector"),
 )  # fmt: skip
@@ -129,4 +131,4 @@ def _explained(place: str, error: psycopg.Error) -> StoreError:
 
 def _unquoted(said: str) -> str:
     """Words about an address without the part of it that they quote, which may be a password."""
-    return said if "query parameter" in said else re.sub('".*"', "a part of it", said)
+    return said if "query parameter" in said and "@" not in said else re.sub('".*"', "a part of it", said)

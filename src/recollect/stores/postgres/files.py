@@ -11,7 +11,7 @@ from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.rows import SELECT, from_row, plain, text
 from recollect.stores.rows import micros
-from recollect.types import FileState, Record, now
+from recollect.types import FileState, Record, Scope, now
 
 KEPT = 10_000
 """Answers; the oldest go first."""
@@ -22,8 +22,13 @@ _STATE = "SELECT path, root, mtime_ns, size, digest FROM files"
 class PostgresFiles:
     """Reads the files table and the chunks of a file; both are written as changes to the records."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, scope: Scope | None = None) -> None:
         self._database = database
+        self._scope = scope
+
+    def within(self, scope: Scope) -> PostgresFiles:
+        """The same files, always in the name of one scope."""
+        return PostgresFiles(self._database, scope)
 
     def known(self, root: str) -> dict[str, FileState]:
         """The files below a root, by path."""
@@ -51,12 +56,12 @@ class PostgresFiles:
 
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
-        with self._database.read() as connection:
+        with self._database.read(self._scope) as connection:
             only = "WHERE path = %s AND kind = 'chunk' AND forgotten_at IS NULL ORDER BY row"
             return [from_row(row) for row in connection.execute(f"{SELECT} {only}", (text(path),))]
 
     def _states(self, sql: str, value: object) -> dict[str, FileState]:
-        with self._database.read() as connection:
+        with self._database.read(self._scope) as connection:
             rows = connection.execute(sql, (value,))
             return {plain(row[0]): FileState(plain(row[0]), plain(row[1]), *row[2:]) for row in rows}
 
@@ -93,4 +98,4 @@ def _put(connection: Connection, key: str, value: str) -> None:
         " ON CONFLICT (key) DO UPDATE SET value = excluded.value, at = excluded.at",
         (key, value, micros(now())),
     )
-    connection.execute("DELETE FROM notes WHERE key IN (SELECT key FROM notes ORDER BY at DESC OFFSET %s)", (KEPT,))
+    connection.execute("SELECT prune_notes(%s)", (KEPT,))

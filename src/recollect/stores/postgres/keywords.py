@@ -9,8 +9,7 @@ from typing import Any
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError, UsageError
 from recollect.stores.postgres.database import Connection, Database
-from recollect.stores.postgres.derived import Derived, term_key
-from recollect.stores.postgres.table import relearn
+from recollect.stores.postgres.derived import Derived, relearn, term_key
 from recollect.stores.postgres.top import best
 from recollect.stores.postgres.visible import seen
 from recollect.types import Filter, Matches
@@ -20,6 +19,9 @@ PRECISION = 1e9
 """Scores are compared to nine places, as in the embedded store: the order of a sum must not decide."""
 
 REINDEX_BATCH = 200
+REINDEX_CHARACTERS = 2_000_000
+"""What is read again in one transaction, in a few seconds at most."""
+
 TURNS = 10
 """Of a search that finds the index of another language or version."""
 
@@ -39,7 +41,9 @@ _SCORED = """
         SELECT row, score FROM scored
         WHERE score >= (SELECT min(score) FROM (SELECT score FROM scored ORDER BY score DESC LIMIT %s) AS best)
     )
-    SELECT row, fold, score, (SELECT json_object_agg(term, held) FROM weights)::text
+    SELECT row, fold, score,
+        CASE row_number() OVER (ORDER BY score DESC, time DESC, id COLLATE "C")
+            WHEN 1 THEN (SELECT json_object_agg(term, held) FROM weights)::text END
     FROM head CROSS JOIN LATERAL (SELECT fold, time, id FROM records WHERE records.row = head.row OFFSET 0) AS kept
     ORDER BY score DESC, time DESC, id COLLATE "C" LIMIT %s
 """
@@ -59,20 +63,19 @@ class PostgresKeywords:
     @property
     def analyzer(self) -> Analyzer:
         """The chain of the store's language, which another process may have changed."""
-        self._hear(self._database.glance("SELECT value FROM meta WHERE key = 'language'"))
-        return self._analyzer
+        return self._hear(self._database.glance("SELECT value FROM meta WHERE key = 'language'"))
 
     @property
     def chain(self) -> Analyzer:
         """The chain as it was last heard of: right for who follows in the same transaction."""
         return self._analyzer
 
-    def follow(self, connection: Connection) -> None:
+    def follow(self, connection: Connection) -> Analyzer:
         """In a transaction that writes: the language stays what it is until that ends."""
         with connection.pipeline():
             connection.execute("LOCK TABLE records IN ROW EXCLUSIVE MODE")
             found = connection.execute("SELECT value FROM meta WHERE key = 'language'")
-        self._hear(found.fetchone())
+        return self._hear(found.fetchone())
 
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
         """At most `depth` visible records with any of the terms, by BM25."""
@@ -87,7 +90,8 @@ class PostgresKeywords:
 
     def lag(self, connection: Connection) -> int:
         """How many records were read by another analysis than today's."""
-        return 0 if _noted(connection) == self._analyzer.fingerprint else _records(connection)
+        heard = self._hear((meta(connection, "language"),))
+        return 0 if _noted(connection) == heard.fingerprint else _records(connection)
 
     def speak(self, language: str) -> None:
         """From now on this is the store's language."""
@@ -96,7 +100,7 @@ class PostgresKeywords:
     def catch_up(self) -> None:
         """Read all words again where the analysis has changed; whoever finishes first has done it for all."""
         with self._database.read() as connection:
-            noted = _noted(connection)
+            noted, walled = _noted(connection), self._database.walled(connection)
         wanted = self.analyzer.fingerprint
         if noted == wanted:
             return
@@ -105,24 +109,33 @@ class PostgresKeywords:
                 "the words of the store were read by another version's analysis, and it may only be read here",
                 hint="open it once as a user who may write to it",
             )
-        last, derived = 0, Derived(lambda: self._analyzer)
-        while last >= 0 and self._analyzer.fingerprint == wanted:
-            last = self._database.write(lambda connection, after=last: self._relearn(connection, derived, after))  # type: ignore[misc]
+        if walled:
+            raise StoreError(
+                "the words of the store were read by another version's analysis, and this role sees a part of it only",
+                hint="open it once as the owner of its tables: `recollect embed` in that role's name",
+            )
+        last = 0
+        while last >= 0:
+            last = self._database.write(lambda connection, after=last: self._relearn(connection, wanted, after))  # type: ignore[misc]
         self._database.write(lambda connection: self._note(connection, wanted))
 
-    def _relearn(self, connection: Connection, derived: Derived, after: int) -> int:
-        self.follow(connection)
-        return relearn(connection, derived, after, REINDEX_BATCH)
+    def _relearn(self, connection: Connection, fingerprint: str, after: int) -> int:
+        heard = self.follow(connection)
+        if heard.fingerprint != fingerprint:
+            return -1
+        return relearn(connection, Derived(lambda: heard), after, REINDEX_BATCH, REINDEX_CHARACTERS)
 
     def _note(self, connection: Connection, fingerprint: str) -> None:
         """All words were read by this analysis, unless the language has changed meanwhile."""
-        self.follow(connection)
-        if self._analyzer.fingerprint == fingerprint:
+        if self.follow(connection).fingerprint == fingerprint:
             set_meta(connection, "keywords", fingerprint)
 
-    def _hear(self, found: Any) -> None:
-        if found is not None and found[0] != self._analyzer.language:
-            self._analyzer = Analyzer(found[0])
+    def _hear(self, found: Any) -> Analyzer:
+        """The chain of the language that was found; another thread may hear of another one in the same moment."""
+        analyzer = self._analyzer
+        if found is not None and found[0] not in (None, analyzer.language):
+            self._analyzer = analyzer = Analyzer(found[0])
+        return analyzer
 
     def _settle_language(self, language: str | None) -> Analyzer:
         """The language belongs to the store: it is set when the store is made, and changed by naming another."""

@@ -51,7 +51,7 @@ class PostgresChanges:
             found = connection.execute(f"SELECT seq FROM history WHERE seq > %s AND {told}", [seq, *values])
             lines = [number for (number,) in found]
             if self._database.walled(connection):  # then nobody's newest is not everybody's
-                return lines, max([seq, *(number - LATE for number in lines)])
+                return lines, max([0, *(number - LATE for number in lines or [seq])])
             return lines, max(0, _first(connection, "SELECT coalesce(max(seq), 0) FROM history") - LATE)
 
 

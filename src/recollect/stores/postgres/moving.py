@@ -144,8 +144,8 @@ class PostgresMoving:
         derived = self._derived.reading(told.values())
 
         def work(connection: Connection) -> None:
-            self._keywords.follow(connection)
-            add_records(connection, {part: derived.terms(told[part]) for part in _new(connection, parts)})
+            heard = derived.by(self._keywords.follow(connection))
+            add_records(connection, {part: heard.terms(told[part]) for part in _new(connection, parts)})
             connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
 
         self._database.write(work)

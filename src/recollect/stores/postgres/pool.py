@@ -22,9 +22,9 @@ MOST_CONNECTIONS = 16
 
 PATIENCE = {
     "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
-    "tcp_user_timeout": "40000", "application_name": "recollect",
+    "tcp_user_timeout": "40000", "application_name": "recollect", "client_encoding": "utf8",
 }  # fmt: skip
-"""How long a server may be silent, where the URL does not say."""
+"""How long a server may be silent, and how texts are written, where the URL does not say."""
 
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 """What the driver says beside its errors is for who asks for it, not for the terminal."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
 
+from recollect.analysis import Analyzer
 from recollect.stores import ledger
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.derived import Derived
 from recollect.stores.postgres.rows import SELECT, from_row, plain, text, time_of
 from recollect.stores.postgres.table import Rows
+from recollect.stores.postgres.turns import take_turns
 from recollect.stores.postgres.visible import condition
 from recollect.types import GLOBAL, Change, Event, Filter, Put, Record, Scope
 
 MOST_CHANGES = 200
+MOST_CHARACTERS = 10_000_000
 MOST_SECONDS = 0.1
 """What one transaction holds, or waits for: when it is full or this old it is made, so that nobody waits long."""
 
@@ -22,10 +26,10 @@ CHANNEL = "recollect"
 
 
 class PostgresRecords:
-    """Reads and writes the records of one PostgreSQL store; `follow` is told of each transaction that writes."""
+    """Reads and writes the records of one PostgreSQL store; `follow` says in which language a transaction writes."""
 
     def __init__(
-        self, database: Database, derived: Derived, follow: Callable[[Connection], None], scope: Scope | None = None
+        self, database: Database, derived: Derived, follow: Callable[[Connection], Analyzer], scope: Scope | None = None
     ) -> None:
         self._database = database
         self._derived = derived
@@ -63,17 +67,23 @@ class PostgresRecords:
             ]
 
     def _make(self, connection: Connection, groups: Sequence[Sequence[Change]], derived: Derived) -> list[Record]:
-        """Some groups in one transaction: behind row-level security one by one, each in the name of its own scope."""
-        self._follow(connection)
+        """Some groups in one transaction."""
+        derived = derived.by(self._follow(connection))
         done: list[Record] = []
-        if self._database.walled(connection):
-            for group in groups:
-                self._database.be(connection, _whose(group, self._scope))
-                done += _apply(Rows(connection, derived), group)
-        else:
-            done += _apply(Rows(connection, derived), [change for group in groups for change in group])
+        for changes in self._together(connection, groups):
+            done += _apply(Rows(connection, derived), changes)
         connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
         return done
+
+    def _together(self, connection: Connection, groups: Sequence[Sequence[Change]]) -> Iterator[list[Change]]:
+        """All changes; behind row-level security those that follow one another for one scope, in its name."""
+        if not self._database.walled(connection):
+            yield list(chain.from_iterable(groups))
+            return
+        take_turns(connection, chain.from_iterable(groups))
+        for scope, some in groupby(groups, lambda group: _whose(group, self._scope)):
+            self._database.be(connection, scope)
+            yield list(chain.from_iterable(some))
 
     def scope_of(self, record_id: str) -> Scope | None:
         """Whose a record is, forgotten or not; of one that was purged nothing is told."""
@@ -104,11 +114,19 @@ def _apply(table: Rows, changes: Sequence[Change]) -> list[Record]:
 def _batches(groups: Iterator[Sequence[Change]]) -> Iterator[list[Sequence[Change]]]:
     """Groups that are made together; the transaction begins when they are all at hand."""
     for first in groups:
-        some, count, deadline = [first], len(first), time.monotonic() + MOST_SECONDS
-        while count < MOST_CHANGES and time.monotonic() < deadline and (group := next(groups, None)) is not None:
+        some, deadline = [first], time.monotonic() + MOST_SECONDS
+        count, letters = len(first), _letters(first)
+        while count < MOST_CHANGES and letters < MOST_CHARACTERS and time.monotonic() < deadline:
+            if (group := next(groups, None)) is None:
+                break
             some.append(group)
             count += len(group)
+            letters += _letters(group)
         yield some
+
+
+def _letters(group: Sequence[Change]) -> int:
+    return sum(len(change.record.title) + len(change.record.text) for change in group if isinstance(change, Put))
 
 
 def _whose(group: Sequence[Change], mine: Scope | None) -> Scope:

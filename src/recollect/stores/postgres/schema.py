@@ -182,10 +182,53 @@ _VECTORS = """
     CREATE POLICY seen ON notes USING (key = current_setting('recollect.note', true));
 """
 
+_MENDED = """
+    -- These see all rows, whoever calls them, and tell no more than that there is something.
+    CREATE FUNCTION taken_ids(wanted text[]) RETURNS SETOF text LANGUAGE sql STABLE SECURITY DEFINER AS $$
+        SELECT DISTINCT id FROM history WHERE id = ANY(wanted)
+    $$;
+    CREATE FUNCTION taken_folds(wanted bytea[]) RETURNS SETOF bytea LANGUAGE sql STABLE SECURITY DEFINER AS $$
+        SELECT DISTINCT fold FROM records WHERE fold = ANY(wanted) AND forgotten_at IS NULL
+    $$;
+    -- How many records a path means: those of the same path or, if there are none, those whose paths end so.
+    CREATE FUNCTION taken_paths(same text[], ending text) RETURNS bigint LANGUAGE sql STABLE SECURITY DEFINER AS $$
+        SELECT coalesce(
+            (SELECT nullif(count(*), 0) FROM records WHERE path = ANY(same) AND forgotten_at IS NULL),
+            (SELECT count(*) FROM records WHERE right(path, length(ending)) = ending AND forgotten_at IS NULL)
+        )
+    $$;
+    CREATE FUNCTION kept_passages(of_space integer, wanted bytea[]) RETURNS SETOF bytea
+    LANGUAGE sql STABLE SECURITY DEFINER AS $$
+        SELECT passage FROM embeddings WHERE space = of_space AND passage = ANY(wanted)
+    $$;
+    CREATE FUNCTION vector_coverage(of_space integer, OUT total bigint, OUT without bigint)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER AS $$
+    BEGIN
+        EXECUTE format('SELECT coalesce(sum(records), 0), (SELECT count(*) FROM %I WHERE vector IS NULL) FROM tallies',
+            'vectors_' || of_space) INTO total, without;
+    END $$;
+    CREATE FUNCTION prune_notes(kept integer) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+        DELETE FROM notes WHERE key IN (SELECT key FROM notes ORDER BY at DESC OFFSET kept)
+    $$;
+
+    -- A function that sees all rows looks for no table where the one who calls it could have put another.
+    DO $$
+    DECLARE held regprocedure;
+    DECLARE places text := concat_ws(', ', quote_ident(current_schema()), 'public', (SELECT quote_ident(nspname)
+        FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace
+        WHERE extname = 'vector' AND nspname <> 'public'), 'pg_temp');
+    BEGIN
+        FOR held IN SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND prosecdef LOOP
+            EXECUTE format('ALTER FUNCTION %s SET search_path TO %s', held, places);
+        END LOOP;
+    END $$;
+"""
+
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("records, history, terms, vectors, files", _FIRST),
     ("row-level security", _WALLS),
     ("empty places for vectors, long paths, notes and files behind the wall", _VECTORS),
+    ("functions that look into nobody's temporary tables", _MENDED),
 )
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 
@@ -221,6 +264,12 @@ def _check_server(connection: Connection) -> None:
         raise StoreError(
             f"the server is PostgreSQL {version // 10_000}, which is too old",
             hint=f"PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed",
+        )
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding not in ("UTF8", "SQL_ASCII"):
+        raise StoreError(
+            f"the database is encoded in {encoding}, which does not hold every text",
+            hint="CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
         )
     found = connection.execute(
         "SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
+
+from psycopg import errors as pg
 
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.derived import Derived
 from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.files import PostgresFiles, PostgresNotes
 from recollect.stores.postgres.joins import PostgresJoins
-from recollect.stores.postgres.keywords import PostgresKeywords
+from recollect.stores.postgres.keywords import PostgresKeywords, meta
 from recollect.stores.postgres.listening import PostgresChanges
 from recollect.stores.postgres.moving import PostgresMoving
 from recollect.stores.postgres.records import PostgresRecords
@@ -24,6 +27,9 @@ MOST_NAMES = 500
 
 WRITTEN_ANEW = 64 * 1024 * 1024
 """Bytes of a table that is written anew to be rid of what was purged: about a second."""
+
+PATIENCE = "1s"
+"""For whoever reads a table that is to be written anew: all others would wait behind us."""
 
 
 class PostgresStore:
@@ -49,6 +55,9 @@ class PostgresStore:
         """The same store, whose every transaction names this scope to row-level security."""
         view = copy.copy(self)
         view.records = self.records.within(scope)
+        view.spaces = self.spaces.within(scope)
+        view.files = self.files.within(scope)
+        view.joins = self.joins.within(scope)
         return view
 
     def status(self) -> dict[str, Any]:
@@ -69,7 +78,7 @@ class PostgresStore:
                 "records": {**_counts(connection, EVERYTHING), "forgotten": int(numbers[1])},
                 "files": int(numbers[2]),
                 "sequence": int(numbers[3]),
-                "language": self.keywords.analyzer.language,
+                "language": meta(connection, "language"),
                 "keyword_lag": self.keywords.lag(connection),
             }
 
@@ -83,16 +92,22 @@ class PostgresStore:
         with self._database.read(where.scope) as connection:
             return _facets(connection, where)
 
-    def scrub(self) -> None:
+    def scrub(self) -> str | None:
         """Leave nothing of what was purged in the tables; the server's log and backups are the server's affair.
 
-        Small tables are written anew; large ones, which that would keep from everybody, give their space to others.
+        Small tables are written anew, unless somebody reads them; large ones, which would be kept from everybody, give
+        their space to others.
         """
+        left = set()
         with self._database.alone() as connection, translated(self._database.shown):
-            for name in ("records", "history", "postings", "embeddings"):
-                found = connection.execute("SELECT pg_total_relation_size(%s)", (name,)).fetchone()
-                small = found is not None and found[0] <= WRITTEN_ANEW
-                connection.execute(f"VACUUM {'(FULL) ' if small else ''}{name}")
+            if self._database.walled(connection):
+                return "what was purged is in no answer; its bytes stay until the owner of the tables vacuums them"
+            connection.execute(f"SET lock_timeout TO '{PATIENCE}'")
+            spaces = [f"vectors_{space}" for (space,) in connection.execute("SELECT space FROM spaces")]
+            for name in ("records", "history", "postings", "embeddings", *spaces):
+                if not _written_anew(connection, name):
+                    left.add(name)
+        return f"what was purged is in no answer; bytes of it may stay in {', '.join(sorted(left))}" if left else None
 
     def check(self) -> None:
         """Refuse use after closing."""
@@ -101,6 +116,18 @@ class PostgresStore:
     def close(self) -> None:
         """Give the connections back; closing twice is harmless."""
         self._database.close()
+
+
+def _written_anew(connection: Connection, name: str) -> bool:
+    """Whether nothing of what was deleted from a table is left; what is not written anew is at least made free."""
+    found = connection.execute("SELECT pg_total_relation_size(%s)", (name,)).fetchone()
+    if found is not None and found[0] <= WRITTEN_ANEW:
+        with contextlib.suppress(pg.LockNotAvailable):
+            connection.execute(f"VACUUM (FULL) {name}")
+            return True
+    with contextlib.suppress(pg.LockNotAvailable):
+        connection.execute(f"VACUUM {name}")
+    return False
 
 
 def _counts(connection: Connection, where: Filter) -> dict[str, int]:

@@ -8,19 +8,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from psycopg import errors as pg
+
+from recollect.errors import UsageError
 from recollect.ranking import fold_hash
 from recollect.stores import ledger
 from recollect.stores.postgres.database import Connection
 from recollect.stores.postgres.derived import Derived, Placed
 from recollect.stores.postgres.rows import COLUMNS, SELECT, from_row, text, to_row
 from recollect.stores.postgres.scopes import scope_find, scope_number
+from recollect.stores.postgres.turns import folds_of, ids_of, take_turns
 from recollect.stores.postgres.visible import condition
 from recollect.stores.rows import micros, passage_hash
 from recollect.types import Change, Filter, Mirrors, Put, Record, SawFile, Scope, now
 
 _INSERT = (
     f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
-    f" VALUES ({', '.join(['%s'] * (len(COLUMNS) + 2))}) RETURNING row"
+    f" VALUES ({', '.join(['%s'] * (len(COLUMNS) + 2))}) ON CONFLICT (id) DO NOTHING RETURNING row"
 )
 _REPLACE = (
     f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{column} = %s' for column in COLUMNS)},"
@@ -51,26 +55,26 @@ class Rows:
     def prepare(self, changes: Sequence[Change]) -> None:
         """Learn in one round trip which ids and texts are new; two who add the same text at once take turns."""
         puts = [change for change in changes if isinstance(change, Put)]
-        keys = list({text(put.record.id) for put in puts})
-        folds = sorted({fold_hash(put.record.text) for put in puts if put.merge})
+        keys = list({text(key) for key in ids_of(changes)})
+        folds = folds_of(changes)
         with self.connection.pipeline():
             found = self.connection.execute("SELECT space FROM spaces ORDER BY space")
-            if folds:
-                numbers = [int.from_bytes(fold[:8], signed=True) for fold in folds]
-                self.connection.execute(
-                    "SELECT pg_advisory_xact_lock(fold) FROM unnest(%s::bigint[]) AS fold", (numbers,)
-                )
-            said = self.connection.execute("SELECT DISTINCT fold FROM records WHERE fold = ANY(%s)", (folds,))
-            there = self.connection.execute("SELECT id FROM records WHERE id = ANY(%s)", (keys,))
+            take_turns(self.connection, changes)
+            said = self.connection.execute("SELECT DISTINCT fold FROM records WHERE fold = ANY(%s)", (list(folds),))
+            found_keys = self.connection.execute("SELECT id FROM records WHERE id = ANY(%s)", (keys,))
             asked = {put.record.scope: self.connection.execute(*scope_find(put.record.scope)) for put in puts}
         self._spaces = [space for (space,) in found]
-        self._unsaid = set(folds) - {bytes(fold) for (fold,) in said}
-        self._absent = set(keys) - {key for (key,) in there}
+        self._unsaid = folds - {bytes(fold) for (fold,) in said}
+        there = [key for (key,) in found_keys]
+        self._absent = set(keys) - set(there)
+        if len(there) > 1:  # in the same order by all, so that no two wait for each other
+            lock = "SELECT 1 FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+            self.connection.execute(lock, (there,))
         self._scopes = {scope: int(row[0]) for scope, cursor in asked.items() if (row := cursor.fetchone()) is not None}
 
     def flush(self) -> None:
-        """Put in what waits."""
-        placed = self._insert(list(self._waiting.values())) if self._waiting else []
+        """Put in what waits, in the same order by all; the history is in the order of the changes."""
+        placed = self._insert([self._waiting[key] for key in sorted(self._waiting)]) if self._waiting else []
         self._absent -= self._waiting.keys()
         self._unsaid -= self._told
         with self.connection.pipeline():
@@ -189,8 +193,19 @@ class Rows:
         ]
         with self.connection.cursor() as cursor:
             cursor.executemany(_INSERT, values, returning=True)
-            rows = [int(row) for result in cursor.results() for (row,) in result]
-        return list(map(Placed, rows, scopes, records, terms))
+            rows = [result.fetchone() for result in cursor.results()]
+        self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
+        return list(map(Placed, map(_number, rows), scopes, records, terms))
+
+    def _refuse_taken(self, keys: Sequence[str]) -> None:
+        """What was there first: if it can be seen now, the change is made again, upon that."""
+        for key in keys:
+            if self.connection.execute("SELECT 1 FROM records WHERE id = %s", (text(key),)).fetchone() is None:
+                raise UsageError(
+                    f"the id {key!r} is taken by a record of another scope", hint="leave the id out, or use another"
+                )
+        if keys:
+            raise pg.SerializationFailure("another has put a record under the same id")
 
     def _scope(self, scope: Scope) -> int:
         if scope not in self._scopes:
@@ -216,22 +231,6 @@ class Rows:
     def _drop_orphan(self, passage: bytes) -> None:
         """Delete the vectors of a passage that no record has any more: a vector can be turned back into words."""
         self.connection.execute("SELECT drop_orphan(%s)", (passage,))
-
-
-def relearn(connection: Connection, derived: Derived, after: int, count: int) -> int:
-    """The words of the next records, read again; the last row that was, or -1 where there is none left."""
-    select = SELECT.replace("SELECT ", "SELECT records.row, records.scope, ", 1)
-    rows: list[Any] = connection.execute(
-        f"{select} WHERE forgotten_at IS NULL AND row > %s ORDER BY row LIMIT %s FOR UPDATE OF records", (after, count)
-    ).fetchall()
-    placed = [Placed(row, scope, record := from_row(fields), derived.terms(record)) for row, scope, *fields in rows]
-    with connection.pipeline():
-        for each in placed:
-            derived.remove(connection, each.row, ())
-            connection.execute("UPDATE records SET length = %s WHERE row = %s", (each.terms.length, each.row))
-        if placed:
-            derived.add(connection, placed, ())
-    return int(rows[-1][0]) if rows else -1
 
 
 def _number(row: Any) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from psycopg import errors as pg
 
-from recollect.errors import EmbedderError
+from recollect.errors import EmbedderError, StoreError
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.keywords import set_meta
 from recollect.stores.postgres.rows import plain, text
@@ -16,7 +18,7 @@ from recollect.stores.postgres.top import matches
 from recollect.stores.postgres.visible import Seen, condition, seen
 from recollect.stores.rows import passage_hash
 from recollect.stores.top import distinct
-from recollect.types import Filter, Matches, VectorSpace
+from recollect.types import Filter, Matches, Scope, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -48,6 +50,13 @@ class PostgresSpaces:
         self._database = database
         self._open: dict[str, PostgresVectors] = {}
         self._lock = threading.Lock()
+        self._scope: Scope | None = None
+
+    def within(self, scope: Scope) -> PostgresSpaces:
+        """The same spaces, whose vectors are read in the name of one scope."""
+        view = copy.copy(self)
+        view._scope = scope  # noqa: SLF001  (its own kind)
+        return view
 
     @property
     def active(self) -> VectorSpace | None:
@@ -62,7 +71,7 @@ class PostgresSpaces:
         with self._lock:
             if space.fingerprint not in self._open:
                 self._open[space.fingerprint] = PostgresVectors(self._database, space, self._number(space))
-            return self._open[space.fingerprint]
+            return self._open[space.fingerprint].within(self._scope)
 
     def activate(self, space: VectorSpace) -> None:
         """From now on this space answers."""
@@ -85,6 +94,13 @@ class PostgresVectors:
         self._number = number
         self._table = f"vectors_{number}"
         self._near = f"vector <#> %s::halfvec({space.dimension})"
+        self._scope: Scope | None = None
+
+    def within(self, scope: Scope | None) -> PostgresVectors:
+        """The same vectors, read in the name of one scope."""
+        view = copy.copy(self)
+        view._scope = scope  # noqa: SLF001  (its own kind)
+        return view
 
     def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
         """At most `depth` visible records by falling cosine."""
@@ -93,7 +109,15 @@ class PostgresVectors:
                 f"the query's vector has {vector.shape[-1]} numbers, the store's have {self._space.dimension}",
                 hint="the embedder answered for another model than the one it names",
             )
-        with self._database.read(where.scope, replica=True) as connection:
+        try:
+            return self._search(vector, where, depth, replica=True)
+        except StoreError as error:
+            if not isinstance(error.__cause__, pg.UndefinedTable):
+                raise
+            return self._search(vector, where, depth, replica=False)  # a replica may not know of the space yet
+
+    def _search(self, vector: Vector, where: Filter, depth: int, *, replica: bool) -> Matches:
+        with self._database.read(where.scope, replica=replica) as connection:
             visible = seen(connection, where)
             wanted = depth
             while True:
@@ -106,7 +130,7 @@ class PostgresVectors:
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of these records, where there are any."""
-        with self._database.read() as connection:
+        with self._database.read(self._scope) as connection:
             rows = connection.cursor(binary=True).execute(
                 "SELECT id, vector FROM records JOIN embeddings USING (passage) WHERE space = %s AND id = ANY(%s)",
                 (self._number, [text(key) for key in ids]),
@@ -116,7 +140,7 @@ class PostgresVectors:
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         """Passages (of the records that the filter lets through) that have no vector yet."""
         sql, values = condition(where) if where else ("true", [])
-        with self._database.read(where.scope if where else None) as connection:
+        with self._database.read(where.scope if where else self._scope) as connection:
             rows = connection.execute(
                 "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM"
                 f" (SELECT title, text FROM {self._table} AS held JOIN records USING (row)"
@@ -129,17 +153,15 @@ class PostgresVectors:
         """Those of the passages whose vectors are kept already."""
         hashes = {passage_hash(passage): passage for passage in passages}
         with self._database.read() as connection:
-            rows = connection.execute(
-                "SELECT passage FROM embeddings WHERE space = %s AND passage = ANY(%s)", (self._number, list(hashes))
-            )
+            rows = connection.execute("SELECT kept_passages(%s, %s)", (self._number, list(hashes)))
             return {hashes[bytes(key)] for (key,) in rows}
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
         """How many records (that the filter lets through) have a vector, and how many have none."""
-        empty = f"SELECT count(*) FROM {self._table} WHERE vector IS NULL"
         if where is None:
-            total, without = self._database.glance(f"SELECT coalesce(sum(records), 0), ({empty}) FROM tallies")
+            total, without = self._database.glance(f"SELECT total, without FROM vector_coverage({self._number})")
             return int(total) - int(without), int(without)
+        empty = f"SELECT count(*) FROM {self._table} WHERE vector IS NULL"
         with self._database.read(where.scope) as connection:
             visible = seen(connection, where)
             (within, scopes), (sql, values) = visible.within, visible.rows

@@ -76,11 +76,12 @@ class SqliteStore:
         with self._database.read() as connection:
             return overview.facets(connection, where)
 
-    def scrub(self) -> None:
+    def scrub(self) -> str | None:
         """Leave no byte of what was purged: not in the keyword index, not in the log."""
         self.keywords.catch_up()
         self.keywords.scrub()
         self._database.empty_log()
+        return None
 
     def check(self) -> None:
         """Refuse use after closing, and in a process that did not open it."""

@@ -1,0 +1,195 @@
+"""Behind row-level security a service's answers are the owner's, and the embedded store's: no fewer and no more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from recollect import Memory, Scope
+from recollect.config import Settings
+from recollect.sources.joining import Joiner, Row
+from recollect.stores.postgres import PostgresStore, files
+from recollect.types import Filter, Put, Record
+
+ADA, BOB = Scope("ada"), Scope("bob")
+GRANTS = """
+    GRANT USAGE ON SCHEMA {schema} TO {role};
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+    REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
+"""
+"""As docs/postgresql.md gives them."""
+
+HERONS = ("river bank dawn", "river bank dusk", "river bank noon", "city roof", "mountain lake winter trip")
+BOBS = (
+    Record("bobs", "heron that bob keeps", scope=BOB),
+    Record("bobchunk", "heron of a diary", kind="chunk", path="/n/bob.md", lines=(1, 1), scope=BOB),
+)
+
+
+@dataclass(frozen=True)
+class Three:
+    """The same records three times: in a file, for the owner of the tables, and for a role with the grants alone."""
+
+    embedded: Memory
+    owner: Memory
+    service: Memory
+    owned: str
+    served: str
+
+    def answers(self, ask: Callable[[Memory], Any]) -> list[Any]:
+        """What each of them says."""
+        return [ask(memory) for memory in (self.embedded, self.owner, self.service)]
+
+
+@pytest.fixture
+def three(new_schema: Callable[[], str], postgres_url: str, tmp_path: Path) -> Iterator[Three]:
+    """Ada's herons and her file, and what is Bob's."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "note.md").write_text("# Lake\n\nthe heron stands in the lake\n")
+    owned, role = new_schema(), f"app_{uuid4().hex[:12]}"
+    opened = [_filled(place, folder) for place in (str(tmp_path / "memory.db"), owned)]
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+        server.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
+        server.execute(GRANTS.format(schema=owned.rpartition("schema=")[2], role=role))
+        parts = urlsplit(owned)
+        place = urlunsplit(parts._replace(netloc=f"{role}:{role}@{parts.netloc.rpartition('@')[2]}"))
+        opened.append(Memory.open(place, embedder="hashing:64", settings=Settings()))
+        yield Three(*opened, owned, place)
+        for memory in opened:
+            memory.close()
+        server.execute(f"DROP OWNED BY {role}")
+        server.execute(f"DROP ROLE {role}")
+
+
+def _filled(place: str, folder: Path) -> Memory:
+    memory = Memory.open(place, embedder="hashing:64", settings=Settings())
+    memory.add_many([{"text": f"heron {where}", "id": f"r{i}", "user": "ada"} for i, where in enumerate(HERONS)])
+    memory.store.records.apply([[Put(record)] for record in BOBS])
+    memory.index(folder, user="ada")
+    memory.embed()
+    return memory
+
+
+def test_variety_is_measured_by_vectors_there_too(three: Three) -> None:
+    """MMR reads the vectors of what Ada sees, whether she is named in the call or by a wall; of Bob's it reads none."""
+    how = {"mmr": True, "mmr_lambda": 0.3, "limit": 5, "kind": "fact"}
+    for ask in (
+        lambda memory: memory.within(ADA).search("heron river bank", **how),
+        lambda memory: memory.search("heron river bank", user="ada", **how),
+    ):
+        embedded, owner, service = ([result.record.id for result in answer.results] for answer in three.answers(ask))
+        assert embedded == owner == service
+    for spaces, seen in ((three.service.store.within(ADA).spaces, {"r1"}), (three.service.store.spaces, set())):
+        assert set(spaces.open(spaces.active).vectors(["r1", "bobs"])) == seen
+
+
+@pytest.mark.parametrize("by", ["id", "text", "path"])
+def test_an_outside_document_that_is_bobs_record_is_not_brought_to_ada(three: Three, by: str) -> None:
+    """That a record is there is known though it is not seen; what nobody has comes in, and what is Ada's is hers."""
+    rows = {
+        "id": [Row("bobs", "the wiki's words of bob"), Row("r1", "x"), Row("new", "the wiki's own")],
+        "text": [Row("1", "Heron that bob keeps"), Row("2", "heron city roof"), Row("3", "the wiki's own")],
+        "path": [Row("1", "words of bob", path="n/bob.md"), Row("2", "the lake", path="note.md"), Row("3", "own")],
+    }[by]
+
+    def found(memory: Memory) -> list[str]:
+        joiner = Joiner("wiki", by, memory.store.records, memory.store.joins)
+        _, query = memory.within(ADA).prepare("heron")
+        return [hit.record.text for hit in joiner.found(rows, query).hits]
+
+    embedded, owner, service = three.answers(found)
+    assert embedded == owner == service
+    assert len(service) == 2
+    assert "bob" not in str(service)
+
+
+def test_a_file_that_has_changed_is_told_and_shown(three: Three, tmp_path: Path) -> None:
+    """Freshness, lag and excerpt know the state of Ada's files; Bob learns of none of them."""
+    note = tmp_path / "notes" / "note.md"
+    note.write_text("# Lake\n\nthe heron has flown\n")
+    os.utime(note, (1, 1))
+
+    def told(memory: Memory) -> list[Any]:
+        answers = [memory.within(ADA).search("heron lake", kind="chunk"), memory.search("lake", user="ada")]
+        (record,) = (result.record for result in answers[0].results)
+        fresh = [result.freshness for answer in answers for result in answer.results if result.record.path]
+        return [fresh, [answer.trace.lag for answer in answers], memory.within(ADA).excerpt(record.id).text]
+
+    embedded, owner, service = three.answers(told)
+    assert embedded == owner == service
+    assert service == [["changed", "changed"], [{"files": 1, "vectors": 0}] * 2, note.read_text()]
+    assert three.service.store.within(BOB).files.states([str(note.resolve())]) == {}
+
+
+def test_what_has_no_vector_yet_is_counted_for_all(three: Three) -> None:
+    """A list of which most is missing stands back, and a vector that is kept is not computed again."""
+    with Memory.open(three.owned, embedder="none", settings=Settings()) as owner:
+        owner.add_many([{"text": f"kite number {i}", "user": "ada"} for i in range(300)])
+    answers = [memory.within(ADA).search("kite") for memory in (three.owner, three.service)]
+    assert [answer.trace.lag["vectors"] for answer in answers] == [300, 300]
+    assert answers[0].trace.warnings == answers[1].trace.warnings != ()
+    space = three.service.store.spaces.active
+    index = three.service.store.spaces.open(space)
+    assert index.coverage() == three.owner.store.spaces.open(space).coverage()
+    assert index.known(["heron city roof", "nobody wrote this"]) == {"heron city roof"}
+
+
+def test_another_model_waits_for_the_owner(three: Three) -> None:
+    """The old one's vectors are there, whoever sees them, so that it answers on."""
+    with Memory.open(three.served, embedder="hashing:32", settings=Settings()) as other:
+        answer = other.search("heron city", user="ada", sources=["vector"])
+    assert "hashing:64 still answers" in str(answer.trace.warnings)
+    assert answer.results[0].record.id == "r3"
+
+
+def test_a_record_is_got_by_who_may_see_it(three: Three) -> None:
+    """A scope that is named in the call is the one that is asked for."""
+    assert three.answers(lambda memory: getattr(memory.get("r1", user="ada"), "id", None)) == ["r1"] * 3
+    assert three.answers(lambda memory: memory.get("r1", user="bob")) == [None] * 3
+    assert three.answers(lambda memory: memory.why_not("heron", "r1", user="ada").stage) == ["found"] * 3
+
+
+def test_kept_answers_do_not_grow_without_bound(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go, though a service sees each of them only by its key."""
+    monkeypatch.setattr(files, "KEPT", 5)
+    notes = three.service.store.notes
+    for number in range(12):
+        notes.put(f"note {number}", "kept")
+    assert [number for number in range(12) if notes.get(f"note {number}")] == [7, 8, 9, 10, 11]
+
+
+def test_the_records_of_a_path_come_in_one_order(three: Three) -> None:
+    """By their lines, those without any first, then by id."""
+    lines = MappingProxyType({"a": ("/y/n.md", (5, 6)), "b": ("/x/n.md", (9, 9)), "c": ("/x/n.md", None)})
+    put = [[Put(Record(key, key, path=path, lines=at))] for key, (path, at) in lines.items()]
+    for memory in (three.embedded, three.owner):
+        memory.store.records.apply([*put, [Put(Record("A", "z", path="/x/n.md", lines=(9, 9)))]])
+    found = three.answers(lambda memory: memory.store.joins.by_path(["n.md"], Filter())["n.md"])
+    assert [[record.id for record in records] for records in found] == [["c", "a", "A", "b"]] * 3
+
+
+def test_a_replica_that_does_not_know_of_a_space_yet_is_not_asked(new_schema: Callable[[], str]) -> None:
+    """Another database with the same tables and no vectors is what a replica is until it has heard of them."""
+    main, name = new_schema(), f"late_{uuid4().hex}"
+    parts = urlsplit(main)
+    with psycopg.connect(main.partition("schema=")[0].rstrip("?&"), autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        try:
+            late = urlunsplit(parts._replace(path=f"/{name}"))
+            PostgresStore(late).close()
+            read = quote(late.partition("schema=")[0].rstrip("?&"), safe="")
+            with Memory.open(f"{main}&read={read}", embedder="hashing:64", settings=Settings()) as memory:
+                memory.add("heron", id="a")
+                assert [result.record.id for result in memory.search("heron", sources=["vector"]).results] == ["a"]
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,241 @@
+"""PostgreSQL under many and long records: order of locks, sizes of batches, languages that change meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from recollect import Memory, Scope
+from recollect.config import Settings
+from recollect.errors import StoreError, UsageError
+from recollect.stores.postgres import PostgresStore, derived, keywords
+from recollect.stores.postgres.database import Connection
+from recollect.stores.postgres.records import _batches
+from recollect.stores.postgres.table import Rows
+from recollect.stores.postgres.turns import SLOTS
+from recollect.types import Change, Filter, Forget, Put, Record, Supersede
+
+GRANTS = """
+    GRANT USAGE ON SCHEMA {schema} TO {role};
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+    REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
+"""
+
+
+@pytest.fixture
+def place(new_schema: Callable[[], str]) -> str:
+    """Where the test's store is."""
+    return new_schema()
+
+
+@pytest.fixture
+def store(place: str) -> Iterator[PostgresStore]:
+    """The store of the tables' owner, with two records."""
+    store = PostgresStore(place)
+    store.records.apply([[Put(Record(key, f"heron {key}"))] for key in ("a", "z")])
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def raw(place: str, store: PostgresStore) -> Iterator[psycopg.Connection[Any]]:
+    """Another who writes, with SQL in their hands."""
+    plain, _, schema = place.rpartition("schema=")
+    with psycopg.connect(plain.rstrip("?&")) as connection:
+        connection.execute(f"SET search_path TO {schema}, public; SET lock_timeout TO '200ms'")
+        connection.commit()
+        yield connection
+        connection.rollback()
+
+
+@pytest.fixture
+def walled(place: str, store: PostgresStore, raw: psycopg.Connection[Any]) -> Iterator[str]:
+    """The same place for a service that is behind row-level security."""
+    role = f"app_{uuid4().hex[:12]}"
+    raw.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
+    raw.execute(GRANTS.format(schema=place.rpartition("schema=")[2], role=role))
+    raw.commit()
+    head, _, tail = place.partition("://")
+    yield f"{head}://{role}:{role}@{tail.rpartition('@')[2]}"
+    raw.rollback()
+    raw.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    raw.commit()
+
+
+def wait_for_one_who_waits(connection: psycopg.Connection[Any]) -> None:
+    """Until a transaction waits for this connection's."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    while connection.execute(waiting).fetchone() == (0,):
+        time.sleep(0.005)
+
+
+def in_thread(work: Callable[[], object]) -> Callable[[], None]:
+    """Begin work beside the test; what comes back waits for its end."""
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001  (it is raised where it is waited for)
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def end() -> None:
+        thread.join(20)
+        assert not thread.is_alive()
+        assert failed == []
+
+    return end
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [Put(Record("z", "egret z")), Put(Record("a", "egret a"))],
+        [Forget("z"), Forget("a")],
+        [Supersede("z", "a")],
+    ],
+)
+def test_a_batch_locks_its_records_in_the_order_of_their_ids(
+    store: PostgresStore, raw: psycopg.Connection[Any], changes: Sequence[Change]
+) -> None:
+    """Whoever waits for a lower id holds no higher one, so that no two wait for each other."""
+    raw.execute("SELECT 1 FROM records WHERE id = 'a' FOR UPDATE")
+    end = in_thread(lambda: store.records.apply([[change] for change in changes]))
+    wait_for_one_who_waits(raw)
+    raw.execute("SELECT 1 FROM records WHERE id = 'z' FOR UPDATE NOWAIT")
+    raw.rollback()
+    end()
+
+
+def test_new_records_go_in_in_the_order_of_their_ids(store: PostgresStore, raw: psycopg.Connection[Any]) -> None:
+    """Whoever waits for another's new record has put in none with a higher id; the history is in the order told."""
+    fields = "kind, text, title, tags, scope, importance, time, created_at, fold, passage, length"
+    insert = f"INSERT INTO records (id, {fields}) SELECT %s, {fields} FROM records WHERE id = 'a'"
+    raw.execute(insert, ("new1",))
+    end = in_thread(lambda: store.records.apply([[Put(Record(key, f"egret {key}"))] for key in ("new2", "new1")]))
+    wait_for_one_who_waits(raw)
+    raw.execute(insert, ("new2",))
+    raw.rollback()
+    end()
+    lines = raw.execute("SELECT id FROM history WHERE id LIKE 'new_' ORDER BY seq").fetchall()
+    assert lines == [("new2",), ("new1",)]
+
+
+def test_a_large_batch_takes_few_locks(store: PostgresStore) -> None:
+    """The server's table of locks has room for all who add many texts at once."""
+    puts = [Put(Record(f"r{number}", f"text {number}"), merge=True) for number in range(1000)]
+
+    def held(connection: Connection) -> int:
+        Rows(connection, store.records._derived).prepare(puts)
+        found = connection.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        )
+        return int((found.fetchone() or (0,))[0])
+
+    assert 0 < store._database.write(held) <= SLOTS
+
+
+def test_an_id_of_another_scope_is_told_at_once(store: PostgresStore, walled: str) -> None:
+    """Behind row-level security the record that has it cannot be seen; it is not tried again and again."""
+    store.records.apply([[Put(Record("bobs", "egret", scope=Scope("bob")))]])
+    service = PostgresStore(walled)
+    try:
+        begun = time.monotonic()
+        with pytest.raises(UsageError, match="'bobs' is taken"):
+            service.records.apply([[Put(Record("bobs", "heron", scope=Scope("ada")))]])
+        assert time.monotonic() - begun < 0.5
+        assert service.records.apply([[Put(Record("adas", "heron", scope=Scope("ada")))]])
+    finally:
+        service.close()
+
+
+def test_batches_are_bounded_by_their_characters() -> None:
+    """Ten million characters are enough for one transaction."""
+    long = "x" * 4_000_000
+    groups = [[Put(Record(f"r{number}", long))] for number in range(7)]
+    assert [len(some) for some in _batches(iter(groups))] == [3, 3, 1]
+
+
+def test_many_terms_go_in_by_several_statements(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JSON value of PostgreSQL has an end; every record of a batch is found, however many terms there are."""
+    monkeypatch.setattr(derived, "MOST_LETTERS", 50)
+    store.records.apply([[Put(Record(f"r{number}", f"egret number{number} word{number}")) for number in range(9)]])
+    assert len(store.keywords.search(["egret"], Filter(), 20).found) == 9
+    assert [match.record.id for match in store.keywords.search(["word7"], Filter(), 20).found] == ["r7"]
+
+
+def test_parts_are_as_large_as_may_be() -> None:
+    """What is too large for any part is one of its own."""
+    assert list(derived.parted([3, 3, 3, 9, 1, 6, 1], lambda size: size, 7)) == [[3, 3], [3], [9], [1, 6], [1]]
+    assert list(derived.parted([], lambda size: size, 7)) == []
+
+
+def test_words_are_read_again_in_parts(store: PostgresStore, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction reads so many characters, not so many records; in the end all words were read."""
+    store.records.apply([[Put(Record(f"r{number}", f"die häuser {number}"))] for number in range(5)])
+    asked: list[int] = []
+    monkeypatch.setattr(keywords, "REINDEX_CHARACTERS", 30)
+    monkeypatch.setattr(keywords, "relearn", lambda *given: asked.append(given[2]) or derived.relearn(*given))
+    other = PostgresStore(place, language="german")
+    try:
+        assert len(other.keywords.search(["haus"], Filter(), 9).found) == 5
+    finally:
+        other.close()
+    assert len(asked) == 4, "the two short ones and a long one, then two at a time; and none is left"
+
+
+def test_the_owner_reads_the_words_of_all_again(
+    store: PostgresStore, raw: psycopg.Connection[Any], place: str, walled: str
+) -> None:
+    """A service that sees a part of the records says at once who has to do it; `embed` by the owner does."""
+    store.records.apply([[Put(Record("adas", "heron of Ada", scope=Scope("ada")))]])
+    raw.execute("DELETE FROM postings; UPDATE meta SET value = 'older' WHERE key = 'keywords'")
+    raw.commit()
+    service = PostgresStore(walled)
+    try:
+        with pytest.raises(StoreError, match="a part of it only") as error:
+            service.keywords.search(["heron"], Filter(scope=Scope("ada")), 5)
+        assert "recollect embed" in error.value.hint
+        with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
+            memory.embed()
+        assert len(service.keywords.search(["heron"], Filter(scope=Scope("ada")), 5).found) == 3
+    finally:
+        service.close()
+
+
+def test_the_counts_of_terms_come_once(store: PostgresStore) -> None:
+    """Not with every row of a ranking, however many there are."""
+    hits = keywords._HITS.format(name="hits", scoped="true")
+    scored = keywords._SCORED.format(hits=hits, precision=keywords.PRECISION, k1=keywords.K1, b=keywords.B)
+    with store._database.read() as connection:
+        rows = connection.execute(scored, [["heron", "z"], 2.0, 2.0, 9, 9]).fetchall()
+    assert [said and json.loads(said) for *_, said in rows] == [{"heron": 2, "z": 1}, None]
+    assert [match.record.id for match in store.keywords.search(["heron", "z"], Filter(), 9).found] == ["z", "a"]
+
+
+def test_a_transaction_writes_in_the_language_that_it_has_heard(store: PostgresStore, place: str) -> None:
+    """Another thread may hear of the language before, late, in the same moment."""
+    other = PostgresStore(place, language="german")
+    follow = store.keywords.follow
+
+    def overtaken(connection: Connection) -> Any:
+        heard = follow(connection)
+        store.keywords._hear(("english",))
+        return heard
+
+    store.records._follow = overtaken
+    try:
+        store.records.apply([[Put(Record("house", "die häuser"))]])
+        assert [match.record.id for match in other.keywords.search(["haus"], Filter(), 9).found] == ["house"]
+    finally:
+        other.close()
