@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
@@ -15,9 +16,8 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import StoreError, UsageError
-from recollect.stores.postgres import PostgresStore, derived, keywords
+from recollect.stores.postgres import PostgresStore, derived, keywords, records
 from recollect.stores.postgres.database import Connection
-from recollect.stores.postgres.records import _batches
 from recollect.stores.postgres.table import Rows
 from recollect.stores.postgres.turns import SLOTS
 from recollect.types import Change, Filter, Forget, Put, Record, Supersede
@@ -62,8 +62,8 @@ def walled(place: str, store: PostgresStore, raw: psycopg.Connection[Any]) -> It
     raw.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
     raw.execute(GRANTS.format(schema=place.rpartition("schema=")[2], role=role))
     raw.commit()
-    head, _, tail = place.partition("://")
-    yield f"{head}://{role}:{role}@{tail.rpartition('@')[2]}"
+    parts = urlsplit(place)
+    yield urlunsplit(parts._replace(netloc=f"{role}:{role}@{parts.netloc.rpartition('@')[2]}"))
     raw.rollback()
     raw.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
     raw.commit()
@@ -159,11 +159,12 @@ def test_an_id_of_another_scope_is_told_at_once(store: PostgresStore, walled: st
         service.close()
 
 
-def test_batches_are_bounded_by_their_characters() -> None:
+def test_batches_are_bounded_by_their_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten million characters are enough for one transaction."""
+    monkeypatch.setattr(records, "MOST_SECONDS", 60)
     long = "x" * 4_000_000
     groups = [[Put(Record(f"r{number}", long))] for number in range(7)]
-    assert [len(some) for some in _batches(iter(groups))] == [3, 3, 1]
+    assert [len(some) for some in records._batches(iter(groups))] == [3, 3, 1]
 
 
 def test_many_terms_go_in_by_several_statements(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +227,7 @@ def test_the_counts_of_terms_come_once(store: PostgresStore) -> None:
 def test_a_transaction_writes_in_the_language_that_it_has_heard(store: PostgresStore, place: str) -> None:
     """Another thread may hear of the language before, late, in the same moment."""
     other = PostgresStore(place, language="german")
+    other.keywords.catch_up()
     follow = store.keywords.follow
 
     def overtaken(connection: Connection) -> Any:

@@ -228,7 +228,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("records, history, terms, vectors, files", _FIRST),
     ("row-level security", _WALLS),
     ("empty places for vectors, long paths, notes and files behind the wall", _VECTORS),
-    ("functions that look into nobody's temporary tables", _MENDED),
+    ("functions that see all rows, for what a service may know of them", _MENDED),
 )
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 
