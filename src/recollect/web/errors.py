@@ -112,9 +112,8 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 def answer(error: RecollectError, request_id: str) -> JSONResponse:
     """An error of ours as an answer."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
-    if (
-        isinstance(error, StoreError) and "://" in error.message
-    ):  # where the store is, and who we are there, is for the log
+    if isinstance(error, StoreError) and "://" in error.message:
+        # Where the store is, and who we are there, is for the log.
         _log.warning("%s: %s", request_id, error.message)
         error = StoreError("the store cannot be used just now", hint="try again; the server's log says what")
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004

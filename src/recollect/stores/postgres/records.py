@@ -51,7 +51,7 @@ class PostgresRecords:
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
         """The records with these ids that are not forgotten (and pass the filter), in the order asked."""
         sql, values = condition(where) if where else ("forgotten_at IS NULL", [])
-        with self._database.read(self._scope or (where.scope if where else None)) as connection:
+        with self._database.read(self._reader(where)) as connection:
             rows = connection.execute(f"{SELECT} WHERE {sql} AND id = ANY(%s)", [*values, [text(key) for key in ids]])
             found = {record.id: record for record in map(from_row, rows)}
         return [found[key] for key in ids if key in found]
@@ -65,6 +65,12 @@ class PostgresRecords:
             return [
                 Event(seq, plain(key), action, time_of(at), json.loads(detail)) for seq, key, action, at, detail in rows
             ]
+
+    def _reader(self, where: Filter | None) -> Scope | None:
+        """In whose name is read: that of the filter, and ours where it names nobody."""
+        if where is None:
+            return self._scope
+        return self._scope or where.scope if where.any_scope else where.scope
 
     def _make(self, connection: Connection, groups: Sequence[Sequence[Change]], derived: Derived) -> list[Record]:
         """Some groups in one transaction."""
@@ -97,7 +103,7 @@ class PostgresRecords:
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
         sql, values = condition(where)
-        with self._database.read(self._scope or where.scope) as connection:
+        with self._database.read(self._reader(where)) as connection:
             rows = connection.execute(
                 f'{SELECT} WHERE {sql} ORDER BY time DESC, id COLLATE "C" LIMIT %s OFFSET %s', [*values, limit, offset]
             )
