@@ -35,7 +35,13 @@ class Asking:
         weights = {source.name: source.weight for source in settings.sources}
         deadline = None if search.budget_ms is None else start + search.budget_ms / 1000
         query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking(weights), deadline)
-        return self.assembly.pipeline(search), query
+        return self.within(where.scope).assembly.pipeline(search), query
+
+    def within(self, scope: Scope) -> Asking:
+        """The same, with everything read in the name of a scope, where the database itself guards that."""
+        store = self.assembly.store.within(scope)
+        embedding = self.assembly.embedding.within(store.spaces)
+        return replace(self, assembly=replace(self.assembly, store=store, embedding=embedding))
 
     def where(self, said: dict[str, Any]) -> Filter:
         """The filter that was meant; its parts are taken out of `said`."""

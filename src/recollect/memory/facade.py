@@ -40,23 +40,11 @@ from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
 from recollect.rerankers import open_reranker
 from recollect.stores import open_store
-from recollect.types import (
-    GLOBAL,
-    Answer,
-    Embedder,
-    Event,
-    Filter,
-    Progress,
-    Query,
-    Record,
-    Scope,
-    Store,
-)
+from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store
 
 _log = logging.getLogger("recollect")
 
 MOST_LISTED = 1_000_000_000
-
 WORKERS = 64
 """Threads for sources at the most. They are made as needed; a source that hangs must not take another's."""
 
@@ -126,7 +114,7 @@ class Memory:
         """
         view = copy.copy(self)
         view.scope, view.walled, view.store = scope, True, self.store.within(scope)
-        view._asking = replace(self._asking_for(scope), scope=scope, walled=True)  # noqa: SLF001  (its own kind)
+        view._asking = replace(self._asking.within(scope), scope=scope, walled=True)  # noqa: SLF001  (its own kind)
         view._remembering = replace(self._remembering, store=view.store, scope=scope, walled=True)  # noqa: SLF001
         return view
 
@@ -313,7 +301,7 @@ class Memory:
     def prepare(self, text: str, **options: Any) -> tuple[Pipeline, Query]:
         """The query that `search` would answer and the pipeline it would go through, for who looks inside."""
         self.store.check()
-        return self._asking_for(self._asking.where(dict(options)).scope).prepare(text, options)
+        return self._asking.prepare(text, options)
 
     def why_not(self, text: str, target: str, **options: Any) -> Verdict:
         """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.
@@ -322,8 +310,8 @@ class Memory:
         """
         self.store.check()
         within = self.scope if self.walled else None
-        asking = self._asking_for(self._asking.where(dict(options)).scope)
-        return why_not(asking.assembly.store, partial(asking.prepare, text), target, options, within=within)
+        store = self.store.within(self._asking.where(dict(options)).scope)
+        return why_not(store, partial(self._asking.prepare, text), target, options, within=within)
 
     def get(
         self,
@@ -390,24 +378,15 @@ class Memory:
         for name, value, least in (("limit", limit, 1), ("offset", offset, 0)):
             if not isinstance(value, int) or not least <= value <= MOST_LISTED:
                 raise UsageError(f"{name} must be a whole number from {least}", hint=f"up to {MOST_LISTED:,}")
-        scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
-        said = {**filters, **scoped}
+        said = {**filters, "where": where, "scope": scope, "user": user, "agent": agent, "session": session}
         where = self._asking.where(said)
         if said:
             raise UsageError(f"unknown filter {next(iter(said))!r}", hint=f"there are {', '.join(FILTERS)}")
         return self.store.records.list(where, limit=limit, offset=offset)
 
-    # -- inside ---------------------------------------------------------------------------------------------
-
     def _refuse_walled(self, what: str = "files are mirrored", command: str = "index") -> None:
         if self.walled:
             raise Forbidden(f"{what} by the owner of the store alone", hint=f"ask them to `recollect {command}`")
-
-    def _asking_for(self, scope: Scope) -> Asking:
-        """One who asks for a scope, in whose name everything is read where the database itself guards it."""
-        store = self.store.within(scope)
-        embedding = self.embedding.within(store.spaces)
-        return replace(self._asking, assembly=replace(self._asking.assembly, store=store, embedding=embedding))
 
     def _lag(self, answer: Answer) -> dict[str, int]:
         """How far the index is behind: results whose file has changed or gone since, and records without a vector."""
