@@ -84,6 +84,7 @@ def _serving(place: Path) -> Iterator[str]:
 def _shoot(browser: Any, address: str, file: Path, scheme: str, size: dict[str, int]) -> None:
     context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
     page = context.new_page()
+    page.route("**/v1/changes*", lambda route: route.fulfill(status=404, json={"error": {}}))  # or it waits for ever
     page.goto(address)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(SETTLED_MS)
