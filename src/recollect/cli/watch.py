@@ -48,7 +48,7 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
     roots = watching.folders(paths)
     asked = {name: options[name] for name in ("tags", "include", "exclude", "force")}
     show = _Shown(as_json)
-    with _ending(), open_memory(options) as memory, contextlib.ExitStack() as locks:
+    with ending(), open_memory(options) as memory, contextlib.ExitStack() as locks:
 
         def mirror(root: Path) -> Report:
             return memory.index(root, **asked, progress=progress("embedding"))
@@ -68,8 +68,8 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
 
 
 @contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end a watch as it is meant to end: what was committed stays, the rest is undone."""
+def ending() -> Iterator[None]:
+    """Ctrl-C and SIGTERM are how what runs on is meant to end: what was committed stays, the rest is undone."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with contextlib.suppress(KeyboardInterrupt):
