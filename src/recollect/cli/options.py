@@ -19,6 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 BAR_WIDTH = 24
 REDRAW_SECONDS = 0.1
 
+_NOTES = "recollect.notes"
+"""The notes that a command has shown, in its context."""
+
 _COMMON = ("store", "config", "user", "agent", "session", "embedder")
 _FILTERS = ("category", "tags", "kind", "path", "since", "until", "as_of")
 
@@ -73,7 +76,13 @@ def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None =
     flags = {name: said[name] for name in ("store", "embedder")}
     flags |= {f"scope.{name}": said[name] for name in ("user", "agent", "session")}
     flags |= {f"search.{name}": value for name, value in (search or {}).items()}
-    return config.load(config=Path(said["config"]) if said["config"] else None, flags=flags)
+    loaded = config.load(config=Path(said["config"]) if said["config"] else None, flags=flags)
+    shown = click.get_current_context().find_root().meta.setdefault(_NOTES, set())
+    for note in loaded.notes:
+        if note not in shown:  # some commands load the settings twice
+            notice(note)
+            shown.add(note)
+    return loaded
 
 
 def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False) -> Memory:
