@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from recollect.cli.options import common, json_flag, load_settings, notice, open_memory
+from recollect.cli.plain import echo
 
 
 @click.command()
@@ -20,13 +21,13 @@ def language(name: str | None, as_json: bool, **options: Any) -> int:
     A store has the language that was set when it was made. Afterwards only this command changes it: the setting
     `language` counts for new stores.
     """
-    from recollect.cli.output import plain, print_json
+    from recollect.cli.output import print_json
 
     before, after = _change(name, options) if name else (None, _current(options))
     if as_json:
         print_json({"language": after, **({"before": before} if name else {})})
     else:
-        click.echo(plain(after))
+        echo(after)
     return 0
 
 

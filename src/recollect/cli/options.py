@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from recollect.cli.plain import echo, one_line, plain
+
 if TYPE_CHECKING:
     from recollect.config import Loaded
     from recollect.memory import Memory
@@ -106,7 +108,7 @@ def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def notice(message: str) -> None:
     """Something a person should know, kept out of the way of programs."""
-    click.echo(click.style(message, dim=True), err=True)
+    echo(click.style(one_line(message), dim=True), err=True)
 
 
 def progress(label: str) -> Callable[[int, int], None] | None:
@@ -121,7 +123,7 @@ def progress(label: str) -> Callable[[int, int], None] | None:
         if done < total and moment - shown < REDRAW_SECONDS:
             return
         shown = moment
-        click.echo(f"\r{bar(label, done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
+        click.echo(f"\r{bar(plain(label), done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
 
     return show
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from recollect.cli.options import json_flag, notice
+from recollect.cli.plain import echo, plain
 from recollect.errors import UsageError
 
 SCOPE = "commands in this folder read and write the records of this {part}"
@@ -43,7 +44,7 @@ def _project_path(path: Path | None) -> Path:
 
 
 def _trust(path: Path, as_json: bool) -> int:
-    from recollect.cli.output import as_text, plain, print_json, print_table
+    from recollect.cli.output import as_text, print_json, print_table
     from recollect.config.loading import read_project
     from recollect.config.trust import TrustedFiles, project_path, read_project_file
 
@@ -55,7 +56,7 @@ def _trust(path: Path, as_json: bool) -> int:
     if as_json:
         print_json({"path": str(file.path), "sha256": file.digest, "sets": values})
         return 0
-    click.echo(f"{plain(str(file.path))} {'sets:' if values else 'sets nothing'}")
+    echo(f"{plain(str(file.path))} {'sets:' if values else 'sets nothing'}")
     print_table([(f"  {name}", as_text(value), _effect(name)) for name, value in values.items()])
     notice("trusted until its content changes; `recollect trust --revoke` takes that back")
     return 0
