@@ -22,9 +22,10 @@ PAGE = Path(__file__).parent / "reference.md"
 EXIT_CODES = """Exit codes: 0 found or done, 1 nothing found, 2 wrong use, 3 failed, 130 interrupted. With `--json` an
 error is `{"error": {"code", "message", "hint"}}` on standard error."""
 
-PLACES = """In the user's `config.toml` (`recollect config path`), a project's `recollect.toml` (only `language`,
-`[search]` and `[scope]`: it may come with someone else's repository), a file named by `--config`, or the environment:
-`search.fetch_k` is `RECOLLECT_SEARCH_FETCH_K`."""
+PLACES = """In the user's `config.toml` (`recollect config path`), a project's `recollect.toml` once it is
+[trusted](agents.md#trust-the-settings-of-a-project) (only `[search]`, `scope.agent` and `scope.session`: it may come
+with someone else's repository), a file named by `--config`, or the environment: `search.fetch_k` is
+`RECOLLECT_SEARCH_FETCH_K`."""
 
 TIMES = """Times are ISO 8601 (`2026-03-14`, `2026-03-14T15:09Z`; without a zone, UTC) or a span: `90min`, `36h`, `3d`,
 `2w`, `3mo`, `1y`, back from now, and forward for `--expires-at`. A record that was edited in place is not part of an

@@ -175,7 +175,8 @@ def test_completing_loads_no_more_than_the_command_that_is_completed(environment
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return json.loads(ran.stdout.splitlines()[-1])
 
-    always = {"recollect.cli.app", "recollect.cli.commands", "recollect.cli.options", "recollect.cli.completion"}
+    names = ("app", "commands", "options", "completion", "plain")
+    always = {f"recollect.cli.{name}" for name in names}
     heavy, modules = loaded(["recollect", "se"])
     assert (heavy, set(modules) - always) == ([], set())
     heavy, modules = loaded(["recollect", "search", "--fusion", "r"])

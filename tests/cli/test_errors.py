@@ -48,20 +48,20 @@ def test_unknown_settings_are_refused_nested_ones_too(run, home):
         ("[search]\nfetchk = 5", "search.fetch_k"),
         ("[serch]\nlimit = 5", "search"),
     ):
-        (home / "recollect.toml").write_text(text)
-        refused = run("search", "x", "--json")
+        (home / "mine.toml").write_text(text)
+        refused = run("search", "x", "--json", "--config", home / "mine.toml")
         assert (refused.code, refused.error["code"]) == (2, "config")
-        assert "recollect.toml" in refused.error["message"]
+        assert "mine.toml" in refused.error["message"]
         assert near in refused.error["hint"]
 
 
 def test_a_settings_file_that_is_not_toml_is_refused(run, home):
     """Broken TOML, and a value of the wrong type, name the file."""
     for text in ("[search", "[search]\nlimit = 'many'", "[search]\nmmr = 1", "search = 3"):
-        (home / "recollect.toml").write_text(text)
-        refused = run("search", "x", "--json")
+        (home / "mine.toml").write_text(text)
+        refused = run("search", "x", "--json", "--config", home / "mine.toml")
         assert (refused.code, refused.error["code"]) == (2, "config")
-        assert "recollect.toml" in refused.error["message"]
+        assert "mine.toml" in refused.error["message"]
 
 
 def test_a_project_may_not_say_where_data_goes(run, home):
@@ -74,9 +74,11 @@ def test_a_project_may_not_say_where_data_goes(run, home):
         "[search]\nhyde = true",
     ):
         (home / "recollect.toml").write_text(text)
-        refused = run("search", "x", "--json")
+        refused = run("trust", "--json")
         assert (refused.code, refused.error["code"]) == (2, "config")
+        assert run("search", "x", "--json").json["results"] == []
     (home / "recollect.toml").write_text("[search]\nlimit = 1")
+    run("trust")
     run("add", "tea one")
     run("add", "tea two")
     assert len(run("search", "tea", "--json").json["results"]) == 1

@@ -18,6 +18,7 @@ import pytest
 from recollect import Memory, config
 from recollect.cli import main
 from recollect.config import Settings, SourceSettings
+from recollect.config.trust import TrustedFiles, read_project_file
 from recollect.errors import ConfigError, RecollectError, UsageError
 
 FIELDS = 'fields = { id = "id", text = "text" }'
@@ -590,6 +591,7 @@ def test_a_kind_that_a_package_adds_is_known(file: Callable[[str], Path], stand:
 def test_a_projects_file_may_not_set_sources(home: Path) -> None:
     """It can come with a cloned repository, and a source runs a program."""
     (home / "recollect.toml").write_text(f"{WIKI}")
+    TrustedFiles().add(read_project_file(home / "recollect.toml"))
     with pytest.raises(ConfigError, match="may not set sources") as caught:
         config.load(environment={}, folder=home)
     assert str(home / "recollect.toml") in caught.value.message
@@ -602,6 +604,7 @@ def test_the_users_own_file_may(home: Path) -> None:
     own.parent.mkdir(parents=True)
     own.write_text('[[sources]]\nname = "home"\nkind = "recollect"\nstore = "a.db"\n')
     (home / "recollect.toml").write_text("[search]\nlimit = 3\n")
+    TrustedFiles().add(read_project_file(home / "recollect.toml"))
     loaded = config.load(environment={}, folder=home)
     assert [source.name for source in loaded.settings.sources] == ["home"]
     assert loaded.origins["sources"] == str(own)

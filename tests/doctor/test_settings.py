@@ -2,6 +2,8 @@
 
 import pytest
 
+from recollect.config.trust import TrustedFiles, read_project_file
+
 
 def test_a_new_home_is_no_error_and_stays_empty(doctor, home, untouched):
     """What is not set up is a note on how to begin, and looking makes neither a store nor a file."""
@@ -59,24 +61,34 @@ def test_an_unknown_variable_is_a_warning_with_what_was_meant(doctor, monkeypatc
     assert "did you mean RECOLLECT_EMBEDDER?" in told["settings"]["mend"]
 
 
-def test_what_a_project_may_not_set_is_named_with_its_line(doctor, home):
-    """Each such setting is a finding; what it may set is none."""
-    (home / "recollect.toml").write_text('language = "german"\nstore = "x.db"\n[search]\nlimit = 3\nhyde = true\n')
+def test_an_untrusted_project_file_is_a_note(doctor, settings, home):
+    """It is not parsed, whatever it holds, and is not among the files that were read."""
+    own = settings("[search]\nlimit = 3\n")
+    (home / "recollect.toml").write_text('language = "german"\nstore = \n')
     told = doctor()
-    assert told.code == 3
-    said = [found["message"] for found in told.all("settings")]
-    assert len(said) == 2
-    assert "recollect.toml, line 2 may not set store" in said[0]
-    assert "recollect.toml, line 5 may not set search.hyde" in said[1]
-    assert all("--config" in found["mend"] for found in told.all("settings"))
+    assert told.code == 0
+    (found,) = told.all("settings")
+    assert (found["state"], found["mend"]) == ("note", "recollect trust")
+    assert "recollect.toml in this folder is not trusted" in found["message"]
+    (home / "recollect.toml").write_text("[search]\nlimit = 4\n")
+    TrustedFiles().add(read_project_file(home / "recollect.toml"))
+    assert doctor()["settings"]["message"] == f"read from {own}, {home / 'recollect.toml'}"
 
 
-def test_another_mistake_in_a_projects_file_is_said_as_it_is(doctor, home):
-    """A value that does not fit is not taken for a thing that it may not set."""
-    (home / "recollect.toml").write_text("[search]\nlimit = 0\n")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('language = "german"\n[search]\nhyde = true\n', "may not set language (line 1), search.hyde (line 3)"),
+        ("[search]\nlimit = 0\n", "search.limit"),
+    ],
+)
+def test_a_mistake_in_a_trusted_project_file_is_a_failure(doctor, home, text, words):
+    """A version with stricter rules may find one, and no command works in that folder before it is mended."""
+    (home / "recollect.toml").write_text(text)
+    TrustedFiles().add(read_project_file(home / "recollect.toml"))
     found = doctor()["settings"]
     assert found["state"] == "failure"
-    assert "search.limit" in found["message"]
+    assert words in found["message"]
 
 
 def test_a_file_that_is_named_stands_in_for_the_others(doctor, settings, home):

@@ -330,3 +330,15 @@ def test_settings_behind_a_closed_door_are_a_failure(kept, sealed, as_nobody, ho
     assert (ran.returncode, found["state"]) == (3, "failure")
     assert "closed" in found["message"]
     assert "40 records" in ran.stdout
+
+
+def test_another_language_in_the_settings_is_a_note(doctor, settings, kept):
+    """The store keeps its own; the command that changes it is named, and `--fix` does not change it."""
+    settings('language = "german"\n')
+    for words in ((), ("--fix",)):
+        told = doctor(*words)
+        assert told.code == 0
+        note, index = told.all("keywords")
+        assert (note["state"], note["mend"]) == ("note", "recollect language german")
+        assert "language = 'german'" in note["message"]
+        assert index["state"] == "ok"

@@ -26,8 +26,8 @@ def test_the_numbers_are_the_codes():
 
 
 def test_the_flags_it_names_are_flags_that_there_are():
-    """Of `recall`, of `mcp` or of the programs themselves."""
-    commands = [app.get_command(click.Context(app), name) for name in ("recall", "mcp")]
+    """Of `recall`, `mcp` and `trust`, or of the programs themselves."""
+    commands = [app.get_command(click.Context(app), name) for name in ("recall", "mcp", "trust")]
     known = {flag for command in commands for option in command.params for flag in option.opts}
     theirs = {"--debug", "--plugin-dir"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", PAGE)) - theirs <= known

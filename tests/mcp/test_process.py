@@ -20,11 +20,43 @@ def test_nothing_but_protocol_on_standard_output(spoken):
     ]
     server.write("this is not JSON")
     asked.append(server.send("tools/call", name="memory_search", arguments={"query": "key"}))
-    answered = {server.read()["id"] for _ in asked}
-    assert answered == set(asked)
+    answered = {server.read()["id"] for _ in (*asked, "this is not JSON")}
+    assert answered == {*asked, None}
     out, _ = server.process.communicate(timeout=20)
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in out.splitlines())
     assert server.process.returncode == 0
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_what_is_no_message_gets_an_error(spoken, opened):
+    """Before and after the handshake; with the id of the request where it can be told, and the server goes on."""
+    server = spoken()
+    if opened:
+        server.hello()
+    asked = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
+    half = json.dumps({**asked, "params": {"name": "memory_search", "arguments": {"query": "\ud800"}}})
+    for line, code, request_id in (
+        ("this is not JSON", -32700, None),
+        ('{"jsonrpc": "2.0", "id": 7', -32700, None),
+        ("[" * 100_000, -32700, None),
+        ("\x00", -32700, None),
+        (half, -32600, 7),
+        (half.replace("7", '"seven"'), -32600, "seven"),
+        (json.dumps({**asked, "id": "\ud800"}), -32600, None),
+        ('{"jsonrpc": "2.0", "id": 7, "method": 5}', -32600, 7),
+        ('{"id": 7}', -32600, 7),
+        ("[]", -32600, None),
+        ("3", -32600, None),
+    ):
+        server.write(line)
+        answer = server.read()
+        assert (answer["jsonrpc"], answer["error"]["code"], answer["id"]) == ("2.0", code, request_id), line
+        assert answer["error"]["message"]
+    for line in ("", "   ", '{"jsonrpc": "2.0", "id": 1, "result": 5}', '{"id": 1, "error": {}}'):
+        server.write(line)
+    if not opened:
+        server.hello()
+    assert server.ask("ping")["id"] == server.number
 
 
 def test_notices_go_to_standard_error(spoken):

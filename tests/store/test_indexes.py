@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from recollect import Memory, Scope
+from recollect.config import Settings
 from recollect.embedders.hashing import HashingEmbedder
-from recollect.errors import EmbedderError
+from recollect.errors import EmbedderError, UsageError
 from recollect.stores.sqlite.visible import Visible
 from recollect.types import Filter, Put, Record
 
@@ -297,17 +298,52 @@ def test_vectors_deleted_by_hand_are_computed_again(open_memory: OpenMemory, pat
 
 
 def test_another_language_rebuilds_the_index(open_memory: OpenMemory) -> None:
-    """The language is the store's: naming another re-analyses everything, naming none keeps it."""
+    """The language is the store's: changing it re-analyses everything, and it holds for whoever opens the store."""
     with open_memory() as memory:
         memory.add("Die Häuser am See")
         assert found(memory, "Haus", "keyword") == []
-    with open_memory(language="german") as memory:
+        memory.change_language("german")
         assert found(memory, "Haus", "keyword") == ["Die Häuser am See"]
-    with open_memory() as memory:
+    with open_memory(language="german") as memory:
         assert memory.status()["language"] == "german"
         assert found(memory, "Haus", "keyword") == ["Die Häuser am See"]
-    with open_memory(language="english") as memory:
+        memory.change_language("english")
         assert found(memory, "Haus", "keyword") == []
+
+
+def test_opening_a_store_never_changes_its_language(open_memory: OpenMemory, path: Path) -> None:
+    """A setting is announced and not followed, an argument is refused; no byte of the store's notes changes."""
+    with open_memory() as memory:
+        memory.add("the keys")
+        assert found(memory, "key", "keyword") == ["the keys"]
+
+    def notes() -> Any:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return connection.execute("SELECT * FROM meta ORDER BY key").fetchall()
+        finally:
+            connection.close()
+
+    before, told = notes(), []
+    with open_memory(settings=Settings(language="german"), announce=told.append) as memory:
+        assert found(memory, "key", "keyword") == ["the keys"]
+        assert memory.status()["language"] == "english"
+    assert len(told) == 1
+    assert "recollect language german" in told[0]
+    with pytest.raises(UsageError, match="the store's language is english, not german") as caught:
+        open_memory(language="german")
+    assert "change_language" in caught.value.hint
+    assert notes() == before
+
+
+def test_a_language_that_there_is_not_changes_nothing(open_memory: OpenMemory) -> None:
+    """It is refused by name, and the words stay as they were read."""
+    memory = open_memory()
+    memory.add("the keys")
+    with pytest.raises(UsageError, match="klingon"):
+        memory.change_language("klingon")
+    assert memory.status()["language"] == "english"
+    assert found(memory, "key", "keyword") == ["the keys"]
 
 
 def test_a_language_change_reaches_a_store_that_is_open(open_memory: OpenMemory, path: Path) -> None:
@@ -315,7 +351,8 @@ def test_a_language_change_reaches_a_store_that_is_open(open_memory: OpenMemory,
     first = open_memory()
     first.add("Die Häuser am See")
     assert found(first, "Haus", "keyword") == []
-    second = open_memory(language="german")
+    second = open_memory()
+    second.change_language("german")
     connection = apsw.Connection(str(path))
     noted = []
     for _ in range(3):

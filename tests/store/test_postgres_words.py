@@ -187,7 +187,8 @@ def test_words_are_read_again_in_parts(store: PostgresStore, place: str, monkeyp
     asked: list[int] = []
     monkeypatch.setattr(keywords, "REINDEX_CHARACTERS", 30)
     monkeypatch.setattr(keywords, "relearn", lambda *given: asked.append(given[2]) or derived.relearn(*given))
-    other = PostgresStore(place, language="german")
+    other = PostgresStore(place)
+    other.keywords.change_language("german")
     try:
         assert len(other.keywords.search(["haus"], Filter(), 9).found) == 5
     finally:
@@ -226,7 +227,8 @@ def test_the_counts_of_terms_come_once(store: PostgresStore) -> None:
 
 def test_a_transaction_writes_in_the_language_that_it_has_heard(store: PostgresStore, place: str) -> None:
     """Another thread may hear of the language before, late, in the same moment."""
-    other = PostgresStore(place, language="german")
+    other = PostgresStore(place)
+    other.keywords.change_language("german")
     other.keywords.catch_up()
     follow = store.keywords.follow
 

@@ -13,6 +13,7 @@ import click
 from recollect import __version__
 from recollect.cli.commands import Commands
 from recollect.cli.options import common
+from recollect.cli.plain import echo, one_line, plain_text
 from recollect.errors import RecollectError
 
 COMMANDS = {
@@ -34,6 +35,7 @@ COMMANDS = {
     "service": ("service", "Let the system run `watch` for you."),
     "ingest-files": ("ingest", "Let a language model make facts of files."),
     "embed": ("files", "Compute the vectors that are missing."),
+    "language": ("language", "Show or change the language of the keyword index."),
     "copy": ("moving", "Copy all that a store holds into another."),
     "export": ("moving", "Write all that the store holds as JSON lines."),
     "import": ("moving", "Add what an export holds."),
@@ -44,6 +46,7 @@ COMMANDS = {
     "status": ("inspect", "Show what the store holds and how current it is."),
     "doctor": ("doctor", "Find what is wrong, and say how to mend it."),
     "config": ("inspect", "Show the settings and where each came from, or import OpenClaw's."),
+    "trust": ("trust", "Let a project's settings file have effect."),
     "model": ("models", "List, fetch, find or remove models."),
     "demo": ("demo", "Try it on the notes that come with it."),
     "completion": ("completion", "Print the script that completes commands in a shell."),
@@ -80,15 +83,17 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one 
         outcome = app.main(args=words, prog_name="recollect", standalone_mode=False, color=color)
         sys.stdout.flush()
     except RecollectError as error:
-        return _say(error.as_dict(), as_json, error.exit_code)
+        shown = {"code": error.code, "message": one_line(error.message), "hint": one_line(error.hint)}
+        return _say(error.as_dict() if as_json else {"error": shown}, as_json, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
+        echo(error.format_message())
         return 0
     except click.ClickException as error:
         hint = f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
-        return _say({"error": {"code": "usage", "message": error.format_message(), "hint": hint}}, as_json, 2)
+        message = plain_text(error.format_message())  # of several lines where it lists what can be chosen
+        return _say({"error": {"code": "usage", "message": message, "hint": hint}}, as_json, 2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was stored stays", err=True)
+        echo("interrupted; what was stored stays", err=True)
         return 130
     except SystemExit as stop:
         # click leaves this way when the reader has seen enough (`| head`).
@@ -109,10 +114,10 @@ def _pipe_closed() -> int:
 
 def _say(error: dict[str, dict[str, str]], as_json: bool, code: int) -> int:
     if as_json:
-        click.echo(json.dumps(error), err=True)
+        echo(json.dumps(error), err=True)
     else:
-        said = error["error"]
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {said['message']}", err=True)
-        if said["hint"]:
-            click.echo(f"  {said['hint']}", err=True)
+        shown = error["error"]
+        echo(f"{click.style('error:', fg='red', bold=True)} {shown['message']}", err=True)
+        if shown["hint"]:
+            echo(f"  {shown['hint']}", err=True)
     return code

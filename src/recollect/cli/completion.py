@@ -8,6 +8,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from recollect.cli.plain import echo
+
 PROGRAM, VARIABLE = "recollect", "_RECOLLECT_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 
@@ -31,7 +33,7 @@ def completion(shell: str) -> int:
         raise UsageError(f"this click cannot complete in {shell}", hint="pip install -U click")
     script = kind(app, {}, PROGRAM, VARIABLE).source()
     # click's script for fish would cut words and their help at every comma, not at the first.
-    click.echo(script.replace('string split ","', 'string split --max 1 ","'), nl=False)
+    echo(script.replace('string split ","', 'string split --max 1 ","'), nl=False)
     return 0
 
 

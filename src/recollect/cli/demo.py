@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import common, given, json_flag, notice, progress
+from recollect.cli.plain import echo, plain
 
 if TYPE_CHECKING:
     from recollect.memory import Memory
@@ -42,7 +43,7 @@ def demo(as_json: bool, **options: Any) -> int:
             {"notes": len(report.added), "questions": len(asked), "right_at_1": {**alone, "fused": found.count(1)}}
         )
         return 0
-    click.echo(f"{len(report.added)} notes indexed: {sample.NOTES}\n")
+    echo(f"{len(report.added)} notes indexed: {plain(str(sample.NOTES))}\n")
     picked = [*range(0, len(asked), max(1, len(asked) // SHOWN))][:SHOWN]
     for number in picked:
         _show(asked[number].text, answers[number])
@@ -53,22 +54,22 @@ def demo(as_json: bool, **options: Any) -> int:
 def _show(question: str, answer: Answer) -> None:
     from recollect.cli.output import where
 
-    click.echo(click.style(f"? {question}", bold=True))
+    echo(click.style(f"? {question}", bold=True))
     for rank, result in enumerate(answer.results, 1):
         ranks = "  ".join(f"{name} #{share.rank}" for name, share in result.shares.items())
         place = where(result.record).rpartition("notes/")[2]
-        click.echo(f"  {rank}. {result.record.title[:52]:<52}  {click.style(ranks, fg='cyan'):<34}  {place}")
-    click.echo()
+        echo(f"  {rank}. {plain(result.record.title)[:52]:<52}  {click.style(ranks, fg='cyan'):<34}  {place}")
+    echo()
 
 
 def _close(total: int, fused: int, alone: dict[str, int]) -> None:
-    click.echo(f"The right note came first for {fused} of {total} judged questions ", nl=False)
-    click.echo(f"(keyword alone {alone['keyword']}, vector alone {alone['vector']}).\n")
+    echo(f"The right note came first for {fused} of {total} judged questions ", nl=False)
+    echo(f"(keyword alone {alone['keyword']}, vector alone {alone['vector']}).\n")
     name = _own_name()
-    click.echo("Now your own:")
-    click.echo(f"  {name} index ~/notes")
-    click.echo(f'  {name} search "…" --explain')
-    click.echo(f'  {name} add "The spare key is under the blue pot." --tag home')
+    echo("Now your own:")
+    echo(f"  {name} index ~/notes")
+    echo(f'  {name} search "…" --explain')
+    echo(f'  {name} add "The spare key is under the blue pot." --tag home')
 
 
 def _own_name() -> str:

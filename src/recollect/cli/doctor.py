@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import common, given, json_flag, notice, progress
+from recollect.cli.plain import echo, one_line
 
 if TYPE_CHECKING:
     from recollect.doctor import Finding
@@ -55,25 +56,25 @@ def _said(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    from recollect.cli.output import plain, width
+    from recollect.cli.output import width
 
     margin = " " * MARGIN
     for finding in findings:
         sign, color = SIGNS[finding.state]
         head = f"{sign} {finding.state:<7}  {finding.check:<8}  "
         told = textwrap.wrap(
-            plain(finding.message), max(40, width() - MARGIN), break_long_words=False, break_on_hyphens=False
+            one_line(finding.message), max(40, width() - MARGIN), break_long_words=False, break_on_hyphens=False
         )
-        click.echo(click.style(head, fg=color) + f"\n{margin}".join(told))
+        echo(click.style(head, fg=color) + f"\n{margin}".join(told))
         if finding.mend and finding.state != "ok":
-            click.echo(f"{margin}{click.style('→', bold=True)} {plain(finding.mend)}")
+            echo(f"{margin}{click.style('→', bold=True)} {one_line(finding.mend)}")
     _sum_up(findings)
 
 
 def _sum_up(findings: Sequence[Finding]) -> None:
     counts = {state: sum(finding.state == state for finding in findings) for state in ("failure", "warning")}
     said = ", ".join(f"{count} {state}{'s' if count > 1 else ''}" for state, count in counts.items() if count)
-    click.echo(f"\n{said or 'nothing is wrong'}")
+    echo(f"\n{said or 'nothing is wrong'}")
     mendable = sum(finding.fix is not None and finding.fixed is None for finding in findings)
     if mendable:
         notice(f"`recollect doctor --fix` can mend {mendable} of these")

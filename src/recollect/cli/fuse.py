@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import json_flag, notice
+from recollect.cli.plain import echo, plain
 from recollect.errors import FailedError, UsageError
 from recollect.fusion import DEFAULT_K, METHODS, NORMALISATIONS
 
@@ -168,18 +169,18 @@ def _print_trec(fused: Mapping[str | None, Sequence[Fused]]) -> None:
 
     named = {question or NAMELESS: [(one.id, one.fused) for one in results] for question, results in fused.items()}
     if lines := list(write_trec(named)):
-        click.echo("\n".join(lines))
+        echo("\n".join(map(plain, lines)))
 
 
 def _print(fused: Mapping[str | None, Sequence[Fused]], names: Sequence[str], fusion: Mapping[str, Any]) -> None:
-    from recollect.cli.output import plain, print_table
+    from recollect.cli.output import print_table
 
     for question, results in fused.items():
         if question is not None and len(fused) > 1:
-            click.echo(click.style(plain(question), bold=True))
+            echo(click.style(plain(question), bold=True))
         rows = [_cells(rank, one, names) for rank, one in enumerate(results, 1)]
         if rows:
-            print_table([("", "id", "score", "fused", *map(plain, names)), *rows])
+            print_table([("", "id", "score", "fused", *names), *rows])
     count = sum(map(len, fused.values()))
     how = f"rrf k={fusion['k']:g}" if "k" in fusion else str(fusion["method"])
     questions = f" for {len(fused):,} questions" if len(fused) > 1 else ""
@@ -187,7 +188,5 @@ def _print(fused: Mapping[str | None, Sequence[Fused]], names: Sequence[str], fu
 
 
 def _cells(rank: int, one: Fused, names: Sequence[str]) -> tuple[str, ...]:
-    from recollect.cli.output import plain
-
     ranks = (f"#{one.shares[name].rank}" if name in one.shares else "–" for name in names)
-    return (f"{rank}.", plain(one.id), f"{one.score:.2f}", f"{one.fused:.6f}", *ranks)
+    return (f"{rank}.", one.id, f"{one.score:.2f}", f"{one.fused:.6f}", *ranks)

@@ -9,6 +9,7 @@ import click
 
 from recollect.cli.openclaw import import_settings
 from recollect.cli.options import common, json_flag, load_settings, notice, open_memory
+from recollect.cli.plain import echo, plain
 
 
 @click.command()
@@ -73,5 +74,5 @@ def path(as_json: bool) -> int:
     if as_json:
         print_json({"path": str(user_file())})
     else:
-        click.echo(user_file())
+        echo(plain(str(user_file())))
     return 0

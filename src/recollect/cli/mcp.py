@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect.cli.logs import log_to_stderr
 from recollect.cli.options import common, notice, open_memory
 from recollect.registry import missing_package
 
@@ -36,7 +35,7 @@ def mcp(read_only: bool, **options: Any) -> int:
     docs/mcp.md for its settings.
     """
     # Standard output is the protocol's alone: whatever is logged goes the other way, before the SDK chooses.
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     try:
         from recollect.mcp.server import build
     except ImportError as error:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from recollect.cli.options import json_flag, notice, progress
+from recollect.cli.plain import echo, plain
 
 
 @click.group()
@@ -90,7 +91,7 @@ def remove(name: str, as_json: bool) -> int:
     if as_json:
         print_json({"name": name, "removed": gone})
     else:
-        click.echo(f"removed {name}" if gone else f"{name} was not here")
+        echo(plain(f"removed {name}" if gone else f"{name} was not here"))
     return 0
 
 
@@ -100,4 +101,4 @@ def _show_path(folder: object, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(folder)})
     else:
-        click.echo(folder)
+        echo(plain(str(folder)))

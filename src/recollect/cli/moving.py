@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import common, given, json_flag, load_settings, notice, progress
+from recollect.cli.plain import echo, plain
 from recollect.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,25 +102,23 @@ def _show(moved: Moved, done: str, as_json: bool, *, merge: bool = False) -> int
 
 
 def _tell(moved: Moved, done: str) -> None:
-    from recollect.cli.output import plain
-
-    click.echo(f"would be {done}: {_counted(moved.added)}" if moved.dry_run else f"{done} {_counted(moved.added)}")
+    echo(f"would be {done}: {_counted(moved.added)}" if moved.dry_run else f"{done} {_counted(moved.added)}")
     alike = {sort: moved.total[sort] - moved.added[sort] - moved.kept.get(sort, 0) for sort in moved.total}
     if any(alike[sort] for sort in _NAMES):
-        click.echo(f"there already: {_counted(alike)}")
+        echo(f"there already: {_counted(alike)}")
     if moved.different:
-        click.echo(f"left as they are in the target, where they differ: {len(moved.different):,} records")
+        echo(f"left as they are in the target, where they differ: {len(moved.different):,} records")
         for key in moved.different[:SHOWN]:
-            click.echo(plain(f"  {key}"))
+            echo(plain(f"  {key}"))
         if len(moved.different) > SHOWN:
-            click.echo(f"  and {len(moved.different) - SHOWN:,} more; --json names all")
+            echo(f"  and {len(moved.different) - SHOWN:,} more; --json names all")
     caches = {**moved.kept, "record": 0}
     if any(caches.get(sort) for sort in _NAMES):
-        click.echo(f"left behind, or as they are in the target: {_counted(caches)}")
+        echo(f"left behind, or as they are in the target: {_counted(caches)}")
     if moved.others:
-        click.echo(f"{moved.others:,} other record{'s are' if moved.others > 1 else ' is'} in the target")
+        echo(f"{moved.others:,} other record{'s are' if moved.others > 1 else ' is'} in the target")
     if moved.sha256:
-        click.echo(f"sha256 {moved.sha256}")
+        echo(f"sha256 {moved.sha256}")
 
 
 def _counted(numbers: dict[str, int]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import given, json_flag, load_settings, notice
+from recollect.cli.plain import echo, one_line, plain
 from recollect.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def import_settings(file: Path, as_json: bool, **options: Any) -> int:
     if as_json:
         _print_json(imported, text, written)
     elif options["printed"]:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
     else:
         _show(imported, text, written)
     if options["write"]:
@@ -93,17 +94,15 @@ def _print_json(imported: Imported, text: str, written: Written | None) -> None:
 
 def _show(imported: Imported, text: str, written: Written | None) -> None:
     """Each key with what became of it, then the file."""
-    from recollect.cli.output import plain
-
     for line in imported.mapped:
         value = ", ".join(line.value) if isinstance(line.value, tuple) else str(line.value)
-        _entry(plain(f"{line.key or '(not said)'} → {line.setting} = {value}"), line.why)
+        _entry(f"{line.key or '(not said)'} → {line.setting} = {value}", line.why)
     if imported.ignored:
-        click.echo("\nignored:")
+        echo("\nignored:")
     for left in imported.ignored:
         _entry(left.key, left.why)
     if written is None:
-        click.echo(f"\n{plain(text)}", nl=False)
+        echo(f"\n{text}", nl=False)
         notice("nothing was changed; --write puts this into your settings, --output FILE into a file for --config")
     elif written.changed:
         kept = f"; what was there is kept in {written.backup}" if written.backup else ""
@@ -124,6 +123,6 @@ def _tell_outranked(imported: Imported) -> None:
 def _entry(what: str, why: str) -> None:
     from recollect.cli.output import width
 
-    click.echo(what)
-    indented = textwrap.fill(why, width(), initial_indent="    ", subsequent_indent="    ")
-    click.echo(click.style(indented, dim=True))
+    echo(plain(what))
+    indented = textwrap.fill(one_line(why), width(), initial_indent="    ", subsequent_indent="    ")
+    echo(click.style(indented, dim=True))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from recollect.cli.plain import echo, one_line, plain
+
 if TYPE_CHECKING:
     from recollect.config import Loaded
     from recollect.memory import Memory
@@ -18,6 +20,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 BAR_WIDTH = 24
 REDRAW_SECONDS = 0.1
+
+_NOTES = "recollect.notes"
+"""The notes that a command has shown, in its context."""
 
 _COMMON = ("store", "config", "user", "agent", "session", "embedder")
 _FILTERS = ("category", "tags", "kind", "path", "since", "until", "as_of")
@@ -73,7 +78,13 @@ def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None =
     flags = {name: said[name] for name in ("store", "embedder")}
     flags |= {f"scope.{name}": said[name] for name in ("user", "agent", "session")}
     flags |= {f"search.{name}": value for name, value in (search or {}).items()}
-    return config.load(config=Path(said["config"]) if said["config"] else None, flags=flags)
+    loaded = config.load(config=Path(said["config"]) if said["config"] else None, flags=flags)
+    shown = click.get_current_context().find_root().meta.setdefault(_NOTES, set())
+    for note in loaded.notes:
+        if note not in shown:  # some commands load the settings twice
+            notice(note)
+            shown.add(note)
+    return loaded
 
 
 def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False) -> Memory:
@@ -97,7 +108,7 @@ def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def notice(message: str) -> None:
     """Something a person should know, kept out of the way of programs."""
-    click.echo(click.style(message, dim=True), err=True)
+    echo(click.style(one_line(message), dim=True), err=True)
 
 
 def progress(label: str) -> Callable[[int, int], None] | None:
@@ -112,7 +123,7 @@ def progress(label: str) -> Callable[[int, int], None] | None:
         if done < total and moment - shown < REDRAW_SECONDS:
             return
         shown = moment
-        click.echo(f"\r{bar(label, done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
+        click.echo(f"\r{bar(plain(label), done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
 
     return show
 

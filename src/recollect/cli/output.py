@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import textwrap
@@ -12,17 +11,11 @@ from typing import Any
 
 import click
 
+from recollect.cli.plain import echo, one_line, plain, plain_text, to_json
 from recollect.types import Answer, Record, Result, now
 
 WIDTH = 100
 """Columns at the most; a narrower terminal has fewer."""
-
-_CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-
-
-def plain(text: str) -> str:
-    """Text without control characters: what a note holds must not steer the terminal."""
-    return text.translate(_CONTROL)
 
 
 def width() -> int:
@@ -32,24 +25,24 @@ def width() -> int:
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    echo(to_json(value, indent=2))
 
 
 def print_answer(answer: Answer, *, explain: bool = False) -> None:
     """The results on standard output, what happened on standard error."""
     for rank, result in enumerate(answer.results, 1):
-        click.echo(_headline(rank, result))
+        echo(_headline(rank, result))
         if place := where(result.record):
             stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
-            click.echo(click.style(f"    {place}{stale}", dim=True))
-        click.echo(textwrap.fill(plain(result.snippet), width(), initial_indent="    ", subsequent_indent="    "))
+            echo(click.style(f"    {place}{stale}", dim=True))
+        echo(textwrap.fill(plain_text(result.snippet), width(), initial_indent="    ", subsequent_indent="    "))
         if explain:
-            click.echo(_explanation(result))
+            echo(_explanation(result))
     if explain:
-        click.echo(click.style(_stages(answer), dim=True), err=True)
-    click.echo(click.style(_summary(answer), dim=True), err=True)
+        echo(click.style(_stages(answer), dim=True), err=True)
+    echo(click.style(_summary(answer), dim=True), err=True)
     for warning in answer.trace.warnings:
-        click.echo(click.style(f"note: {warning}", fg="yellow"), err=True)
+        echo(click.style(one_line(f"note: {warning}"), fg="yellow"), err=True)
 
 
 def print_record(record: Record) -> None:
@@ -70,12 +63,12 @@ def print_record(record: Record) -> None:
         ("where", where(record)),
     ]
     if record.title:
-        click.echo(click.style(plain(record.title), bold=True))
-    click.echo(plain(record.text))
-    click.echo()
+        echo(click.style(plain(record.title), bold=True))
+    echo(plain_text(record.text))
+    echo()
     for name, value in about:
         if value:
-            click.echo(click.style(plain(f"{name:>10}  {value}"), dim=True))
+            echo(click.style(plain(f"{name:>10}  {value}"), dim=True))
 
 
 def print_listing(records: list[Record]) -> None:
@@ -83,16 +76,17 @@ def print_listing(records: list[Record]) -> None:
     longest = min(32, max((len(record.id) for record in records), default=0))
     for record in records:
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
-        line = plain(textwrap.shorten(words, width() - 24, placeholder=" …"))
+        line = plain_text(textwrap.shorten(words, width() - 24, placeholder=" …"))
         key = click.style(plain(record.id)[:32].ljust(longest), fg="cyan")
-        click.echo(f"{key}  {click.style(_time(record.time)[:10], dim=True)}  {line}")
+        echo(f"{key}  {click.style(_time(record.time)[:10], dim=True)}  {line}")
 
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
-    """Columns as wide as they need to be."""
+    """Columns as wide as they need to be; a cell is one line."""
+    rows = [tuple(map(plain, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def where(record: Record) -> str:
@@ -112,8 +106,8 @@ def where(record: Record) -> str:
 
 def _headline(rank: int, result: Result) -> str:
     record = result.record
-    name = plain(textwrap.shorten(record.title or record.text, max(30, width() - 40), placeholder=" …"))
-    ranks = "  ".join(f"{source} #{share.rank}" for source, share in result.shares.items())
+    name = plain_text(textwrap.shorten(record.title or record.text, max(30, width() - 40), placeholder=" …"))
+    ranks = "  ".join(f"{plain(source)} #{share.rank}" for source, share in result.shares.items())
     ranks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
     return (
         f"{rank:>2}. {click.style(name, bold=True)}  "
@@ -128,7 +122,7 @@ def _scores(result: Result) -> str:
 
 def _explanation(result: Result) -> str:
     lines = [
-        f"      {name}: rank {share.rank}, score {_number(share.score)} → {share.contribution:.6f}"
+        f"      {plain(name)}: rank {share.rank}, score {_number(share.score)} → {share.contribution:.6f}"
         for name, share in result.shares.items()
     ]
     factors = "".join(f" × {name} {factor:.4f}" for name, factor in result.factors.items())
@@ -142,7 +136,7 @@ def _stages(answer: Answer) -> str:
     """What each source and each stage was given, left and took."""
     trace = answer.trace
     rows = [
-        f"  {source.name:<10} {source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {plain(source.reason)}"
+        plain(f"  {source.name:<10} {source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {source.reason}")
         for source in trace.sources
     ]
     rows += [
@@ -158,7 +152,7 @@ def _summary(answer: Answer) -> str:
     count = len(answer.results)
     found = "nothing found" if not count else f"{count} result{'s' if count > 1 else ''}"
     if trace.abstained:
-        found = f"no answer: {trace.abstained}"
+        found = one_line(f"no answer: {trace.abstained}")
     return f"{found} · {trace.mode} · {how} · {trace.took_ms:.0f} ms"
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import common, filter_options, filters, json_flag, notice, open_memory, progress
+from recollect.cli.plain import echo
 from recollect.errors import FailedError, SearchFailed, UsageError
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _print(pairs: Sequence[Overlap], fusing: Fusing, asked: int) -> None:
     alone = (f"only {pairs[0].a}", f"only {pairs[0].b}") if len(pairs) == 1 else ("only 1st", "only 2nd")
     print_table([("sources", "both", *alone, "share", "RBO"), *rows])
     for pair in pairs:
-        click.echo()
+        echo()
         for words in advice(pair, fusing):
-            click.echo(click.wrap_text(f"{words[0].upper()}{words[1:]}.", width()))
+            echo(click.wrap_text(f"{words[0].upper()}{words[1:]}.", width()))
     notice(f"{asked:,} {'query' if asked == 1 else 'queries, means of those that found something'}")

@@ -8,6 +8,7 @@ import click
 
 from recollect.cli.asking import asking, ranking_options, seeing_options
 from recollect.cli.options import common, json_flag, notice, open_memory
+from recollect.cli.plain import echo
 
 
 @click.command()
@@ -38,7 +39,7 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
         if as_json:
             print_json(recall_dict(recalled))
         else:
-            click.echo(recalled.text)
+            echo(recalled.text)
     if not as_json:
         for warning in recalled.warnings:
             notice(f"note: {warning}")

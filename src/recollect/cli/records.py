@@ -18,6 +18,7 @@ from recollect.cli.options import (
     open_memory,
     progress,
 )
+from recollect.cli.plain import echo, plain, to_json
 from recollect.errors import UnknownRecord, UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
     elif text == "-":
         notice(f"remembered {len(stored):,}")
     else:
-        click.echo(stored[0].id)
+        echo(plain(stored[0].id))
     return 0
 
 
@@ -209,24 +210,23 @@ def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> int:
 
     with open_memory(options, reads=True) as memory:
         if follow:
-            follow_history(memory, record_id, lambda event: click.echo(_event_line(event, as_json)))
+            follow_history(memory, record_id, lambda event: echo(_event_line(event, as_json)))
             return 0
         events = memory.history(record_id)
     if as_json:
         print_json([event_dict(event) for event in events])
         return 0
     for event in events:
-        click.echo(_event_line(event))
+        echo(_event_line(event))
     return 0
 
 
 def _event_line(event: Event, as_json: bool = False) -> str:
-    from recollect.cli.output import plain
     from recollect.memory.shape import event_dict
 
     told = event_dict(event)
     if as_json:
-        return json.dumps(told, ensure_ascii=False)
+        return to_json(told)
     return plain(f"{told['at'][:19]}  {told['action']:<10}  {_in_words(told['detail'])}".rstrip())
 
 
@@ -246,5 +246,5 @@ def _told(record: Record, as_json: bool) -> int:
     if as_json:
         print_json(record_dict(record))
     else:
-        click.echo(record.id)
+        echo(plain(record.id))
     return 0

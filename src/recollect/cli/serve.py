@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect.cli.logs import log_to_stderr
 from recollect.cli.options import common, notice, open_memory
 from recollect.cli.token import open_tokens, tokens_flag
 from recollect.errors import FailedError, UsageError
@@ -50,7 +49,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
 
     On this machine alone unless --host says otherwise; then, and whenever there are tokens, each request needs one.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     try:
         import uvicorn
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import common, given, json_flag, load_settings, notice
+from recollect.cli.plain import echo, plain
 
 if TYPE_CHECKING:
     from recollect.config import Loaded
@@ -54,7 +55,7 @@ def install(
         if as_json:
             print_json([{"path": str(unit.path), "text": unit.text} for unit in files])
         else:
-            click.echo("\n".join(f"# {unit.path}\n{unit.text}" for unit in files), nl=False)
+            echo("\n".join(f"# {plain(str(unit.path))}\n{unit.text}" for unit in files), nl=False)
         return 0
     services.write(files)
     ran = services.reachable(chosen)
@@ -64,7 +65,7 @@ def install(
         print_json({"files": [str(unit.path) for unit in files], "commands": commands, "ran": ran})
         return 0
     for unit in files:
-        click.echo(f"wrote {unit.path}")
+        echo(plain(f"wrote {unit.path}"))
     _say(commands, ran)
     return 0
 
@@ -92,7 +93,7 @@ def uninstall(paths: tuple[str, ...], platform: Platform | None, as_json: bool) 
         print_json({"files": [str(path) for path in files], "commands": commands, "ran": ran})
     elif files:
         for path in files:
-            click.echo(f"removed {path}")
+            echo(plain(f"removed {path}"))
         _say(commands, ran)
     else:
         notice("no service of ours is installed")
@@ -168,6 +169,6 @@ def _place(loaded: Loaded) -> list[str]:
 
 def _say(commands: Sequence[Sequence[str]], ran: bool) -> None:
     if commands:
-        click.echo("done:" if ran else "now run:")
+        echo("done:" if ran else "now run:")
     for command in commands:
-        click.echo(f"  {shlex.join(command)}")
+        echo(plain(f"  {shlex.join(command)}"))

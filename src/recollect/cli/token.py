@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import json_flag, notice
+from recollect.cli.plain import echo
 
 if TYPE_CHECKING:
     from recollect.types import Scope
@@ -46,7 +47,7 @@ def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json
     if as_json:
         print_json({**caller.as_dict(), "token": made})
     else:
-        click.echo(made)
+        echo(made)
         notice("keep it now: it cannot be shown again")
     return 0
 

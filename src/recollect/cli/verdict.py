@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from recollect.cli.output import plain, where, width
+from recollect.cli.output import where, width
+from recollect.cli.plain import echo, one_line, plain, plain_text
 from recollect.memory.naming import Place, Verdict
 
 FLAGS = {"tags": "--tag"}
@@ -20,25 +21,25 @@ def print_verdict(verdict: Verdict, tags: Sequence[str] = ()) -> None:
     """What became of the record, each source's rank of it, and what to do."""
     if verdict.record is not None:
         name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
-        click.echo(click.style(plain(name), bold=True))
-        click.echo(click.style(f"    {plain(verdict.record.id)}  {where(verdict.record)}".rstrip(), dim=True))
+        echo(click.style(plain_text(name), bold=True))
+        echo(click.style(f"    {plain(verdict.record.id)}  {where(verdict.record)}".rstrip(), dim=True))
     color = "green" if verdict.stage == "found" else "yellow"
     label = "found" if verdict.stage == "found" else f"lost at: {verdict.stage}"
-    click.echo(f"{click.style(label, fg=color)}")
-    click.echo(textwrap.fill(plain(verdict.reason), width(), initial_indent="    ", subsequent_indent="    "))
+    echo(f"{click.style(label, fg=color)}")
+    echo(textwrap.fill(one_line(verdict.reason), width(), initial_indent="    ", subsequent_indent="    "))
     for source, place in verdict.places.items():
-        click.echo(click.style(f"    {source:<10} {_place(place)}", dim=True))
+        echo(click.style(f"    {plain(source):<10} {_place(place)}", dim=True))
     if verdict.change:
         kept = verdict.change.get("tags", ())
         wrong = [f"--tag {shlex.quote(tag)}" for tag in tags if kept and tag not in kept]
         dropped = [flag(name) for name, value in verdict.change.items() if value in (None, ())] + wrong
         added = flags({name: value for name, value in verdict.change.items() if name != "tags"})
         words = [added, f"without {', '.join(dropped)}" if dropped else ""]
-        click.echo(plain(f"brings it back: the same search {' and '.join(word for word in words if word)}"))
+        echo(plain(f"brings it back: the same search {' and '.join(word for word in words if word)}"))
     elif verdict.advice:
-        click.echo(f"what to do: {plain(verdict.advice)}")
+        echo(f"what to do: {one_line(verdict.advice)}")
     elif verdict.stage != "found":
-        click.echo("no single option of search brings it back")
+        echo("no single option of search brings it back")
 
 
 def flags(change: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Settings: what can be set, and where each value came from.
 
-Built-in defaults < the user's TOML < the project's TOML < the environment (`RECOLLECT_…`) < flags.
+Built-in defaults < the user's TOML < the project's TOML, if it is trusted < the environment (`RECOLLECT_…`) < flags.
 """
 
 from recollect.config.loading import Loaded, load, override, unknown_variables, user_file

@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from recollect.config.lines import lines
+from recollect.config.lines import lines, most_parts
 from recollect.config.places import shown_place
 from recollect.config.settings import CHECKS, SearchSettings, Settings
-from recollect.config.sources import read_sources
+from recollect.config.sources import brief, read_sources
+from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.errors import ConfigError
 
-PROJECT_FILE = "recollect.toml"
 ENVIRONMENT = "RECOLLECT_"
 OTHER_VARIABLES = (
     "RECOLLECT_CONFIG", "RECOLLECT_MODELS", "RECOLLECT_OFFLINE", "RECOLLECT_THREADS", "RECOLLECT_DATA",
@@ -28,19 +28,31 @@ OTHER_VARIABLES = (
 )  # fmt: skip
 """Read by other parts than the settings."""
 
-PROJECT_MAY_SET = ("language", "search.", "scope.")
-"""A project's file may come with a cloned repository: it may tune search, not say where data is kept or sent."""
+MOST_BYTES = 1024 * 1024
+"""A settings file that is larger is not read."""
+
+MOST_PARTS = 16
+"""Of a dotted name; no setting has more than three."""
+
+PROJECT_MAY_SET = ("search.", "scope.agent", "scope.session")
+"""What a trusted project file may set. It may not say who the user is, or where data is kept or sent."""
 
 SENDS = ("search.hyde", "search.rerank_model")
 """Settings of search that send the question to a language model, or could name a part that does."""
 
+MOST_SHOWN = 80
+"""Characters of a wrong name that an error shows."""
+
+NOT_TRUSTED = f"{PROJECT_FILE} in this folder is not trusted and was not used; `recollect trust` shows and trusts it"
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and for each dotted name where its value came from."""
+    """The settings, for each dotted name where its value came from, and notes on a file that was not used."""
 
     settings: Settings
     origins: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
     def value(self, name: str) -> Any:
         """The value of a setting by its dotted name."""
@@ -57,22 +69,26 @@ def load(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Loaded:
-    """Read all places. A named `config` file stands in for the user's and the project's."""
+    """Read all places. A named `config` file stands in for the user's and the project's.
+
+    A project's file is used only if the user trusts it, and never replaces a part of the scope that the user has set.
+    """
     environment = os.environ if environment is None else environment
     named = config or (Path(environment["RECOLLECT_CONFIG"]) if environment.get("RECOLLECT_CONFIG") else None)
-    values: dict[str, tuple[object, str]] = {}
+    notes: tuple[str, ...] = ()
     if named is not None:
         if not named.is_file():
             raise ConfigError(f"there is no settings file {named}", hint="check --config or RECOLLECT_CONFIG")
-        values |= _from_file(named)
+        values = _from_file(named)
     else:
-        values |= _from_file(user_file())
-        values |= _from_project((folder or Path.cwd()) / PROJECT_FILE)
+        own = _from_file(user_file())
+        project, notes = _from_project((folder or Path.cwd()) / PROJECT_FILE)
+        values = own | {name: value for name, value in project.items() if name not in own or not _is_scope(name)}
     values |= _from_environment(environment)
     values |= {_known(name, "a flag"): (value, "a flag") for name, value in (flags or {}).items() if value is not None}
     checked = {name: (_fitting(name, value, origin), origin) for name, (value, origin) in values.items()}
     origins = dict.fromkeys(names(), "default") | {name: origin for name, (_, origin) in checked.items()}
-    return Loaded(_built({name: value for name, (value, _) in checked.items()}), origins)
+    return Loaded(_built({name: value for name, (value, _) in checked.items()}), origins, notes)
 
 
 def override(search: SearchSettings, values: Mapping[str, object]) -> SearchSettings:
@@ -116,11 +132,31 @@ def _from_file(path: Path) -> dict[str, tuple[object, str]]:
     if not path.is_file():
         return {}
     try:
-        text = path.read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
-    except (OSError, ValueError) as error:  # not text, not TOML, or a number of thousands of digits
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}", hint="check who may read it") from error
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{path} is larger than {MOST_BYTES // 1024} KiB", hint="settings are a few lines of TOML")
+    return _read(content, path)
+
+
+def _read(content: bytes, path: Path) -> dict[str, tuple[object, str]]:
+    """The values that the text of a settings file sets, each checked."""
+    try:
+        text = content.decode("utf-8")
+        if most_parts(text) > MOST_PARTS:
+            raise ConfigError(f"{path} has a name of more than {MOST_PARTS} parts", hint="`recollect config show`")
+        return _checked(tomllib.loads(text), lines(text), path)
+    except RecursionError as error:
+        raise ConfigError(
+            f"{path} cannot be read: it is nested too deeply", hint="settings are name = value"
+        ) from error
+    except ValueError as error:  # not text, not TOML, or a number of thousands of digits
         raise ConfigError(f"{path} cannot be read: {error}", hint="settings are TOML: name = value") from error
-    found = lines(text)
+
+
+def _checked(tables: dict[str, Any], found: Mapping[str, int], path: Path) -> dict[str, tuple[object, str]]:
     values: dict[str, tuple[object, str]] = {}
     if "sources" in tables:
         values["sources"] = (read_sources(tables.pop("sources"), str(path), found), str(path))
@@ -130,15 +166,37 @@ def _from_file(path: Path) -> dict[str, tuple[object, str]]:
     return values
 
 
-def _from_project(path: Path) -> dict[str, tuple[object, str]]:
-    values = _from_file(path)
-    for name in values:
-        if not name.startswith(PROJECT_MAY_SET) or name.startswith(SENDS):
-            raise ConfigError(
-                f"{path} may not set {name}: a project's settings can come from someone else",
-                hint=f"put it into {user_file()}, or name this file with --config if you trust it",
-            )
+def _from_project(path: Path) -> tuple[dict[str, tuple[object, str]], tuple[str, ...]]:
+    """What a trusted project file sets, or why it was not used. A file that is not trusted is not parsed."""
+    try:
+        file = read_project_file(path)
+    except ConfigError as error:
+        return {}, (f"{error.message} and was not used",)
+    if file is None:
+        return {}, ()
+    if not TrustedFiles().holds(file):
+        return {}, (NOT_TRUSTED,)
+    return read_project(file), ()
+
+
+def read_project(file: ProjectFile) -> dict[str, tuple[object, str]]:
+    """The values of a project's file by dotted name; ConfigError names all that no project may set."""
+    values = _read(file.content, file.path)
+    refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name.startswith(SENDS)]
+    if refused:
+        found = lines(file.content.decode("utf-8"))
+        names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
+        raise ConfigError(
+            f"{file.path} may not set {names}: a project's settings can come from someone else",
+            hint=f"put it into {user_file()}, or name this file with --config; `recollect language` sets the language"
+            if "language" in refused
+            else f"put it into {user_file()}, or name this file with --config",
+        )
     return values
+
+
+def _is_scope(name: str) -> bool:
+    return name.startswith("scope.")
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
@@ -160,6 +218,7 @@ def _flat(tables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]
 
 def _known(name: str, origin: str) -> str:
     if name not in names():
+        name = name[:MOST_SHOWN]
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(f"unknown setting {name!r} in {origin}", hint=f"{hint}`recollect config show` lists them all")
@@ -173,8 +232,8 @@ def _fitting(name: str, value: object, origin: str) -> object:
     passes, words = CHECKS.get(name, (lambda _: True, ""))
     if converted is _MISFIT or not passes(converted):
         wanted = words or _type_words(names()[name])
-        said = shown_place(value) if name == "store" and isinstance(value, str) else value
-        raise ConfigError(f"{name} from {origin} must be {wanted}, not {said!r}", hint="`recollect config show`")
+        shown = shown_place(value) if name == "store" and isinstance(value, str) else value
+        raise ConfigError(f"{name} from {origin} must be {wanted}, not {brief(shown)}", hint="`recollect config show`")
     return converted
 
 

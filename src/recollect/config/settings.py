@@ -124,7 +124,9 @@ class Settings:
 
     store: str | None = setting(None, "a file (by default in the user's data folder), postgresql://… or lancedb://…")
     embedder: str = setting("arctic-embed-s", "the model that embeds; `none` is keyword search only")
-    language: str | None = setting(None, "of the stemmer, kept by the store; english where none is set")
+    language: str | None = setting(
+        None, "of the stemmer, for a new store; `recollect language` changes that of a store; english where none is set"
+    )
     search: SearchSettings = field(default_factory=SearchSettings)
     scope: ScopeSettings = field(default_factory=ScopeSettings)
     openai: OpenAISettings = field(default_factory=OpenAISettings)

@@ -198,11 +198,12 @@ def _check_values(table: Mapping[str, Any], checks: Mapping[str, Check], place: 
     for key, (passes, words) in checks.items():
         if key in table and not passes(table[key]):
             raise place.wrong(
-                key, f"{key} must be {words.partition(':')[0]}, not {_brief(table[key])}", f"write {words}"
+                key, f"{key} must be {words.partition(':')[0]}, not {brief(table[key])}", f"write {words}"
             )
 
 
-def _brief(value: object) -> str:
+def brief(value: object) -> str:
+    """A wrong value as an error shows it."""
     try:
         return repr(value)[:80]
     except ValueError:  # a number of more digits than Python writes

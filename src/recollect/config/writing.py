@@ -15,8 +15,8 @@ from typing import Any
 from recollect.config.loading import load
 from recollect.errors import ConfigError, FailedError
 
-_CONTROL = re.compile("[\x7f-\x9f]")
-"""What JSON leaves as it is, and TOML or a terminal does not."""
+_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What JSON leaves as it is, and TOML or a terminal does not: control characters, bidirectional controls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ STORES = {"postgresql": ("postgres", "psycopg"), "lancedb": ("lancedb", "lancedb
 
 def settings(setup: Setup) -> Iterator[Finding]:
     """Whether every settings file is read, and every variable is a setting."""
-    wrong = [*setup.wrong, *_variables(), *_named_sources(setup)]
+    unused = [Finding("settings", "note", note, "recollect trust") for note in setup.notes]
+    wrong = [*setup.wrong, *unused, *_variables(), *_named_sources(setup)]
     yield from wrong
     if not wrong:
         read = ", ".join(map(str, setup.read))

@@ -49,6 +49,7 @@ _SAMPLED = """
 
 def keywords(server: Server, setup: Setup) -> Iterator[Finding]:
     """Whether the words were read by this analysis, and whether terms and tallies are those of the records."""
+    yield from setup.language_note(server.meta("language"))
     mend = f"recollect doctor --fix{setup.flags}"
     analyzer = Analyzer(server.meta("language") or "english")
     if server.meta("keywords") != analyzer.fingerprint:

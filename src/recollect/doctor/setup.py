@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
 
 from recollect import config
-from recollect.config.lines import lines
-from recollect.config.loading import PROJECT_FILE, PROJECT_MAY_SET, SENDS
 from recollect.config.places import shown_place
 from recollect.config.settings import Settings
+from recollect.config.trust import PROJECT_FILE
 from recollect.doctor.findings import Finding
 from recollect.errors import ConfigError, UsageError
 
@@ -31,6 +29,7 @@ NOWHERE = Path(os.devnull)
 class Setup:
     """One user's setup. `wrong` is what keeps settings from being read; then those of the places before it count.
 
+    `notes` says why a project's file was not used.
     `flags` are those that a command to mend it must be given as well, so that it is done to the same store.
     """
 
@@ -38,6 +37,7 @@ class Setup:
     read: tuple[Path, ...] = ()
     wrong: tuple[Finding, ...] = ()
     flags: str = ""
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, *, named: Path | None = None, flags: Mapping[str, object] | None = None) -> Self:
@@ -45,10 +45,20 @@ class Setup:
         flags = {name: value for name, value in (flags or {}).items() if value is not None}
         chosen = named or (Path(said) if (said := os.environ.get("RECOLLECT_CONFIG")) else None)
         files = (chosen,) if chosen else (config.user_file(), Path.cwd() / PROJECT_FILE)
-        settings, wrong = _settings(chosen, flags)
+        loaded, wrong = _settings(chosen, flags)
+        if loaded.notes:
+            files = (config.user_file(),)
         same = [("--store", flags.get("store")), ("--config", named)]
         again = "".join(f" {flag} {shlex.quote(shown_place(str(value)))}" for flag, value in same if value)
-        return cls(settings, tuple(filter(is_file, files)), tuple(wrong), again)
+        return cls(loaded.settings, tuple(filter(is_file, files)), tuple(wrong), again, loaded.notes)
+
+    def language_note(self, kept: str | None) -> list[Finding]:
+        """A note where the settings name another language than the store has."""
+        wanted = self.settings.language
+        if kept is None or wanted in (None, kept):
+            return []
+        message = f"the settings say language = {wanted!r}, and the store keeps its own, {kept}"
+        return [Finding("keywords", "note", message, f"recollect language {wanted}{self.flags}")]
 
     @property
     def place(self) -> str:
@@ -83,21 +93,20 @@ class Setup:
         return self.lance.truth if self.lance else None
 
 
-def _settings(chosen: Path | None, flags: Mapping[str, object]) -> tuple[Settings, list[Finding]]:
+def _settings(chosen: Path | None, flags: Mapping[str, object]) -> tuple[config.Loaded, list[Finding]]:
     """The settings as far as they can be read, and why no further."""
     try:
-        own = config.load(config=chosen, flags=flags, folder=NOWHERE).settings
+        own = config.load(config=chosen, flags=flags, folder=NOWHERE)
     except (ConfigError, OSError) as error:
         place = flags.get("store") or os.environ.get("RECOLLECT_STORE") or None
         fallen = replace(Settings(), store=None if place is None else str(place))
-        return fallen, [_unread(error, "nothing works before; what follows is of the defaults")]
+        return config.Loaded(fallen, {}), [_unread(error, "nothing works before; what follows is of the defaults")]
     if chosen is not None:
         return own, []
     try:
-        return config.load(flags=flags).settings, []
+        return config.load(flags=flags), []
     except (ConfigError, OSError) as error:
-        misplaced = list(_misplaced(Path.cwd() / PROJECT_FILE))
-        return own, misplaced or [_unread(error, "nothing works in this folder before")]
+        return own, [_unread(error, "nothing works in this folder before")]
 
 
 def is_file(path: Path) -> bool:
@@ -113,30 +122,3 @@ def _unread(error: ConfigError | OSError, what: str) -> Finding:
         return Finding("settings", "failure", f"{error.message} ({what})", error.hint)
     said = f"{error.filename} cannot be read: {error.strerror} ({what})"
     return Finding("settings", "failure", said, "give yourself the right to read it, or name another with --config")
-
-
-def _misplaced(path: Path) -> Iterator[Finding]:
-    """What a project's file may not set, each with its line."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        said = [*_names(tomllib.loads(text))]
-    except (OSError, ValueError):
-        return
-    places = lines(text)
-    for name in said:
-        if not name.startswith(PROJECT_MAY_SET) or name.startswith(SENDS):
-            line = f", line {places[name]}" if name in places else ""
-            yield Finding(
-                "settings",
-                "failure",
-                f"{path}{line} may not set {name}: a project's settings can come from someone else",
-                f"move it to {config.user_file()}, or name this file with --config if you trust it",
-            )
-
-
-def _names(tables: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in tables.items():
-        if isinstance(value, dict):
-            yield from _names(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"

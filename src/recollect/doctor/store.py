@@ -21,6 +21,7 @@ from recollect.doctor.setup import Setup
 from recollect.doctor.vectors import ahead, told
 from recollect.errors import RecollectError
 from recollect.stores.lance.place import read_place
+from recollect.stores.sqlite.rows import meta
 from recollect.stores.sqlite.schema import MIGRATIONS
 
 MAKE = "recollect index FOLDER{flags}, or recollect add TEXT{flags}"
@@ -156,6 +157,7 @@ def _inside(check: Callable[[Look], Iterable[Finding]]) -> Callable[[Setup], lis
 @_inside
 def keywords(look: Look) -> Iterator[Finding]:
     """How far the keyword index is behind, and whether it holds what is stored."""
+    yield from look.setup.language_note(meta(look.connection, "language"))
     mend, lag = f"recollect doctor --fix{look.setup.flags}", state_of(look.connection)
     if lag is None:
         missing = "there is no keyword index of this version's analysis; the next search builds it"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS
 
 from recollect import __version__
 from recollect.mcp.reading import Reading
 from recollect.mcp.reference import add_prompt, add_resources
+from recollect.mcp.stdio import AnsweringStream
 from recollect.mcp.writing import Writing
 from recollect.memory import Memory
 
@@ -22,7 +24,13 @@ WRITES = "When you learn something worth keeping call memory_store, when it has 
 
 
 class MemoryServer(MCPServer):
-    """The SDK's server, to which a prompt that is not there is the caller's mistake and no crash."""
+    """The SDK's server. A prompt that is not there is the caller's mistake, and every line of input is answered."""
+
+    async def run_stdio_async(self) -> None:
+        """Serve on standard input and output."""
+        server = self._lowlevel_server
+        async with stdio_server() as (messages, answers):
+            await server.run(AnsweringStream(messages, answers), answers, server.create_initialization_options())
 
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None, *rest: Any, **named: Any) -> Any:
         """The prompt of that name, for what it asks for."""

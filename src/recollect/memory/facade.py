@@ -14,9 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from recollect import config
 from recollect.config import Settings
-from recollect.embedders import EMBEDDERS
 from recollect.errors import Forbidden, UnknownRecord, UsageError
 from recollect.ingest import Report, Telling, Wishes
 from recollect.memory import overview
@@ -29,8 +27,8 @@ from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.mirrored import Excerpt, excerpt
 from recollect.memory.mirroring import Mirroring, Showing
 from recollect.memory.naming import Verdict
+from recollect.memory.opening import check_embedder, load_settings, open_in_language
 from recollect.memory.parsing import FILTERS, make_filter, merge_scope, parse_id
-from recollect.memory.places import default_store
 from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.remembering import Remembering
 from recollect.memory.reranking import Reranking
@@ -39,7 +37,6 @@ from recollect.memory.whynot import why_not
 from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
 from recollect.rerankers import open_reranker
-from recollect.stores import open_store
 from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store
 
 _log = logging.getLogger("recollect")
@@ -90,17 +87,14 @@ class Memory:
     ) -> Self:
         """Open a store, making it where there is none.
 
-        `store` is a file (or `:memory:`), `embedder` a model's name, an object with the `Embedder` methods, or
-        "none" for keyword search only; what is left out comes from the settings. `announce` is told when a model
-        is about to be fetched, and when something could not be done as well as it should; `fetching` shows progress.
+        `store` is a file (or `:memory:`), `embedder` a model's name, an object with the `Embedder` methods, or "none"
+        for keyword search only, `language` that of a new store; what is left out comes from the settings. `announce`
+        is told when a model is fetched or something cannot be done as well as it should; `fetching` shows progress.
         """
-        settings = settings or config.load().settings
-        place = store or settings.store or default_store()
+        settings = settings or load_settings(announce)
         wanted = embedder if embedder is not None else settings.embedder
-        if isinstance(wanted, str) and wanted != "none":
-            # A name that nothing has is wrong use, and said at once; a model that is missing is found out when needed.
-            EMBEDDERS.check(wanted.partition(":")[0])
-        opened = open_store(str(place), language=language or settings.language)
+        check_embedder(wanted)
+        opened = open_in_language(store, settings, language, announce)
         try:
             return cls(opened, settings, wanted, announce=announce, fetching=fetching)
         except BaseException:
@@ -263,6 +257,12 @@ class Memory:
         """Compute every missing vector of the configured model; returns how many. Can be interrupted and run again."""
         self.store.keywords.catch_up()
         return self.embedding.fill(progress)
+
+    def change_language(self, language: str) -> None:
+        """Make this the store's language (of the stemmer), and read the words of every record again."""
+        self._refuse_walled("the language is changed", "language")
+        self.store.keywords.change_language(language)
+        self.store.keywords.catch_up()
 
     # -- finding --------------------------------------------------------------------------------------------
 

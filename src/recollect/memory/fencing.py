@@ -10,6 +10,8 @@ from hashlib import blake2b
 
 import regex
 
+from recollect.memory.lookalikes import neutralise
+
 FENCE = "recalled-memory"
 """The name of the tags around what is recalled. It cannot stand inside: `harmless` leaves no tag, and not this name."""
 
@@ -17,15 +19,6 @@ ELLIPSIS = " …"
 
 _HIDDEN = regex.compile(r"[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Default_Ignorable_Code_Point}]+")
 """What is not seen but read: control and format characters, bidirectional overrides, zero widths, tag characters."""
-
-_LOOK_ALIKES = (
-    (regex.compile(r"[<＜﹤](?=[/!?|<＜﹤\p{L}_])"), "‹"),  # tags: <system>, </recalled-memory>, <|im_start|>, <<<
-    (regex.compile(r"(?<=[/|\p{L}_\"'])[>＞﹥]|[>＞﹥]{3,}"), "›"),
-    (regex.compile(r"[`｀ˋ]{3,}"), "'''"),
-    (regex.compile(r"[~～]{3,}"), "''"),
-    (regex.compile(r"[\[［](\s*\d+\s*)[\]］]"), r"(\1)"),  # our own [1]
-    (regex.compile(FENCE.replace("-", r"\W?"), regex.IGNORECASE), "recalled memory"),
-)
 
 _LETTERS = str.maketrans(string.digits, "ghijklmnop")
 """A key is of letters alone, so that every key costs the same."""
@@ -40,9 +33,7 @@ def harmless(text: str, most: int | None = None) -> str:
     """The text in one line of visible characters, with nothing that looks like a fence, a tag or a number of ours."""
     shown = " ".join(text.split())[:most]
     shown = " ".join(_HIDDEN.sub("", shown).split())
-    for pattern, instead in _LOOK_ALIKES:
-        shown = pattern.sub(instead, shown)
-    return shown
+    return neutralise(shown, FENCE)
 
 
 def visible_json(value: object) -> str:

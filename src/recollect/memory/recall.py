@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from recollect.errors import UsageError
@@ -23,6 +24,7 @@ STALE = {"changed": "the file has changed since", "missing": "the file is gone"}
 _TITLE_TOKENS = 24
 _NAME_CHARACTERS = 96
 """Of an id or a path, where it is shown; the citation has all of it."""
+_MARKS = frozenset('()[]"')
 _ENTRY_TOKENS = 80
 """What an entry may always take, if that much is left."""
 _FIRST_TOKENS = 160
@@ -130,9 +132,12 @@ def _about(result: Result) -> str:
 
 
 def _brief(name: str) -> str:
-    """A name as it is shown, of a long one its end."""
+    """A name as it is shown, of a long one its end; in quotes where it holds marks that an entry is made of."""
     shown = harmless(name)
-    return shown if len(shown) <= _NAME_CHARACTERS else f"…{shown[-_NAME_CHARACTERS:]}"
+    shown = shown if len(shown) <= _NAME_CHARACTERS else f"…{shown[-_NAME_CHARACTERS:]}"
+    if not _MARKS.intersection(shown) and ", " not in shown:
+        return shown
+    return json.dumps(shown, ensure_ascii=False).replace("(id", "( id")
 
 
 def _citation(number: int, result: Result) -> Citation:

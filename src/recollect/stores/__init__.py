@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def open_store(place: str, *, language: str | None = None, read_only: bool = False) -> Store:
-    """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`, `postgresql://…`, …)."""
+    """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`, `postgresql://…`, …).
+
+    `language` is that of a store that is made; one that exists keeps its own.
+    """
     check_kind(place)
     scheme, separator, _ = place.partition("://")
     if separator and scheme in ("postgresql", "postgres"):

@@ -36,9 +36,9 @@ class StoreContract(
 ):
     """What every store must do. Subclass it with a fixture `new_place`, and name your `opener`.
 
-    `opener` is `module:function`, a function of a place (a text) and, by name, a `language`; it is a name because other
-    processes open the same place, too. `new_place` gives a function whose every call names a place where nothing is
-    kept yet.
+    `opener` is `module:function`, a function of a place (a text) and, by name, the `language` of a new store; it is a
+    name because other processes open the same place, too. `new_place` gives a function whose every call names a place
+    where nothing is kept yet.
     """
 
     opener: ClassVar[str] = "recollect.stores:open_store"

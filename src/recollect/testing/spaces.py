@@ -102,15 +102,27 @@ class SpacesContract:
         assert by_meaning(store, "heron", Filter(), 1).found[0].score == 1.0
 
     def test_another_language_is_followed_by_who_has_the_store_open(self, open_store: OpenStore, place: str) -> None:
-        """The language is the store's: naming another has all words read again, also those that come in later."""
+        """The language is the store's: changing it has all words read again, also those that come in later."""
         first = open_store(place)
         first.records.apply([[Put(Record("a", "Die Häuser am See"))]])
         assert ids(by_words(first, "Haus", Filter(), 9)) == []
-        second = open_store(place, language="german")
+        second = open_store(place)
+        second.keywords.change_language("german")
         for store in (second, first, second):
             assert ids(by_words(store, "Haus", Filter(), 9)) == ["a"]
         first.records.apply([[Put(Record("b", "Viele Häuser"))]])
         for store in (first, second, open_store(place)):
             assert store.keywords.analyzer.language == store.status()["language"] == "german"
             assert sorted(ids(by_words(store, "Haus", Filter(), 9))) == ["a", "b"]
+            assert store.status()["keyword_lag"] == 0
+
+    def test_a_language_is_set_when_a_store_is_made_and_not_when_it_is_opened(
+        self, open_store: OpenStore, place: str
+    ) -> None:
+        """Whoever opens it with another language gets the store's own, and no word is read again."""
+        first = open_store(place, language="german")
+        first.records.apply([[Put(Record("a", "Die Häuser am See"))]])
+        for store in (open_store(place, language="english"), open_store(place), first):
+            assert store.keywords.analyzer.language == store.status()["language"] == "german"
+            assert ids(by_words(store, "Haus", Filter(), 9)) == ["a"]
             assert store.status()["keyword_lag"] == 0

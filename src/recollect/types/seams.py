@@ -220,6 +220,9 @@ class KeywordIndex(Protocol):
     def catch_up(self) -> None:
         """Index what is not indexed yet, and all of it again where the analysis has changed."""
 
+    def change_language(self, language: str) -> None:
+        """Make this the store's language, for every process that has it open. Opening a store never does."""
+
 
 class VectorIndex(Protocol):
     """The vectors of one space: finds records by cosine, exactly, among those that the filter lets through."""

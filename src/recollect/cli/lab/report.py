@@ -14,6 +14,7 @@ import click
 
 from recollect.cli.lab.data import read_bytes
 from recollect.cli.options import common, given, json_flag, load_settings, notice
+from recollect.cli.plain import echo, plain
 from recollect.errors import FailedError, UsageError
 
 HINT = "recollect eval run … --json > run.json, and likewise sweep and overlap; or the folder of a set"
@@ -103,9 +104,9 @@ def _read(name: str) -> Mapping[str, Any]:
 
 
 def _say(written: list[Path], as_json: bool) -> None:
-    from recollect.cli.output import plain, print_json
+    from recollect.cli.output import print_json
 
     if as_json:
         print_json({"written": [str(path) for path in written]})
     else:
-        click.echo("\n".join(plain(str(path)) for path in written))
+        echo("\n".join(plain(str(path)) for path in written))

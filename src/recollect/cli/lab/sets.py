@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import common, filter_options, filters, json_flag, notice, open_memory, progress
+from recollect.cli.plain import echo, plain
 
 if TYPE_CHECKING:
     from recollect.evaluation.questions import Made, SetWishes
@@ -62,9 +63,11 @@ def _show(made: Made, plan: bool) -> None:
         print_table([COLUMNS, *map(cells, made.leakage)])
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in made.kinds.items())
     sides = f"{made.sides['test']:,} to report on, {made.sides['dev']:,} to try things on"
-    click.echo(f"{'would be' if plan else made.folder}: {sum(made.sides.values()):,} questions ({kinds}); {sides}")
+    echo(
+        f"{'would be' if plan else plain(str(made.folder))}: {sum(made.sides.values()):,} questions ({kinds}); {sides}"
+    )
     if plan:
         calls = f"{made.calls:,} calls of the language model, about {made.tokens:,} tokens to send; " * bool(made.calls)
-        click.echo(f"{calls}nothing was sent or written")
+        echo(f"{calls}nothing was sent or written")
     for warning in made.warnings:
         notice(f"note: {warning}")

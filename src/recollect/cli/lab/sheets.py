@@ -10,6 +10,7 @@ import click
 from recollect.cli.lab.tables import interval
 from recollect.cli.options import notice
 from recollect.cli.output import print_json, print_table, width
+from recollect.cli.plain import echo, plain
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 TOP = 10
@@ -38,9 +39,9 @@ def print_sweep(told: Mapping[str, Any]) -> None:
         for row in told["rows"]
     ]
     print_table([("settings", "fetch_k", told["measure"], "top 10 changed"), *rows])
-    click.echo()
+    echo()
     _plot(told)
-    click.echo()
+    echo()
     _across(told)
     _say(_knee(told))
     _say(_prefix(told["prefix"]))
@@ -64,12 +65,12 @@ def print_overlap(told: Mapping[str, Any]) -> None:
     a, b = min(names) if len(names) == 1 else ("1st", "2nd")
     print_table([("set", "sources", "both", f"only {a}", f"only {b}", "neither", a, b, "union", "overlap"), *rows])
     for one in told["pairs"]:
-        click.echo()
-        about = f"{one['set']}, {one['a']} and {one['b']}: {click.style(one['advice'], bold=True)}."
+        echo()
+        about = f"{plain(one['set'])}, {one['a']} and {one['b']}: {click.style(one['advice'], bold=True)}."
         _say(f"{about} {_sentence(one['why'])}")
         notice(f"{one['relevant']:,} relevant records of {one['questions']:,} questions, {told['depth']} deep")
     if any(one["advice"] == "gains little" for one in told["pairs"]):
-        click.echo()
+        echo()
         _say("This is about what is found. Whether fusing puts it in a better order, `recollect eval sweep` measures.")
 
 
@@ -87,17 +88,17 @@ def print_tuning(told: Mapping[str, Any]) -> None:
                 ("gain", f"{interval(told['gain'], signed=True)}  p = {told['p']:.4f}"),
             ]
         )
-        click.echo()
+        echo()
         folds = len(told["folds"])
         chosen = [(f"{one['folds']} of {folds} folds chose", said(one["settings"])) for one in told["stability"]]
         print_table([*chosen, ("all questions choose", said(told["chosen"]))])
-        click.echo()
+        echo()
     _say(told["verdict"])
     if told.get("written"):
         _say(f"written to {told['written']}: use it with --config, or put its lines into your own settings")
     elif not told["keep_default"]:
-        click.echo()
-        click.echo("\n".join(settings_lines(told)))
+        echo()
+        echo("\n".join(settings_lines(told)))
     notice(f"{told['data']['name']}: {told['data']['questions']:,} questions, {told['tried']} settings tried")
 
 
@@ -110,7 +111,7 @@ def settings_lines(told: Mapping[str, Any]) -> list[str]:
     """Chosen settings as TOML, with what speaks for them."""
     data, gain = told["data"], told["gain"]
     about = [
-        f"Chosen by `recollect eval tune` on {data['name']} (fingerprint {data['fingerprint']}).",
+        f"Chosen by `recollect eval tune` on {plain(data['name'])} (fingerprint {data['fingerprint']}).",
         f"Held out, {data['questions']} questions: {told['measure']} {interval(told['held_out'])}.",
         f"The default has {interval(told['default'])}; gain {interval(gain, signed=True)}, p = {told['p']:.4f}.",
     ]
@@ -129,8 +130,8 @@ def _plot(told: Mapping[str, Any]) -> None:
         means = [row["mean"] for row in rows if _name(row["options"]) == name]
         bars = "".join(_block(mean, low, high) * EACH for mean in means)
         words = f"{means[0]:.3f} to {means[-1]:.3f}, knee at {knee['options']['fetch_k']}"
-        click.echo(f"{name:<{space}}  {click.style(bars, fg='cyan')}  {words}")
-    click.echo(click.style(f"{'fetch_k':<{space}}  {''.join(f'{depth:<{EACH}}'[:EACH] for depth in depths)}", dim=True))
+        echo(f"{name:<{space}}  {click.style(bars, fg='cyan')}  {words}")
+    echo(click.style(f"{'fetch_k':<{space}}  {''.join(f'{depth:<{EACH}}'[:EACH] for depth in depths)}", dim=True))
 
 
 def _block(value: float, low: float, high: float) -> str:
@@ -147,7 +148,7 @@ def _across(told: Mapping[str, Any]) -> None:
     if shares:
         rows = [(a, b, _percent(sum(found) / len(found))) for (a, b), found in shares.items()]
         print_table([("from", "to", "top 10 changed"), *rows])
-        click.echo()
+        echo()
 
 
 def _knee(told: Mapping[str, Any]) -> str:
@@ -175,7 +176,7 @@ def _sentence(words: str) -> str:
 
 
 def _say(words: str) -> None:
-    click.echo(click.wrap_text(words, width()))
+    echo(click.wrap_text(words, width()))
 
 
 def _name(options: Mapping[str, Any]) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from recollect.cli.options import notice
-from recollect.cli.output import plain, print_json, print_table
+from recollect.cli.output import print_json, print_table
+from recollect.cli.plain import echo
 
 if TYPE_CHECKING:
     from recollect.evaluation.gate import Check
@@ -28,12 +27,12 @@ def show_report(report: Mapping[str, Any], *, as_json: bool) -> None:
     head = ("system", *measures, "ms p50 / p95")
     print_table([row if timed else row[:-1] for row in (head, *rows)])
     if report["comparisons"]:
-        click.echo()
-        head = ("against " + plain(report["comparisons"][0]["b"]), "measure", "difference", "p", "won : lost : same")
+        echo()
+        head = ("against " + report["comparisons"][0]["b"], "measure", "difference", "p", "won : lost : same")
         print_table([head, *map(_comparison, report["comparisons"])])
     notice(_about(report))
     for warning in report["warnings"]:
-        notice(f"note: {plain(warning)}")
+        notice(f"note: {warning}")
 
 
 def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
@@ -44,7 +43,7 @@ def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
         return 1 if fell else 0
     rows = [
         (
-            plain(check.system),
+            check.system,
             check.measure,
             f"{check.before:.4f}",
             f"{check.after:.4f}",
@@ -70,13 +69,13 @@ def interval(estimate: Mapping[str, float], *, signed: bool = False) -> str:
 def _row(name: str, system: Mapping[str, Any], measures: Sequence[str]) -> tuple[str, ...]:
     found, took = system["measures"], system["latency_ms"]
     times = f"{took['p50']:.1f} / {took['p95']:.1f}" if took else "–"
-    return (plain(name), *(interval(found[measure]) if measure in found else "–" for measure in measures), times)
+    return (name, *(interval(found[measure]) if measure in found else "–" for measure in measures), times)
 
 
 def _comparison(found: Mapping[str, Any]) -> tuple[str, ...]:
     counts = f"{found['wins']:,} : {found['losses']:,} : {found['ties']:,}"
     sure = f"{found['p']:.4f}{' *' if found['p'] < CERTAIN else ''}"
-    return (plain(found["a"]), found["measure"], interval(found["difference"], signed=True), sure, counts)
+    return (found["a"], found["measure"], interval(found["difference"], signed=True), sure, counts)
 
 
 def _about(report: Mapping[str, Any]) -> str:
@@ -87,7 +86,7 @@ def _about(report: Mapping[str, Any]) -> str:
     model = settings["embedder"] or "runs alone"
     stars = " · * p < 0.05" if report["comparisons"] else ""
     return (
-        f"{plain(data['name'])}{split} · {documents}{data['questions']:,} questions · {data['fingerprint']} · {model}"
+        f"{data['name']}{split} · {documents}{data['questions']:,} questions · {data['fingerprint']} · {model}"
         f" · means with 95 % intervals{stars}"
     )
 

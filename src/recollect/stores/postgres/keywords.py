@@ -93,9 +93,11 @@ class PostgresKeywords:
         heard = self._hear((meta(connection, "language"),))
         return 0 if _noted(connection) == heard.fingerprint else _records(connection)
 
-    def speak(self, language: str) -> None:
-        """From now on this is the store's language."""
-        self._analyzer = self._settle_language(language)
+    def change_language(self, language: str) -> None:
+        """Make this the store's language; `catch_up`, or the next search, reads all words again."""
+        wanted = _analyzer(language)
+        self._database.write(lambda connection: self._keep_language(connection, wanted))
+        self._analyzer = wanted
 
     def catch_up(self) -> None:
         """Read all words again where the analysis has changed; whoever finishes first has done it for all."""
@@ -138,24 +140,28 @@ class PostgresKeywords:
         return analyzer
 
     def _settle_language(self, language: str | None) -> Analyzer:
-        """The language belongs to the store: it is set when the store is made, and changed by naming another."""
+        """The store's own language. A store that has none yet takes the one that is named, or English."""
+        wanted = _analyzer(language or "english")
         with self._database.read() as connection:
             kept = meta(connection, "language")
-        try:
-            wanted = Analyzer(language or kept or "english")
-        except ValueError as error:
-            raise UsageError(str(error), hint="`none` keeps words as they are written") from error
-        if wanted.language != kept and not self._database.read_only:
-            self._database.write(lambda connection: self._keep_language(connection, wanted))
-        return wanted
+        if kept is None and not self._database.read_only:
+            kept = self._database.write(lambda connection: self._keep_language(connection, wanted, new=True))
+        return wanted if kept is None else _analyzer(kept)
 
     @staticmethod
-    def _keep_language(connection: Connection, wanted: Analyzer) -> None:
-        """Who writes meanwhile is waited for, and who comes later reads words in the new language."""
+    def _keep_language(connection: Connection, wanted: Analyzer, *, new: bool = False) -> str:
+        """Note the language, for a `new` store only if no other process has; the language that the store has now.
+
+        Who writes meanwhile is waited for, and who comes later reads words in the new language.
+        """
         connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
+        kept = meta(connection, "language")
+        if new and kept is not None:
+            return kept
         set_meta(connection, "language", wanted.language)
         if not _records(connection):
             set_meta(connection, "keywords", wanted.fingerprint)
+        return wanted.language
 
 
 def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth: int) -> Matches:
@@ -174,6 +180,13 @@ def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth:
     found, held = best(connection, scored, given, depth)
     weights = (math.log(1 + (visible.count - held.get(term, 0) + 0.5) / (held.get(term, 0) + 0.5)) for term in wanted)
     return Matches(found.found, found.folded, sum(weights), visible.count)
+
+
+def _analyzer(language: str) -> Analyzer:
+    try:
+        return Analyzer(language)
+    except ValueError as error:
+        raise UsageError(str(error), hint="`none` keeps words as they are written") from error
 
 
 def _noted(connection: Connection) -> str | None:

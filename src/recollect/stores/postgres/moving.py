@@ -134,7 +134,7 @@ class PostgresMoving:
             empty = connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None
             active = meta(connection, "space")
         if "language" in said and empty:
-            self._keywords.speak(said["language"])
+            self._keywords.change_language(said["language"])
         if "space" in said and active is None:
             self._database.write(lambda connection: set_meta(connection, "space", said["space"]))
 

@@ -119,6 +119,12 @@ class SqliteKeywords:
                 break
         set_meta(connection, "keywords", f"{self._analyzer.fingerprint} {done}")
 
+    def change_language(self, language: str) -> None:
+        """Make this the store's language; `catch_up`, or the next search, reads all words again."""
+        wanted = _analyzer(language)
+        with self._database.write() as connection:
+            set_meta(connection, "language", wanted.language)
+
     def scrub(self) -> None:
         """Rewrite the index in short steps, so that no term of what was deleted stays in it."""
         step = -MERGE_PAGES
@@ -136,17 +142,16 @@ class SqliteKeywords:
         return sequence(connection) - (self._indexed_to(connection) or 0)
 
     def _settle_language(self, language: str | None) -> Analyzer:
-        """The language belongs to the store: it is set when the store is made, and changed by naming another."""
+        """The store's own language. A store that has none yet takes the one that is named, or English."""
+        wanted = _analyzer(language or "english")
         with self._database.read() as connection:
             kept = meta(connection, "language")
-        try:
-            wanted = Analyzer(language or kept or "english")
-        except ValueError as error:
-            raise UsageError(str(error), hint="`none` keeps words as they are written") from error
-        if wanted.language != kept and not self._database.read_only:
+        if kept is None and not self._database.read_only:
             with self._database.write() as connection:
-                set_meta(connection, "language", wanted.language)
-        return wanted
+                kept = meta(connection, "language")  # another process may have been first
+                if kept is None:
+                    set_meta(connection, "language", wanted.language)
+        return wanted if kept is None else _analyzer(kept)
 
     def _follow_language(self, connection: apsw.Connection) -> None:
         """Another process may have changed the store's language."""
@@ -235,6 +240,13 @@ class SqliteKeywords:
             self._postings[term] = found
             self._postings_size += len(rows)
         return found
+
+
+def _analyzer(language: str) -> Analyzer:
+    try:
+        return Analyzer(language)
+    except ValueError as error:
+        raise UsageError(str(error), hint="`none` keeps words as they are written") from error
 
 
 def bm25(

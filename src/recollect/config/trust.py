@@ -1,0 +1,147 @@
+"""Which project settings files the user trusts: by absolute path and SHA-256 of the content.
+
+A `recollect.toml` may come with a cloned repository. It has no effect until the user runs `recollect trust`, and none
+again after its content has changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.errors import ConfigError, FailedError
+
+PROJECT_FILE = "recollect.toml"
+MOST_BYTES = 64 * 1024
+"""A project's file that is larger is not read."""
+
+VERSION = 1
+OTHERS_WRITE = 0o022
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFile:
+    """A project's settings file, read once: the content that is checked is the content that is applied."""
+
+    path: Path
+    content: bytes
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the content."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def read_project_file(path: Path) -> ProjectFile | None:
+    """The file at `path`, None where there is none; ConfigError where it is nothing that may be read.
+
+    Links are not followed, and a FIFO or a device is not waited for.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        if path.is_symlink():
+            raise _unusable(path, "is a symbolic link", "put the file itself there")
+        if not path.exists():
+            return None
+        if not path.is_file():
+            raise _unusable(path, "is not a regular file", "settings are a file of TOML")
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _unusable(path, "is not a regular file", "settings are a file of TOML")
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise _unusable(path, f"cannot be read ({error.strerror})", "check who may read it") from error
+    if len(content) > MOST_BYTES:
+        raise _unusable(path, f"is larger than {MOST_BYTES // 1024} KiB", "a project's settings are a few lines")
+    return ProjectFile(project_path(path), content)
+
+
+def project_path(path: Path) -> Path:
+    """The absolute path of a project's file: links above it are resolved, the file itself is not followed."""
+    return path.parent.resolve() / path.name
+
+
+def _unusable(path: Path, reason: str, hint: str) -> ConfigError:
+    return ConfigError(f"{project_path(path)} {reason}", hint=hint)
+
+
+class TrustedFiles:
+    """The list of trusted files, kept in the user's data folder."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or _default_path()
+
+    def all(self) -> dict[str, str]:
+        """Path → SHA-256 of every trusted file."""
+        try:
+            found = self.path.stat()
+            if os.name == "posix" and (found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE):
+                raise ConfigError(f"others may write to {self.path}", hint=f"delete it, or: chmod 600 {self.path}")
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+            if kept["version"] != VERSION:
+                raise ConfigError(f"{self.path} is of version {kept['version']}", hint="pip install -U recollect")
+            return {str(path): str(digest) for path, digest in kept["files"].items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            hint = f"delete {self.path}, then trust the files again"
+            raise ConfigError(f"{self.path} cannot be read: {error}", hint=hint) from error
+
+    def holds(self, file: ProjectFile) -> bool:
+        """Whether this content at this path is trusted. A list that cannot be read trusts nothing."""
+        try:
+            return self.all().get(str(file.path)) == file.digest
+        except ConfigError:
+            return False
+
+    def add(self, file: ProjectFile) -> None:
+        """Trust this content at this path."""
+        with self._locked():
+            self._write({**self.all(), str(file.path): file.digest})
+
+    def remove(self, path: Path) -> bool:
+        """Trust the file at this path no longer; whether it was trusted."""
+        with self._locked():
+            files = self.all()
+            known = files.pop(str(project_path(path)), None) is not None
+            if known:
+                self._write(files)
+        return known
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        from filelock import FileLock
+
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with FileLock(f"{self.path}.lock"):
+                yield
+        except OSError as error:
+            raise FailedError(
+                f"{self.path} cannot be written: {error.strerror or error}", hint="check the folder"
+            ) from error
+
+    def _write(self, files: dict[str, str]) -> None:
+        """Replace the list in one step. The temporary file is made with mode 0600."""
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump({"version": VERSION, "files": files}, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self.path)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+
+def _default_path() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("recollect")) / "trusted.json"
