@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from recollect.errors import UsageError
-from recollect.models.cache import installed
+from recollect.models.cache import seems_installed
 from recollect.models.catalogue import MODELS
 from recollect.registry import Entry, Registry
 
@@ -48,7 +48,7 @@ def open_embedder(
     factory = EMBEDDERS.load(name)
     if options:
         _check(factory, spec, options)
-    if name in MODELS and not installed(name):
+    if name in MODELS and not seems_installed(name):
         from recollect.models.fetch import fetch_unasked
 
         fetch_unasked(name, announce=announce or _silent, progress=progress)
