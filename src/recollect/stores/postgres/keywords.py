@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.analysis import Analyzer
-from recollect.errors import StoreError, UsageError
+from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.derived import Derived, relearn, term_key
 from recollect.stores.postgres.top import best
 from recollect.stores.postgres.visible import seen
+from recollect.stores.rows import unknown_language
 from recollect.types import Filter, Matches
 
 K1, B = 1.2, 0.75
@@ -144,7 +145,7 @@ class PostgresKeywords:
         try:
             wanted = Analyzer(language or kept or "english")
         except ValueError as error:
-            raise UsageError(str(error), hint="`none` keeps words as they are written") from error
+            raise unknown_language(error, language, self._database.shown) from error
         if wanted.language != kept and not self._database.read_only:
             self._database.write(lambda connection: self._keep_language(connection, wanted))
         return wanted

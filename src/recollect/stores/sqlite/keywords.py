@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.analysis import Analyzer
-from recollect.errors import StoreError, UsageError
+from recollect.errors import StoreError
+from recollect.stores.rows import unknown_language
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import meta, sequence, set_meta
 from recollect.stores.sqlite.top import best
@@ -142,7 +143,7 @@ class SqliteKeywords:
         try:
             wanted = Analyzer(language or kept or "english")
         except ValueError as error:
-            raise UsageError(str(error), hint="`none` keeps words as they are written") from error
+            raise unknown_language(error, language, str(self._database.path)) from error
         if wanted.language != kept and not self._database.read_only:
             with self._database.write() as connection:
                 set_meta(connection, "language", wanted.language)
