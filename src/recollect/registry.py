@@ -23,10 +23,15 @@ OURS = __name__.partition(".")[0]
 
 
 class Entry(NamedTuple):
-    """Where a part of ours is, and the extra of this project that installs what it needs."""
+    """Where a part of ours is, and the extra of this project that installs what it needs.
+
+    `self_contained` says that the part sends no text anywhere and loads nothing but files that this project pins by
+    hash. Only such a part may be opened because a store names it; any other must be named by the user's own settings.
+    """
 
     target: str
     extra: str | None = None
+    self_contained: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,11 @@ class Registry(Generic[Part]):
         """Refuse a name that nothing has, without importing anything."""
         if name not in self.builtin:
             self._foreign(name)
+
+    def self_contained(self, name: str) -> bool:
+        """Whether the part of that name is declared as self-contained; a part of another package never is."""
+        entry = self.builtin.get(name)
+        return entry is not None and entry.self_contained
 
     def names(self) -> list[str]:
         """Every name that can be loaded or could be with its extra installed, ours first."""

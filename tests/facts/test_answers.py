@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from recollect.errors import LlmError
 from recollect.ingest.facts import Candidate, parse
 
 ONE = '{"text": "The port is 8080.", "span": "port 8080"}'
@@ -57,10 +58,39 @@ def test_a_bad_line_costs_that_line(bad):
     assert len(malformed) == 1
 
 
-def test_an_answer_without_objects_is_no_fact():
-    """Prose, an empty list and nothing at all are no facts, and no bad lines either."""
-    for answer in ("", "There are no facts in this piece.", "[]", "```json\n```", "null"):
-        assert parse(answer) == ([], [])
+@pytest.mark.parametrize(
+    "answer", ["[]", " [ ]\n", "```json\n[]\n```", '{"facts": []}', '```\n{"facts": []}\n```', "No facts here:\n\n[]"]
+)
+def test_an_empty_list_is_an_honest_answer_without_facts(answer):
+    """A list with nothing in it says that there is no fact, with or without a fence or words around it."""
+    assert parse(answer) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("", "the model answered nothing"),
+        (" \n\t", "the model answered nothing"),
+        ("There are no facts in this piece.", "not JSON lines: “There are no facts in this piece.”"),
+        ("Sorry, we are overloaded.\x1b[2J", "not JSON lines: “Sorry, we are overloaded. [2J”"),
+        ("```json\n```", "not JSON lines"),
+        ("null", "not JSON lines"),
+        ("[1, 2]", "not JSON lines"),
+        ('{"error": {"message": "overloaded"}}', "no line of the answer is a fact"),
+        ('{"text": "cut of', "ends in the middle of a fact"),
+        (f'{ONE}\n{{"text": "cut of', "ends in the middle of a fact"),
+        (f'[{ONE},\n{{"text": "The camera is", "span": ', "ends in the middle of a fact"),
+        (f'```json\n{ONE}\n{{"text": "The', "ends in the middle of a fact"),
+        ("x" * 5000, "not JSON lines: “" + "x" * 100),
+    ],
+)
+def test_what_was_not_asked_for_is_no_answer(answer, reason):
+    """Prose, a refusal, another object, nothing, or half a line: an error with its reason, short and safe to show."""
+    with pytest.raises(LlmError) as caught:
+        parse(answer)
+    assert reason in caught.value.message
+    assert len(caught.value.message) < 200
+    assert caught.value.message.isprintable()
 
 
 def test_labels_that_do_not_fit_are_dropped_and_the_fact_stays():

@@ -98,6 +98,19 @@ def test_a_failed_chunk_is_exit_3_with_the_counts(run, server, reply, workspace)
     assert (said["code"], said["message"].startswith("1 of 1 chunk failed")) == ("llm", True)
 
 
+def test_an_answer_that_was_not_asked_for_is_exit_3(run, server, workspace):
+    """The file is named with the reason, and a run that gets a right answer ends with 0."""
+    facts, server.answer = server.answer, lambda _: "Sorry, we are overloaded."
+    for flags in ((), ("--plan",)):
+        code, out, err = run("ingest-files", *flags)
+        assert code == 3
+        assert "1 sent, 1 failed" in out
+        assert "failed AGENTS.md:1-3  the answer is not JSON lines: “Sorry, we are overloaded.”" in err
+    server.answer = facts
+    code, out, _ = run("ingest-files")
+    assert (code, "0 read before, 1 sent, 0 failed: 1 add" in out) == (0, True)
+
+
 def test_the_workspace_is_the_flags_then_the_variables_then_this_folder(run, workspace, tmp_path, monkeypatch):
     """`--workspace` stands over OPENCLAW_WORKSPACE, which stands over the current folder."""
     for name in ("one", "two"):

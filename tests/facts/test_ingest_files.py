@@ -35,7 +35,12 @@ def model(server, line):
         "AGENTS.md": [line("The gateway listens on port 18789."), line("Deploys happen on Tuesdays.")],
         "TOOLS.md": [line("The hall camera is cam-2.", "camera in the hall is called\ncam-2", category="home")],
     }
-    server.answer = lambda prompt: "\n".join(next(lines for name, lines in said.items() if f'File: "{name}"' in prompt))
+
+    def answer(prompt):
+        lines = next(lines for name, lines in said.items() if f'File: "{name}"' in prompt)
+        return "\n".join(lines) or "[]"
+
+    server.answer = answer
     return said
 
 
@@ -84,7 +89,7 @@ def test_every_fate_is_counted(memory, files, model, line):
         line("Deploys are cancelled.", "Deploys never happen"),
         line("Deploys are good.", ""),
         line("Deploys exist.", "De"),
-        '{"text": "cut o',
+        '{"text": 5, "span": "five"}',
     ]
     model["TOOLS.md"] = [line("The camera in the hall is called cam-2.")]
     report = memory.ingest_files(files)
@@ -230,8 +235,47 @@ def test_an_answer_that_does_not_come_costs_its_chunk(open_memory, settings, fil
     assert memory.ingest_files(files, mode="dry-run").as_dict()["chunks"]["waiting"] == 1
 
 
+UNASKED = {
+    "prose": {"text": "Sorry, I am overloaded right now."},
+    "empty": {"text": ""},
+    "cut": {"text": '{"text": "The camera in the hall is called cam-2.", "span": "The cam'},
+    "cut after a fact": {"text": '{"text": "The hall has a camera.", "span": "The camera in the hall"}\n{"text": "It'},
+    "out of tokens": {"text": '{"text": "A hall.", "span": "in the hall"}\n', "finish": "length"},
+    "filtered": {"text": '{"text": "A hall.", "span": "in the hall"}', "finish": "content_filter"},
+}
+
+
+@pytest.mark.parametrize("kind", UNASKED)
+def test_an_answer_that_was_not_asked_for_is_not_read(memory, files, model, *, server, reply, kind):
+    """The chunk fails with its reason, nothing of the answer is stored, and the next run sends that chunk again."""
+    server.script = [reply(**UNASKED[kind])]
+    report = memory.ingest_files(files)
+    assert [(piece.name, bool(reason)) for piece, reason in report.failed] == [("TOOLS.md", True)]
+    assert (report.sent, counts(report)) == (2, {"add": 2})
+    assert len(live(memory)) == 2
+    report = memory.ingest_files(files)
+    assert (report.sent, report.failed, counts(report)) == (1, [], {"add": 1})
+    assert memory.ingest_files(files).sent == 0
+
+
+def test_an_answer_that_was_cut_off_says_what_to_raise(memory, files, model, server, reply):
+    """Where the tokens were used up, the reason names the setting."""
+    server.script = [reply('{"text": "A hall.", "span": "in the hall"}', finish="length")]
+    ((_, reason),) = memory.ingest_files(files).failed
+    assert "max_tokens" in reason
+
+
+def test_a_bad_line_among_good_ones_is_counted_and_the_chunk_is_read(memory, files, model, line):
+    """An answer that is partly right is an answer: its bad line is malformed, and it is not asked for again."""
+    model["TOOLS.md"] = ['{"text": "a" "span": "b"}', line("The hall camera is cam-2.", "in the hall is called cam-2")]
+    report = memory.ingest_files(files)
+    assert (counts(report), report.failed) == ({"add": 3, "malformed": 1}, [])
+    assert memory.ingest_files(files).sent == 0
+
+
 def test_a_chunk_without_facts_is_read_too(memory, files, server):
-    """A model that finds nothing is not asked again."""
+    """A model that finds nothing, and says so by an empty list, is not asked again."""
+    server.answer = lambda _: "[]"
     assert counts(memory.ingest_files(files)) == {}
     memory.ingest_files(files)
     assert len(server.asked) == 2
@@ -240,7 +284,7 @@ def test_a_chunk_without_facts_is_read_too(memory, files, server):
 def test_overlapping_chunks_give_a_fact_once(open_memory, settings, workspace, server, line):
     """A fact that stands where two chunks overlap is stored once."""
     (workspace / "AGENTS.md").write_text("word " * 70 + "Deploys happen on Tuesdays. " + "word " * 70)
-    server.answer = lambda prompt: line("Deploys happen on Tuesdays.") if "on Tuesdays." in prompt else ""
+    server.answer = lambda prompt: line("Deploys happen on Tuesdays.") if "on Tuesdays." in prompt else "[]"
     memory = open_memory(settings=settings(chunk_size=400, overlap=120))
     report = memory.ingest_files(workspace)
     assert report.counts["add"] == 1

@@ -132,6 +132,16 @@ def test_an_answer_cut_off_before_its_first_word_is_refused(server, reply):
     assert opened(server).chat(ASKED) == ""
 
 
+@pytest.mark.parametrize(("finish", "reason"), [("length", "max_tokens"), ("content_filter", "content_filter")])
+def test_an_answer_that_must_be_whole_is_refused_where_it_is_not(server, reply, finish, reason):
+    """Only who asks for a whole answer gets an error; for others the beginning is worth having."""
+    server.script = [reply("At s", finish=finish), reply("At s", finish=finish), reply("At six.")]
+    assert opened(server).chat(ASKED) == "At s"
+    with pytest.raises(LlmError, match=reason):
+        opened(server).chat(ASKED, whole=True)
+    assert opened(server).chat(ASKED, whole=True) == "At six."
+
+
 def test_no_key_and_no_endpoint_says_what_to_set(monkeypatch):
     """Without either, the error names the variables and settings, before anything is sent."""
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

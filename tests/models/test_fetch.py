@@ -24,7 +24,7 @@ from recollect.models.staging import staging
 
 NAME = ARCTIC_EMBED_S.name
 MODEL, TOKENIZER = ARCTIC_EMBED_S.files
-INSTALLED = {"model.onnx", "tokenizer.json", "verified.json"}
+INSTALLED = {"model.onnx", "tokenizer.json"}
 FETCH_FROM_HUB = f"from recollect.models.fetch import fetch; fetch({NAME!r}, origin='hub', announce=print)"
 
 
@@ -287,39 +287,35 @@ def test_a_lost_file_is_refused(arctic, cache):
         model_path(NAME)
 
 
-def test_later_loads_do_not_hash(arctic, cache, monkeypatch):
-    """Files that were not touched since they were verified are not read again."""
-    fetch(NAME, origin=arctic, announce=quiet)
-    monkeypatch.setattr(cache_module, "digest", lambda path: pytest.fail(f"{path} was hashed"))
-    model_path(NAME)
-
-
-@pytest.mark.parametrize("note", [None, "", "[]", '{"files": {"model.onnx": {"sha256": "f93ff225"}}}'])
-def test_without_a_good_note_the_files_are_hashed_and_noted(arctic, cache, monkeypatch, note):
-    """A note that is missing or not ours costs one hashing, and is mended."""
-    path = fetch(NAME, origin=arctic, announce=quiet) / "verified.json"
-    whole = path.read_text()
-    path.unlink() if note is None else path.write_text(note)
-    model_path(NAME)
-    assert path.read_text() == whole
-
-
-def test_a_forged_note_does_not_vouch_for_a_changed_file(arctic, cache):
-    """A note that records another content's hash is not believed: the catalogue's hash is what counts."""
+@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
+def test_no_note_beside_a_changed_file_makes_it_the_model(arctic, cache, name):
+    """Who can change a file can write beside it that it was verified: every file is hashed each time it is loaded."""
     folder = fetch(NAME, origin=arctic, announce=quiet)
-    path = folder / "tokenizer.json"
-    spoil(path)
-    state = path.stat()
-    note = json.loads((folder / "verified.json").read_text())
-    note["files"]["tokenizer.json"] = {
-        "sha256": digest(path),
-        "size": state.st_size,
-        "mtime_ns": state.st_mtime_ns,
-        "ctime_ns": state.st_ctime_ns,
-    }
-    (folder / "verified.json").write_text(json.dumps(note))
-    with pytest.raises(ModelError, match=r"tokenizer\.json"):
-        model_path(NAME)
+    pinned = {file.name: digest(folder / file.name) for file in ARCTIC_EMBED_S.files}
+    embedder = open_embedder(NAME)
+    spoil(folder / name)
+    stamps = {}
+    for file, sha256 in pinned.items():
+        state = (folder / file).stat()
+        times = {"size": state.st_size, "mtime_ns": state.st_mtime_ns, "ctime_ns": state.st_ctime_ns}
+        stamps[file] = {**times, "sha256": sha256}
+    (folder / "verified.json").write_text(json.dumps({"files": stamps}))
+    for load in (lambda: model_path(NAME), lambda: embedder.query("a question"), open_embedder(NAME).query):
+        with pytest.raises(ModelError, match=f"{name} of the model arctic-embed-s") as caught:
+            load(*["a question"] if load.__name__ == "query" else [])
+        assert caught.value.hint == "recollect model fetch arctic-embed-s"
+    assert not installed(NAME)
+
+
+def test_a_loaded_model_is_hashed_once(arctic, cache, monkeypatch):
+    """To open it and ask it twice reads each file once, since hashing is most of what opening it costs."""
+    fetch(NAME, origin=arctic, announce=quiet)
+    read: list[str] = []
+    monkeypatch.setattr(cache_module, "digest", lambda path: read.append(path.name) or digest(path))
+    embedder = open_embedder(NAME)
+    embedder.query("a question")
+    embedder.passages(["an answer"])
+    assert sorted(read) == ["model.onnx", "tokenizer.json"]
 
 
 def test_removing_leaves_nothing(arctic, cache):

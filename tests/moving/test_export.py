@@ -34,11 +34,12 @@ def export(rich: Path, tmp_path: Path) -> Path:
 
 
 def test_an_import_is_the_store_again(rich: Path, export: Path, new_place: Callable[[], str], tmp_path: Path) -> None:
-    """Into a file or PostgreSQL, and out of it the same bytes; once more it adds nothing."""
+    """With its folders, into a file or PostgreSQL, and out of it the same bytes; once more it adds nothing."""
     there = new_place()
-    assert moving.import_(there, export).added == moving.export(there, tmp_path / "again.jsonl").total
+    moved = moving.import_(there, export, with_folders=True)
+    assert moved.added == moving.export(there, tmp_path / "again.jsonl").total
     assert (tmp_path / "again.jsonl").read_bytes() == export.read_bytes()
-    assert not any(moving.import_(there, export).added.values())
+    assert not any(moving.import_(there, export, with_folders=True).added.values())
 
 
 def test_exports_do_not_depend_on_when_and_where(rich: Path, export: Path, tmp_path: Path) -> None:
@@ -66,11 +67,11 @@ def test_every_line_is_read_as_it_was_written(export: Path) -> None:
 
 
 def test_standard_streams_carry_an_export(rich: Path, export: Path, run: Callable[..., Any], tmp_path: Path) -> None:
-    """`export | import -`, zipped or not, is a copy."""
+    """`export | import - --with-folders`, zipped or not, is a copy."""
     out = run("--store", rich, "export")
     assert (out.returncode, out.stdout) == (0, export.read_bytes())
     for name, content in (("plain.db", out.stdout), ("zipped.db", gzip.compress(out.stdout))):
-        done = run("--store", tmp_path / name, "import", "-", "--json", input=content)
+        done = run("--store", tmp_path / name, "import", "-", "--with-folders", "--json", input=content)
         assert done.returncode == 0, done.stderr
         moved = json.loads(done.stdout)
         assert moved["added"] == moved["total"]
@@ -243,9 +244,9 @@ def test_a_disk_that_is_full_leaves_nothing_half(rich: Path, export: Path, tmp_p
     assert b"cannot be written" in failed.stderr
     assert export.read_bytes() == before
     assert not list(tmp_path.glob(".export*"))
-    failed = run("--store", new, "import", export, preexec_fn=small)
+    failed = run("--store", new, "import", export, "--with-folders", preexec_fn=small)
     assert failed.returncode == 3, failed
-    done = run("--store", new, "import", export)
+    done = run("--store", new, "import", export, "--with-folders")
     assert done.returncode == 0, done.stderr
     moving.export(new, export)
     assert export.read_bytes() == before

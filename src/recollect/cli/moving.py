@@ -67,13 +67,21 @@ def export(file: str, as_json: bool, **options: Any) -> int:
 @click.argument("file", metavar="FILE")
 @click.option("--dry-run", is_flag=True, help="Say what would be imported, and do nothing.")
 @click.option("--merge", is_flag=True, help="Into a store that holds other records: add what it lacks.")
+@click.option(
+    "--with-folders", is_flag=True, help="For an export of your own: also its mirrored folders and kept answers."
+)
 @common
 @json_flag
-def import_(file: str, dry_run: bool, merge: bool, as_json: bool, **options: Any) -> int:
-    """Add what `recollect export` wrote to FILE, or to standard input with `-`; every line is checked first."""
+def import_(file: str, dry_run: bool, merge: bool, with_folders: bool, as_json: bool, **options: Any) -> int:
+    """Add the records that `recollect export` wrote to FILE, or to standard input with `-`; each line is checked first.
+
+    Records come with their history and vectors. What else a store knows comes only with --with-folders.
+    """
     from recollect import moving
 
-    moved = moving.import_(_place(options), file, dry_run=dry_run, merge=merge, steps=progress)
+    moved = moving.import_(
+        _place(options), file, dry_run=dry_run, merge=merge, with_folders=with_folders, steps=progress
+    )
     return _show(moved, "imported", as_json, merge=merge)
 
 
@@ -96,6 +104,8 @@ def _show(moved: Moved, done: str, as_json: bool, *, merge: bool = False) -> int
         print_json(moved.as_dict())
     else:
         _tell(moved, done)
+    for note in moved.notes:
+        notice(note)
     if refused:
         notice("it would be refused: the target holds other records; --merge adds what it lacks")
     return 2 if refused else 0
@@ -117,6 +127,9 @@ def _tell(moved: Moved, done: str) -> None:
         echo(f"left behind, or as they are in the target: {_counted(caches)}")
     if moved.others:
         echo(f"{moved.others:,} other record{'s are' if moved.others > 1 else ' is'} in the target")
+    if any(moved.left_out.values()):
+        left = _counted({**moved.left_out, "file": moved.left_out["file"] + moved.left_out["root"]})
+        echo(f"left out: {left}; --with-folders takes them over, for an export of your own")
     if moved.sha256:
         echo(f"sha256 {moved.sha256}")
 

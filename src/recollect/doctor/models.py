@@ -6,13 +6,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from recollect.doctor.findings import Finding, Telling
 from recollect.doctor.looking import unreadable
 from recollect.doctor.setup import Setup
 from recollect.errors import RecollectError
-from recollect.models.cache import NOTE, cache_root, digest, mend
+from recollect.models.cache import cache_root, digest, mend
 from recollect.models.catalogue import MODELS, Model
 
 LONGEST_S = 5.0
@@ -64,7 +63,7 @@ def reranker(setup: Setup) -> Iterator[Finding]:
 
 def _files(check: str, known: Model, *, needed: bool) -> Finding:
     folder = cache_root() / known.folder
-    fix = partial(_fetch, known, folder)
+    fix = partial(_fetch, known)
     if not folder.is_dir():
         size = f"{known.carrier.size / 1e6:.0f} MB"
         said = f"{known.name} is not on this machine; what needs it first fetches it ({size})"
@@ -81,11 +80,10 @@ def _files(check: str, known: Model, *, needed: bool) -> Finding:
     return Finding(check, "ok", f"{known.name}: {len(known.files)} files, every SHA-256 as pinned")
 
 
-def _fetch(known: Model, folder: Path, telling: Telling) -> None:
-    """Fetch it again. What was once noted as right must not stand in for a hash that is wrong now."""
+def _fetch(known: Model, telling: Telling) -> None:
+    """Fetch it again."""
     from recollect.models.fetch import fetch
 
-    (folder / NOTE).unlink(missing_ok=True)
     fetch(known.name, announce=telling.announce, progress=telling.progress("fetching"))
 
 

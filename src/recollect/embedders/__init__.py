@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from recollect.errors import UsageError
-from recollect.models.cache import installed
+from recollect.models.cache import seems_installed
 from recollect.models.catalogue import MODELS
 from recollect.registry import Entry, Registry
 
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
     kind="embedder",
     builtin={
-        **{m.name: Entry("recollect.embedders.onnx:from_spec") for m in MODELS.values() if m.kind == "embedder"},
-        "hashing": Entry("recollect.embedders.hashing:from_spec"),
+        **{
+            model.name: Entry("recollect.embedders.onnx:from_spec", self_contained=True)
+            for model in MODELS.values()
+            if model.kind == "embedder"
+        },
+        "hashing": Entry("recollect.embedders.hashing:from_spec", self_contained=True),
         "openai": Entry("recollect.embedders.openai:from_spec"),
         "ollama": Entry("recollect.embedders.openai:from_spec"),
         "fastembed": Entry("recollect.embedders.fastembed:from_spec", "fastembed"),
@@ -44,11 +48,16 @@ def open_embedder(
     factory = EMBEDDERS.load(name)
     if options:
         _check(factory, spec, options)
-    if name in MODELS and not installed(name):
+    if name in MODELS and not seems_installed(name):
         from recollect.models.fetch import fetch_unasked
 
         fetch_unasked(name, announce=announce or _silent, progress=progress)
     return factory(spec, **options)
+
+
+def is_self_contained(spec: str) -> bool:
+    """Whether what a spec names sends nothing and loads only pinned files, so that a store may name it, too."""
+    return EMBEDDERS.self_contained(spec.partition(":")[0])
 
 
 def _check(factory: Callable[..., Embedder], spec: str, options: dict[str, Any]) -> None:

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
 DEFAULT_DIMENSION = 256
-LEAST_DIMENSION = 8
+LEAST_DIMENSION, MOST_DIMENSION = 8, 65_536
 
 VERSION = 1
 """Part of the fingerprint: raise it when the vectors change."""
 
 WORD = re.compile(r"\w+")
+DIGITS = re.compile(r"[0-9]{1,12}")
 
 
 class HashingEmbedder:
@@ -40,6 +41,10 @@ class HashingEmbedder:
             raise UsageError(
                 f"a hashing embedder of {dimension} dimensions tells nothing apart",
                 hint=f"give {LEAST_DIMENSION} or more",
+            )
+        if dimension > MOST_DIMENSION:
+            raise UsageError(
+                f"a hashing embedder of {dimension:,} dimensions is too large", hint=f"give {MOST_DIMENSION:,} or fewer"
             )
         self.dimension = dimension
 
@@ -98,7 +103,7 @@ def _hash(feature: str) -> int:
 def from_spec(spec: str) -> HashingEmbedder:
     """`hashing`, or `hashing:512` for another dimension."""
     _, _, dimension = spec.partition(":")
-    if dimension and not (dimension.isascii() and dimension.isdecimal()):
+    if dimension and not DIGITS.fullmatch(dimension):
         raise UsageError(
             f"{spec!r} has no whole number after the colon", hint=f"for example hashing:{DEFAULT_DIMENSION}"
         )

@@ -34,8 +34,12 @@ class Llm:
         model: str | None = None,
         max_tokens: int | None = None,
         temperature: float | None = None,
+        whole: bool = False,
     ) -> str:
-        """The model's answer as text; what is left out is as it was opened with."""
+        """The model's answer as text; what is left out is as it was opened with.
+
+        With `whole`, an answer that was cut off or withheld is an error.
+        """
         asked = model or self.model
         request = {
             "model": asked,
@@ -43,7 +47,15 @@ class Llm:
             "max_tokens": self.max_tokens if max_tokens is None else max_tokens,
             "temperature": self.temperature if temperature is None else temperature,
         }
-        return _text(self.endpoint.post("/chat/completions", request), f"{asked} at {self.endpoint.host}")
+        who = f"{asked} at {self.endpoint.host}"
+        text, ended = _choice(self.endpoint.post("/chat/completions", request), who)
+        if ended == "length" and (whole or not text.strip()):
+            said = "its answer was complete" if text.strip() else "it said anything"
+            limit = f"max_tokens = {request['max_tokens']}"
+            raise LlmError(f"{who} used up its tokens ({limit}) before {said}", hint="raise `max_tokens` under [llm]")
+        if whole and ended == "content_filter":
+            raise LlmError(f"{who} withheld part of its answer (content_filter)", hint="ask another model")
+        return text
 
 
 def open_llm(
@@ -76,12 +88,11 @@ def open_llm(
     return Llm(endpoint, model or OPENAI_MODEL, max_tokens, temperature)
 
 
-def _text(answer: Any, who: str) -> str:
-    """The text of the first choice. An answer cut off before its first word is none."""
+def _choice(answer: Any, who: str) -> tuple[str, Any]:
+    """The text of the first choice, and why the model ended there."""
     try:
         choice = answer["choices"][0]
-        text = choice["message"]["content"]
-        cut = choice.get("finish_reason") == "length"
+        text, ended = choice["message"]["content"], choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise LlmError(
             f"{who} answered something that is not a chat completion",
@@ -89,6 +100,4 @@ def _text(answer: Any, who: str) -> str:
         ) from None
     if not isinstance(text, str):
         raise LlmError(f"{who} answered without text", hint="check that the model is one for chat")
-    if cut and not text.strip():
-        raise LlmError(f"{who} used up its tokens before it said anything", hint="raise `max_tokens` under [llm]")
-    return text
+    return text, ended

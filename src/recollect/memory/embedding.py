@@ -1,7 +1,8 @@
 """Which embedder serves a store, and what happens when it is missing, new or changed.
 
 The store's vectors belong to the model that made them. A newly configured model fills its own space beside the
-old one; until it is complete the old one answers.
+old one; until it is complete the old one answers. A store may have come from somebody else, so its word is not enough
+to open a model that sends texts somewhere or loads files from elsewhere: such a model must be named by the settings.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from recollect.config import Settings
-from recollect.embedders import open_embedder
+from recollect.embedders import is_self_contained, open_embedder
 from recollect.errors import EmbedderError, RecollectError, TimedOut, UsageError
 from recollect.types import Embedder, Filter, Progress, Serving, VectorIndex, VectorSpace, VectorSpaces
 
 BATCH = 64
+LONGEST_NAME = 100
+"""Characters of a model's name that a message shows."""
 
 OpenEmbedder: TypeAlias = Callable[[str], Embedder]
 """A name → the embedder, or an error that says why not."""
@@ -129,17 +132,22 @@ class Embedding:
         return Serving(wanted, self._spaces.open(space), space)
 
     def _serve_old(self, active: VectorSpace, wanted: Embedder) -> Serving:
-        """The old model answers until the new one's vectors are complete."""
-        move = f"`recollect embed --embedder {wanted.name}` moves to {wanted.name}"
+        """The old model answers until the new one's vectors are complete, if the store's word is enough to open it."""
+        name, move = shown_model(active.embedder), f"`recollect embed --embedder {wanted.name}` moves to {wanted.name}"
+        another = EmbedderError(f"the store's vectors are of another {name} than today's", hint=move)
+        if not is_self_contained(active.embedder):
+            if active.embedder == wanted.name:
+                raise another
+            raise EmbedderError(unnamed_model(name), hint=_use_or_name(name, wanted))
         try:
             old = self._opened_once(active.embedder)
         except RecollectError as error:
             raise EmbedderError(
-                f"the store's vectors are of {active.embedder}, which cannot be used now: {error.message}", hint=move
+                f"the store's vectors are of {name}, which cannot be used now: {error.message}", hint=move
             ) from error
         if old.fingerprint != active.fingerprint:
-            raise EmbedderError(f"the store's vectors are of another {active.embedder} than today's", hint=move)
-        return Serving(old, self._spaces.open(active), active, f"{active.embedder} still answers; {move}")
+            raise another
+        return Serving(old, self._spaces.open(active), active, f"{name} still answers; {move}")
 
     def _space_of(self, embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
         if active is not None and active.fingerprint == embedder.fingerprint:
@@ -163,6 +171,21 @@ class Embedding:
         if isinstance(opened, RecollectError):
             raise opened
         return opened
+
+
+def unnamed_model(name: str) -> str:
+    """Why the model that made a store's vectors is not opened: nobody but the store names it."""
+    return f"the store's vectors were made by {shown_model(name)}, which your settings do not name"
+
+
+def shown_model(name: str) -> str:
+    """A model's name as it stands in a store, safe to show: anybody may have written it."""
+    shown = name if name.isprintable() else ascii(name)
+    return shown if len(shown) <= LONGEST_NAME else f"{shown[:LONGEST_NAME]}…"
+
+
+def _use_or_name(name: str, wanted: Embedder) -> str:
+    return f'`recollect embed` computes vectors with {wanted.name}; to use {name}, set embedder = "{name}" yourself'
 
 
 @contextlib.contextmanager

@@ -184,14 +184,14 @@ def _unread(store: Store, pieces: Sequence[Piece], scope: Scope) -> dict[str, Pi
 
 
 def _ask(llm: Llm, piece: Piece, judge: Judge, report: Extraction) -> list[Verdict] | None:
-    """The verdicts on what the model finds in a piece; None where it did not answer."""
+    """The verdicts on what the model finds in a piece; None where it gave no answer, or not what was asked for."""
     report.sent += 1
     try:
-        answer = llm.chat(messages(piece, judge.of_file(piece.path)))
+        answer = llm.chat(messages(piece, judge.of_file(piece.path)), whole=True)
+        verdicts = judge.read(piece, answer)
     except LlmError as error:
         report.failed.append((piece, error.message))
         return None
-    verdicts = judge.read(piece, answer)
     report.verdicts += [(piece, verdict) for verdict in verdicts]
     return verdicts
 

@@ -247,10 +247,12 @@ class Memory:
         self._refuse_walled("stores are exported", "export")
         return export(self.store, file, steps=lambda _: progress)
 
-    def import_(self, file: str | Path, *, merge: bool = False, progress: Progress | None = None) -> Moved:
-        """Add what an export holds; with `merge`, also to a store that holds other records."""
+    def import_(
+        self, file: str | Path, *, merge: bool = False, with_folders: bool = False, progress: Progress | None = None
+    ) -> Moved:
+        """Add an export's records. `merge`: also to a store with others; `with_folders`: and all else that it holds."""
         self._refuse_walled("stores are imported", "import")
-        return import_(self.store, file, merge=merge, steps=lambda _: progress)
+        return import_(self.store, file, merge=merge, with_folders=with_folders, steps=lambda _: progress)
 
     @traced("embed", embedded)
     def embed(self, *, progress: Progress | None = None) -> int:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, SourceSettings, shown_place
+from recollect.embedders import is_self_contained
 from recollect.errors import SearchFailed, SourceFailed, TimedOut
+from recollect.memory.embedding import unnamed_model
 from recollect.memory.shape import answer_dict
 from recollect.moving.places import exists
 from recollect.stores import open_store
-from recollect.types import Asked, System
+from recollect.types import Asked, Store, System
 
 if TYPE_CHECKING:
     from recollect.memory.facade import Memory
@@ -78,10 +80,22 @@ class Peer:
             return self._memory
 
     def _opened(self, place: str) -> Memory:
-        """It is asked for its own best answer, with the model of its own vectors, and nothing is written to it."""
+        """It is asked for its own best answer, and nothing is written to it."""
         from recollect.memory.facade import Memory
 
         store = open_store(place, read_only=True)
-        active = store.spaces.active
-        embedder = self.said.options.get("embedder") or (active.embedder if active else "none")
+        embedder = self.said.options.get("embedder") or self._model_of(store)
         return Memory(store, Settings(openai=self.settings.openai), embedder, announce=_log.debug)
+
+    def _model_of(self, store: Store) -> str:
+        """The model of the store's own vectors, where its word is enough to open that; else `none`: keywords only."""
+        active = store.spaces.active
+        if active is None:
+            return "none"
+        if active.embedder == self.settings.embedder or is_self_contained(active.embedder):
+            return active.embedder
+        _log.warning(
+            "the source %r is searched by keywords: %s; name it as `embedder` in its table of [[sources]] to use it",
+            self.said.name, unnamed_model(active.embedder),
+        )  # fmt: skip
+        return "none"

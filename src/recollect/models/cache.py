@@ -1,25 +1,18 @@
 """What is on this machine, and whether it is whole.
 
-A model is one folder, renamed into place when every file in it was verified, so half a model is never seen. Hashing
-34 MB at each start would be felt; so what was verified is noted beside the files, and a file is hashed again only where
-its size or times are no longer those in the note.
+A model is one folder, renamed into place when every file in it was verified, so half a model is never seen. Each time
+a model is loaded its files are hashed (34 MB: about 23 ms where the processor has SHA instructions). No note of an
+earlier check is kept: whoever can change a file could change a note beside it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import TypeAlias
 
 from recollect.errors import ModelError
 from recollect.models.catalogue import Model, ModelFile, find
 from recollect.models.staging import staging
-
-NOTE = "verified.json"
-
-Stamp: TypeAlias = dict[str, str | int]
-"""What was true of a file when it was hashed."""
 
 
 def cache_root() -> Path:
@@ -37,20 +30,30 @@ def model_path(name: str) -> Path:
     folder = cache_root() / model.folder
     if not folder.is_dir():
         raise ModelError(f"the model {name} is not on this machine ({folder})", hint=mend(model))
-    noted = _read_note(folder)
-    stamps = {file.name: _verify(model, file, folder / file.name, noted.get(file.name)) for file in model.files}
-    if stamps != noted:
-        _write_note_if_possible(folder, stamps)
+    for file in model.files:
+        _verify(model, file, folder / file.name)
     return folder
 
 
 def installed(name: str) -> bool:
-    """Whether the model is here and whole."""
+    """Whether the model is here and whole, by the hash of every file."""
     try:
         model_path(name)
     except ModelError:
         return False
     return True
+
+
+def seems_installed(name: str) -> bool:
+    """Whether files of the right names and sizes are here. What is in them is checked when they are loaded."""
+    model = find(name)
+    try:
+        return all(
+            (cache_root() / model.folder / file.name).stat().st_size in {copy.size for copy in file.copies}
+            for file in model.files
+        )
+    except OSError:
+        return False
 
 
 def remove(name: str) -> bool:
@@ -65,7 +68,8 @@ def remove(name: str) -> bool:
 
 def put_in_place(model: Model, ready: Path) -> Path:
     """Make a folder of verified files the model's, in one step; another process may do the same at the same time."""
-    write_note(ready, {file.name: _verify(model, file, ready / file.name, None) for file in model.files})
+    for file in model.files:
+        _verify(model, file, ready / file.name)
     target = cache_root() / model.folder
     try:
         ready.rename(target)
@@ -74,16 +78,6 @@ def put_in_place(model: Model, ready: Path) -> Path:
             _set_aside(target, ready.parent / "damaged")
             _rename_unless_done(model, ready, target)
     return target
-
-
-def write_note(folder: Path, stamps: dict[str, Stamp]) -> None:
-    """Note what was verified. Written whole or not at all: two processes may write it."""
-    draft = folder / f"{NOTE}.{os.getpid()}"
-    try:
-        draft.write_text(json.dumps({"files": stamps}, indent=1), encoding="utf-8")
-        draft.replace(folder / NOTE)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def mend(model: Model) -> str:
@@ -99,42 +93,21 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _verify(model: Model, file: ModelFile, path: Path, noted: Stamp | None) -> Stamp:
-    """The file's stamp, if the file is as pinned: by the note where it was not touched since, else by its hash."""
+def _verify(model: Model, file: ModelFile, path: Path) -> None:
+    """Refuse a file that is not as pinned."""
     try:
-        state = path.stat()
-        times: Stamp = {"size": state.st_size, "mtime_ns": state.st_mtime_ns, "ctime_ns": state.st_ctime_ns}
-        accepted = {copy.sha256 for copy in file.copies if copy.size == state.st_size}
-        if noted and noted.get("sha256") in accepted and noted == {**times, "sha256": noted["sha256"]}:
-            return noted
-        found = digest(path) if accepted else ""
+        size = path.stat().st_size
+        accepted = {copy.sha256 for copy in file.copies if copy.size == size}
+        right = bool(accepted) and digest(path) in accepted
     except OSError as error:
         raise ModelError(
             f"{path} of the model {model.name} cannot be read: {error.strerror}", hint=mend(model)
         ) from error
-    if found not in accepted:
+    if not right:
         raise ModelError(
-            f"{path} is not the {file.name} of the model {model.name}: its content is not what was verified",
+            f"{path} is not the {file.name} of the model {model.name}: its SHA-256 is not the pinned one",
             hint=mend(model),
         )
-    return {**times, "sha256": found}
-
-
-def _read_note(folder: Path) -> dict[str, Stamp]:
-    """What was noted; nothing, where the note is missing or not ours, so that everything is hashed again."""
-    try:
-        files = json.loads((folder / NOTE).read_text(encoding="utf-8"))["files"]
-        return {str(name): dict(stamp) for name, stamp in files.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-
-
-def _write_note_if_possible(folder: Path, stamps: dict[str, Stamp]) -> None:
-    """The note only saves time: in a cache that may not be written, files are hashed at each start instead."""
-    try:
-        write_note(folder, stamps)
-    except OSError:
-        return
 
 
 def _rename_unless_done(model: Model, ready: Path, target: Path) -> None:

@@ -42,9 +42,10 @@ def fetch(
     """
     model = find(name)
     places = _places(model, origin)
-    if installed(name):
-        announce(f"{name} is here already: {model_path(name)}")
-        return model_path(name)
+    with contextlib.suppress(ModelError):
+        here = model_path(name)
+        announce(f"{name} is here already: {here}")
+        return here
     try:
         with staging(cache_root()) as folder:
             return put_in_place(model, _first_that_works(model, places, folder, (announce, progress or _silent)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from recollect.errors import UsageError
@@ -42,11 +43,23 @@ def export(source: Place, file: str | Path = files.STANDARD, *, steps: Steps = n
 
 
 def import_(
-    target: Place, file: str | Path, *, dry_run: bool = False, merge: bool = False, steps: Steps = nothing_told
+    target: Place,
+    file: str | Path,
+    *,
+    dry_run: bool = False,
+    merge: bool = False,
+    with_folders: bool = False,
+    steps: Steps = nothing_told,
 ) -> Moved:
-    """Add what an export holds to a store, as `copy` does. Every line is checked before the first is added."""
-    with files.read(str(file)) as snapshot:
+    """Add what an export holds to a store, as `copy` does. Every line is checked before the first is added.
+
+    Records come with their history and vectors. Which folders are mirrored, what is known of their files, what was read
+    for facts, kept answers and outside ids come only with `with_folders`, which is for an export of one's own.
+    """
+    with files.read(str(file), everything=with_folders) as snapshot:
         if dry_run and not exists(target):
-            return planned(snapshot)
-        with opened(target) as to:
-            return transfer(snapshot, to, merge=merge, dry_run=dry_run, steps=steps)
+            moved = planned(snapshot)
+        else:
+            with opened(target) as to:
+                moved = transfer(snapshot, to, merge=merge, dry_run=dry_run, steps=steps)
+        return replace(moved, left_out=dict(snapshot.left_out))

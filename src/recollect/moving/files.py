@@ -17,8 +17,10 @@ from typing import IO, Any
 
 from recollect.errors import FailedError, UsageError
 from recollect.moving import lines
+from recollect.moving.history import is_wiped
+from recollect.moving.selection import Selection
 from recollect.moving.values import finite
-from recollect.types.moving import Part
+from recollect.types.moving import FIELDS, Part
 
 STANDARD = "-"
 """The name of standard output, and of standard input."""
@@ -87,31 +89,37 @@ def _plain(file: IO[bytes]) -> IO[bytes]:
 
 
 class ExportFile:
-    """An export that was checked, line by line, and can be read as often as is needed."""
+    """An export that was checked, line by line, and can be read as often as is needed.
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
+    With `everything`, all of its parts are read; else the records, and what belongs to them.
+    """
+
+    def __init__(self, file: IO[bytes], name: str, *, everything: bool) -> None:
         self._file = file
         self._name = name
-        total = lines.Sum()
+        self._everything = everything
+        self._counts, self.left_out = dict.fromkeys(FIELDS, 0), dict.fromkeys(FIELDS, 0)
+        total, selection = lines.Sum(), Selection(everything=everything)
         for part, line in self._lines():
             if part is not None:
                 total.add(part, line)
+                (self._counts if selection.takes(part) else self.left_out)[part.sort] += 1
             elif line != total.line():
                 raise self._damage("its lines are not those that were written: the sums in its last line differ")
-        self._counts = total.counts
 
     def counts(self) -> Mapping[str, int]:
-        """How many parts of each sort, as they were counted."""
+        """How many parts of each sort are read."""
         return self._counts
 
     def parts(self) -> Iterator[Part]:
-        """All parts, as they stand in the file."""
-        return (part for part, _ in self._lines() if part is not None)
+        """The parts that are read, as they stand in the file."""
+        selection = Selection(everything=self._everything)
+        return (part for part, _ in self._lines() if part is not None and selection.takes(part))
 
     def _lines(self) -> Iterator[tuple[Part | None, bytes]]:
         """Each part and its line, and None with the last line. Whatever is wrong is said with the line's number."""
-        number, last, ended = 0, None, False
-        spaces: dict[str, int] = {}
+        number, ended = 0, False
+        checks = _Checks()
         for number, line in self._numbered():
             try:
                 if ended:
@@ -125,13 +133,15 @@ class ExportFile:
                     continue
                 part = None if ended else lines.from_object(said)
                 if part is not None:
-                    _check_place(part, last, spaces)
+                    checks.see(part, number)
             except (ValueError, RecursionError) as error:
                 raise self._damage(f"line {number:,}: {error}") from None
             yield part, line
-            last = part
         if not ended:
             raise self._damage(f"it ends after line {number:,}, in the middle" if number else "it is empty")
+        # Only now, when the sums were compared: where a line was lost, these would blame another one.
+        for place, what in sorted(checks.open.values()):
+            raise self._damage(f"line {place:,}: {what}")
 
     def _numbered(self) -> Iterator[tuple[int, bytes]]:
         number = 0
@@ -147,14 +157,39 @@ class ExportFile:
         return UsageError(f"{self._name} is no whole export: {what}", hint="nothing was imported")
 
 
-def _check_place(part: Part, last: Part | None, spaces: dict[str, int]) -> None:
-    """Keys rise, so that nothing stands there twice; and a vector is as long as its space says."""
-    if not lines.before(part, last):
-        raise ValueError(f"the {part.sort} {part.key[-1]!r} is not in its place")
-    if part.sort == "space":
-        spaces[part.values[0]] = part.values[2]
-    if part.sort == "vector" and len(part.values[2]) != 4 * spaces.get(part.values[0], 0):
-        raise ValueError(f"the vector does not fit into the space {part.values[0]!r}")
+class _Checks:
+    """What is right only in view of other lines: order, vectors in their spaces, history of records."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, tuple[int, str]] = {}
+        """Record → the first line of its history that needs another line, and what is missing."""
+        self._last: Part | None = None
+        self._spaces: dict[str, int] = {}
+        self._records: set[str] = set()
+
+    def see(self, part: Part, number: int) -> None:
+        """Refuse a part that does not fit to those before it. Keys rise, so that nothing stands there twice."""
+        if not lines.before(part, self._last):
+            raise ValueError(f"the {part.sort} {part.key[-1]!r} is not in its place")
+        self._last = part
+        match part.sort:
+            case "space":
+                self._spaces[part.values[0]] = part.values[2]
+            case "record":
+                self._records.add(part.values[0])
+            case "history":
+                self._see_event(part, number)
+            case "vector" if len(part.values[2]) != 4 * self._spaces.get(part.values[0], 0):
+                raise ValueError(f"the vector does not fit into the space {part.values[0]!r}")
+
+    def _see_event(self, part: Part, number: int) -> None:
+        _, record, action, _, detail = part.values
+        if record not in self._records:
+            self.open.setdefault(record, (number, f"there is no record {record!r}"))
+        elif action == "purge":
+            self.open.pop(record, None)  # it has wiped the details before it
+        elif is_wiped(action, detail):
+            self.open.setdefault(record, (number, "'detail' is empty, and no purge follows"))
 
 
 def _check_head(said: Any) -> None:
@@ -165,7 +200,7 @@ def _check_head(said: Any) -> None:
 
 
 @contextlib.contextmanager
-def read(place: str) -> Iterator[ExportFile]:
+def read(place: str, *, everything: bool) -> Iterator[ExportFile]:
     """The export in a file or on standard input; what comes from a pipe is kept in a temporary file meanwhile."""
     try:
         with contextlib.ExitStack() as open_:
@@ -175,7 +210,7 @@ def read(place: str) -> Iterator[ExportFile]:
             if place == STANDARD or not file.seekable():
                 piped, file = file, open_.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(piped, file, CHUNK)
-            yield ExportFile(file, "standard input" if place == STANDARD else place)
+            yield ExportFile(file, "standard input" if place == STANDARD else place, everything=everything)
     except OSError as error:
         raise FailedError(
             f"{place} cannot be read: {error.strerror or error}", hint="name a file that `recollect export` wrote"

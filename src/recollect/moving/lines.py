@@ -11,8 +11,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from recollect.analysis import LANGUAGES
 from recollect.moving import values as field
-from recollect.types.moving import FIELDS, Part
+from recollect.moving.history import ACTIONS, check_detail
+from recollect.ranking import HALF_LIVES
+from recollect.types.moving import FIELDS, MOVED_META, Part
 
 VERSION = 1
 HEAD = {"recollect": "export", "version": VERSION}
@@ -29,33 +32,54 @@ class _Shape(NamedTuple):
 
 
 _TEXT, _TEXT_OR_NONE = _Shape(field.text), _Shape(field.optional(field.text), None)
+_NAME, _NAME_OR_NONE = _Shape(field.name), _Shape(field.optional(field.name), None)
 _TIME = _Shape(field.time, write=field.moment)
 _TIME_OR_NONE = _Shape(field.optional(field.time), None, field.moment)
-_WHOLE, _WHOLE_OR_NONE = _Shape(field.whole), _Shape(field.optional(field.whole), None)
+_LINE_OR_NONE = _Shape(field.optional(field.whole(-field.LARGEST)), None)
+_PATH = _Shape(field.path)
 
 _SHAPES: Mapping[str, Mapping[str, _Shape]] = {
-    "meta": {"name": _TEXT, "value": _TEXT},
-    "space": {"fingerprint": _TEXT, "embedder": _TEXT, "dimension": _WHOLE},
+    "meta": {"name": _Shape(field.choice(MOVED_META)), "value": _NAME},
+    "space": {
+        "fingerprint": _NAME,
+        "embedder": _NAME,
+        "dimension": _Shape(field.whole(1, field.LARGEST_DIMENSION)),
+    },
     "record": {
         **dict.fromkeys(FIELDS["record"], _TEXT_OR_NONE),
-        **dict.fromkeys(("id", "text"), _TEXT),
+        **dict.fromkeys(("user", "agent", "session", "superseded_by"), _NAME_OR_NONE),
+        "id": _NAME,
+        "text": _TEXT,
         "kind": _Shape(field.kind),
         "title": _Shape(field.text, ""),
         "tags": _Shape(field.texts, (), list),
         "importance": _Shape(field.share),
+        "decay": _Shape(field.optional(field.choice(HALF_LIVES)), None),
         "created_at": _TIME,
         **dict.fromkeys(("happened_at", "expires_at", "edited_at", "superseded_at", "forgotten_at"), _TIME_OR_NONE),
         "purged": _Shape(field.flag, default=False),
-        **dict.fromkeys(("first_line", "last_line"), _WHOLE_OR_NONE),
+        **dict.fromkeys(("first_line", "last_line"), _LINE_OR_NONE),
     },
-    "history": {"seq": _WHOLE, "id": _TEXT, "action": _TEXT, "at": _TIME, "detail": _Shape(field.obj, {})},
+    "history": {
+        "seq": _Shape(field.whole(1)),
+        "id": _NAME,
+        "action": _Shape(field.choice(ACTIONS)),
+        "at": _TIME,
+        "detail": _Shape(field.obj, {}),
+    },
     "vector": {
         "space": _TEXT,
         "passage": _Shape(field.digest, write=bytes.hex),
         "vector": _Shape(field.floats, write=field.blob),
     },
-    "file": {"path": _TEXT, "root": _TEXT, "mtime_ns": _WHOLE, "size": _WHOLE, "digest": _TEXT},
-    "root": {"root": _TEXT, "told": _TEXT},
+    "file": {
+        "path": _PATH,
+        "root": _PATH,
+        "mtime_ns": _Shape(field.whole(-field.LARGEST_NS, field.LARGEST_NS)),
+        "size": _Shape(field.whole(0)),
+        "digest": _TEXT,
+    },
+    "root": {"root": _PATH, "told": _Shape(field.folder)},
     "ingested": {"digest": _TEXT, "at": _TIME},
     "join": {"source": _TEXT, "id": _TEXT, "path": _TEXT},
     "note": {"key": _TEXT, "value": _TEXT, "at": _TIME},
@@ -83,8 +107,13 @@ def from_object(said: Any) -> Part:
     for name in said.keys() - shapes.keys() - {"part"}:
         raise ValueError(f"a {sort} has no field {name!r}")
     part = Part(sort, tuple(_read(name, shape, said) for name, shape in shapes.items()))
-    if sort == "record":
-        _check_record(dict(zip(FIELDS["record"], part.values, strict=True)))
+    match sort:
+        case "meta" if part.values[0] == "language":
+            _check_language(part.values[1])
+        case "record":
+            _check_record(dict(zip(FIELDS["record"], part.values, strict=True)))
+        case "history":
+            check_detail(part.values[2], part.values[4])
     return part
 
 
@@ -141,6 +170,11 @@ def _read(name: str, shape: _Shape, said: Mapping[str, Any]) -> Any:
         return shape.read(said[name])
     except ValueError as error:
         raise ValueError(f"{name!r} {error}") from None
+
+
+def _check_language(value: str) -> None:
+    if value not in LANGUAGES:
+        raise ValueError(f"the language {value!r} is not known; there are {', '.join(LANGUAGES)}")
 
 
 def _check_record(said: Mapping[str, Any]) -> None:

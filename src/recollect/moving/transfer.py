@@ -37,7 +37,10 @@ def _none() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was moved: of each sort how many there were, were added, were there already, and were kept otherwise."""
+    """What was moved: of each sort how many there were, were added, were there already, and were kept otherwise.
+
+    `left_out` is what an import did not take over, `notes` what else the one who moves should know.
+    """
 
     total: dict[str, int]
     added: dict[str, int]
@@ -46,10 +49,12 @@ class Moved:
     others: int = 0
     dry_run: bool = False
     sha256: str = ""
+    left_out: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return {**asdict(self), "different": list(self.different)}
+        return {**asdict(self), "different": list(self.different), "notes": list(self.notes)}
 
 
 @dataclass(slots=True)
@@ -62,6 +67,7 @@ class _Survey:
     renumbered: int = 0
     different: dict[str, None] = field(default_factory=dict)
     hidden: set[bytes] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
 
     def see(self, part: Part, found: Part | None) -> None:
         """Take note of one part and what has its key."""
@@ -103,16 +109,24 @@ def transfer(source: Snapshot, target: Moving, *, merge: bool, dry_run: bool, st
         for batch in stepping(source, steps("comparing"), total):
             for part, found in zip(batch, target.held(batch), strict=True):
                 survey.see(part, found)
+                survey.notes += _language_note(part, found, empty=not survey.there["record"])
     if survey.apart and not merge and not dry_run:
         raise _refusal(survey)
     added = {sort: total[sort] - survey.alike[sort] - survey.kept[sort] for sort in FIELDS}
     added["history"] -= survey.renumbered
-    plan = Moved(total, added, survey.kept, tuple(survey.different), survey.others, dry_run)
+    plan = Moved(total, added, survey.kept, tuple(survey.different), survey.others, dry_run, notes=tuple(survey.notes))
     if dry_run:
         return plan
     _fill(source, target, survey, steps("copying"), total)
     target.settle(steps("indexing"))
     return _verified(source, target, survey, steps("checking"), plan)
+
+
+def _language_note(part: Part, found: Part | None, *, empty: bool) -> list[str]:
+    """Word of a language that the target does not take over, since its records are read in another."""
+    if part.key != ("language",) or found is None or part == found or empty:
+        return []
+    return [f"the store keeps its language, {found.values[1]}; what is imported was read as {part.values[1]}"]
 
 
 def planned(source: Snapshot) -> Moved:

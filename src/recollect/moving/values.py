@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,13 @@ import numpy as np
 from recollect.stores import rows
 from recollect.types import KINDS
 
-LARGEST = 2**63 - 1
+LARGEST = 2**53
+"""The largest whole number that every reader of JSON keeps; counting on from it a store has room for as many again."""
+
+LARGEST_NS = 2**63 - 1
+"""Nanoseconds since 1970 need more."""
+
+LARGEST_DIMENSION = 65_536
 HASH_BYTES = 16
 
 
@@ -29,6 +37,13 @@ def text(value: Any) -> str:
     return value
 
 
+def name(value: Any) -> str:
+    """A text that names something: an id, a user, a model."""
+    if not text(value).strip():
+        raise ValueError("must not be empty")
+    return str(value)
+
+
 def texts(value: Any) -> tuple[str, ...]:
     """A list of texts."""
     if not isinstance(value, list):
@@ -36,18 +51,46 @@ def texts(value: Any) -> tuple[str, ...]:
     return tuple(map(text, value))
 
 
-def kind(value: Any) -> str:
-    """A kind of record."""
-    if value not in KINDS:
-        raise ValueError(f"must be one of {', '.join(KINDS)}")
+def choice(names: Collection[str]) -> Callable[[Any], str]:
+    """One of these names."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return value
+
+    return read
+
+
+kind = choice(KINDS)
+"""A kind of record."""
+
+
+def whole(least: int, most: int = LARGEST) -> Callable[[Any], int]:
+    """A whole number in these bounds."""
+
+    def read(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise ValueError(f"must be a whole number from {least:,} to {most:,}")
+        return value
+
+    return read
+
+
+def line_numbers(value: Any) -> list[int]:
+    """The first and the last line of something."""
+    if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004
+        raise ValueError("must be two whole numbers")
+    return [whole(-LARGEST)(number) for number in value]
+
+
+def path(value: Any) -> str:
+    """An absolute path of this or another system, without steps upwards."""
+    places = PurePosixPath(text(value)), PureWindowsPath(value)
+    absolute = next((place for place in places if place.is_absolute()), None)
+    if absolute is None or ".." in absolute.parts:
+        raise ValueError("must be an absolute path without '..'")
     return str(value)
-
-
-def whole(value: Any) -> int:
-    """A whole number that fits into eight bytes."""
-    if not isinstance(value, int) or isinstance(value, bool) or not -LARGEST <= value <= LARGEST:
-        raise ValueError("must be a whole number")
-    return value
 
 
 def share(value: Any) -> float:
@@ -86,6 +129,29 @@ def moment(value: int) -> str:
     """A time as it is written."""
     at = rows.moment(value) or rows.EPOCH
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def iso_time(value: Any) -> str:
+    """A time in any form of ISO 8601, as details of history have it."""
+    try:
+        datetime.fromisoformat(text(value)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise ValueError("must be a time") from None
+    return str(value)
+
+
+def folder(value: Any) -> str:
+    """How a folder is mirrored: an object of JSON, as text, whose known fields are of the right types."""
+    try:
+        said = obj(json.loads(text(value)))
+        readers = {"tags": texts, "include": texts, "exclude": texts, "force": flag, "scope": obj}
+        for field, read in readers.items():
+            read(said.get(field, [] if read is texts else {} if read is obj else False))
+        for part in said.get("scope", {}).items():
+            choice(("user", "agent", "session"))(part[0]), name(part[1])
+    except ValueError as error:
+        raise ValueError(f"must be an object that says how a folder is mirrored: {error}") from None
+    return str(value)
 
 
 def digest(value: Any) -> bytes:

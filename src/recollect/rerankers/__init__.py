@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from recollect.models.cache import installed
+from recollect.models.cache import seems_installed
 from recollect.models.catalogue import MODELS
 from recollect.registry import Entry, Registry
 
@@ -30,7 +30,7 @@ def open_reranker(
     """The reranker that a spec names. A catalogue model that is not here is fetched, and `announce` told so."""
     name = spec.partition(":")[0]
     factory = RERANKERS.load(name)
-    if name in MODELS and not installed(name):
+    if name in MODELS and not seems_installed(name):
         from recollect.models.fetch import fetch_unasked
 
         fetch_unasked(name, announce=announce or _silent, progress=progress)

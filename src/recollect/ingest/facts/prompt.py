@@ -21,7 +21,7 @@ Answer with JSON lines and nothing else: one object a line, no list around them,
 - tags (may be left out): at most five single words.
 - supersedes (only if so): where known facts are listed and the piece shows that one of them no longer holds, \
 its id; the new fact then takes its place.
-Leave out what is trivial, or known already and unchanged. If there is no fact, answer with nothing."""
+Leave out what is trivial, or known already and unchanged. If there is no fact, answer with an empty list: []"""
 
 MOST_KNOWN = 20
 """Known facts that are shown with one piece."""

@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from recollect.analysis import Analyzer
-from recollect.errors import StoreError, UsageError
+from recollect.analysis import LANGUAGES, Analyzer
+from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.derived import Derived, relearn, term_key
 from recollect.stores.postgres.top import best
 from recollect.stores.postgres.visible import seen
+from recollect.stores.rows import analyzer_of, usable_language
 from recollect.types import Filter, Matches
 
 K1, B = 1.2, 0.75
@@ -95,7 +96,7 @@ class PostgresKeywords:
 
     def change_language(self, language: str) -> None:
         """Make this the store's language; `catch_up`, or the next search, reads all words again."""
-        wanted = _analyzer(language)
+        wanted = analyzer_of(language)
         self._database.write(lambda connection: self._keep_language(connection, wanted))
         self._analyzer = wanted
 
@@ -141,12 +142,12 @@ class PostgresKeywords:
 
     def _settle_language(self, language: str | None) -> Analyzer:
         """The store's own language. A store that has none yet takes the one that is named, or English."""
-        wanted = _analyzer(language or "english")
+        wanted = analyzer_of(language or "english")
         with self._database.read() as connection:
-            kept = meta(connection, "language")
+            kept = usable_language(meta(connection, "language"), language, self._database.shown)
         if kept is None and not self._database.read_only:
             kept = self._database.write(lambda connection: self._keep_language(connection, wanted, new=True))
-        return wanted if kept is None else _analyzer(kept)
+        return wanted if kept is None else analyzer_of(kept)
 
     @staticmethod
     def _keep_language(connection: Connection, wanted: Analyzer, *, new: bool = False) -> str:
@@ -156,7 +157,7 @@ class PostgresKeywords:
         """
         connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
         kept = meta(connection, "language")
-        if new and kept is not None:
+        if new and kept in LANGUAGES:
             return kept
         set_meta(connection, "language", wanted.language)
         if not _records(connection):
@@ -180,13 +181,6 @@ def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth:
     found, held = best(connection, scored, given, depth)
     weights = (math.log(1 + (visible.count - held.get(term, 0) + 0.5) / (held.get(term, 0) + 0.5)) for term in wanted)
     return Matches(found.found, found.folded, sum(weights), visible.count)
-
-
-def _analyzer(language: str) -> Analyzer:
-    try:
-        return Analyzer(language)
-    except ValueError as error:
-        raise UsageError(str(error), hint="`none` keeps words as they are written") from error
 
 
 def _noted(connection: Connection) -> str | None:

@@ -203,9 +203,24 @@ def _explained(path: Path, error: apsw.Error) -> StoreError:
                 f"{path} cannot be opened for writing", hint="check the permissions of the file and its folder"
             )
         case apsw.FullError():
-            return StoreError(f"the disk is full; nothing was written to {path}", hint="free some space and try again")
+            return _full(path)
         case _:
             return StoreError(f"{path}: {error}", hint="nothing of this write was kept")
+
+
+def _full(path: Path) -> StoreError:
+    """The disk is full; or a table has used up its numbers, which the engine reports in the same way."""
+    used_up = False
+    with contextlib.suppress(apsw.Error):
+        connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
+        used_up = connection.execute("SELECT max(seq) = ? FROM sqlite_sequence", (2**63 - 1,)).get == 1
+        connection.close()
+    if used_up:
+        return StoreError(
+            f"{path}: the highest number that a change can have is used up; nothing was written",
+            hint="`recollect copy --merge` it into a store that holds a record: its history gets new numbers there",
+        )
+    return StoreError(f"the disk is full; nothing was written to {path}", hint="free some space and try again")
 
 
 def _is_read_only(path: Path) -> bool:

@@ -19,8 +19,9 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.analysis import Analyzer
-from recollect.errors import StoreError, UsageError
+from recollect.analysis import LANGUAGES, Analyzer
+from recollect.errors import StoreError
+from recollect.stores.rows import analyzer_of, usable_language
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import meta, sequence, set_meta
 from recollect.stores.sqlite.top import best
@@ -121,7 +122,7 @@ class SqliteKeywords:
 
     def change_language(self, language: str) -> None:
         """Make this the store's language; `catch_up`, or the next search, reads all words again."""
-        wanted = _analyzer(language)
+        wanted = analyzer_of(language)
         with self._database.write() as connection:
             set_meta(connection, "language", wanted.language)
 
@@ -143,15 +144,16 @@ class SqliteKeywords:
 
     def _settle_language(self, language: str | None) -> Analyzer:
         """The store's own language. A store that has none yet takes the one that is named, or English."""
-        wanted = _analyzer(language or "english")
+        wanted = analyzer_of(language or "english")
         with self._database.read() as connection:
-            kept = meta(connection, "language")
+            kept = usable_language(meta(connection, "language"), language, str(self._database.path))
         if kept is None and not self._database.read_only:
             with self._database.write() as connection:
                 kept = meta(connection, "language")  # another process may have been first
-                if kept is None:
-                    set_meta(connection, "language", wanted.language)
-        return wanted if kept is None else _analyzer(kept)
+                if kept not in LANGUAGES:
+                    kept = wanted.language
+                    set_meta(connection, "language", kept)
+        return wanted if kept is None else analyzer_of(kept)
 
     def _follow_language(self, connection: apsw.Connection) -> None:
         """Another process may have changed the store's language."""
@@ -240,13 +242,6 @@ class SqliteKeywords:
             self._postings[term] = found
             self._postings_size += len(rows)
         return found
-
-
-def _analyzer(language: str) -> Analyzer:
-    try:
-        return Analyzer(language)
-    except ValueError as error:
-        raise UsageError(str(error), hint="`none` keeps words as they are written") from error
 
 
 def bm25(

@@ -1,0 +1,310 @@
+"""A store that somebody else made names a model: texts go to it only where the user's own settings name it too."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import apsw
+import pytest
+
+from recollect import Memory, moving
+from recollect.config import Settings
+from recollect.config.settings import OpenAISettings
+
+PRIVATE = "my very private question about the spare key"
+HOOK = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "one", "prompt": PRIVATE})
+
+
+class Recorder:
+    """An embedding server on this machine that keeps every request it gets."""
+
+    def __init__(self) -> None:
+        self.received: list[dict[str, Any]] = []
+        recorder = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                recorder.received.append(body)
+                data = [{"index": n, "embedding": [1.0, float(n), 0.5]} for n, _ in enumerate(body["input"])]
+                answer = json.dumps({"data": data}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *words: object) -> None:
+                """Say nothing."""
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_port}/v1"
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Recorder]:
+    """The server that a hostile store would have texts sent to."""
+    server = Recorder()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def made(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose vectors an endpoint made: `ollama:evil`."""
+    place = tmp_path_factory.mktemp("made") / "hostile.db"
+    settings = Settings(openai=OpenAISettings(base_url=recorder.url))
+    with Memory.open(place, embedder="ollama:evil", settings=settings) as memory:
+        memory.add_many([{"id": f"key-{n}", "text": f"The spare key is under fern {n}."} for n in range(3)])
+        assert memory.status()["vectors"]["embedder"] == "ollama:evil"
+    return place
+
+
+@pytest.fixture
+def hostile(made: Path, recorder: Recorder, path: Path) -> Path:
+    """A copy of that store, after which the server has forgotten what it received."""
+    shutil.copy(made, path)
+    recorder.received.clear()
+    return path
+
+
+def rename(path: Path, embedder: str) -> None:
+    """Let a store name another model for the same vectors."""
+    connection = apsw.Connection(str(path))
+    new = "replace(fingerprint, embedder, ?1)"
+    connection.execute(f"UPDATE meta SET value = (SELECT {new} FROM spaces) WHERE key = 'space'", (embedder,))
+    connection.execute(f"UPDATE spaces SET fingerprint = {new}, embedder = ?1", (embedder,))
+    connection.close()
+
+
+class Shell:
+    """Commands of a user who embeds on this machine, and whose endpoint settings lead to the recorder."""
+
+    def __init__(self, home: Path, store: Path, recorder: Recorder) -> None:
+        self.home = home
+        self.store = store
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+        folders = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "RECOLLECT_MODELS")
+        self.environment = {
+            **kept,
+            **dict.fromkeys(folders, str(home)),
+            "RECOLLECT_STORE": str(store),
+            "RECOLLECT_EMBEDDER": "hashing:64",
+            "RECOLLECT_OPENAI_BASE_URL": recorder.url,
+            "OPENAI_BASE_URL": recorder.url,
+            "OPENAI_API_KEY": "secret",
+            "RECOLLECT_OFFLINE": "1",
+            "NO_PROXY": "*",
+        }
+
+    def __call__(self, *words: object, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "recollect", *map(str, words)], env=self.environment, cwd=self.home, input=given,
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def shell(tmp_path: Path, hostile: Path, recorder: Recorder) -> Shell:
+    """Commands on the hostile store."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "notes").mkdir()
+    (home / "notes" / "diary.md").write_text("# Diary\n\nPrivate.\n")
+    return Shell(home, hostile, recorder)
+
+
+def speak_mcp(shell: Shell) -> subprocess.CompletedProcess[str]:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    said = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+         "params": {"name": "memory_search", "arguments": {"query": PRIVATE}}},
+        {"jsonrpc": "2.0", "id": 3, "method": "tools/call",
+         "params": {"name": "memory_store", "arguments": {"text": "my diary"}}},
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recollect", "mcp"], env=shell.environment, cwd=shell.home, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        process.stdin.write("".join(f"{json.dumps(line)}\n" for line in said))
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(3)]
+    finally:
+        process.kill()
+        process.communicate()
+    assert {answer["id"] for answer in answers} == {1, 2, 3}
+    assert not any(answer["result"].get("isError") for answer in answers), answers
+    return subprocess.CompletedProcess([], 0, json.dumps(answers), "")
+
+
+def ask_server(shell: Shell) -> subprocess.CompletedProcess[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recollect", "serve", "--port", "0"], env=shell.environment, cwd=shell.home, text=True,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        url = next(word for line in process.stderr for word in line.split() if word.startswith("http://")).rstrip("/")
+        answers = [
+            urllib.request.urlopen(
+                urllib.request.Request(
+                    f"{url}/v1/{route}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+                ),
+                timeout=60,
+            ).read()
+            for route, body in (("search", {"query": PRIVATE}), ("records", {"text": "my diary"}))
+        ]
+    finally:
+        process.kill()
+        process.communicate()
+    return subprocess.CompletedProcess([], 0, str(answers), "")
+
+
+COMMANDS: dict[str, Callable[[Shell], subprocess.CompletedProcess[str]]] = {
+    "search": lambda shell: shell("search", PRIVATE),
+    "search with confidence": lambda shell: shell("search", "spare key", "--min-confidence", "0.1"),
+    "recall": lambda shell: shell("recall", PRIVATE),
+    "hook": lambda shell: shell("recall", "--hook", given=HOOK),
+    "why-not": lambda shell: shell("why-not", PRIVATE, "key-1"),
+    "add": lambda shell: shell("add", "my diary"),
+    "add many": lambda shell: shell("add", "-", given='{"text": "my diary"}\n'),
+    "index": lambda shell: shell("index", "notes"),
+    "embed": lambda shell: shell("embed"),
+    "status": lambda shell: shell("status"),
+    "list": lambda shell: shell("list"),
+    "doctor": lambda shell: shell("doctor"),
+    "mcp": speak_mcp,
+    "serve": ask_server,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["ollama:evil", "openai:evil"])
+def test_nothing_is_sent_to_an_endpoint_that_only_the_store_names(
+    shell: Shell, recorder: Recorder, name: str, command: str
+) -> None:
+    """Whatever is run on the store, its endpoint receives no request, and the command does its work."""
+    rename(shell.store, name)
+    done = COMMANDS[command](shell)
+    assert recorder.received == []
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_is_sent_after_an_import(shell: Shell, recorder: Recorder, tmp_path: Path) -> None:
+    """An export that names an endpoint does not decide either, in a new store of the one who imports it."""
+    moving.export(shell.store, tmp_path / "shared.jsonl")
+    shell.environment["RECOLLECT_STORE"] = str(tmp_path / "new.db")
+    assert shell("import", tmp_path / "shared.jsonl").returncode == 0
+    assert "fern" in shell("search", "spare key").stdout
+    assert shell("add", "my diary").returncode == 0
+    assert recorder.received == []
+
+
+def test_the_search_goes_on_by_keywords_and_says_why(shell: Shell) -> None:
+    """The records are found by their words, and a note says which model was not asked and what to do."""
+    done = shell("search", "spare key")
+    assert "fern" in done.stdout
+    assert "the store's vectors were made by ollama:evil, which your settings do not name" in done.stderr
+    assert "`recollect embed` computes vectors with hashing:64" in done.stderr
+    sources = json.loads(shell("search", "key", "--json").stdout)["trace"]["sources"]
+    assert {source["name"]: source["status"] for source in sources} == {"keyword": "ok", "vector": "failed"}
+
+
+def test_embed_moves_to_the_model_of_the_settings(shell: Shell, recorder: Recorder) -> None:
+    """The advice works: afterwards the search is by vectors too, and nothing was sent."""
+    assert shell("embed").returncode == 0
+    trace = json.loads(shell("search", "spare key", "--json").stdout)["trace"]
+    assert {source["name"]: source["status"] for source in trace["sources"]} == {"keyword": "ok", "vector": "ok"}
+    assert recorder.received == []
+
+
+def test_a_model_that_the_settings_name_is_asked(shell: Shell, recorder: Recorder) -> None:
+    """Who names the endpoint in their own settings gets its vectors."""
+    shell.environment["RECOLLECT_EMBEDDER"] = "ollama:evil"
+    assert "fern" in shell("search", PRIVATE).stdout
+    assert [request["input"] for request in recorder.received] == [[PRIVATE]]
+
+
+LOADED = "import pathlib\npathlib.Path({marker!r}).write_text('loaded')\n"
+
+
+@pytest.mark.parametrize("package", ["fastembed", "sentence_transformers"])
+def test_a_package_that_only_the_store_names_is_not_imported(shell: Shell, tmp_path: Path, package: str) -> None:
+    """A model by path or repository, whose package could run what lies there, is not even imported."""
+    site, marker = tmp_path / "site", tmp_path / "marker"
+    site.mkdir()
+    (site / f"{package}.py").write_text(LOADED.format(marker=str(marker)))
+    shell.environment["PYTHONPATH"] = str(site)
+    rename(shell.store, f"{package.replace('_', '-')}:{tmp_path}/evil-model")
+    assert "fern" in shell("search", "spare key").stdout
+    assert shell("add", "my diary").returncode == 0
+    assert not marker.exists()
+    shell.environment["RECOLLECT_EMBEDDER"] = f"{package.replace('_', '-')}:{tmp_path}/evil-model"
+    shell("search", "spare key")
+    assert marker.exists(), "named by the settings, it is imported, so that the check above can fail"
+
+
+def test_a_model_of_another_package_is_not_opened(
+    hostile: Path, open_memory: Callable[..., Memory], offer: Callable[..., ModuleType]
+) -> None:
+    """What an installed package offers is refused until the settings name it: nobody knows what it does."""
+    package = offer("recollect.embedders", "acme", "OPENED = []\n\ndef open(spec):\n    OPENED.append(spec)\n")
+    rename(hostile, "acme:large")
+    memory = open_memory(hostile)
+    assert memory.search("spare key").results
+    memory.add("my diary")
+    assert package.OPENED == []
+
+
+def test_a_model_that_stays_on_this_machine_still_answers(open_memory: Callable[..., Memory], path: Path) -> None:
+    """The built-in embedder neither sends nor loads anything: the store's own answers until the new one is complete."""
+    with open_memory() as memory:
+        memory.add("The spare key is under the fern.")
+    answer = open_memory(embedder="hashing:32").search("spare key")
+    assert "hashing:64 still answers" in str(answer.trace.warnings)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_another_store_as_a_source_does_not_decide_either(
+    shell: Shell, recorder: Recorder, tmp_path: Path, named: bool
+) -> None:
+    """A store that is asked as an outside source answers by keywords, unless its table names the model."""
+    shell.environment["RECOLLECT_STORE"] = str(tmp_path / "own.db")
+    table = f'[[sources]]\nname = "other"\nkind = "recollect"\nstore = "{shell.store}"\ntimeout_ms = 20000\n'
+    (shell.home / "recollect").mkdir()
+    (shell.home / "recollect" / "config.toml").write_text(table + ('embedder = "ollama:evil"\n' if named else ""))
+    shell("add", "something else")
+    done = shell("search", "spare key")
+    assert "fern" in done.stdout, done.stderr
+    assert [request["input"] for request in recorder.received] == ([["spare key"]] if named else [])
+    assert ("made by ollama:evil" in done.stderr) != named
+
+
+def test_a_dimension_beyond_reason_is_refused(hostile: Path, open_memory: Callable[..., Memory]) -> None:
+    """A store cannot make the built-in embedder fill the memory of the machine."""
+    rename(hostile, "hashing:4000000000")
+    (vector,) = [one for one in open_memory(hostile).search("spare key").trace.sources if one.name == "vector"]
+    assert "4,000,000,000 dimensions is too large" in vector.reason
