@@ -268,9 +268,9 @@ def _explained(path: Path, error: apsw.Error) -> StoreError:
                 f"{path} cannot be opened for writing", hint="check the permissions of the file and its folder"
             )
         case apsw.FullError():
-            return StoreError(f"the disk is full; nothing was written to {path}", hint="free some space and try again")
+            return StoreError(f"the disk is full: nothing more was written to {path}", hint="free some space")
         case _:
-            return StoreError(f"{path}: {error}", hint="nothing of this write was kept")
+            return StoreError(f"{path}: {error}", hint="check the disk; nothing of this write was kept")
 
 
 def _is_read_only(path: Path) -> bool:
