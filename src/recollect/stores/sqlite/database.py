@@ -82,14 +82,14 @@ class Database:
 
         `patience_ms` is how long to wait for others who write; little, where what is written can be done without.
         """
-        self.check()
+        self._check_open()
         if self.read_only:
             raise StoreError(f"{self.path} is read-only", hint="check the permissions of the file and its folder")
         with translated(self.path), self._turn(patience_ms):
+            self._presence.check_write(self._writer)
             self._writer.set_busy_timeout(patience_ms)
             self._writer.execute("BEGIN IMMEDIATE")
             try:
-                self._presence.check_write(self._writer)
                 self._presence.check_sequence(self._writer)
                 yield self._writer
                 self._presence.check_write(self._writer)

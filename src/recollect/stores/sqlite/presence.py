@@ -28,11 +28,16 @@ LOOK_SECONDS = 0.05
 
 
 class Content(NamedTuple):
-    """What the main file holds without its log. Checkpoints only ever add to it."""
+    """What the main file holds without its log. Checkpoints bring it nearer to what connections see, never back."""
 
     id: str | None
     sequence: int
     pages: int
+    schema: int
+    """SQLite's number of changes to the schema. VACUUM INTO and the backup API give copies another one."""
+
+
+NO_STORE = Content("", 0, 0, 0)
 
 
 class Presence:
@@ -44,7 +49,7 @@ class Presence:
         self._identity = identity
         self._logs: dict[str, Identity | None] = {}
         self._id: str | None = None
-        self._content = Content(None, 0, 0)
+        self._content = Content(None, 0, 0, 0)
         self._modified_ns = -1
         self._highest = 0
         self._is_overwritten = False
@@ -115,6 +120,8 @@ class Presence:
         before = self._content
         if found.id not in (None, self._id) or found.sequence < before.sequence:
             return True
+        if not before.schema <= found.schema <= int(connection.pragma("schema_version")):
+            return True
         # A file only becomes smaller by VACUUM, and then it is smaller for every connection.
         return found.pages < before.pages <= int(connection.pragma("page_count"))
 
@@ -151,11 +158,12 @@ def _content(path: Path) -> Content | None:
         connection = apsw.Connection(f"file:{quote(str(path.absolute()))}?immutable=1", flags=flags)
         try:
             if connection.pragma("application_id") != APPLICATION_ID:
-                return Content("", 0, 0)
-            return Content(meta(connection, "id"), sequence(connection), int(connection.pragma("page_count")))
+                return NO_STORE
+            pages, schema = (int(connection.pragma(name)) for name in ("page_count", "schema_version"))
+            return Content(meta(connection, "id"), sequence(connection), pages, schema)
         finally:
             connection.close()
     except apsw.NotADBError:
-        return Content("", 0, 0)
+        return NO_STORE
     except apsw.Error:
         return None
