@@ -69,7 +69,7 @@ class Database:
             connection = self._take()
             try:
                 connection.execute("BEGIN")
-                self._presence.check(None if self.read_only else connection)
+                self._presence.check_read(None if self.read_only else connection)
                 yield connection
             finally:
                 if connection.in_transaction:

@@ -6,6 +6,7 @@ what it acknowledges. A file that is overwritten in place ends up as a mixture o
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
@@ -22,6 +23,9 @@ Identity: TypeAlias = tuple[int, int]
 """Device and inode. No new file gets the inode of a deleted one while a process has that open."""
 
 LOG_ENDINGS = ("-wal", "-shm")
+READ_SECONDS = 0.01
+"""How long a look at the path is good for other reads: one search reads several times."""
+
 LOOKS = 3
 LOOK_SECONDS = 0.05
 """Between two looks into a file that does not look right: another process may be in the middle of a checkpoint."""
@@ -53,6 +57,7 @@ class Presence:
         self._modified_ns = -1
         self._highest = 0
         self._is_overwritten = False
+        self._checked_at = -math.inf
 
     def begin(self, connection: apsw.Connection) -> None:
         """Remember the log files and the content. While a connection is open, SQLite keeps the same log files."""
@@ -62,6 +67,7 @@ class Presence:
 
     def check(self, connection: apsw.Connection | None = None) -> None:
         """Refuse a store that is not at its path any more; with a connection, also one that was overwritten."""
+        self._checked_at = -math.inf
         try:
             state = os.stat(self._name)  # noqa: PTH116  (Path.stat takes twice as long, and every read comes here)
         except OSError:
@@ -72,8 +78,16 @@ class Presence:
             raise self._changed("was emptied", f"stop this process and restore the file from a backup{self._no_logs}")
         if self._is_overwritten:
             raise self._overwritten()
-        if connection is not None and state.st_mtime_ns != self._modified_ns:
+        if state.st_mtime_ns != self._modified_ns:
+            if connection is None:
+                return  # the next read looks into it
             self._look_into(connection, state.st_mtime_ns)
+        self._checked_at = time.monotonic()
+
+    def check_read(self, connection: apsw.Connection | None) -> None:
+        """The same, unless it was done a moment ago."""
+        if time.monotonic() - self._checked_at > READ_SECONDS:
+            self.check(connection)
 
     def check_write(self, connection: apsw.Connection) -> None:
         """The same, and refuse log files that were deleted: what is written to those is lost."""
