@@ -35,6 +35,12 @@ class RecollectError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.applied = 0
+        """Of several groups of changes, how many had been stored before this happened."""
+
+    def explain(self, message: str, hint: str) -> None:
+        """Say more about what happened."""
+        self.args, self.message, self.hint = (message,), message, hint
 
     def as_dict(self) -> dict[str, dict[str, str]]:
         """The error as the JSON that every edge prints."""

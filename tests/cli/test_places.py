@@ -56,3 +56,18 @@ def test_a_url_without_its_slashes_leaves_no_folder_behind(run, home, place):
     assert told.code == 2
     assert "a URL with its ://" in told.err
     assert not list(home.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [["search", "tea"], ["list"], ["status"], ["get", "x"], ["add", "tea"], ["export", "-"], ["doctor"]]
+)
+@pytest.mark.parametrize("form", ["{}/empty.db", "sqlite://{}/empty.db"])
+def test_an_empty_file_is_not_taken_for_a_store_that_is_not_there_yet(run, home, words, form):
+    """It may be what is left of one: every command says so with exit code 3, and none makes a new store of it."""
+    (home / "empty.db").touch()
+    told = run(*words, "--store", form.format(home))
+    assert told.code == 3
+    said = " ".join((told.out + told.err).split())
+    assert "is empty: there is no store in it" in said
+    assert "restore it from a backup" in said
+    assert (home / "empty.db").read_bytes() == b""

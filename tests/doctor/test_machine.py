@@ -46,19 +46,24 @@ def test_a_token_file_of_everyone_is_a_warning_and_closed(doctor, tokens):
 
 
 @posix
-def test_what_every_user_may_read_is_a_note(doctor, kept):
-    """Only where every folder above lets them through; it is no warning, and --fix leaves it."""
+def test_a_store_that_every_user_may_read_is_a_warning_and_closed(doctor, kept):
+    """Only where every folder above lets them through; --fix takes it from everyone but its owner."""
     assert [found["state"] for found in doctor("--store", kept).all("disk")] == ["ok"]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         place = Path(folder) / "memory.db"
         place.write_bytes(kept.read_bytes())
         place.chmod(0o644)
-        told = doctor("--store", place, "--fix")
-        ok, note = told.all("disk")
-        assert (told.code, ok["state"], note["state"]) == (0, "ok", "note")
-        assert note["mend"] == f"chmod 600 {place}"
-        assert stat.S_IMODE(place.stat().st_mode) == 0o644
+        told = doctor("--store", place)
+        ok, warning = told.all("disk")
+        assert (told.code, ok["state"], warning["state"]) == (1, "ok", "warning")
+        assert warning["mend"] == f"chmod 600 {place}"
+        assert doctor("--store", place, "--fix").code == 0
+        assert stat.S_IMODE(place.stat().st_mode) == 0o600
+        assert place.read_bytes() == kept.read_bytes()
+        place.chmod(0o640)
+        assert doctor("--store", place, "--fix").code == 0
+        assert stat.S_IMODE(place.stat().st_mode) == 0o640
 
 
 def test_a_disk_that_is_nearly_full_is_said():

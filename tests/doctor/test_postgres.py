@@ -179,6 +179,21 @@ def test_a_keyword_index_that_is_not_what_is_stored_is_built_again(doctor, place
     assert raw("SELECT sum(records) FROM tallies") == [(40,)]
 
 
+@pytest.mark.parametrize("column", ["text", "title"])
+def test_a_text_that_is_not_what_was_stored_is_a_failure(doctor, place, raw, column):
+    """Its id is told; --fix makes nothing up. A purged record and one with NUL in it are in order."""
+    with Memory.open(place, embedder="none", settings=Settings()) as memory:
+        memory.add("a \0 and a \x10 in it", id="odd")
+        memory.add("to be purged", id="purged")
+        memory.forget("purged", purge=True)
+    assert "failure" not in states(doctor("--embedder", "none"), "store")
+    ((altered,),) = raw(f"UPDATE records SET {column} = 'FAKED' WHERE text LIKE '%number 17 stands%' RETURNING id")
+    told = doctor("--fix")
+    (message,) = (message for message, found in texts(told, "store").items() if found["state"] == "failure")
+    assert altered in message
+    assert raw("SELECT count(*) FROM records WHERE 'FAKED' IN (text, title)") == [(1,)]
+
+
 def test_words_that_another_analysis_read_are_a_note(doctor, place, raw):
     """The next search reads them again, or --fix."""
     raw("UPDATE meta SET value = 'of yesterday' WHERE key = 'keywords'")

@@ -139,6 +139,94 @@ def test_what_looks_broken_while_others_write_is_looked_at_again(kept, open_memo
     assert [found.state for found in steadily(kept, lambda: [Finding("store", "failure", "")])] == ["failure"]
 
 
+ALTERED = {
+    "a text": "UPDATE records SET text = replace(text, 'heron', 'hex0n') WHERE row = 7",
+    "a letter's case": "UPDATE records SET text = upper(text) WHERE row = 7",
+    "a title": "UPDATE records SET title = 'nothing was called so' WHERE row = 7",
+    "a hash": "UPDATE records SET passage = randomblob(16) WHERE row = 7",
+    "the other hash": "UPDATE records SET fold = randomblob(16) WHERE row = 7",
+}
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_a_text_that_is_not_what_was_stored_is_a_failure(doctor, kept, sql, what):
+    """Its id is told, and that a backup is needed; --fix does not make anything up."""
+    sql(kept, ALTERED[what])
+
+    def stored():
+        with Memory.open(kept, embedder="none", settings=Settings()) as memory:
+            (record,) = (record for record in memory.list(limit=100) if "number 6 " in record.text.lower())
+            return record
+
+    altered = stored()
+    for words in ([], ["--fix"]):
+        told = doctor(*words)
+        assert (told.code, told["store"]["state"]) == (3, "failure")
+        assert "1 record is not what was stored" in told["store"]["message"]
+        assert altered.id in told["store"]["message"]
+        assert "backup" in told["store"]["mend"]
+    assert stored() == altered
+
+
+def test_bytes_that_change_in_the_file_itself_are_found(doctor, kept):
+    """As a disk may do it: the page is well formed, so that SQLite sees nothing."""
+    raw = kept.read_bytes()
+    assert raw.count(b"heron number 17 stands") == 1
+    kept.write_bytes(raw.replace(b"heron number 17 stands", b"FAKED numbXr 17 stands"))
+    told = doctor()
+    assert (told.code, told["store"]["state"]) == (3, "failure")
+    assert "is not what was stored" in told["store"]["message"]
+
+
+def test_forgotten_purged_and_edited_records_are_in_order(doctor, kept):
+    """What a purge leaves has no text to compare; other alphabets are no damage."""
+    with Memory.open(kept, embedder="none", settings=Settings()) as memory:
+        first, second, third, *_ = memory.list()
+        memory.forget(first.id)
+        memory.forget(second.id, purge=True)
+        memory.edit(third.id, text="Der Fuß \u0130stanbul \ufb01 \x00 end", title="Größe")
+        memory.add("\ud55c\uad6d\uc5b4 e\u0301 \u1e9e")
+    assert doctor("--embedder", "none").code == 0
+
+
+def test_altered_parts_of_files_come_back_from_their_file(doctor, kept, sql, tmp_path):
+    """The mend of the finding is followed: the file is changed and indexed again."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "a.md").write_text("# Birds\n\nThe bittern booms in spring.\n")
+    with Memory.open(kept, embedder="hashing:64", settings=Settings()) as memory:
+        memory.index(notes)
+    sql(kept, "UPDATE records SET text = replace(text, 'booms', 'sings') WHERE kind = 'chunk'")
+    told = doctor()
+    assert told["store"]["state"] == "failure"
+    assert "a blank line is enough" in told["store"]["mend"]
+    (notes / "a.md").write_text("# Birds\n\nThe bittern booms in spring.\n\n")
+    with Memory.open(kept, embedder="hashing:64", settings=Settings()) as memory:
+        memory.index(notes)
+        assert [record.text for record in memory.list(kind="chunk")] == ["The bittern booms in spring."]
+    assert doctor()["store"]["state"] == "ok"
+
+
+def test_a_text_that_does_not_fit_its_hash_does_not_keep_embed_from_its_end(kept, sql):
+    """It stays without a vector; all others get theirs, and the model answers."""
+    sql(kept, "UPDATE records SET passage = randomblob(16) WHERE row = 7")
+    with Memory.open(kept, embedder="hashing:32", settings=Settings()) as memory:
+        memory.embed()
+        assert memory.status()["vectors"] == {"embedder": "hashing:32", "dimension": 32, "with": 39, "without": 1}
+
+
+def test_an_empty_file_is_a_failure(doctor, path, untouched):
+    """It may be what is left of a store; nothing is made of it, even with --fix."""
+    path.touch()
+    untouched(path.parent)
+    for words in ([], ["--fix"]):
+        told = doctor(*words)
+        assert (told.code, told["store"]["state"]) == (3, "failure")
+        assert "is empty" in told["store"]["message"]
+        assert "backup" in told["store"]["mend"]
+        assert told["keywords"]["message"] == "not looked at: the store cannot be read"
+
+
 # -- the keyword index --------------------------------------------------------------------------------------
 
 DAMAGE = {

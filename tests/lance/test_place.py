@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 from pathlib import Path
 
@@ -79,3 +80,16 @@ def test_lancedb_is_loaded_when_vectors_are_handed_to_it_and_not_before(tmp_path
     command = [sys.executable, "-c", script, f"lancedb://{tmp_path}/memory"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "an otter False\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes of files are POSIX's")
+def test_the_folder_of_the_vectors_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Also beside a file in a folder that was there before, which stays as it is."""
+    tmp_path.chmod(0o755)
+    with Memory.open(f"lancedb://{tmp_path}?batch=10", embedder="hashing:64", settings=Settings()) as memory:
+        memory.add_many({"text": f"private note {n}"} for n in range(30))
+        memory.embed()
+    held = [file for file in tmp_path.iterdir() if file.stat().st_size]  # the lock file is empty
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in held}
+    assert modes == {"memory.db": 0o600, "vectors": 0o700}
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from recollect.config import Settings
 from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores import open_store
 from recollect.stores.sqlite import SqliteStore, schema
-from recollect.stores.sqlite.database import _check_owner, check_engine
+from recollect.stores.sqlite.database import _check_owner, _prepare, check_engine
 
 OpenMemory = Callable[..., Memory]
 
@@ -144,13 +145,86 @@ def test_an_unknown_language_is_refused(path: Path) -> None:
 # -- what is made -------------------------------------------------------------------------------------------
 
 
-def test_an_empty_file_becomes_a_store(path: Path, open_memory: OpenMemory) -> None:
-    """`touch memory.db` is a promise of a store."""
+@pytest.mark.parametrize("log", [False, True])
+def test_an_empty_file_is_refused_and_left_as_it_is(path: Path, open_memory: OpenMemory, log: bool) -> None:
+    """It may be what is left of a store, so no new one hides the loss; deleted by hand, it makes room for one."""
     path.touch()
+    if log:
+        Path(f"{path}-wal").touch()
+    refused(path, "is empty: there is no store in it")
+    assert path.read_bytes() == b""
+    path.unlink()
     with open_memory() as memory:
         memory.add("first words")
-    with open_memory() as memory:
         assert [record.text for record in memory.list()] == ["first words"]
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_leads_to_the_new_store(tmp_path: Path, open_memory: OpenMemory) -> None:
+    """The link stays a link; the store is made where it points."""
+    (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
+    with open_memory(tmp_path / "link.db") as memory:
+        memory.add("behind the link")
+    assert (tmp_path / "link.db").is_symlink()
+    assert {file.name for file in tmp_path.iterdir()} == {"link.db", "real.db"}
+
+
+def test_a_new_store_leaves_nothing_else_in_its_folder(path: Path, open_memory: OpenMemory) -> None:
+    """It is made in a file of another name first; that one goes."""
+    open_memory().close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_store_is_made_on_a_file_system_without_hard_links(
+    path: Path, open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a memory stick: the new file is renamed instead."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("recollect.stores.sqlite.database.os.link", refuse)
+    with open_memory() as memory:
+        memory.add("on a memory stick")
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+# -- who may read it ----------------------------------------------------------------------------------------
+
+MODES = """
+import os, stat, sys
+os.umask(int(sys.argv[2], 8))
+from recollect import Memory
+from recollect.config import Settings
+with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as memory:
+    memory.add_many({"text": f"private note {n}"} for n in range(50))
+    memory.search("private")
+    for folder, _, names in os.walk(sys.argv[3]):
+        for place in (folder, *(os.path.join(folder, name) for name in names)):
+            print(os.path.relpath(place, sys.argv[3]), f"{stat.S_IMODE(os.stat(place).st_mode):o}")
+"""
+
+posix = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
+
+
+@posix
+@pytest.mark.parametrize("umask", ["000", "022"])
+def test_a_new_store_is_for_its_owner_alone(tmp_path: Path, run_python: Any, umask: str) -> None:
+    """The file, its log and a folder made for it, whatever the umask; a folder that was there stays as it is."""
+    tmp_path.chmod(0o755)
+    lines = run_python(MODES, tmp_path / "made" / "memory.db", umask, tmp_path).splitlines()
+    assert dict(line.rsplit(" ", 1) for line in lines) == {
+        ".": "755", "made": "700", "made/memory.db": "600", "made/memory.db-wal": "600", "made/memory.db-shm": "600",
+    }  # fmt: skip
+
+
+@posix
+def test_the_mode_of_a_store_that_is_there_is_left(path: Path, open_memory: OpenMemory) -> None:
+    """Who gave a group the right to read keeps it; the log has the same mode."""
+    open_memory().close()
+    path.chmod(0o640)
+    with open_memory() as memory:
+        memory.add("shared with a group")
+        assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o640}
 
 
 def test_missing_folders_are_made(tmp_path: Path, open_memory: OpenMemory) -> None:
@@ -440,7 +514,9 @@ def test_a_store_that_is_just_being_made_is_not_taken_for_another_programs(path:
     def overtaken(_cursor: object, sql: str, _values: object) -> bool:
         statements.append(sql)
         if len(statements) == 2:
-            SqliteStore(path).close()
+            other = apsw.Connection(str(path))
+            _prepare(other)
+            other.close()
         return True
 
     connection.exec_trace = overtaken

@@ -173,7 +173,7 @@ def _tries(mark: Path) -> int:
 def _note(mark: Path, count: int) -> None:
     """One byte for each try. Where it cannot be written, the session is answered again: better than never."""
     with contextlib.suppress(OSError):
-        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with mark.open("ab") as file:
             file.write(b"." * count)
         for old in mark.parent.iterdir():

@@ -13,7 +13,7 @@ import apsw
 from recollect.doctor.findings import Finding, worst
 from recollect.doctor.setup import Setup
 from recollect.errors import StoreError
-from recollect.stores.sqlite.database import translated
+from recollect.stores.sqlite.database import refuse_empty, translated
 from recollect.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS
 
 PATIENCE_MS = 1000
@@ -69,8 +69,9 @@ def unreadable(setup: Setup) -> str:
     if path is None:
         return "it is kept in memory alone" if setup.kind == "memory" else "the store cannot be read"
     try:
-        if not path.exists() or not path.stat().st_size:
+        if not path.exists():
             return "there is no store yet"
+        refuse_empty(path)
         with looking(path) as connection:
             version = schema(connection)
     except (OSError, StoreError):

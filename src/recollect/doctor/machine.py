@@ -116,11 +116,20 @@ def disk(setup: Setup) -> Iterator[Finding]:
     if path is not None:
         yield from _room(path)
         yield from _writable(path)
-    for kept in (*([path] if path else []), user_file()):
-        if _readable_by_others(kept):
-            secret = kept == user_file() and has_secret(setup.place)
-            said = f"every user of this machine may read {kept}{', with the password of the store' if secret else ''}"
-            yield Finding("disk", "warning" if secret else "note", said, f"chmod 600 {shlex.quote(str(kept))}")
+        if _readable_by_others(path):
+            said = f"every user of this machine may read {path}, and so all that is remembered"
+            yield Finding("disk", "warning", said, f"chmod 600 {_quoted(path)}", partial(_close_store, path))
+    if _readable_by_others(user_file()):
+        secret = has_secret(setup.place)
+        password = ", with the password of the store" if secret else ""
+        said = f"every user of this machine may read {user_file()}{password}"
+        yield Finding("disk", "warning" if secret else "note", said, f"chmod 600 {_quoted(user_file())}")
+
+
+def _close_store(path: Path, telling: Telling) -> None:
+    for end in ("", "-wal", "-shm"):
+        if is_file(part := Path(f"{path}{end}")):
+            _close(part, telling)
 
 
 def _room(path: Path) -> Iterator[Finding]:
@@ -176,7 +185,7 @@ def tokens(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
     elif os.name == "posix" and path.stat().st_mode & ANYONE_ELSE:
         mode = f"{path.stat().st_mode & 0o777:o}"
         said = f"others may use {path}: its mode is {mode}, not 600"
-        yield Finding("tokens", "warning", said, f"chmod 600 {shlex.quote(str(path))}", partial(_close, path))
+        yield Finding("tokens", "warning", said, f"chmod 600 {_quoted(path)}", partial(_close, path))
     else:
         yield Finding("tokens", "ok", f"{path} is yours alone")
 
@@ -184,6 +193,10 @@ def tokens(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
 def _close(path: Path, telling: Telling) -> None:
     telling.announce(f"taking {path} from everyone but you")
     path.chmod(0o600)
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
 
 
 def _megabytes(size: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recollect.config import shown_place
+from recollect.doctor import texts
 from recollect.doctor.findings import Finding
+from recollect.doctor.looking import LONGEST_S
 from recollect.doctor.server import Server, looking, replica_of
 from recollect.doctor.setup import Setup
 from recollect.errors import RecollectError, StoreError
@@ -68,9 +70,21 @@ def store(server: Server, setup: Setup) -> Iterator[Finding]:
     else:
         count = server.number("SELECT coalesce(sum(records), 0) FROM tallies")
         yield Finding("store", "ok", f"{server.shown}: {count:,} records, schema {done}, {engine}")
+        yield from _texts(server)
         yield _role(server)
         yield from _walls(server)
     yield from _replica(server, setup.place)
+
+
+def _texts(server: Server) -> Iterator[Finding]:
+    """Records whose texts are not what was stored. A role behind row-level security sees too few of them to look."""
+    if server.row("SELECT row_security_active('records')")[0]:
+        return
+    altered = texts.at_server(server)
+    if altered.records:
+        yield Finding("store", "failure", altered.message, altered.mend)
+    elif not altered.finished:
+        yield Finding("store", "note", f"the texts seen in {LONGEST_S:g} s are what was stored; there are more")
 
 
 def _engine(server: Server) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import apsw
 
-from recollect.doctor import mirrored
+from recollect.doctor import mirrored, texts
 from recollect.doctor.findings import Finding
 from recollect.doctor.keywords import disagreements, rebuild, state_of
 from recollect.doctor.looking import DERIVED, LONGEST_S, damage, looking, schema, steadily, unreadable
@@ -21,6 +21,7 @@ from recollect.doctor.setup import Setup
 from recollect.doctor.vectors import ahead, told
 from recollect.errors import RecollectError
 from recollect.stores.lance.place import read_place
+from recollect.stores.sqlite.database import refuse_empty
 from recollect.stores.sqlite.rows import meta
 from recollect.stores.sqlite.schema import MIGRATIONS
 
@@ -44,7 +45,7 @@ def store(setup: Setup) -> Iterator[Finding]:
         yield _misnamed(setup)
     elif path.is_dir():
         yield Finding("store", "failure", f"{path} is a folder", "name a file, for example memory.db")
-    elif not path.exists() or not path.stat().st_size:
+    elif not path.exists():
         yield Finding("store", "note", f"there is no store at {path} yet", MAKE.format(flags=setup.flags))
     else:
         yield from steadily(path, partial(_opened, path))
@@ -94,6 +95,7 @@ def _opened(path: Path) -> list[Finding]:
 
 
 def _of_version(path: Path) -> Iterator[Finding]:
+    refuse_empty(path)
     with looking(path) as connection:
         version = schema(connection)
     known = len(MIGRATIONS)
@@ -116,8 +118,11 @@ def _whole(path: Path) -> Finding:
         return Finding("store", "failure", f"{path} is damaged: {found[0]}", RESTORE)
     with looking(path) as connection:
         count = connection.execute("SELECT count(*) FROM records WHERE forgotten_at IS NULL").get
+        altered = texts.in_file(connection)
+    if altered.records:
+        return Finding("store", "failure", f"{path}: {altered.message}", altered.mend)
     said = f"{path}: {count:,} records, schema {len(MIGRATIONS)}"
-    if finished:
+    if finished and altered.finished:
         return Finding("store", "ok", f"{said}, no damage")
     hint = f'sqlite3 {shlex.quote(str(path))} "PRAGMA quick_check" reads all of it'
     return Finding("store", "note", f"{said}, no damage seen in {LONGEST_S:g} s; there is more of it", hint)

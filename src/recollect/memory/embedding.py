@@ -96,10 +96,11 @@ class Embedding:
         wanted = self._embedder()
         space = self._space_of(wanted, self._spaces.active)
         index = self._spaces.open(space)
-        total, done = index.coverage()[1], 0
-        while batch := index.missing(BATCH):
+        total, done, last = index.coverage()[1], 0, set[str]()
+        # A text that is not what was stored does not fit its hash, and stays missing: `doctor` names it.
+        while (batch := index.missing(BATCH)) and set(batch) != last:
             self._embed(wanted, index, batch)
-            done += len(batch)
+            done, last = done + len(batch), set(batch)
             if progress:
                 progress(min(done, total), total)
         self._spaces.activate(space)

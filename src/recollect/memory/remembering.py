@@ -44,12 +44,21 @@ class Remembering:
         return self.store.records.apply([changes])[0]
 
     def add_many(self, records: Iterable[Mapping[str, Any]], progress: Progress | None) -> list[Record]:
-        """Store many; all are checked before the first is stored."""
+        """Store many; all are checked before the first is stored. An error says how many were stored before it."""
         if isinstance(records, str | bytes | Mapping):
             raise UsageError("many records are a list of them", hint='[{"text": "…"}, {"text": "…"}]')
         groups = [self._numbered(number, said) for number, said in enumerate(records, 1)]
-        stored = self.store.records.apply(groups)
-        self.embed_for_now([record.passage for record in stored], progress)
+        try:
+            stored = self.store.records.apply(groups)
+        except RecollectError as error:
+            _count_stored(error, len(groups))
+            raise
+        try:
+            self.embed_for_now([record.passage for record in stored], progress)
+        except StoreError as error:
+            message = f"all {len(stored):,} records were stored, but not all of their vectors: {error.message}"
+            error.explain(message, f"{error.hint}; `recollect embed` computes the vectors that are missing")
+            raise
         return stored
 
     def edit(self, record_id: str, said: Mapping[str, Any]) -> Record:
@@ -170,6 +179,14 @@ class Remembering:
         except UsageError as error:
             kind = Forbidden if isinstance(error, Forbidden) else UsageError
             raise kind(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
+
+
+def _count_stored(error: RecollectError, total: int) -> None:
+    """Say how many of several records were stored before an error."""
+    if error.applied:
+        message = f"the first {error.applied:,} of {total:,} records were stored, the rest was not: {error.message}"
+        again = f"go on with record {error.applied + 1:,}, or give all again: the same id or text is not stored twice"
+        error.explain(message, f"{error.hint}; then {again}")
 
 
 def _persistently(work: Callable[[], _Done]) -> _Done:

@@ -47,7 +47,7 @@ def exists(place: Place) -> bool:
         path = Path(read_place(str(place)).truth)
     else:
         path = Path(unquote(urlsplit(str(place)).path) if separator else place).expanduser()
-    return path.exists() and path.stat().st_size > 0
+    return path.exists()  # an empty file too: opening it says what may have happened
 
 
 def require(place: Place) -> None:

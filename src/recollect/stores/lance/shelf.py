@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -193,6 +194,8 @@ class Shelf:
             return self._table
 
     def _database(self) -> Any:
+        if not self._place.remote:  # LanceDB would make a folder that everybody may read
+            Path(self._place.dataset).mkdir(mode=0o700, parents=True, exist_ok=True)
         return _lancedb().connect(self._place.dataset, storage_options=self._place.options or None)
 
     @contextlib.contextmanager

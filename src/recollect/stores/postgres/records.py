@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 
 from recollect.analysis import Analyzer
+from recollect.errors import RecollectError
 from recollect.stores import ledger
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.derived import Derived
@@ -43,9 +44,15 @@ class PostgresRecords:
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         """Make changes, each group as one; the records put come back as they now stand."""
         stored: list[Record] = []
+        applied = 0
         for some in _batches(iter(groups)):
             read = self._derived.reading(change.record for group in some for change in group if isinstance(change, Put))
-            stored += self._database.write(lambda c, some=some, read=read: self._make(c, some, read), self._scope)  # type: ignore[misc]
+            try:
+                stored += self._database.write(lambda c, some=some, read=read: self._make(c, some, read), self._scope)  # type: ignore[misc]
+            except RecollectError as error:
+                error.applied = applied
+                raise
+            applied += len(some)
         return stored
 
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ from urllib.parse import quote
 import apsw
 
 from recollect.errors import StoreError
-from recollect.stores.sqlite.schema import APPLICATION_ID, migrate
+from recollect.stores.sqlite.presence import Identity, Presence, identity_of
+from recollect.stores.sqlite.rows import sequence
+from recollect.stores.sqlite.schema import APPLICATION_ID, mark, migrate
 
 OLDEST_ENGINE = (3, 51, 3)
 BUSY_TIMEOUT_MS = 30_000
@@ -25,6 +28,7 @@ PATIENCE_MS = 50
 """How long a write that can be done without waits for others: a note, a lesson learnt."""
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
+OPENING_ATTEMPTS = 3
 
 
 class Database:
@@ -32,6 +36,7 @@ class Database:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
+        self._place = path.absolute()  # the current folder may change while the store is open
         self._pid = os.getpid()
         self._idle: list[apsw.Connection] = []
         self._all: list[apsw.Connection] = []
@@ -42,15 +47,20 @@ class Database:
         self.read_only = _is_read_only(path) or read_only
         self._frozen = False
         with translated(path):
-            if path.exists() and path.stat().st_size:
+            if path.exists():
+                refuse_empty(path)
                 self._refuse_foreign()
-            self._writer = self._connect(create=True)
-            if not self.read_only:
-                try:
+            elif not self.read_only:
+                self._create()
+            self._writer, identity = self._open_steadily()
+            self._presence = Presence(self._place, identity)
+            try:
+                if not self.read_only:
                     _prepare(self._writer)
-                except BaseException:
-                    self._writer.close()
-                    raise
+                    self._presence.begin(self._writer)
+            except BaseException:
+                self._writer.close()
+                raise
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
@@ -59,6 +69,7 @@ class Database:
             connection = self._take()
             try:
                 connection.execute("BEGIN")
+                self._presence.check_read(None if self.read_only else connection)
                 yield connection
             finally:
                 if connection.in_transaction:
@@ -71,18 +82,25 @@ class Database:
 
         `patience_ms` is how long to wait for others who write; little, where what is written can be done without.
         """
-        self.check()
+        self._check_open()
         if self.read_only:
             raise StoreError(f"{self.path} is read-only", hint="check the permissions of the file and its folder")
         with translated(self.path), self._turn(patience_ms):
+            self._presence.check_write(self._writer)
             self._writer.set_busy_timeout(patience_ms)
             self._writer.execute("BEGIN IMMEDIATE")
             try:
+                self._presence.check_sequence(self._writer)
                 yield self._writer
+                self._presence.check_write(self._writer)
+                last = sequence(self._writer)
                 self._writer.execute("COMMIT")
             finally:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
+            # Once more, so that what is acknowledged is in the file that is at the path.
+            self._presence.check_write(self._writer)
+            self._presence.committed(last)
 
     @contextlib.contextmanager
     def _turn(self, patience_ms: int) -> Iterator[None]:
@@ -96,32 +114,46 @@ class Database:
     def empty_log(self) -> None:
         """Move what is in the write-ahead log into the file, as far as readers allow, and cut the log to nothing."""
         with translated(self.path), self._write_lock:
+            self._presence.check_write(self._writer)
             self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def files(self) -> list[Path]:
         """The file, and those that the engine keeps beside it."""
-        return [part for end in ("", "-wal", "-shm") if (part := Path(f"{self.path}{end}")).exists()]
+        return [part for end in ("", "-wal", "-shm") if (part := Path(f"{self._place}{end}")).exists()]
 
     def close(self) -> None:
         """Close every connection; closing twice is harmless."""
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
+        keep_log = not self.read_only and not self._presence.may_checkpoint(self._writer)
         for connection in (*self._all, self._writer):
+            if keep_log:
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
 
     def _take(self) -> apsw.Connection:
-        self.check()
+        self._check_open()
         try:
             return self._idle.pop()
         except IndexError:
+            self._presence.check()
             connection = self._connect()
+            try:
+                self._presence.check()  # so that it is the same file that this connection has open
+            except BaseException:
+                connection.close()
+                raise
             with self._pool_lock:
                 self._all.append(connection)
             return connection
 
     def check(self) -> None:
-        """Refuse use after closing, and in a process that did not open it."""
+        """Refuse use after closing, in a process that did not open it, and when the file is not at its path."""
+        self._check_open()
+        self._presence.check()
+
+    def _check_open(self) -> None:
         if self._closed:
             raise StoreError(f"{self.path} has been closed", hint="open it again with Memory.open(…)")
         if self._pid != os.getpid():
@@ -130,11 +162,44 @@ class Database:
                 hint="a connection does not survive a fork: call Memory.open(…) in the child",
             )
 
-    def _connect(self, *, create: bool = False) -> apsw.Connection:
+    def _open_steadily(self) -> tuple[apsw.Connection, Identity]:
+        """A connection and the identity of the file that it has open."""
+        for _ in range(OPENING_ATTEMPTS):
+            before = identity_of(self._place)
+            connection = self._connect()
+            if before is not None and identity_of(self._place) == before:
+                return connection, before
+            connection.close()
+        raise StoreError(f"{self.path} was replaced while it was being opened", hint="try again")
+
+    def _create(self) -> None:
+        """Make a new store beside its place, readable by its owner alone, and put it there when it is complete.
+
+        So nobody ever finds half a store at the path. If another process was first, its store stays.
+        """
+        target = self._place.resolve()  # a link may name a file that is not there yet
+        try:
+            number, name = tempfile.mkstemp(prefix=".recollect-", suffix=".new", dir=target.parent)  # mode 0600
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot be made: {error.strerror}", hint="check the permissions of its folder"
+            ) from error
+        os.close(number)
+        try:
+            connection = self._connect(name)
+            try:
+                _prepare(connection)
+            finally:
+                connection.close()
+            _put_in_place(name, target)
+        finally:
+            for end in ("", "-wal", "-shm"):
+                Path(f"{name}{end}").unlink(missing_ok=True)
+
+    def _connect(self, name: str | None = None) -> apsw.Connection:
         if self.read_only:
             return self._open_to_read()
-        mode = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-        connection = apsw.Connection(str(self.path), flags=mode)
+        connection = apsw.Connection(name or str(self._place), flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         # What is deleted is overwritten: a purge must leave nothing behind in free pages.
         connection.execute(
@@ -145,7 +210,7 @@ class Database:
     def _open_to_read(self) -> apsw.Connection:
         """A connection that changes nothing, not even on closing."""
         frozen = "?immutable=1" if self._frozen else ""
-        place = f"file:{quote(str(self.path))}{frozen}"
+        place = f"file:{quote(str(self._place))}{frozen}"
         connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -205,7 +270,7 @@ def _explained(path: Path, error: apsw.Error) -> StoreError:
         case apsw.FullError():
             return _full(path)
         case _:
-            return StoreError(f"{path}: {error}", hint="nothing of this write was kept")
+            return StoreError(f"{path}: {error}", hint="check the disk; nothing of this write was kept")
 
 
 def _full(path: Path) -> StoreError:
@@ -220,7 +285,7 @@ def _full(path: Path) -> StoreError:
             f"{path}: the highest number that a change can have is used up; nothing was written",
             hint="`recollect copy --merge` it into a store that holds a record: its history gets new numbers there",
         )
-    return StoreError(f"the disk is full; nothing was written to {path}", hint="free some space and try again")
+    return StoreError(f"the disk is full: nothing more was written to {path}", hint="free some space")
 
 
 def _is_read_only(path: Path) -> bool:
@@ -233,13 +298,33 @@ def _is_read_only(path: Path) -> bool:
         if path.is_dir():
             raise StoreError(f"{path} is a folder", hint="a store is one file: name a file, for example memory.db")
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return False
     except (OSError, ValueError) as error:
         raise StoreError(
             f"{str(path)!a} cannot be opened: {error}", hint="name a file in a folder you may write to"
         ) from error
     return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def refuse_empty(path: Path) -> None:
+    """Refuse an empty file: it may be what is left of a store, and a new one in its place would hide that."""
+    if not path.stat().st_size:
+        raise StoreError(
+            f"{path} is empty: there is no store in it",
+            hint="if there was one, restore it from a backup; to start a new one here, delete the file",
+        )
+
+
+def _put_in_place(name: str, target: Path) -> None:
+    """Give a complete new store its name, unless another has taken that meanwhile."""
+    try:
+        os.link(name, target)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        if not target.exists():
+            os.rename(name, target)  # noqa: PTH104
 
 
 def _prepare(connection: apsw.Connection) -> None:
@@ -254,6 +339,7 @@ def _prepare(connection: apsw.Connection) -> None:
                 raise
             time.sleep(0.01)
     migrate(connection)
+    mark(connection)
 
 
 def _check_owner(connection: apsw.Connection, path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import apsw
 
+from recollect.errors import RecollectError
 from recollect.ranking import fold_hash
 from recollect.stores import ledger
 from recollect.stores.rows import micros, moment, passage_hash
@@ -31,19 +32,25 @@ class SqliteRecords:
         self._follow = follow
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
-        """Make changes, each group as one; the records put come back as they now stand."""
-        waiting = iter(groups)
+        """Make changes, each group as one; the records put come back as they now stand.
+
+        Many groups take several transactions. An error says by `applied` how many groups were stored before it.
+        """
+        waiting, stored, applied = iter(groups), list[Record](), 0
         group = next(waiting, None)
-        stored: list[Record] = []
-        while group is not None:
-            with self._database.write() as connection:
-                deadline = time.monotonic() + TRANSACTION_SECONDS
-                done: list[Record] = []
-                while group is not None and time.monotonic() < deadline:
-                    done += [record for change in group for record in ledger.apply(_Rows(connection), change)]
-                    self._follow(connection)
-                    group = next(waiting, None)
-            stored += done
+        try:
+            while group is not None:
+                with self._database.write() as connection:
+                    deadline, done, count = time.monotonic() + TRANSACTION_SECONDS, list[Record](), 0
+                    while group is not None and time.monotonic() < deadline:
+                        done += [record for change in group for record in ledger.apply(_Rows(connection), change)]
+                        self._follow(connection)
+                        group, count = next(waiting, None), count + 1
+                stored += done
+                applied += count
+        except RecollectError as error:
+            error.applied = applied
+            raise
         return stored
 
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:

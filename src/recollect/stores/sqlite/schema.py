@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 
 import apsw
@@ -142,6 +143,12 @@ def migrate(connection: apsw.Connection) -> None:
             f"the store has schema {done}, this version knows {len(MIGRATIONS)}",
             hint="upgrade: pip install -U recollect",
         )
+
+
+def mark(connection: apsw.Connection) -> None:
+    """Give the store an id of its own where it has none, so that another store in its place can be told from it."""
+    if connection.execute("SELECT count(*) FROM meta WHERE key = 'id'").get == 0:
+        connection.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(16),))
 
 
 def _apply(connection: apsw.Connection, number: int) -> None:

@@ -11,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from recollect import __version__
+from recollect.errors import RecollectError
 from recollect.web.access import Owns, OwnsAndWrites, Reads, told
 from recollect.web.answers import Facets, Health, JobAnswer, Json, SettingsAnswer, StatusAnswer, documented
 from recollect.web.errors import DOCUMENTED
@@ -21,13 +22,20 @@ public = APIRouter(tags=["operations"])
 
 _EXPOSED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
+_HEALTH = documented(Health)
+_HEALTH["responses"][503] = {"model": Health, "description": "The store was deleted or replaced: restart the server."}
+
 Part = Annotated[Name | None, Query()]
 
 
 @public.head("/healthz", include_in_schema=False)
-@public.get("/healthz", **documented(Health))
-async def get_health() -> Json:  # waits for no thread, so that it answers also when all are busy
-    """That the server is there; for load balancers, so without a token."""
+@public.get("/healthz", **_HEALTH)
+async def get_health(request: Request) -> Json:  # waits for no thread, so that it answers also when all are busy
+    """Whether the server is there and its store is in place; for load balancers, so without a token."""
+    try:
+        request.app.state.access.memory.store.check()
+    except RecollectError:
+        return Json({"status": "the store cannot be used"}, 503)
     return Json({"status": "ok"})
 
 

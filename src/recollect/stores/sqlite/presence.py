@@ -1,0 +1,183 @@
+"""Whether the files that a process has open are still the store at the path.
+
+SQLite does not look. A process goes on reading from and writing to a file that was deleted or replaced, and loses
+what it acknowledges. A file that is overwritten in place ends up as a mixture of old and new pages.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+from urllib.parse import quote
+
+import apsw
+
+from recollect.errors import StoreError
+from recollect.stores.sqlite.rows import meta, sequence
+from recollect.stores.sqlite.schema import APPLICATION_ID
+
+Identity: TypeAlias = tuple[int, int]
+"""Device and inode. No new file gets the inode of a deleted one while a process has that open."""
+
+LOG_ENDINGS = ("-wal", "-shm")
+READ_SECONDS = 0.01
+"""How long a look at the path is good for other reads: one search reads several times."""
+
+LOOKS = 3
+LOOK_SECONDS = 0.05
+"""Between two looks into a file that does not look right: another process may be in the middle of a checkpoint."""
+
+
+class Content(NamedTuple):
+    """What the main file holds without its log. Checkpoints bring it nearer to what connections see, never back."""
+
+    id: str | None
+    sequence: int
+    pages: int
+    schema: int
+    """SQLite's number of changes to the schema. VACUUM INTO and the backup API give copies another one."""
+
+
+NO_STORE = Content("", 0, 0, 0)
+
+
+class Presence:
+    """The files of one open store, and what the main file held when it was last looked into."""
+
+    def __init__(self, path: Path, identity: Identity) -> None:
+        self._path = path
+        self._name = os.fspath(path)
+        self._identity = identity
+        self._logs: dict[str, Identity | None] = {}
+        self._id: str | None = None
+        self._content = Content(None, 0, 0, 0)
+        self._modified_ns = -1
+        self._highest = 0
+        self._is_overwritten = False
+        self._checked_at = -math.inf
+
+    def begin(self, connection: apsw.Connection) -> None:
+        """Remember the log files and the content. While a connection is open, SQLite keeps the same log files."""
+        self._logs = {name: identity_of(name) for name in (f"{self._name}{end}" for end in LOG_ENDINGS)}
+        self._id, self._highest = meta(connection, "id"), sequence(connection)
+        self.check(connection)
+
+    def check(self, connection: apsw.Connection | None = None) -> None:
+        """Refuse a store that is not at its path any more; with a connection, also one that was overwritten."""
+        self._checked_at = -math.inf
+        try:
+            state = os.stat(self._name)  # noqa: PTH116  (Path.stat takes twice as long, and every read comes here)
+        except OSError:
+            raise self._changed("was deleted", "put the file back, or restore it from a backup") from None
+        if (state.st_dev, state.st_ino) != self._identity:
+            raise self._changed("was replaced", "restart this process to use the file that is there now")
+        if not state.st_size:
+            raise self._changed("was emptied", f"stop this process and restore the file from a backup{self._no_logs}")
+        if self._is_overwritten:
+            raise self._overwritten()
+        if state.st_mtime_ns != self._modified_ns:
+            if connection is None:
+                return  # the next read looks into it
+            self._look_into(connection, state.st_mtime_ns)
+        self._checked_at = time.monotonic()
+
+    def check_read(self, connection: apsw.Connection | None) -> None:
+        """The same, unless it was done a moment ago."""
+        if time.monotonic() - self._checked_at > READ_SECONDS:
+            self.check(connection)
+
+    def check_write(self, connection: apsw.Connection) -> None:
+        """The same, and refuse log files that were deleted: what is written to those is lost."""
+        self.check(connection)
+        for name, known in self._logs.items():
+            if identity_of(name) != known:
+                hint = (
+                    "stop this process before any other opens the store: it then saves what is in the log."
+                    " Never delete this file while a process uses the store"
+                )
+                raise StoreError(f"{name} was deleted while the store was in use; nothing was written", hint=hint)
+
+    def check_sequence(self, connection: apsw.Connection) -> None:
+        """Refuse a history that is shorter than it was: an older state was put in place of the store's."""
+        if sequence(connection) < self._highest:
+            raise self._overwritten()
+
+    def committed(self, last: int) -> None:
+        """Remember the number of the last line of history that was committed."""
+        self._highest = max(self._highest, last)
+
+    def may_checkpoint(self, connection: apsw.Connection) -> bool:
+        """Whether the log may be moved into the file on closing: not into another file, and not beside a newer log."""
+        try:
+            self.check(connection)
+        except (StoreError, apsw.Error):
+            return False
+        return all(identity_of(name) in (known, None) for name, known in self._logs.items())
+
+    def _look_into(self, connection: apsw.Connection, modified_ns: int) -> None:
+        """Compare what the file holds with what it held. It was written to: by a checkpoint, or by another program."""
+        for attempt in range(LOOKS):
+            if attempt:
+                time.sleep(LOOK_SECONDS)
+            found = _content(self._path)
+            if found is None:  # in the middle of a checkpoint; if it is damage, SQLite says so
+                return
+            if not self._differs(connection, found):
+                self._content, self._modified_ns = found, modified_ns
+                return
+        raise self._overwritten()
+
+    def _differs(self, connection: apsw.Connection, found: Content) -> bool:
+        before = self._content
+        if found.id not in (None, self._id) or found.sequence < before.sequence:
+            return True
+        if not before.schema <= found.schema <= int(connection.pragma("schema_version")):
+            return True
+        # A file only becomes smaller by VACUUM, and then it is smaller for every connection.
+        return found.pages < before.pages <= int(connection.pragma("page_count"))
+
+    def _overwritten(self) -> StoreError:
+        self._is_overwritten = True  # there is no way back: pages of both are mixed in this process
+        hint = f"stop every process that uses the store, then put the right file in place{self._no_logs}"
+        return self._changed("was overwritten", hint)
+
+    @property
+    def _no_logs(self) -> str:
+        return f" and delete {self._path.name}-wal and {self._path.name}-shm"
+
+    def _changed(self, what: str, hint: str) -> StoreError:
+        restart = "" if "process" in hint else ", and restart this process"
+        return StoreError(f"{self._path} {what} while it was in use; nothing was written", hint=f"{hint}{restart}")
+
+
+def identity_of(name: str | Path) -> Identity | None:
+    """Device and inode of what is at a path; None where nothing is."""
+    try:
+        state = os.stat(name)  # noqa: PTH116  (see above)
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
+
+
+def _content(path: Path) -> Content | None:
+    """What the main file holds, without its log; None where it cannot be read just now.
+
+    Through SQLite: if this process opened and closed the file by itself, it would lose SQLite's locks on it.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        connection = apsw.Connection(f"file:{quote(str(path.absolute()))}?immutable=1", flags=flags)
+        try:
+            if connection.pragma("application_id") != APPLICATION_ID:
+                return NO_STORE
+            pages, schema = (int(connection.pragma(name)) for name in ("page_count", "schema_version"))
+            return Content(meta(connection, "id"), sequence(connection), pages, schema)
+        finally:
+            connection.close()
+    except apsw.NotADBError:
+        return NO_STORE
+    except apsw.Error:
+        return None
