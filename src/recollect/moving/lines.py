@@ -57,7 +57,7 @@ _SHAPES: Mapping[str, Mapping[str, _Shape]] = {
     "file": {"path": _TEXT, "root": _TEXT, "mtime_ns": _WHOLE, "size": _WHOLE, "digest": _TEXT},
     "root": {"root": _TEXT, "told": _TEXT},
     "ingested": {"digest": _TEXT, "at": _TIME},
-    "join": {"source": _TEXT, "id": _TEXT, "path": _TEXT},
+    "join": {"source": _TEXT, "id": _TEXT, "scope": _Shape(field.text, ""), "path": _TEXT},
     "note": {"key": _TEXT, "value": _TEXT, "at": _TIME},
 }
 """Sort → field → its shape, in the order of `FIELDS`."""
