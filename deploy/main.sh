@@ -17,5 +17,7 @@ CREATE SCHEMA recollect AUTHORIZATION recollect_owner;
 GRANT USAGE ON SCHEMA recollect TO recollect;
 ALTER DEFAULT PRIVILEGES FOR ROLE recollect_owner IN SCHEMA recollect
     GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO recollect;
+ALTER DEFAULT PRIVILEGES FOR ROLE recollect_owner IN SCHEMA recollect
+    GRANT EXECUTE ON FUNCTIONS TO recollect;
 SQL
 echo "host replication replica all scram-sha-256" >> "$PGDATA/pg_hba.conf"

@@ -14,6 +14,7 @@
         ├── LlmError          a language model did not answer, or not with text
         ├── SourceFailed      an outside search system did not answer, or not with results
         │   ├── TimedOut      it took longer than it may
+        │   ├── TooLong       the question is longer than it takes; the system itself is well
         │   └── LeftAlone     it failed so often that it is not asked for a while
         └── SearchFailed      no source answered
 
@@ -130,6 +131,12 @@ class TimedOut(SourceFailed):
     """Something took longer than it may."""
 
     code = "timeout"
+
+
+class TooLong(SourceFailed):
+    """The question is longer than the system takes. That says nothing about the system."""
+
+    code = "too_long"
 
 
 class LeftAlone(SourceFailed):

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextvars import copy_context
 from dataclasses import dataclass, field
 
-from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut
+from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
 from recollect.fusion import BY_RANK, Entry, Fused, RankedList, fuse
 from recollect.types import (
     Answer,
@@ -156,7 +156,7 @@ def _failure(source: Source, error: Exception, took_ms: float) -> Reply:
     return Reply(source, SourceTrace(source.name, status, 0, took_ms, reason), error=error)
 
 
-_STATUSES = ((TimedOut, "timeout"), (LeftAlone, "skipped"))
+_STATUSES = ((TimedOut, "timeout"), (LeftAlone, "skipped"), (TooLong, "skipped"))
 
 
 def fused_results(query: Query, answered: Sequence[Reply]) -> tuple[list[Result], int]:

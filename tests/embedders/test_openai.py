@@ -7,6 +7,8 @@ from email.utils import format_datetime
 import numpy as np
 import pytest
 
+from recollect import Memory, Scope
+from recollect.config import Settings
 from recollect.embedders import open_embedder
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import EmbedderError, UsageError
@@ -270,3 +272,16 @@ def test_wrong_use_is_refused_before_anything_is_sent(server, spec, options, mes
     """Missing models, keys and addresses, and options that do not exist, are usage errors."""
     with pytest.raises(UsageError, match=message):
         open_embedder(spec, **options)
+
+
+def test_the_vector_of_a_query_is_kept_for_the_scope_that_asked(server, path):
+    """A service is asked again for a question of another scope, and once for each scope's own."""
+    with Memory.open(path, embedder=opened(server), settings=Settings()) as memory:
+        memory.add("The heron stood in the reeds at dawn.")
+        server.asked.clear()
+        ada, bob = memory.within(Scope("ada")), memory.within(Scope("bob"))
+        counts = []
+        for asker in (memory, memory, bob, bob, ada, ada):
+            assert asker.search("wading bird?", sources=["vector"]).results
+            counts.append(len(server.asked))
+    assert counts == [1, 1, 2, 2, 3, 3]

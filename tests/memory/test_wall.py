@@ -259,6 +259,27 @@ def test_ones_own_scope_may_be_named(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("last", ["add", "update", "supersede", "forget", "restore", "purge"])
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_undoing_another_ones_record_tells_nothing_of_it(
+    memory: Memory, secret: Record, last: str, taken_back: bool
+) -> None:
+    """Whatever happened to it, and whichever line is named: the error is that of an id that nobody has."""
+    if last == "update":
+        memory.edit(secret.id, text="The vault opens with 4712.")
+    elif last == "supersede":
+        memory.supersede(secret.id, text="The vault is gone.")
+    elif last != "add":
+        memory.forget(secret.id, purge=last == "purge")
+    if last == "restore" or (taken_back and last != "purge"):
+        memory.undo(secret.id)
+    bob, before = memory.within(Scope("bob")), memory.history(secret.id)
+    for seq in (None, *(line.seq for line in before), *range(1, 10)):
+        with pytest.raises(UnknownRecord, match=f"no record has the id {secret.id!r}"):
+            bob.undo(secret.id, seq=seq)
+    assert memory.history(secret.id) == before
+
+
+@pytest.mark.parametrize("last", ["add", "update", "supersede", "forget", "restore", "purge"])
 def test_another_ones_record_is_unknown_whatever_happened_to_it(memory: Memory, secret: Record, last: str) -> None:
     """The error is that of an id that nobody has: it does not tell that there is, or was, such a record."""
     steps: dict[str, Callable[[], Any]] = {

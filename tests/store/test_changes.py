@@ -121,7 +121,7 @@ def test_a_line_that_comes_late_is_seen_too(server_place: str) -> None:
         newest = sight.newest
         slow.commit()
         assert sight.look()
-        assert sight.newest == newest
+        assert sight.newest == newest + 1
         assert not sight.look()
 
 
@@ -149,3 +149,23 @@ def test_many_may_listen_while_many_write(memory: Memory) -> None:
     for listener in listeners:
         listener.join(30)
     assert heard == [memory.store.changes.newest()] * 3
+
+
+def test_a_scope_counts_its_own_changes(memory: Memory) -> None:
+    """What Bob does moves nothing; Ada's number rises by one with each change that she may see, and starts the same."""
+    ada = Sight(memory.store.changes, Scope("ada"))
+    assert ada.newest == 0
+    first = memory.add("Ada's badger", user="ada")
+    memory.add("Everybody's badger", id="all")
+    memory.add("Bob's badger", id="bobs", user="bob")
+    memory.supersede("bobs", "all")
+    memory.undo("all")
+    memory.forget("bobs")
+    assert ada.look()
+    assert ada.newest == 2
+    memory.forget("bobs", purge=True)
+    assert not ada.look()
+    memory.add("Ada's own now", id="bobs", user="ada")
+    memory.edit(first.id, title="Badger")
+    assert ada.look()
+    assert ada.newest == Sight(memory.store.changes, Scope("ada")).newest == 4

@@ -17,12 +17,14 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
+import httpx2
 import psycopg
 import pytest
 import yaml
 
 from recollect import Memory, Scope
 from recollect.config import Settings
+from recollect.web.tokens import Caller, Tokens
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -127,6 +129,74 @@ def test_the_service_is_behind_the_wall(site: Site, service: Callable[..., Any])
         assert raw.execute("SELECT count(*) FROM recollect.records WHERE text LIKE '%egret%'").fetchone() == (0,)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             raw.execute("DELETE FROM recollect.migrations")
+
+
+@pytest.fixture
+def clients(site: Site, tmp_path: Path) -> Iterator[Callable[[str], httpx2.Client]]:
+    """A `recollect serve` as the service's role, and who asks it: the owner and Bob, by their tokens."""
+    tokens = Tokens(tmp_path / "tokens.json")
+    made = {"owner": tokens.add(Caller("owner", owner=True)), "bob": tokens.add(Caller("bob", Scope("bob")))}
+    place = site.url("recollect", "the service's")
+    command = [sys.executable, "-m", "recollect", "serve", "--port", "0", "--store", place]
+    command += ["--tokens", str(tmp_path / "tokens.json")]
+    around = site.environment(HOME=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path), RECOLLECT_OFFLINE="1")
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(subprocess.Popen(command, env=around, stderr=subprocess.PIPE, text=True))
+        stack.callback(server.terminate)
+        url = next(line.split()[2] for line in server.stderr if line.startswith("serving at "))
+        yield lambda name: stack.enter_context(
+            httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {made[name]}"}, timeout=60, trust_env=False)
+        )
+
+
+BOBS = {"user": "bob"}
+
+
+def test_the_owner_writes_for_a_scope_and_is_told_what_was_stored(clients: Callable[[str], httpx2.Client]) -> None:
+    """Behind row-level security, too: 201 with the record and its line of history, and Bob finds it."""
+    owner, bob = clients("owner"), clients("bob")
+    told = owner.post("/v1/records", json={"text": "A plover for bob.", "scope": BOBS})
+    assert told.status_code == 201, told.text
+    record = told.json()
+    assert (record["text"], record["scope"], record["change"]["action"]) == ("A plover for bob.", BOBS, "add")
+    assert bob.get(f"/v1/records/{record['id']}").json()["text"] == "A plover for bob."
+
+
+def test_the_owner_reaches_a_record_by_naming_its_scope(clients: Callable[[str], httpx2.Client]) -> None:
+    """Reading, history, editing, superseding, forgetting and undoing, with the scope in the address or the body."""
+    owner, bob = clients("owner"), clients("bob")
+    key = bob.post("/v1/records", json={"text": "A dunlin of bob's."}).json()["id"]
+    address, named = f"/v1/records/{key}", {"params": BOBS}
+    assert owner.get(address, **named).json()["text"] == "A dunlin of bob's."
+    changed = owner.patch(address, json={"title": "Dunlin"}, **named)
+    assert (changed.status_code, changed.json()["change"]["action"]) == (200, "update")
+    events = owner.get(f"/v1/history/{key}", **named).json()["events"]
+    assert [event["action"] for event in events] == ["add", "update"]
+    undone = owner.post("/v1/undo", json={"id": key, "seq": events[-1]["seq"], "scope": BOBS})
+    assert undone.json()["undone"] == "update"
+    newer = owner.post("/v1/supersede", json={"id": key, "text": "The dunlin has flown.", "scope": BOBS})
+    assert (newer.status_code, newer.json()["scope"]) == (200, BOBS)
+    gone = owner.delete(f"/v1/records/{newer.json()['id']}", **named)
+    assert (gone.status_code, gone.json()["changes"][0]["action"]) == (200, "forget")
+    assert owner.post("/v1/undo", json={"id": newer.json()["id"], "scope": BOBS}).json()["undone"] == "forget"
+    assert owner.post("/v1/forget", json={"ids": [key], "scope": BOBS}).status_code == 200
+    assert bob.get(address).status_code == 404
+
+
+def test_without_a_scope_the_owner_behind_the_wall_sees_what_is_shared(clients: Callable[[str], httpx2.Client]) -> None:
+    """The database shows a service no row of a scope that was not named; a bound caller can name no other."""
+    owner, bob = clients("owner"), clients("bob")
+    key = bob.post("/v1/records", json={"text": "A whimbrel of bob's."}).json()["id"]
+    shared = owner.post("/v1/records", json={"text": "A whimbrel of everybody's."}).json()["id"]
+    assert owner.get(f"/v1/records/{key}").status_code == 404
+    assert owner.delete(f"/v1/records/{key}").status_code == 404
+    assert owner.get(f"/v1/records/{key}", params={"user": "eve"}).status_code == 404
+    listed = owner.get("/v1/records", params={"any_scope": True, "limit": 1000}).json()["records"]
+    assert {record["id"] for record in listed} & {key, shared} == {shared}
+    assert bob.get(f"/v1/records/{key}", params={"user": "eve"}).status_code == 403
+    assert bob.post("/v1/undo", json={"id": key, "scope": {"user": "eve"}}).status_code == 403
+    assert bob.delete(f"/v1/records/{key}", params=BOBS).status_code == 200
+    assert owner.delete(f"/v1/records/{shared}", params=BOBS).status_code == 200
 
 
 @pytest.mark.torture

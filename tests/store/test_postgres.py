@@ -31,6 +31,7 @@ ADA, BOB = Scope("ada"), Scope("bob")
 GRANTS = """
     GRANT USAGE ON SCHEMA {schema} TO {role};
     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
     REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
     ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role};
 """

@@ -24,6 +24,7 @@ ADA, BOB = Scope("ada"), Scope("bob")
 GRANTS = """
     GRANT USAGE ON SCHEMA {schema} TO {role};
     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
     REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
 """
 """As docs/postgresql.md gives them."""

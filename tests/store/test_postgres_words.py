@@ -25,6 +25,7 @@ from recollect.types import Change, Filter, Forget, Put, Record, Supersede
 GRANTS = """
     GRANT USAGE ON SCHEMA {schema} TO {role};
     GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
     REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
 """
 

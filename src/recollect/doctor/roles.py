@@ -19,7 +19,7 @@ FAR_BYTES, FAR_S = 64_000_000, 30.0
 """How far a replica may be behind before searches there are of another day."""
 
 WALLED = (
-    "scopes", "records", "history", "postings", "tallies", "embeddings", "files", "roots", "notes",
+    "scopes", "records", "history", "postings", "tallies", "embeddings", "files", "roots", "notes", "joins",
 )  # fmt: skip
 """Tables that row-level security guards, beside those of vectors."""
 

@@ -60,9 +60,13 @@ class OpenAICompatible:
 
     def query(self, text: str) -> Vector:
         """The unit vector of a query."""
-        return self._query(text)
+        return self._query("", text)
 
-    def _embed_query(self, text: str) -> Vector:
+    def query_of(self, asker: str, text: str) -> Vector:
+        """The same, kept apart for each who asks: how fast it comes does not tell what others have asked."""
+        return self._query(asker, text)
+
+    def _embed_query(self, _asker: str, text: str) -> Vector:
         return frozen(self._embed([self._prefixes[0] + text])[0])
 
     def _embed(self, texts: list[str]) -> Matrix:

@@ -39,9 +39,9 @@ class Asking:
 
     def within(self, scope: Scope) -> Asking:
         """The same, with everything read in the name of a scope, where the database itself guards that."""
-        store = self.assembly.store.within(scope)
-        embedding = self.assembly.embedding.within(store.spaces)
-        return replace(self, assembly=replace(self.assembly, store=store, embedding=embedding))
+        store, bound = self.assembly.store.within(scope), scope if self.walled else None
+        embedding = self.assembly.embedding.within(store.spaces, bound)
+        return replace(self, assembly=replace(self.assembly, store=store, embedding=embedding, bound=bound))
 
     def where(self, said: dict[str, Any]) -> Filter:
         """The filter that was meant; its parts are taken out of `said`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,14 +18,23 @@ from recollect.memory.peers import Peer
 from recollect.memory.reranking import Reranking
 from recollect.pipeline import Pipeline
 from recollect.rerankers import RERANKERS
-from recollect.sources import Breaker, HydeSource, Joiner, KeywordSource, OutsideSource, VectorSource
+from recollect.sources import (
+    Breaker,
+    HydeSource,
+    Joiner,
+    KeywordSource,
+    OutsideSource,
+    Screened,
+    VectorSource,
+    screened,
+)
 from recollect.stages import Confidence, Rerank, order
-from recollect.types import Source, Store, System
+from recollect.types import Scope, Source, Store, System
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What a pipeline is made of."""
+    """What a pipeline is made of; `bound` is the scope of callers who may not learn of anything beyond it."""
 
     store: Store
     embedding: Embedding
@@ -34,6 +43,7 @@ class Assembly:
     reranking: Reranking
     outside: Mapping[str, OutsideSource]
     calibration: Calibration
+    bound: Scope | None = None
 
     def pipeline(self, search: SearchSettings) -> Pipeline:
         """Sources in their fixed order, whatever order they were named in: ours first, then the outside ones."""
@@ -49,20 +59,25 @@ class Assembly:
             sources += self._by_meaning(search, alone=set(names) == {"vector"})
         elif "vector" in names:
             absent.append(("vector", "no embedder is configured"))
-        sources += [
-            replace(source, insist=set(names) == {name}) for name, source in self.outside.items() if name in names
-        ]
+        sources += [self._outside(name, alone=set(names) == {name}) for name in self.outside if name in names]
         stages = order(
             self._vectors_of, self.store.files.states, self._rerank(search), self._confidence(search, sources)
         )
-        return Pipeline(tuple(sources), stages, self.executor, tuple(absent))
+        told = sources if self.bound is None else [Screened(source) for source in sources]
+        return Pipeline(tuple(told), stages, self.executor, tuple(absent))
+
+    def _outside(self, name: str, *, alone: bool) -> OutsideSource:
+        source = self.outside[name] if self.bound is None else self.outside[name].within(self.bound)
+        return replace(source, insist=alone)
 
     def _by_meaning(self, search: SearchSettings, *, alone: bool) -> Sequence[Source]:
         """The vector source, with HyDE beside it or in its place where that is asked for."""
         plain = VectorSource(self.embedding.serving, alone=alone)
         if not search.hyde:
             return [plain]
-        write = Hypotheses(replace(self.settings, search=search), self.store.notes)
+        write: Callable[[str], str] = Hypotheses(replace(self.settings, search=search), self.store.notes, self.bound)
+        if self.bound is not None:
+            write = screened("hyde", write)
         if search.hyde == "replace":
             return [HydeSource(self.embedding.serving, write, replaces=True)]
         return [plain, HydeSource(self.embedding.serving, write)]

@@ -12,14 +12,28 @@ import copy
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.embedders import is_self_contained, open_embedder
 from recollect.errors import EmbedderError, RecollectError, TimedOut, UsageError
-from recollect.types import Embedder, Filter, Progress, Serving, VectorIndex, VectorSpace, VectorSpaces
+from recollect.types import (
+    Embedder,
+    Filter,
+    Keeper,
+    Progress,
+    Reader,
+    Scope,
+    Serving,
+    VectorIndex,
+    VectorSpace,
+    VectorSpaces,
+)
+
+if TYPE_CHECKING:
+    from recollect.types import Matrix, Vector
 
 BATCH = 64
 LONGEST_NAME = 100
@@ -28,12 +42,31 @@ LONGEST_NAME = 100
 OpenEmbedder: TypeAlias = Callable[[str], Embedder]
 """A name → the embedder, or an error that says why not."""
 
+Keep: TypeAlias = Callable[[Sequence[str]], None]
+"""Keeps the vectors of these passages, of those that were embedded."""
+
 
 @dataclass(slots=True)
 class _Last:
     """What answered last, for all views of a store."""
 
     serving: Serving | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    """Passages and their vectors, in the same order."""
+
+    passages: Sequence[str] = ()
+    vectors: Any = None
+
+    def save(self, index: VectorIndex, wanted: Collection[str]) -> None:
+        """Keep the vectors of those passages that are wanted."""
+        places = [place for place, passage in enumerate(self.passages) if passage in wanted]
+        if places and len(places) == len(self.passages):
+            index.save(self.passages, self.vectors)
+        elif places:
+            index.save([self.passages[place] for place in places], self.vectors[places])
 
 
 class Embedding:
@@ -46,11 +79,15 @@ class Embedding:
         self._lock = threading.Lock()
         self._opened: dict[str, Embedder | RecollectError] = {}
         self._last = _Last()
+        self._bound: Scope | None = None
 
-    def within(self, spaces: VectorSpaces) -> Embedding:
-        """The same, which reads the vectors of records through another view of its store."""
+    def within(self, spaces: VectorSpaces, bound: Scope | None = None) -> Embedding:
+        """The same, which reads the vectors of records through another view of its store.
+
+        `bound` is the scope of callers who must not notice what others ask: their queries are embedded for them alone.
+        """
         view = copy.copy(self)
-        view._spaces = spaces  # noqa: SLF001  (its own kind)
+        view._spaces, view._bound = spaces, bound  # noqa: SLF001  (its own kind)
         return view
 
     @property
@@ -68,7 +105,9 @@ class Embedding:
             settled = self._last.serving
             if settled is None or active is None or active.fingerprint != settled.space.fingerprint:
                 settled = self._last.serving = self._settle(active)
+        if self._bound is None:
             return settled
+        return replace(settled, embedder=_Bound(settled.embedder, self._bound))
 
     def missing(self, where: Filter | None = None) -> int:
         """How many records (that the filter lets through) have no vector in the space that answered last."""
@@ -80,16 +119,30 @@ class Embedding:
         active = self._spaces.active
         return self._spaces.open(active).vectors(ids) if active else {}
 
-    def ensure(self, passages: Sequence[str], progress: Progress | None = None) -> None:
-        """See to it that passages have vectors, in the space that answers."""
+    def ensure(
+        self, passages: Sequence[str], progress: Progress | None = None, *, seen: Collection[str] | None = None
+    ) -> None:
+        """See to it that passages have vectors, in the space that answers.
+
+        A passage that has one is not embedded again. With `seen`, that holds for these passages only: the others are
+        embedded even if another scope has them, so that the time it takes tells nothing about what is stored there.
+        """
         serving = self.serving()
         known = serving.index.known(passages)
-        new = [passage for passage in dict.fromkeys(passages) if passage not in known]
+        new = _unspared(passages, known, seen)
         for start in range(0, len(new), BATCH):
             batch = new[start : start + BATCH]
-            self._embed(serving.embedder, serving.index, batch)
+            self._embed(serving.embedder, batch).save(serving.index, set(batch) - known)
             if progress:
                 progress(start + len(batch), len(new))
+
+    def prepare(self, passages: Sequence[str], *, seen: Collection[str] | None = None) -> Keep:
+        """Embed passages as `ensure` does, and keep nothing yet: what comes back keeps the vectors of some."""
+        serving = self.serving()
+        known = serving.index.known(passages)
+        new = _unspared(passages, known, seen)
+        embedded = self._embed(serving.embedder, new) if new else _Embedded()
+        return lambda wanted: embedded.save(serving.index, set(wanted) - known)
 
     def fill(self, progress: Progress | None = None) -> int:
         """Compute every missing vector of the wanted model, and let its space answer once none is missing."""
@@ -99,7 +152,7 @@ class Embedding:
         total, done, last = index.coverage()[1], 0, set[str]()
         # A text that is not what was stored does not fit its hash, and stays missing: `doctor` names it.
         while (batch := index.missing(BATCH)) and set(batch) != last:
-            self._embed(wanted, index, batch)
+            self._embed(wanted, batch).save(index, batch)
             done, last = done + len(batch), set(batch)
             if progress:
                 progress(min(done, total), total)
@@ -116,10 +169,9 @@ class Embedding:
         finally:
             self._lock.release()
 
-    def _embed(self, embedder: Embedder, index: VectorIndex, passages: Sequence[str]) -> None:
+    def _embed(self, embedder: Embedder, passages: Sequence[str]) -> _Embedded:
         with guarded(embedder):
-            vectors = embedder.passages(passages)
-        index.save(passages, vectors)
+            return _Embedded(passages, embedder.passages(passages))
 
     def _settle(self, active: VectorSpace | None) -> Serving:
         wanted = self._embedder()
@@ -187,6 +239,45 @@ def shown_model(name: str) -> str:
 
 def _use_or_name(name: str, wanted: Embedder) -> str:
     return f'`recollect embed` computes vectors with {wanted.name}; to use {name}, set embedder = "{name}" yourself'
+
+
+def _unspared(passages: Sequence[str], known: Collection[str], seen: Collection[str] | None) -> list[str]:
+    """The passages that are to be embedded: all but those that are known, and seen where that is asked for."""
+    return [
+        passage
+        for passage in dict.fromkeys(passages)
+        if passage not in known or (seen is not None and passage not in seen)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """An embedder for the callers of one scope: a query that others have asked is embedded again for them."""
+
+    inner: Embedder
+    scope: Scope
+
+    @property
+    def name(self) -> str:
+        """The name that opens it again."""
+        return self.inner.name
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the vectors of the same text would."""
+        return self.inner.fingerprint
+
+    def passages(self, texts: Sequence[str]) -> Matrix:
+        """One unit vector a text, in order."""
+        return self.inner.passages(texts)
+
+    def query(self, text: str) -> Vector:
+        """The unit vector of a query; an embedder that keeps some keeps them apart for each scope."""
+        return self.inner.query_of(self.scope.key, text) if isinstance(self.inner, Keeper) else self.inner.query(text)
+
+    def legibility(self, text: str) -> float:
+        """How well it reads a text; one that cannot tell is taken to read all."""
+        return self.inner.legibility(text) if isinstance(self.inner, Reader) else 1.0
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from recollect.memory.calibration import Calibration
 from recollect.memory.changes import changes
 from recollect.memory.embedding import Embedding, opener
 from recollect.memory.extraction import Extraction, Job, extract
+from recollect.memory.histories import visible_history
 from recollect.memory.mirrored import Excerpt, excerpt
 from recollect.memory.mirroring import Mirroring, Showing
 from recollect.memory.naming import Verdict
@@ -110,6 +111,17 @@ class Memory:
         view.scope, view.walled, view.store = scope, True, self.store.within(scope)
         view._asking = replace(self._asking.within(scope), scope=scope, walled=True)  # noqa: SLF001  (its own kind)
         view._remembering = replace(self._remembering, store=view.store, scope=scope, walled=True)  # noqa: SLF001
+        return view
+
+    def scoped(self, scope: Scope) -> Self:
+        """The same memory with this scope set, as settings would set it; behind a wall, only the caller's own."""
+        if scope == self.scope:
+            return self
+        if self.walled:
+            raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
+        view = self.within(scope)
+        view.walled = False
+        view._asking, view._remembering = replace(view._asking, walled=False), replace(view._remembering, walled=False)  # noqa: SLF001
         return view
 
     def __enter__(self) -> Self:
@@ -326,9 +338,7 @@ class Memory:
     ) -> Record | None:
         """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
         asking = self._scope(scope, user, agent, session)
-        found = self.store.within(asking).records.get([parse_id(record_id)])
-        if self.walled and asking != self.scope:
-            raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
+        found = self.scoped(asking).store.records.get([parse_id(record_id)])
         if scope is None and asking == GLOBAL and not self.walled:
             return next(iter(found), None)
         return next((record for record in found if asking.admits(record.scope)), None)
@@ -338,11 +348,11 @@ class Memory:
         return self._remembering.require(record_id)
 
     def history(self, record_id: str) -> list[Event]:
-        """Everything that happened to a record, oldest first; also to one that is forgotten."""
+        """All that happened to a record, oldest first, also to a forgotten one; behind a wall numbered from 1."""
         events = self.store.records.history(parse_id(record_id))
         if not events or not self._remembering.knows(record_id):
             raise UnknownRecord(record_id)
-        return overview.told(self.store, events, self.scope) if self.walled else events
+        return visible_history(self.store.records, events, self.scope) if self.walled else events
 
     def excerpt(self, record_id: str) -> Excerpt:
         """The file of a chunk as it stands now, open at its lines."""

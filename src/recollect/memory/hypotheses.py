@@ -1,4 +1,8 @@
-"""Hypothetical answers for HyDE: written by the language model, kept by question and model."""
+"""Hypothetical answers for HyDE: written by the language model, kept by question and model.
+
+For callers who are bound to a scope they are kept by that scope, too: how fast an answer comes must not tell what
+somebody else has asked.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from dataclasses import dataclass
 from recollect.config import Settings
 from recollect.errors import LlmError
 from recollect.llm import open_llm
-from recollect.types import Notes
+from recollect.types import Notes, Scope
 
 PROMPT = (
     "Write one short passage, two or three plain sentences, such as a note or a document would hold that answers the "
@@ -26,12 +30,13 @@ class Hypotheses:
 
     settings: Settings
     notes: Notes
+    bound: Scope | None = None
 
     def __call__(self, question: str) -> str:
         """A hypothetical answer, or an error that says why there is none."""
         said, search = self.settings.llm, self.settings.search
         model = search.hyde_model or said.model
-        key = _key(model or "", said.base_url or "", question)
+        key = _key(model or "", said.base_url or "", question, self.bound)
         kept = self.notes.get(key)
         if kept is not None:
             return kept
@@ -53,6 +58,6 @@ class Hypotheses:
         return answer
 
 
-def _key(model: str, base_url: str, question: str) -> str:
-    asked = f"{PROMPT}\0{model}\0{base_url}\0{question}"
+def _key(model: str, base_url: str, question: str, bound: Scope | None) -> str:
+    asked = f"{'' if bound is None else bound.key}{PROMPT}\0{model}\0{base_url}\0{question}"
     return "hyde:" + hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()

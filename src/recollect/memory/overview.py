@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from recollect.memory.shape import iso
 from recollect.sources import OutsideSource
 from recollect.sources.breaker import FAILURES
-from recollect.types import Event, Filter, Scope, Store
+from recollect.types import Filter, Scope, Store
 
 
 def status(store: Store, within: Scope | None = None) -> dict[str, Any]:
@@ -23,14 +23,6 @@ def status(store: Store, within: Scope | None = None) -> dict[str, Any]:
         covered, missing = store.spaces.open(active).coverage(where)
         vectors = {"embedder": active.embedder, "dimension": active.dimension, "with": covered, "without": missing}
     return {**held, "vectors": vectors if where is None else {name: vectors[name] for name in ("embedder", "without")}}
-
-
-def told(store: Store, events: Sequence[Event], within: Scope) -> list[Event]:
-    """What a scope may read of a history: nothing of records that it does not see, or of who had the id before."""
-    purged = max((number for number, event in enumerate(events, 1) if event.action == "purge"), default=0)
-    places = {event.seq: str(event.detail.get("id")) for event in events if event.action == "supersedes"}
-    seen = {record.id for record in store.records.get(list(places.values())) if within.admits(record.scope)}
-    return [event for event in events[purged:] if event.seq not in places or places[event.seq] in seen]
 
 
 def health(outside: Mapping[str, OutsideSource]) -> list[dict[str, Any]]:

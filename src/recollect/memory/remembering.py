@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
 from recollect.errors import Forbidden, Overtaken, RecollectError, StoreError, UnknownRecord, UsageError
-from recollect.memory.embedding import Embedding
+from recollect.memory.embedding import Embedding, Keep
+from recollect.memory.histories import line_numbers
 from recollect.memory.parsing import make_fields, make_record, parse_id, parse_time
 from recollect.memory.undoing import reversal
-from recollect.types import GLOBAL, Change, Forget, Progress, Put, Record, Scope, Still, Store, Supersede
+from recollect.ranking import fold_hash
+from recollect.types import EVERYTHING, GLOBAL, Change, Forget, Progress, Put, Record, Scope, Still, Store, Supersede
 
 EDITABLE = (
     "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
@@ -29,7 +31,10 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """Writes to one store for one scope; `walled`, it changes nothing that is not this scope's own."""
+    """Writes to one store for one scope; `walled`, it changes nothing that is not this scope's own.
+
+    Vectors are kept after their records are stored: what is refused leaves nothing behind.
+    """
 
     store: Store
     embedding: Embedding
@@ -39,26 +44,22 @@ class Remembering:
 
     def add(self, said: Mapping[str, Any], supersedes: str | None = None) -> Record:
         """Store one record, in the place of another where that is said."""
-        record, changes = self._put(said, supersedes)
-        self.embed_for_now([record.passage])
-        return self.store.records.apply([changes])[0]
+        return self._stored(self._put(said, supersedes))[0]
 
     def add_many(self, records: Iterable[Mapping[str, Any]], progress: Progress | None) -> list[Record]:
         """Store many; all are checked before the first is stored. An error says how many were stored before it."""
         if isinstance(records, str | bytes | Mapping):
             raise UsageError("many records are a list of them", hint='[{"text": "…"}, {"text": "…"}]')
         groups = [self._numbered(number, said) for number, said in enumerate(records, 1)]
+        seen = self._seen(change for group in groups for change in group)
         try:
             stored = self.store.records.apply(groups)
         except RecollectError as error:
             _count_stored(error, len(groups))
             raise
-        try:
-            self.embed_for_now([record.passage for record in stored], progress)
-        except StoreError as error:
-            message = f"all {len(stored):,} records were stored, but not all of their vectors: {error.message}"
-            error.explain(message, f"{error.hint}; `recollect embed` computes the vectors that are missing")
-            raise
+        if self.embedding.configured:
+            with self._announced():
+                self.embedding.ensure([record.passage for record in stored], progress, seen=seen)
         return stored
 
     def edit(self, record_id: str, said: Mapping[str, Any]) -> Record:
@@ -72,9 +73,7 @@ class Remembering:
             raise UsageError(f"{record_id!r} is part of a file, which it mirrors", hint="edit the file, and index it")
         if unknown := said.keys() - set(EDITABLE):
             raise UsageError(f"{min(unknown)!r} cannot be edited", hint=f"there are {', '.join(EDITABLE)}")
-        new = replace(old, **make_fields(said))
-        self.embed_for_now([new.passage])
-        return self.store.records.apply([[*seen, Put(new)]])[0]
+        return self._stored([*seen, Put(replace(old, **make_fields(said)))])[0]
 
     def supersede(self, record_id: str, by: str | None, text: str | None, at: datetime | str | None) -> Record:
         """Let one record take another's place: an existing one, or a new one that inherits what the old one was."""
@@ -88,8 +87,7 @@ class Remembering:
             return self.require(by)
         kept = {name: getattr(old, name) for name in ("title", "category", "tags", "importance", "decay")}
         new = make_record({**kept, "text": text, "happened_at": moment}, old.scope)
-        self.embed_for_now([new.passage])
-        return self.store.records.apply([[Put(new), Supersede(old.id, new.id, moment, made=True)]])[0]
+        return self._stored([Put(new), Supersede(old.id, new.id, moment, made=True)])[0]
 
     def forget(self, ids: Sequence[str], purge: bool) -> None:
         """Take records out of every answer, all or none."""
@@ -100,17 +98,28 @@ class Remembering:
             self.announce(left)
 
     def undo(self, record_id: str, seq: int | None = None) -> tuple[str, Record | None]:
-        """Take back the last thing that happened to a record; what it was, and the record as it stands now."""
+        """Take back the last thing that happened to a record; what it was, and the record as it stands now.
+
+        `seq` is the number that the caller's history gives the line.
+        """
         return _persistently(partial(self._undo, parse_id(record_id), seq))
 
     def _undo(self, key: str, seq: int | None = None) -> tuple[str, Record | None]:
+        if not self.knows(key):
+            raise UnknownRecord(key)
         if self.store.records.get([key]):
             self.own([key])
         owner = self.scope if self.walled or self.scope != GLOBAL else None
-        undone, changes = reversal(self.store.records, key, owner, seq)
-        self.embed_for_now([change.record.passage for change in changes if isinstance(change, Put)])
-        self.store.records.apply([changes])
+        undone, changes = reversal(self.store.records, key, owner, self._seq(key, seq))
+        self._stored(changes)
         return undone, next(iter(self.store.records.get([key])), None)
+
+    def _seq(self, key: str, line: int | None) -> int | None:
+        """The store's number of a line that the caller named; 0, which no line has, where they see no such line."""
+        if line is None or not self.walled:
+            return line
+        numbers = line_numbers(self.store.records, self.store.records.history(key), self.scope)
+        return next((seq for seq, number in numbers.items() if number == line), 0)
 
     def own(self, ids: Sequence[str]) -> list[Record]:
         """The records with these ids, which must be the caller's to change."""
@@ -133,29 +142,56 @@ class Remembering:
         raise UnknownRecord(record_id)
 
     def knows(self, record_id: str) -> bool:
-        """Whether a record is there to be told of; one that is forgotten, to whom it belongs."""
+        """Whether a record is there to be told of; one that is forgotten, behind the wall, to whom it belongs."""
         if self.scope == GLOBAL and not self.walled:
             return True
         key = parse_id(record_id)
         alive = self.store.records.get([key])
         whose = alive[0].scope if alive else self.store.records.scope_of(key)
-        return whose is not None and (self.scope.admits(whose) if alive else self.scope.owns(whose))
+        if whose is None or not self.scope.admits(whose):
+            return False
+        return bool(alive) or not self.walled or self.scope.owns(whose)
 
     def _is_chunk(self, key: str) -> bool:
+        """Whether the id is that of a chunk, as far as the caller may know."""
         found = self.store.records.get([key])
-        return bool(found) and found[0].kind == "chunk"
+        return bool(found) and found[0].kind == "chunk" and (not self.walled or self.scope.admits(found[0].scope))
 
-    def embed_for_now(self, passages: Sequence[str], progress: Progress | None = None) -> None:
-        """Vectors for new records if they can be had now; else a later search or `embed` catches up, and says so."""
-        if self.embedding.configured:
+    def _stored(self, changes: Sequence[Change]) -> list[Record]:
+        """Make changes as one; the records put, as they now stand, have vectors if these can be had now."""
+        keep: Keep | RecollectError = _nothing
+        passages = [change.record.passage for change in changes if isinstance(change, Put)]
+        if passages and self.embedding.configured:
             try:
-                self.embedding.ensure(passages, progress)
+                keep = self.embedding.prepare(passages, seen=self._seen(changes))
             except StoreError:
-                raise  # what cannot keep a vector cannot keep a record either
+                raise  # what cannot be read cannot be written either
             except RecollectError as error:
-                self.announce(f"stored without vectors: {error.message}")
+                keep = error
+        stored = self.store.records.apply([changes])
+        with self._announced():
+            if isinstance(keep, RecollectError):
+                raise keep
+            keep([record.passage for record in stored])
+        return stored
 
-    def _put(self, said: Mapping[str, Any], supersedes: str | None) -> tuple[Record, list[Change]]:
+    @contextlib.contextmanager
+    def _announced(self) -> Iterator[None]:
+        """Records are stored; where their vectors are not, that is said, and a search or `embed` computes them."""
+        try:
+            yield
+        except RecollectError as error:
+            self.announce(f"stored without vectors: {error.message}")
+
+    def _seen(self, changes: Iterable[Change]) -> set[str] | None:
+        """Behind the wall: the passages of visible records that say the same as what is to be stored."""
+        if not self.walled:
+            return None
+        folds = [fold_hash(change.record.text) for change in changes if isinstance(change, Put)]
+        found = self.store.joins.by_text(folds, replace(EVERYTHING, any_scope=False, scope=self.scope))
+        return {record.passage for record in found.values()}
+
+    def _put(self, said: Mapping[str, Any], supersedes: str | None) -> list[Change]:
         record = make_record(said, self.scope)
         if self.walled and record.scope != self.scope:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
@@ -168,14 +204,14 @@ class Remembering:
             if self.walled or self.scope != GLOBAL:
                 self.own([supersedes])
             changes.append(Supersede(parse_id(supersedes), record.id, made=True))
-        return record, changes
+        return changes
 
     def _numbered(self, number: int, said: Mapping[str, Any]) -> list[Change]:
         """What one of many records asks for; a mistake in it is named by its number."""
         try:
             fields = dict(said) if isinstance(said, Mapping) else said
             supersedes = fields.pop("supersedes", None) if isinstance(fields, dict) else None
-            return self._put(fields, supersedes)[1]
+            return self._put(fields, supersedes)
         except UsageError as error:
             kind = Forbidden if isinstance(error, Forbidden) else UsageError
             raise kind(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
@@ -187,6 +223,10 @@ def _count_stored(error: RecollectError, total: int) -> None:
         message = f"the first {error.applied:,} of {total:,} records were stored, the rest was not: {error.message}"
         again = f"go on with record {error.applied + 1:,}, or give all again: the same id or text is not stored twice"
         error.explain(message, f"{error.hint}; then {again}")
+
+
+def _nothing(passages: Sequence[str]) -> None:
+    """Keeps no vectors: there is no embedder, or nothing to embed."""
 
 
 def _persistently(work: Callable[[], _Done]) -> _Done:

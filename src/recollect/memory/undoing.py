@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.errors import Forbidden, Overtaken, UnknownRecord, UsageError
+from recollect.memory.histories import since_purge
 from recollect.memory.parsing import parse_time
 from recollect.types import Change, Event, Forget, Put, Record, Records, Restore, Scope, Still, Undid
 
@@ -19,8 +20,8 @@ def reversal(records: Records, key: str, owner: Scope | None, seq: int | None = 
 
     With `seq`, only that line of the history: where another has come after it, that is an error.
     """
-    events = records.history(key)
-    if not events or (owner is not None and events[-1].action == "purge"):
+    events = _lines(records, key, owner)
+    if not events:
         raise UnknownRecord(key)
     target = standing(events)
     if target is None:
@@ -29,6 +30,12 @@ def reversal(records: Records, key: str, owner: Scope | None, seq: int | None = 
         raise Overtaken(f"something else has happened to {key!r} since", hint="see its history")
     undone, changes = _reversed(records, target, owner)
     return undone, [Still(key, events[-1].seq), *changes, Undid(key, target.seq)]
+
+
+def _lines(records: Records, key: str, owner: Scope | None) -> Sequence[Event]:
+    """A record's history; what came before a purge is no part of it for an `owner`, who may not have been the same."""
+    events = records.history(key)
+    return events if owner is None else since_purge(events)
 
 
 def standing(events: Sequence[Event]) -> Event | None:
@@ -69,7 +76,7 @@ def _lifted(records: Records, old: str, new: str, owner: Scope | None) -> tuple[
     """The old record holds again; the new one goes, where it was made for nothing else and is the caller's too."""
     if owner is not None and not owner.owns(_alive(records, old).scope):
         raise Forbidden("it took the place of another's record, which is not the caller's to bring back")
-    events = records.history(new)
+    events = _lines(records, new, owner)
     made = [event.action for event in events] == MADE_FOR_IT and bool(events[-1].detail.get("made"))
     if not made or (owner is not None and not owner.owns(_alive(records, new).scope)):
         return [Restore(old, owner)], []

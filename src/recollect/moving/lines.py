@@ -81,7 +81,7 @@ _SHAPES: Mapping[str, Mapping[str, _Shape]] = {
     },
     "root": {"root": _PATH, "told": _Shape(field.folder)},
     "ingested": {"digest": _TEXT, "at": _TIME},
-    "join": {"source": _TEXT, "id": _TEXT, "path": _TEXT},
+    "join": {"source": _TEXT, "id": _TEXT, "scope": _Shape(field.text, ""), "path": _TEXT},
     "note": {"key": _TEXT, "value": _TEXT, "at": _TIME},
 }
 """Sort → field → its shape, in the order of `FIELDS`."""

@@ -94,7 +94,12 @@ class _Survey:
         return bool(self.others or self.different or self.there["history"] > self.alike["history"])
 
     def leaves_out(self, part: Part) -> bool:
-        """Whether a part stays behind: the history and the vectors of records that the target has otherwise."""
+        """Whether a part stays behind: the history and the vectors of records that the target has otherwise.
+
+        So does what an outside id stood for, where an older version did not keep for which scope: it may be private.
+        """
+        if part.sort == "join":
+            return not part.values[2]
         if part.sort == "vector":
             return part.values[1] in self.hidden
         return part.sort == "history" and part.values[1] in self.different

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from recollect.errors import LeftAlone, RecollectError
-from recollect.types import Notes
+from recollect.types import Notes, Scope
 
 FAILURES = 3
 """Failures in a row after which a system is left alone."""
@@ -41,6 +41,12 @@ class Breaker:
     _state: State | None = None
     _probing: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _bound: dict[Scope, Breaker] = field(default_factory=dict)
+
+    def within(self, scope: Scope) -> Breaker:
+        """The breaker of callers who are bound to a scope: their failures do not close the source to anybody else."""
+        own = Breaker(f"{self.name} {scope.key}", self.notes, self.clock, _bound=self._bound)
+        return self._bound.setdefault(scope, own)
 
     def enter(self) -> None:
         """Pass, or raise `LeftAlone`. When the rest is over one caller passes, as a probe, and the others wait."""

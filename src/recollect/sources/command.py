@@ -16,7 +16,7 @@ from typing import Any
 
 from recollect.config.sources import SourceSettings
 from recollect.config.templates import fields, fill
-from recollect.errors import SourceFailed, TimedOut, UsageError
+from recollect.errors import SourceFailed, TimedOut, TooLong, UsageError
 from recollect.sources.documents import MOST_BYTES, excerpt, parse, secrets_of
 from recollect.types import Asked
 
@@ -109,7 +109,8 @@ class CommandSystem:
                 f"{self._program} cannot be run in {self._cwd}, which is no folder", hint="check `cwd` in its settings"
             )
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        return SourceFailed(f"{self._program} cannot be started: {reason}", hint=_advice(error, self._program))
+        failure = TooLong if isinstance(error, OSError) and error.errno == errno.E2BIG else SourceFailed
+        return failure(f"{self._program} cannot be started: {reason}", hint=_advice(error, self._program))
 
     def _failed(self, code: int, err: bytearray) -> SourceFailed:
         how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"

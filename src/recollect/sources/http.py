@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from recollect.config.sources import SourceSettings
 from recollect.config.templates import fields, fill, fill_json
-from recollect.errors import RecollectError, SourceFailed, TimedOut, UsageError
+from recollect.errors import RecollectError, SourceFailed, TimedOut, TooLong, UsageError
 from recollect.sources.deadlines import Line, in_time
 from recollect.sources.documents import MOST_BYTES, excerpt, parse, secrets_of
 from recollect.types import Asked
@@ -32,6 +32,12 @@ ADVICE = {
     404: "check the url of this source",
     405: "check the method of this source",
 }
+
+TOO_LONG = (413, 414)
+"""What a server answers to a body or an address that is longer than it takes."""
+
+MOST_URL = 65_536
+"""Characters of an address; the library that asks takes no more."""
 
 _ALWAYS = {b"accept-encoding": b"identity", b"connection": b"close"}
 """Packed answers could grow beyond every bound while they are unpacked, and a kept connection is one left behind."""
@@ -142,7 +148,9 @@ class HttpSystem:
             raise self._late() from error
         except Exception as error:  # an edge: what a library makes of a server's bytes has no end of names
             what = f"{type(error).__name__}: {excerpt(str(error), sent.secrets)}"
-            raise SourceFailed(f"asking {self.host} failed: {what}", hint=_hint(error)) from error
+            too_long = isinstance(error, httpx2.InvalidURL) and len(sent.url) > MOST_URL
+            failure = TooLong if too_long else SourceFailed
+            raise failure(f"asking {self.host} failed: {what}", hint=_hint(error)) from error
 
     def _http(self) -> httpx2.Client:
         """The client, made at first use. No connection outlives its request, and no cookie is kept."""
@@ -190,7 +198,8 @@ class HttpSystem:
             if len(content) > REASON_BYTES:
                 break
         said = excerpt(content.decode("utf-8", "replace"), sent.secrets) if content.strip() else "nothing more"
-        return SourceFailed(
+        failure = TooLong if status in TOO_LONG else SourceFailed
+        return failure(
             f"{self.host} answered {status}: {said}", hint=ADVICE.get(status, "the server's own words say why")
         )
 

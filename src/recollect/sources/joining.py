@@ -8,26 +8,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any
 
 from recollect.analysis import lead
 from recollect.errors import SourceFailed
 from recollect.ranking import fold, fold_hash
-from recollect.types import EVERYTHING, Filter, Found, Hit, Joins, Query, Record, Records
+from recollect.types import Filter, Found, Hit, Joins, Query, Record, Records, Scope
 
 MOST_TEXT = 100_000
 """Characters of an outside document that are kept."""
-
-Taken: TypeAlias = tuple[set[str], set[bytes], Mapping[str, int]]
-"""The ids and texts that anybody has, and how many records each path means."""
-
-
-@runtime_checkable
-class Guarded(Protocol):
-    """The joins of a store whose database keeps records even from us: it alone can tell that they are there."""
-
-    def taken(self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str]) -> Taken:
-        """What of these there is at all, whoever may see it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +90,17 @@ def _score(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """Joins the rows of one source: by `id`, `path` or `text`, and by path through what was learnt of its ids."""
+    """Joins the rows of one source: by `id`, `path` or `text`, and by path through what was learnt of its ids.
+
+    `bound` serves a caller who is bound to the query's scope. Records that such a caller cannot see must not be felt
+    either, so they are not looked at: a row that is another scope's record is shown like any other outside document.
+    """
 
     source: str
     by: str
     records: Records
     joins: Joins
+    bound: bool = False
 
     def found(self, rows: Sequence[Row], query: Query) -> Found:
         """The rows as hits, in their order, each record and each text once, only what the query may see."""
@@ -129,11 +123,11 @@ class Joiner:
 
     def _ours(self, rows: Sequence[Row], query: Query) -> list[Record | None]:
         """For each row the record it is; one that is not ours becomes a record of its own; None is hidden or empty."""
-        paths = self._paths(rows)
+        paths = self._paths(rows, query.filter.scope)
         by_id = self._by_id(rows, query.filter) if self.by == "id" else {}
         by_text = self._by_text(rows, query.filter) if self.by == "text" else {}
         by_path = self.joins.by_path(sorted({path for path in paths if path}), query.filter)
-        hidden = self._hidden(rows, paths, by_path)
+        hidden = self._hidden(rows, paths, by_path, query.filter.scope if self.bound else None)
         joined: list[Record | None] = []
         for place, (row, path) in enumerate(zip(rows, paths, strict=True)):
             ours = by_id.get(row.id) or (by_text.get(fold_hash(row.text)) if row.text else None)
@@ -142,12 +136,12 @@ class Joiner:
             joined.append(ours or (None if place in hidden else self._foreign(row, path, query.filter)))
         return joined
 
-    def _paths(self, rows: Sequence[Row]) -> list[str]:
-        """Each row's path: what it says, else what its id was seen to stand for before. What is new is kept."""
+    def _paths(self, rows: Sequence[Row], scope: Scope) -> list[str]:
+        """Each row's path: what it says, else what its id stood for in an earlier query of the same scope."""
         said = {row.id: row.path for row in rows if row.id and row.path}
         if said:
-            self.joins.learn(self.source, said)
-        known = self.joins.paths(self.source)
+            self.joins.learn(self.source, said, scope)
+        known = self.joins.paths(self.source, scope)
         return [row.path or known.get(row.id, "") for row in rows]
 
     def _by_id(self, rows: Sequence[Row], where: Filter) -> dict[str, Record]:
@@ -156,15 +150,18 @@ class Joiner:
     def _by_text(self, rows: Sequence[Row], where: Filter) -> dict[bytes, Record]:
         return self.joins.by_text([fold_hash(row.text) for row in rows if row.text], where)
 
-    def _hidden(self, rows: Sequence[Row], paths: Sequence[str], seen: Mapping[str, Sequence[Record]]) -> set[int]:
+    def _hidden(
+        self, rows: Sequence[Row], paths: Sequence[str], seen: Mapping[str, Sequence[Record]], within: Scope | None
+    ) -> set[int]:
         """Places of rows that are ours and unseen, or forgotten: they must not come in as foreign.
 
         A path that could be several files may be theirs after all, if all of these may be seen.
         """
-        known, texts, meant = self._taken(
+        known, texts, meant = self.joins.taken(
             [row.id for row in rows if self.by == "id" and row.id],
             [fold_hash(row.text) for row in rows if self.by == "text" and row.text],
             sorted({path for path in paths if path}),
+            within,
         )
         files = {path for path, count in meant.items() if count > len(seen.get(path, ()))}
         return {
@@ -172,13 +169,6 @@ class Joiner:
             for place, (row, path) in enumerate(zip(rows, paths, strict=True))
             if row.id in known or (row.text and fold_hash(row.text) in texts) or path in files
         }
-
-    def _taken(self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str]) -> Taken:
-        if isinstance(self.joins, Guarded):
-            return self.joins.taken(ids, folds, paths)
-        known = {key for key in ids if self.records.history(key)}
-        meant = self.joins.by_path(paths, EVERYTHING)
-        return known, set(self.joins.by_text(folds, EVERYTHING)), {path: len(of) for path, of in meant.items()}
 
     def _foreign(self, row: Row, path: str, where: Filter) -> Record | None:
         """A document that is only theirs. It has no category, tag or date, so that a filter for these hides it."""

@@ -14,12 +14,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.config import SourceSettings
-from recollect.errors import RecollectError, SourceFailed, TimedOut
+from recollect.errors import RecollectError, SourceFailed, TimedOut, TooLong
 from recollect.sources.breaker import Breaker
 from recollect.sources.joining import Joiner, Row, read_rows
-from recollect.types import Asked, Found, Query, System
+from recollect.types import Asked, Found, Query, Scope, System
 
 MOMENT_S = 0.02
+
+MOST_ASKED = 32 * 1024
+"""Bytes of a question that an outside system is asked. Linux takes 128 KiB as one argument of a command, and servers
+take less than that in an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,15 @@ class OutsideSource:
         """Seconds after which nobody waits for it any more."""
         return self.said.timeout_ms / 1000
 
+    def within(self, scope: Scope) -> OutsideSource:
+        """The same for callers who are bound to a scope."""
+        return replace(self, breaker=self.breaker.within(scope), joiner=replace(self.joiner, bound=True))
+
     def search(self, query: Query) -> Found:
         """What the system finds, as far as the query may see it."""
         if not query.text.strip():
             return Found(warnings=("the query is empty",))
+        _refuse_long(query.text)
         if not self.insist:
             self.breaker.enter()
         rows = self._rows(query)
@@ -66,6 +75,9 @@ class OutsideSource:
         asked = Asked(query.text, self.said.fetch_k, query.filter.scope, deadline)
         try:
             return read_rows(self._ask(asked), self.said.results, self.said.fields)
+        except TooLong:
+            self.breaker.left()  # another question may fit
+            raise
         except TimedOut:
             if deadline < own:
                 self.breaker.left()  # the query was in a hurry; the system may be as quick as ever
@@ -89,6 +101,15 @@ class OutsideSource:
         except FutureTimeout:
             limit = f"no answer after {self.said.timeout_ms} ms, its own timeout"
             raise TimedOut(limit, hint="raise timeout_ms of this source") from None
+
+
+def _refuse_long(text: str) -> None:
+    size = len(text.encode("utf-8", "replace"))
+    if size > MOST_ASKED:
+        raise TooLong(
+            f"the question has {size:,} bytes, and outside systems are asked up to {MOST_ASKED:,}",
+            hint="ask something shorter",
+        )
 
 
 def _keep(answer: Future[Any], system: System, asked: Asked) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from recollect.testing.asking import OpenStore
+from recollect.testing.asking import OpenStore, keep
 from recollect.types import Forget, Put, Record, Scope, Store, Supersede
 
 MOST_TICKS = 1_000
@@ -42,3 +42,12 @@ class ChangesContract:
         assert changes.newest(ada) == changes.newest() == max(new)
         assert {number for number in new if number > seen} == {max(new)}
         assert following <= max(new)
+
+    def test_a_scope_counts_the_lines_that_tell_it_anything(self, store: Store) -> None:
+        """Up to a number; what another scope did is not among them, nor that a record took another's place."""
+        ada, changes = Scope("ada"), store.changes
+        keep(store, Record("a", "one", scope=ada), Record("b", "two", scope=Scope("bob")), Record("c", "three"))
+        first = changes.newest()
+        assert (changes.count(0, ada), changes.count(first, ada), changes.count(first, Scope())) == (0, 2, 1)
+        store.records.apply([[Supersede("b", "c")], [Forget("a")]])
+        assert (changes.count(first, ada), changes.count(changes.newest(), ada)) == (2, 3)

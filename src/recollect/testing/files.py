@@ -12,7 +12,7 @@ import pytest
 from recollect.errors import UsageError
 from recollect.ranking import fold_hash
 from recollect.testing.asking import NOON, OpenStore, ids, keep
-from recollect.types import FileState, Filter, Ingested, Mirrors, Put, Record, SawFile, Scope, Store
+from recollect.types import FileState, Filter, Forget, Ingested, Mirrors, Put, Record, SawFile, Scope, Store
 
 
 def state(path: str, root: str = "/n", size: int = 1) -> FileState:
@@ -123,6 +123,38 @@ class FilesContract:
         assert store.joins.paths("qmd")["#1"] == "/n/z.md"
         assert dict(store.joins.paths("docs")) == {"#1": "/d/a.md"}
         assert dict(store.joins.paths("nobody")) == {}
+
+    def test_what_a_scope_learnt_of_outside_ids_is_its_own(
+        self, open_store: OpenStore, place: str, store: Store
+    ) -> None:
+        """An id stands for a path in one scope: wider and narrower ones know nothing of it."""
+        ada, other = Scope("ada", session="湖\0"), open_store(place)
+        store.joins.learn("qmd", {"#1": "/n/ada.md"}, ada)
+        store.joins.learn("qmd", {"#1": "/n/all.md"})
+        for scope, known in ((ada, {"#1": "/n/ada.md"}), (Scope(), {"#1": "/n/all.md"}), (Scope("ada"), {})):
+            assert dict(other.joins.paths("qmd", scope)) == known
+
+    def test_what_is_taken_is_told_of_all_or_of_one_scope(self, store: Store) -> None:
+        """Ids of forgotten and purged records too; texts and paths of those that are there."""
+        keep(
+            store,
+            Record("a", "heron", path="/n/a.md", scope=Scope("ada")),
+            Record("b", "badger", path="/n/b.md", scope=Scope("bob")),
+            Record("c", "crane"),
+            Record("gone", "gone", path="/n/gone.md", scope=Scope("ada")),
+            Record("purged", "purged", scope=Scope("ada")),
+        )
+        store.records.apply([[Forget("gone"), Forget("purged", purge=True)]])
+        folds = {fold_hash(text): text for text in ("heron", "badger", "crane", "gone", "new")}
+        asked = (["a", "b", "c", "gone", "purged", "new"], list(folds), ["n/a.md", "/n/b.md", "gone.md", "new.md"])
+        for within, keys, texts, paths in (
+            (None, "a b c gone purged", "badger crane heron", {"n/a.md": 1, "/n/b.md": 1}),
+            (Scope("ada"), "a c gone purged", "crane heron", {"n/a.md": 1}),
+            (Scope(), "c", "crane", {}),
+        ):
+            found = store.joins.taken(*asked, within)
+            assert (sorted(found[0]), sorted(folds[fold] for fold in found[1])) == (keys.split(), texts.split())
+            assert {path: count for path, count in found[2].items() if count} == paths
 
     def test_notes_are_kept(self, open_store: OpenStore, place: str, store: Store) -> None:
         """By key, in every process, the later word counting."""

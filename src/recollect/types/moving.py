@@ -40,7 +40,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "file": ("path", "root", "mtime_ns", "size", "digest"),
         "root": ("root", "told"),
         "ingested": ("digest", "at"),
-        "join": ("source", "id", "path"),
+        "join": ("source", "id", "scope", "path"),
         "note": ("key", "value", "at"),
     }
 )  # fmt: skip
@@ -56,7 +56,7 @@ KEYS: Mapping[str, int] = MappingProxyType(
         "file": 1,
         "root": 1,
         "ingested": 1,
-        "join": 2,
+        "join": 3,
         "note": 1,
     }
 )

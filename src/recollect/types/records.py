@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,6 +43,11 @@ class Scope:
         """Only the parts that are set."""
         parts = {"user": self.user, "agent": self.agent, "session": self.session}
         return {name: value for name, value in parts.items() if value is not None}
+
+    @property
+    def key(self) -> str:
+        """The scope as one text, for what is kept by scope: the same for equal scopes, and for no others."""
+        return json.dumps(self.as_dict(), ensure_ascii=False)
 
 
 GLOBAL = Scope()

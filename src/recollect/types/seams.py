@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from recollect.types.answers import Found, Query, Result
-from recollect.types.records import Change, Event, FileState, Filter, Record, Scope
+from recollect.types.records import GLOBAL, Change, Event, FileState, Filter, Record, Scope
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,6 +132,14 @@ class Reader(Protocol):
 
 
 @runtime_checkable
+class Keeper(Protocol):
+    """An embedder that keeps the vectors of queries, and can keep them apart for those who ask."""
+
+    def query_of(self, asker: str, text: str) -> Vector:
+        """The unit vector of a query; one that another asker's query was given is computed again."""
+
+
+@runtime_checkable
 class Reranker(Protocol):
     """Reads a question and a passage together, and says how well the one answers the other."""
 
@@ -184,17 +192,25 @@ class Files(Protocol):
 class Joins(Protocol):
     """How what an outside system names is found among our records."""
 
-    def paths(self, source: str) -> Mapping[str, str]:
-        """The path that each of a system's ids stands for, as far as was ever learnt, in any process."""
+    def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
+        """The path that each of a system's ids stands for, as far as queries of this scope have learnt it."""
 
-    def learn(self, source: str, paths: Mapping[str, str]) -> None:
-        """Keep what ids stand for, where that can be done."""
+    def learn(self, source: str, paths: Mapping[str, str], scope: Scope = GLOBAL) -> None:
+        """Keep what ids stand for in one scope, where that can be done."""
 
     def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
         """The visible records of files, in their order; a path may be the last parts of one."""
 
     def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
         """The visible record of each text that there is one of."""
+
+    def taken(
+        self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str], within: Scope | None = None
+    ) -> tuple[set[str], set[bytes], Mapping[str, int]]:
+        """Which ids (of forgotten and purged records, too) and texts are stored, and how many records each path means.
+
+        With `within`, only records that this scope may see are looked at.
+        """
 
 
 class Notes(Protocol):
@@ -278,6 +294,9 @@ class Changes(Protocol):
 
     def newest(self, scope: Scope | None = None) -> int:
         """The number of the newest line of history that tells a scope (or, with None, anybody) anything; 0 for none."""
+
+    def count(self, upto: int, scope: Scope) -> int:
+        """How many lines of history up to a number tell a scope anything."""
 
     def since(self, seq: int, scope: Scope | None = None) -> tuple[Sequence[int], int]:
         """The numbers of such lines after a number; and the number to ask with the next time.

@@ -120,7 +120,7 @@ class FileAnswer(TypedDict):
 
 
 class ChangesAnswer(TypedDict):
-    """The number of the newest change that the caller sees, and whether that is another than they knew."""
+    """How far changes have come that the caller sees, as a number, and whether that is another than they knew."""
 
     seq: int
     changed: bool

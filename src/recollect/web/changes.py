@@ -54,7 +54,7 @@ class _Side:
 
     @property
     def newest(self) -> int:
-        """The number of the newest line of history."""
+        """The number of the newest line of history; of callers bound to a scope, how many lines they may see."""
         return self._sight.newest if self._sight else 0
 
     @property

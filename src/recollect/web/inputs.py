@@ -139,12 +139,14 @@ class Supersession(_Body):
     text: str | None = Field(None, min_length=1, max_length=MAX_TEXT)
     by: Id | None = None
     at: When | None = None
+    scope: ScopeBody | None = None
 
 
 class Forgetting(_Body):
     """Which records are forgotten: all of them, or none."""
 
     ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_NAMES)]
+    scope: ScopeBody | None = None
 
 
 class Undoing(_Body):
@@ -152,6 +154,7 @@ class Undoing(_Body):
 
     id: Id
     seq: int | None = Field(None, ge=1, le=2**62, description="As the answer to the change said it.")
+    scope: ScopeBody | None = None
 
 
 class Indexing(_Body):

@@ -151,6 +151,7 @@ def _named(scope: Scope | None) -> str:
     """Whose transaction it is, for row-level security; nobody's where no scope is given."""
     said = scope or Scope()
     parts = {"user": said.user, "agent": said.agent, "session": said.session}
+    parts["scope"] = said.key  # all parts at once, for what belongs to this scope and to no wider one
     values = (f"set_config('recollect.{part}', {literal(value or '')}, true)" for part, value in parts.items())
     return f"SELECT {', '.join(values)}"
 

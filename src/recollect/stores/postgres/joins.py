@@ -11,11 +11,11 @@ from typing import Any
 from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.rows import SELECT, from_row, plain, text
-from recollect.stores.postgres.visible import condition
-from recollect.types import Filter, Record, Scope
+from recollect.stores.postgres.visible import condition, numbers
+from recollect.types import GLOBAL, Filter, Record, Scope
 
 KEPT = 200_000
-"""Ids kept of all sources; the oldest go first."""
+"""Ids kept of all sources and scopes; the oldest go first."""
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -31,19 +31,25 @@ class PostgresJoins:
         """The same, which looks at records in the name of one scope where a filter names none."""
         return PostgresJoins(self._database, scope)
 
-    def paths(self, source: str) -> Mapping[str, str]:
-        """Id → path of one source, as any machine knows it."""
-        with self._database.read() as connection:
-            rows = connection.execute("SELECT id, path FROM joins WHERE source = %s", (text(source),))
+    def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
+        """Id → path of one source, as far as queries of this scope have learnt it, on any machine."""
+        with self._database.read(scope) as connection:
+            rows = connection.execute(
+                "SELECT id, path FROM joins WHERE source = %s AND scope = %s", (text(source), text(scope.key))
+            )
             return {plain(key): plain(path) for key, path in rows}
 
-    def learn(self, source: str, paths: Mapping[str, str]) -> None:
+    def learn(self, source: str, paths: Mapping[str, str], scope: Scope = GLOBAL) -> None:
         """Keep what is new, where that can be done now."""
-        known = self.paths(source)
-        new = [(text(source), text(key), text(path)) for key, path in paths.items() if known.get(key) != path]
+        known = self.paths(source, scope)
+        new = [
+            (text(source), text(scope.key), text(key), text(path))
+            for key, path in paths.items()
+            if known.get(key) != path
+        ]
         if new and not self._database.read_only:
             with contextlib.suppress(StoreError):
-                self._database.write(lambda connection: _learn(connection, new))
+                self._database.write(lambda connection: _learn(connection, new), scope)
 
     def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
         """The visible records of the file with that path; if there is none, of all whose paths end with it."""
@@ -73,13 +79,17 @@ class PostgresJoins:
             return {bytes(fold): from_row(row) for fold, *row in rows}
 
     def taken(
-        self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str]
+        self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str], within: Scope | None = None
     ) -> tuple[set[str], set[bytes], dict[str, int]]:
-        """Which ids and texts anybody has, and how many records each path means, also those that nobody sees here."""
-        with self._database.read() as connection, connection.pipeline():
-            keys = connection.execute("SELECT taken_ids(%s)", ([text(key) for key in ids],))
-            texts = connection.execute("SELECT taken_folds(%s)", (list(folds),))
-            counts = {path: connection.execute("SELECT taken_paths(%s, %s)", _meant(path)) for path in paths}
+        """Which ids and texts are stored, and how many records each path means; `within` looks at one scope only."""
+        by_id, by_fold, by_path = _ANYBODYS if within is None else _SCOPES
+        with self._database.read(within) as connection:
+            only = {"scopes": [] if within is None else numbers(connection, within)}
+            with connection.pipeline():
+                keys = connection.execute(by_id, {**only, "ids": [text(key) for key in ids]})
+                texts = connection.execute(by_fold, {**only, "folds": list(folds)})
+                meant = {path: dict(zip(("same", "ending"), _meant(path), strict=True)) for path in paths}
+                counts = {path: connection.execute(by_path, {**only, **forms}) for path, forms in meant.items()}
             return (
                 {plain(key) for (key,) in keys},
                 {bytes(fold) for (fold,) in texts},
@@ -90,11 +100,30 @@ class PostgresJoins:
         return self._scope or where.scope if where.any_scope else where.scope
 
 
-def _learn(connection: Connection, new: list[tuple[str, str, str]]) -> None:
+_ANYBODYS = (
+    "SELECT taken_ids(%(ids)s)", "SELECT taken_folds(%(folds)s)", "SELECT taken_paths(%(same)s, %(ending)s)",
+)  # fmt: skip
+"""What is stored in any scope: functions that see all rows, also behind row-level security."""
+
+
+_ALIVE = "FROM records WHERE scope = ANY(%(scopes)s) AND forgotten_at IS NULL"
+_SCOPES = (
+    "SELECT id FROM records WHERE scope = ANY(%(scopes)s) AND id = ANY(%(ids)s)",
+    f"SELECT DISTINCT fold {_ALIVE} AND fold = ANY(%(folds)s)",
+    (
+        f"SELECT coalesce((SELECT nullif(count(*), 0) {_ALIVE} AND path = ANY(%(same)s)),"
+        f" (SELECT count(*) {_ALIVE} AND right(path, length(%(ending)s::text)) = %(ending)s::text))"
+    ),
+)
+"""The same of some scopes; their forgotten ids are there, too."""
+
+
+def _learn(connection: Connection, new: list[tuple[str, str, str, str]]) -> None:
     with connection.cursor() as cursor:
-        cursor.executemany("DELETE FROM joins WHERE source = %s AND id = %s", [row[:2] for row in new])
-        cursor.executemany("INSERT INTO joins (source, id, path) VALUES (%s, %s, %s)", new)
-        cursor.execute("DELETE FROM joins WHERE number <= (SELECT max(number) FROM joins) - %s", (KEPT,))
+        old = "DELETE FROM joins WHERE source = %s AND scope = %s AND id = %s"
+        cursor.executemany(old, [row[:3] for row in new])
+        cursor.executemany("INSERT INTO joins (source, scope, id, path) VALUES (%s, %s, %s, %s)", new)
+        cursor.execute("SELECT prune_joins(%s)", (KEPT,))
 
 
 def _forms(path: str) -> list[tuple[str, list[Any]]]:

@@ -12,7 +12,7 @@ from recollect.stores.postgres.database import Connection, Database
 from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.pool import LOST
 from recollect.stores.postgres.records import CHANNEL
-from recollect.stores.postgres.visible import scoped
+from recollect.stores.postgres.visible import numbers
 from recollect.types import Scope
 
 LATE = 500
@@ -43,6 +43,12 @@ class PostgresChanges:
         with self._database.read(scope) as connection:
             told, values = _told(connection, scope)
             return _first(connection, f"SELECT seq FROM history WHERE {told} ORDER BY seq DESC LIMIT 1", values)
+
+    def count(self, upto: int, scope: Scope) -> int:
+        """How many such lines there are up to a number."""
+        with self._database.read(scope) as connection:
+            told, values = _told(connection, scope)
+            return _first(connection, f"SELECT count(*) FROM history WHERE seq <= %s AND {told}", [upto, *values])
 
     def since(self, seq: int, scope: Scope | None = None) -> tuple[list[int], int]:
         """The numbers of such lines after a number, and the number to ask with next: some lines come late."""
@@ -120,13 +126,21 @@ class _Ear:
         return bool(found and found[0])
 
 
+_UNTOLD = """
+    action = 'supersedes' OR action = 'undo' AND EXISTS (
+        SELECT 1 FROM history AS undone WHERE undone.action = 'supersedes' AND undone.seq = CASE
+            WHEN history.detail::json->>'undoes' ~ '^[0-9]{1,18}$' THEN (history.detail::json->>'undoes')::bigint END)
+"""
+
+
 def _told(connection: Connection, scope: Scope | None) -> tuple[str, list[Any]]:
-    """What a scope is told of: not that a record took the place of another, which has a line of its own for that."""
+    """What a scope is told of: not that a record took the place of another, or no longer does.
+
+    The other record has a line of its own for that, which is told to those who see it.
+    """
     if scope is None:
         return "true", []
-    sql, values = scoped(scope)
-    scopes = [number for (number,) in connection.execute(f"SELECT scope FROM scopes WHERE {sql}", values)]
-    return "scope = ANY(%s) AND action <> 'supersedes'", [scopes]
+    return f"scope = ANY(%s) AND NOT ({_UNTOLD})", [numbers(connection, scope)]
 
 
 def _first(connection: Connection, sql: str, values: list[Any] | None = None) -> int:

@@ -37,7 +37,7 @@ _INSERT: Mapping[str, str] = {
     "file": "INSERT INTO files VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
     "root": "INSERT INTO roots VALUES (%s, %s) ON CONFLICT DO NOTHING",
     "ingested": "INSERT INTO ingested VALUES (%s, %s) ON CONFLICT DO NOTHING",
-    "join": "INSERT INTO joins (source, id, path) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+    "join": "INSERT INTO joins (source, id, scope, path) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
     "note": "INSERT INTO notes VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
 }
 

@@ -224,11 +224,50 @@ _MENDED = """
     END $$;
 """
 
+_SCOPED_JOINS = """
+    -- An id stands for a path in the scope whose query learnt it. Older rows do not say whose they are, and may be
+    -- private, so they are dropped: they are a cache, and searches learn them again.
+    DELETE FROM joins;
+    ALTER TABLE joins DROP CONSTRAINT joins_source_id_key;
+    ALTER TABLE joins ADD COLUMN scope text NOT NULL;
+    ALTER TABLE joins ADD UNIQUE (source, id, scope);
+    ALTER TABLE joins ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY seen ON joins USING (scope = current_setting('recollect.scope', true));
+    CREATE FUNCTION prune_joins(kept integer) RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+        DELETE FROM joins WHERE number <= (SELECT max(number) FROM joins) - kept
+    $$;
+    DO $$
+    BEGIN
+        EXECUTE format('ALTER FUNCTION prune_joins SET search_path TO %I, pg_temp', current_schema());
+    END $$;
+"""
+
+_GRANTS = """
+    -- Functions that change rows of others, by their owner's right, are for the roles that may write records.
+    DO $$
+    DECLARE held regprocedure;
+    DECLARE writer text;
+    BEGIN
+        FOR held IN SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND prosecdef
+            AND proname IN ('attach_vectors', 'drop_orphan', 'prune_notes', 'prune_joins')
+        LOOP
+            EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', held);
+            FOR writer IN SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE grantee::regrole::text END
+                FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = 'records'::regclass AND privilege_type = 'INSERT'
+            LOOP
+                EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', held, writer);
+            END LOOP;
+        END LOOP;
+    END $$;
+"""
+
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("records, history, terms, vectors, files", _FIRST),
     ("row-level security", _WALLS),
     ("empty places for vectors, long paths, notes and files behind the wall", _VECTORS),
     ("functions that see all rows, for what a service may know of them", _MENDED),
+    ("what outside ids stand for, by scope", _SCOPED_JOINS),
+    ("functions that change rows of others, for writers alone", _GRANTS),
 )
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 

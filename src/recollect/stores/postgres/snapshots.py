@@ -33,14 +33,14 @@ _SELECT: Mapping[str, str] = {
     "file": "SELECT path, root, mtime_ns, size, digest FROM files WHERE true",
     "root": "SELECT root, told FROM roots WHERE true",
     "ingested": "SELECT digest, at FROM ingested WHERE true",
-    "join": "SELECT source, id, path FROM joins WHERE true",
+    "join": "SELECT source, id, scope, path FROM joins WHERE true",
     "note": "SELECT key, value, at FROM notes WHERE true",
 }
 _KEY: Mapping[str, Mapping[str, str]] = {
     "meta": {"key": "text"}, "space": {"fingerprint": "text"}, "record": {"id": "text"}, "history": {"seq": "bigint"},
     "vector": {"fingerprint": "text", "passage": "bytea"}, "file": {"path": "text"},
     "root": {"root": "text"}, "ingested": {"digest": "text"},
-    "join": {"source": "text", "id": "text"}, "note": {"key": "text"},
+    "join": {"source": "text", "id": "text", "scope": "text"}, "note": {"key": "text"},
 }  # fmt: skip
 
 _SAME_EVENT = (

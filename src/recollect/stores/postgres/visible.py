@@ -59,7 +59,7 @@ class Seen:
 
 def seen(connection: Connection, where: Filter) -> Seen:
     """What a filter lets through, and how much that is."""
-    scopes = None if where.any_scope else _numbers(connection, where.scope)
+    scopes = None if where.any_scope else numbers(connection, where.scope)
     if where.as_of or any(_of_wishes(where)):
         only = condition(where)
         sums = "SELECT count(*), coalesce(sum(length), 0) FROM records"
@@ -85,7 +85,8 @@ def _within(scopes: list[int] | None) -> tuple[str, list[Any]]:
     return ("true", []) if scopes is None else ("scope = ANY(%s)", [scopes])
 
 
-def _numbers(connection: Connection, scope: Scope) -> list[int]:
+def numbers(connection: Connection, scope: Scope) -> list[int]:
+    """The scopes that one who asks with this scope may see, by number."""
     sql, values = scoped(scope)
     return [number for (number,) in connection.execute(f"SELECT scope FROM scopes WHERE {sql}", values)]
 

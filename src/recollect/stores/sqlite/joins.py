@@ -8,6 +8,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,11 +17,11 @@ import apsw
 from recollect.errors import StoreError
 from recollect.stores.sqlite.database import PATIENCE_MS, Database
 from recollect.stores.sqlite.rows import SELECT, from_row
-from recollect.stores.sqlite.visible import condition
-from recollect.types import Filter, Record
+from recollect.stores.sqlite.visible import condition, scoped
+from recollect.types import EVERYTHING, GLOBAL, Filter, Record, Scope
 
 KEPT = 200_000
-"""Ids kept of all sources; the oldest go first."""
+"""Ids kept of all sources and scopes; the oldest go first."""
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -31,23 +32,23 @@ class SqliteJoins:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._lock = threading.Lock()
-        self._paths: dict[str, dict[str, str]] = {}
+        self._paths: dict[tuple[str, str], dict[str, str]] = {}
         self._read_to = 0
 
-    def paths(self, source: str) -> Mapping[str, str]:
-        """Id → path of one source, as any process knows it."""
+    def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
+        """Id → path of one source, as far as queries of this scope have learnt it, in any process."""
         with self._database.read() as connection, self._lock:
             self._follow(connection)
-            return MappingProxyType(self._paths.setdefault(source, {}))
+            return MappingProxyType(self._paths.setdefault((source, scope.key), {}))
 
-    def learn(self, source: str, paths: Mapping[str, str]) -> None:
+    def learn(self, source: str, paths: Mapping[str, str], scope: Scope = GLOBAL) -> None:
         """Keep what is new; not in a store that may only be read or is busy, where it is learnt another time."""
-        known = self.paths(source)
-        new = [(source, key, path) for key, path in paths.items() if known.get(key) != path]
+        known = self.paths(source, scope)
+        new = [(source, key, scope.key, path) for key, path in paths.items() if known.get(key) != path]
         if not new or self._database.read_only:
             return
         with contextlib.suppress(StoreError), self._database.write(PATIENCE_MS) as connection:
-            connection.executemany("INSERT OR REPLACE INTO joins (source, id, path) VALUES (?, ?, ?)", new)
+            connection.executemany("INSERT OR REPLACE INTO joins (source, id, scope, path) VALUES (?, ?, ?, ?)", new)
             connection.execute("DELETE FROM joins WHERE number <= (SELECT max(number) FROM joins) - ?", (KEPT,))
 
     def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
@@ -77,13 +78,30 @@ class SqliteJoins:
                     found[fold] = from_row(row)
         return found
 
+    def taken(
+        self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str], within: Scope | None = None
+    ) -> tuple[set[str], set[bytes], dict[str, int]]:
+        """Which ids and texts are stored, and how many records each path means; `within` looks at one scope only."""
+        where = replace(EVERYTHING, any_scope=within is None, scope=within or GLOBAL)
+        sql, values = ("true", []) if within is None else scoped(within)
+        with self._database.read() as connection:
+            found: Any = connection.execute(
+                f"SELECT id FROM records WHERE {sql} AND id IN (SELECT value FROM json_each(?))",
+                (*values, json.dumps(list(ids))),
+            )
+            keys = {key for (key,) in found}
+        counts = {path: len(records) for path, records in self.by_path(paths, where).items()}
+        return keys, set(self.by_text(folds, where)), counts
+
     def _follow(self, connection: apsw.Connection) -> None:
         """Read what changed since the last time; the numbers only rise."""
         newest = int(connection.execute("SELECT ifnull(max(number), 0) FROM joins").get)
         if newest > self._read_to:
-            rows: Any = connection.execute("SELECT source, id, path FROM joins WHERE number > ?", (self._read_to,))
-            for source, key, path in rows:
-                self._paths.setdefault(source, {})[key] = path
+            rows: Any = connection.execute(
+                "SELECT source, scope, id, path FROM joins WHERE number > ?", (self._read_to,)
+            )
+            for source, scope, key, path in rows:
+                self._paths.setdefault((source, scope), {})[key] = path
             self._read_to = newest
 
 

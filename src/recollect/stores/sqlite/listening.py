@@ -16,9 +16,14 @@ LOOK_SECONDS = 0.1
 _TOLD = """
     FROM history CROSS JOIN records ON records.row = history.row
     WHERE (user IS NULL OR user = ?) AND (agent IS NULL OR agent = ?) AND (session IS NULL OR session = ?)
-    AND action <> 'supersedes'
+    AND action <> 'supersedes' AND NOT (action = 'undo' AND EXISTS (
+        SELECT 1 FROM history AS undone
+        WHERE undone.seq = json_extract(history.detail, '$.undoes') AND undone.action = 'supersedes'))
+    AND (passage = x'' OR seq > ifnull((
+        SELECT max(seq) FROM history AS purge WHERE purge.row = history.row AND purge.action = 'purge'), 0))
 """
-"""What a scope is told of: not that a record took the place of another, which its own line tells to who may see it."""
+"""What a scope is told of: not that a record took the place of another, or no longer does, which the other record's own
+line tells to who may see it; and nothing from before a purge where the id was used again, perhaps by another scope."""
 
 
 class SqliteChanges:
@@ -39,6 +44,11 @@ class SqliteChanges:
                 return sequence(connection)
             found = connection.execute(f"SELECT seq {_TOLD} ORDER BY seq DESC LIMIT 1", _parts(scope)).get
         return int(found or 0)
+
+    def count(self, upto: int, scope: Scope) -> int:
+        """How many such lines there are up to a number."""
+        with self._database.read() as connection:
+            return int(connection.execute(f"SELECT count(*) {_TOLD} AND seq <= ?", (*_parts(scope), upto)).get)
 
     def since(self, seq: int, scope: Scope | None = None) -> tuple[list[int], int]:
         """The numbers of such lines after a number; one writes at a time, so none comes late."""

@@ -35,13 +35,13 @@ _SELECT: Mapping[str, str] = {
     "file": "SELECT path, root, mtime_ns, size, digest FROM files WHERE true",
     "root": "SELECT root, told FROM roots WHERE true",
     "ingested": "SELECT digest, at FROM ingested WHERE true",
-    "join": "SELECT source, id, path FROM joins WHERE true",
+    "join": "SELECT source, id, scope, path FROM joins WHERE true",
     "note": "SELECT key, value, at FROM notes WHERE true",
 }
 _KEY: Mapping[str, tuple[str, ...]] = {
     "meta": ("key",), "space": ("fingerprint",), "record": ("id",), "history": ("seq",),
     "vector": ("fingerprint", "passage"), "file": ("path",), "root": ("root",), "ingested": ("digest",),
-    "join": ("source", "id"),
+    "join": ("source", "id", "scope"),
     "note": ("key",),
 }  # fmt: skip
 
@@ -54,7 +54,7 @@ _INSERT: Mapping[str, str] = {
     "file": "INSERT OR IGNORE INTO files VALUES (?, ?, ?, ?, ?)",
     "root": "INSERT OR IGNORE INTO roots VALUES (?, ?)",
     "ingested": "INSERT OR IGNORE INTO ingested VALUES (?, ?)",
-    "join": "INSERT OR IGNORE INTO joins (source, id, path) VALUES (?, ?, ?)",
+    "join": "INSERT OR IGNORE INTO joins (source, id, scope, path) VALUES (?, ?, ?, ?)",
     "note": "INSERT OR IGNORE INTO notes VALUES (?, ?, ?)",
 }
 _INSERT_RECORD = f"INSERT OR IGNORE INTO records ({', '.join(_KEPT)}) VALUES ({', '.join('?' * len(_KEPT))})"

@@ -115,6 +115,25 @@ _ROOTS = """
     CREATE TABLE roots (root TEXT PRIMARY KEY, told TEXT NOT NULL) STRICT, WITHOUT ROWID;
 """
 
+_SCOPED_JOINS = """
+    -- An id stands for a path in the scope whose query learnt it. Older rows do not say whose they are, and may be
+    -- private, so they are dropped: they are a cache, and searches learn them again.
+    DROP TABLE joins;
+    CREATE TABLE joins (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        source TEXT NOT NULL,
+        id TEXT NOT NULL,
+        scope TEXT NOT NULL,
+        path TEXT NOT NULL,
+        UNIQUE (source, id, scope)
+    ) STRICT;
+"""
+
+_PURGES = """
+    -- Where a purged id was used again, what happened before the purge is not the new record's history.
+    CREATE INDEX history_purges ON history (row, seq) WHERE action = 'purge';
+"""
+
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("records, history, vectors, files", _FIRST),
     ("what was read for facts", _INGESTED),
@@ -122,6 +141,8 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("indexes for what is forgotten", _INDEXES),
     ("what outside ids stand for", _JOINS),
     ("how folders are mirrored", _ROOTS),
+    ("what outside ids stand for, by scope", _SCOPED_JOINS),
+    ("an index of purges", _PURGES),
 )
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.stores.rows import micros
-from recollect.types import Filter
+from recollect.types import Filter, Scope
 
 KEPT_SETS = 32
 _Clause: TypeAlias = tuple[str, Sequence[Any]]
@@ -27,14 +27,17 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 
 def condition(where: Filter) -> tuple[str, list[Any]]:
     """The filter as SQL over `records`, with its parameters."""
-    clauses: list[_Clause] = [("forgotten_at IS NULL", ()), *_of_scope(where), *_of_moment(where), *_of_wishes(where)]
+    clauses: list[_Clause] = [("forgotten_at IS NULL", ()), *_of_moment(where), *_of_wishes(where)]
+    if not where.any_scope:
+        clauses.insert(1, scoped(where.scope))
     return " AND ".join(sql for sql, _ in clauses), [value for _, values in clauses for value in values]
 
 
-def _of_scope(where: Filter) -> Iterator[_Clause]:
-    if not where.any_scope:
-        for part in ("user", "agent", "session"):
-            yield f"({part} IS NULL OR {part} = ?)", (getattr(where.scope, part),)
+def scoped(scope: Scope) -> _Clause:
+    """What one who asks with this scope may see, as SQL over `records`; forgotten records included."""
+    parts = ("user", "agent", "session")
+    sql = " AND ".join(f"({part} IS NULL OR {part} = ?)" for part in parts)
+    return sql, [getattr(scope, part) for part in parts]
 
 
 def _of_moment(where: Filter) -> Iterator[_Clause]:

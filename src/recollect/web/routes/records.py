@@ -5,14 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from recollect.mcp.outputs import StoredRecord
+from recollect.memory import Memory
 from recollect.memory.bounds import bounded
 from recollect.memory.chains import chain
+from recollect.memory.parsing import merge_scope
 from recollect.memory.shape import event_dict, record_dict
-from recollect.types import Record, now
+from recollect.types import GLOBAL, Record, now
 from recollect.web.access import Asker, Reads, Writes
 from recollect.web.answers import (
     ChangedRecord,
@@ -24,7 +26,18 @@ from recollect.web.answers import (
     Undone,
     documented,
 )
-from recollect.web.inputs import MOST_NAME, Edited, Forgetting, Name, Names, NewRecord, Supersession, Undoing, When
+from recollect.web.inputs import (
+    MOST_NAME,
+    Edited,
+    Forgetting,
+    Name,
+    Names,
+    NewRecord,
+    ScopeBody,
+    Supersession,
+    Undoing,
+    When,
+)
 
 
 class _Anything(PathConvertor):
@@ -41,6 +54,24 @@ MOST_LISTED = 1_000
 
 RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description="The id of a record; may hold slashes.")]
 Part = Annotated[Name | None, Query()]
+
+
+def _side(asker: Asker, named: dict[str, str]) -> Memory:
+    """The caller's side of the memory; the owner may name the scope whose record is meant."""
+    return asker.memory.scoped(merge_scope(GLOBAL, named, {})) if named else asker.memory
+
+
+def _named(asker: Reads, user: Part = None, agent: Part = None, session: Part = None) -> Memory:
+    parts = {"user": user, "agent": agent, "session": session}
+    return _side(asker, {part: value for part, value in parts.items() if value})
+
+
+def _told(asker: Asker, scope: ScopeBody | None) -> Memory:
+    return _side(asker, scope.said() if scope else {})
+
+
+Named = Annotated[Memory, Depends(_named)]
+"""The side of the memory that the parameters `user`, `agent` and `session` name."""
 
 
 @router.get("/v1/records", **documented(RecordList))
@@ -78,60 +109,60 @@ def add_record(body: NewRecord, asker: Writes) -> Json:
     """Remember one record. The same text in the same scope is one record: adding it again updates it."""
     began = now()
     stored = asker.memory.add(body.text, supersedes=body.supersedes, **body.said("text", "supersedes"))
-    return _changed(asker, stored, began, 201)
+    return _changed(asker.memory, stored, began, 201)
 
 
 @router.get("/v1/records/{id:anything}", **documented(StoredRecord))
-def get_record(id: RecordId, asker: Reads) -> Json:  # noqa: A002  (the word of the JSON)
+def get_record(id: RecordId, memory: Named) -> Json:  # noqa: A002  (the word of the JSON)
     """One record in full."""
-    return Json(record_dict(asker.memory.require(id)))
+    return Json(record_dict(memory.require(id)))
 
 
 @router.patch("/v1/records/{id:anything}", **documented(ChangedRecord))
-def edit_record(id: RecordId, body: Edited, asker: Writes) -> Json:  # noqa: A002
+def edit_record(id: RecordId, body: Edited, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001
     """Change what is said of a fact, in place. What it was before stays in its history."""
     began = now()
-    return _changed(asker, asker.memory.edit(id, **body.changes()), began)
+    return _changed(memory, memory.edit(id, **body.changes()), began)
 
 
 @router.delete("/v1/records/{id:anything}", **documented(ForgottenRecords))
-def delete_record(id: RecordId, asker: Writes) -> Json:  # noqa: A002
+def delete_record(id: RecordId, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001  (asking is the check)
     """Take a record out of every answer; `/v1/undo` brings it back."""
-    return _forgotten(asker, [id])
+    return _forgotten(memory, [id])
 
 
 @router.post("/v1/forget", **documented(ForgottenRecords))
 def forget(body: Forgetting, asker: Writes) -> Json:
     """Take records out of every answer: all of them, or none if one is unknown."""
-    return _forgotten(asker, body.ids)
+    return _forgotten(_told(asker, body.scope), body.ids)
 
 
 @router.post("/v1/supersede", **documented(ChangedRecord))
 def supersede(body: Supersession, asker: Writes) -> Json:
     """Let a new text or another record take a record's place; answers the record that holds now."""
-    began = now()
-    return _changed(asker, asker.memory.supersede(body.id, body.by, text=body.text, at=body.at), began)
+    began, memory = now(), _told(asker, body.scope)
+    return _changed(memory, memory.supersede(body.id, body.by, text=body.text, at=body.at), began)
 
 
 @router.post("/v1/undo", **documented(Undone))
 def undo(body: Undoing, asker: Writes) -> Json:
     """Take back the last that happened to a record: that it was added, edited, superseded or forgotten."""
-    undone, record = asker.memory.undo(body.id, seq=body.seq)
+    undone, record = _told(asker, body.scope).undo(body.id, seq=body.seq)
     return Json({"undone": undone, "record": record_dict(record) if record else None})
 
 
 @router.get("/v1/history/{id:anything}", **documented(HistoryAnswer))
-def get_history(id: RecordId, asker: Reads) -> Json:  # noqa: A002
+def get_history(id: RecordId, memory: Named) -> Json:  # noqa: A002
     """All that happened to a record, and the chain of supersession it stands in."""
-    events = [event_dict(event) for event in asker.memory.history(id)]
-    record = asker.memory.get(id)
-    return Json({"id": id, "events": events, "chain": chain(asker.memory, record) if record else [id]})
+    events = [event_dict(event) for event in memory.history(id)]
+    record = memory.get(id)
+    return Json({"id": id, "events": events, "chain": chain(memory, record) if record else [id]})
 
 
 @router.get("/v1/file/{id:anything}", **documented(FileAnswer))
-def get_file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
+def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
     """The file of a chunk as it stands now, open at its lines."""
-    found = asker.memory.excerpt(id)
+    found = memory.excerpt(id)
     return Json(
         {
             "path": found.path, "first_line": found.first_line, "text": found.text, "lines": list(found.lines),
@@ -140,18 +171,22 @@ def get_file(id: RecordId, asker: Reads) -> Json:  # noqa: A002
     )  # fmt: skip
 
 
-def _forgotten(asker: Asker, ids: list[str]) -> Json:
+def _forgotten(memory: Memory, ids: list[str]) -> Json:
     once = list(dict.fromkeys(ids))
     began = now()
-    asker.memory.forget(*once)
-    return Json({"forgotten": once, "changes": [_change(asker, key, began) for key in once]})
+    memory.forget(*once)
+    return Json({"forgotten": once, "changes": [_change(memory, key, began) for key in once]})
 
 
-def _changed(asker: Asker, record: Record, began: datetime, status: int = 200) -> Json:
-    """The record as it stands now, and the line of history by which `/v1/undo` knows what was done."""
-    return Json({**record_dict(record), "change": _change(asker, record.id, began)}, status)
+def _changed(memory: Memory, record: Record, began: datetime, status: int = 200) -> Json:
+    """The record as it stands now, and the line of history by which `/v1/undo` knows what was done.
+
+    The owner reads it back in the record's own scope: behind row-level security it is seen in no other.
+    """
+    side = memory if memory.walled else memory.scoped(record.scope)
+    return Json({**record_dict(record), "change": _change(side, record.id, began)}, status)
 
 
-def _change(asker: Asker, key: str, began: datetime) -> dict[str, Any]:
-    last = asker.memory.history(key)[-1]
+def _change(memory: Memory, key: str, began: datetime) -> dict[str, Any]:
+    last = memory.history(key)[-1]
     return {"id": key, "seq": last.seq, "action": last.action if last.at >= began else "nothing"}
