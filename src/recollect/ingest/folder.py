@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recollect.ingest.discover import MAX_FILE, Place, Walk, Wishes, roots_of, walk
-from recollect.ingest.ignore import holds_key
+from recollect.ingest.ignore import READ_FLAGS, holds_key
 from recollect.ingest.records import Origin, followed, origin_of, records_of
 from recollect.ingest.text import HEAD, is_text
 from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, SawFile, Scope
@@ -189,9 +189,7 @@ class _Mirror:
 def _read(path: str, found: Walk) -> tuple[bytes, os.stat_result] | None:
     """A file's content and its state when it was opened; None, with the reason noted, if it is not text."""
     try:
-        # Not waiting, and not through a link: what was a file when it was listed may be a pipe by now.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123  (of a descriptor)
+        with open(os.open(path, READ_FLAGS), "rb") as file:  # noqa: PTH123  (of a descriptor)
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
                 found.refuse(path, "not a file")
