@@ -85,7 +85,7 @@ class Walk:
     """What a walk found: files worth reading, others with the reason, and what happens to those known before.
 
     `refused` are paths that the folder's rules or their own nature keep out: nothing of them stays in the index.
-    Those that the rules keep out have no reason in `skipped`. That also has what cannot be read now and stays as it was.
+    Those that the rules keep out have no reason in `skipped`. What cannot be read now is there too; it stays as it was.
     """
 
     places: list[Place] = field(default_factory=list)
