@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -74,6 +75,60 @@ def test_vanished_files_wait_for_confirm(notes: Path, capsys: pytest.CaptureFixt
     assert "--confirm" in captured.err
     assert main(["index", str(notes), "--confirm"]) == 0
     assert "30 removed" in capsys.readouterr().out
+
+
+HOSTILE = (
+    "osc\x1b]52;c;Y3VybCBldmls\a.md", "title\x1b]0;owned\a.png", "clear\x1b[2J.md", "csi\x9b2J.png",
+    "line\nskipped forged: binary.png", "line\n+ forged.md",
+)  # fmt: skip
+
+
+def on_terminal(*words: object) -> str:
+    """What a command writes to a terminal, on both of its outputs."""
+    ours, theirs = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "recollect", *map(str, words)], stdout=theirs, stderr=theirs, check=False, timeout=60
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal ends that nobody holds
+        while more := os.read(ours, 65536):
+            shown += more
+    os.close(ours)
+    return shown.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("index", "{}", "--dry-run"), ["+ ", "osc", "clear", "skipped ", "csi", "link"]),
+        (("index", "{}"), ["skipped ", "csi", "title", "link"]),
+        (("watch", "--once", "{}"), ["3 added"]),
+        (("ingest-files", "--dry-run", "--paths", "*", "--workspace", "{}"), ["osc", "clear", "skipped", "link"]),
+    ],
+    ids=["dry run", "index", "watch", "ingest-files"],
+)
+def test_names_of_files_do_not_steer_the_terminal(
+    notes: Path, tmp_path: Path, words: tuple[str, ...], shown: list[str]
+) -> None:
+    """Whatever a name holds, it stays on its line and has no control characters, in every list and every reason."""
+    folder = tmp_path / "notes\x1b]0;owned\a"
+    notes.rename(folder)
+    for name in HOSTILE:
+        (folder / name).write_text("walrus\n")
+    (folder / "link\x1b[2J.md").symlink_to("/etc/hostname")
+    text = on_terminal(*(word.format(folder) for word in words))
+    assert [word for word in shown if word not in text] == []
+    assert [sign for sign in ("\a", "\x9b", "\x1b]", "\x1b[2J") if sign in text] == []
+    assert [line for line in text.splitlines() if "forged" in line and "line\\n" not in line] == []
+
+
+def test_a_move_is_shown_without_control_characters(notes: Path) -> None:
+    """The list of a dry run has both names on one line."""
+    (notes / "old\x1b[2J.md").write_text("walrus\n")
+    on_terminal("index", notes)
+    (notes / "old\x1b[2J.md").rename(notes / "new\n.md")
+    assert f"> {notes}/old[2J.md → {notes}/new\\n.md" in on_terminal("index", notes, "--dry-run")
 
 
 def test_a_home_needs_force(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -307,3 +307,17 @@ def test_scope_and_tags_are_taken_as_everywhere(memory, notes):
     memory.index(notes, scope={"user": "ada"}, tags="one")
     (record,) = memory.list(user="ada")
     assert (record.scope.user, record.tags) == ("ada", ("one",))
+
+
+def test_what_was_indexed_by_itself_is_known_from_above(memory, notes):
+    """A file or a folder that was indexed on its own and is gone leaves when a folder above it is indexed."""
+    (notes / "inner").mkdir()
+    for path in (notes / "a.md", notes / "inner" / "b.md", notes / "c.md"):
+        path.write_text(f"Walrus {path.stem}.\n")
+    memory.index(notes / "a.md")
+    memory.index(notes / "inner")
+    (notes / "a.md").unlink()
+    (notes / "inner" / "b.md").unlink()
+    (notes / "inner").rmdir()
+    assert memory.index(notes).removed == [str(notes / "a.md"), str(notes / "inner" / "b.md")]
+    assert [Path(record.path).name for record in memory.list()] == ["c.md"]

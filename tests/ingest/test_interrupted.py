@@ -44,9 +44,9 @@ def stir(folder: Path, chance: random.Random) -> None:
 
 
 def state(path: Path) -> tuple[list[Any], list[Any], int]:
-    """The index as a person could tell it: records and files but for times, and how many vectors are missing."""
+    """The index without times and ids: records and files, and how many vectors are missing."""
     with Memory.open(path, embedder="hashing:64", settings=Settings()) as memory:
-        records = [(r.id, r.path, r.lines, r.title, r.text, r.tags) for r in memory.list(limit=100_000)]
+        records = [(r.path, r.lines, r.title, r.text, r.tags) for r in memory.list(limit=100_000)]
         missing = memory.status()["vectors"]["without"]
     connection = apsw.Connection(str(path))
     assert connection.execute("PRAGMA integrity_check").get == "ok"
@@ -69,23 +69,31 @@ def index_until(process: Any, delay: float | None) -> bool:
     return done
 
 
+LONG = [pytest.mark.torture, pytest.mark.timeout(1800)]
+
+
 @pytest.mark.parametrize(
-    "rounds",
+    ("rounds", "latest"),
     [
-        pytest.param(5, id="short"),
-        pytest.param(50, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
+        pytest.param(5, None, id="short"),
+        pytest.param(5, 0.3, id="short, early"),
+        pytest.param(50, None, id="long", marks=LONG),
+        pytest.param(50, 0.3, id="long, early", marks=LONG),
+        pytest.param(50, 0.95, id="long, late", marks=LONG),
     ],
 )
 def test_an_index_that_was_killed_ends_as_one_that_was_not(
-    tmp_path: Path, notes: Path, start: Callable[..., Any], rounds: int
+    tmp_path: Path, notes: Path, start: Callable[..., Any], rounds: int, latest: float | None
 ) -> None:
-    """Killed at random moments while files are read, stored and embedded; edited between; the last run is whole."""
+    """Killed at random moments, or at a share of the walk, and edited between; the last run is whole, unconfirmed."""
     chance = random.Random(rounds)
     grow(notes, chance, 300)
     store, killed = tmp_path / "killed.db", 0
     committed: set[str] = set()
     for _ in range(rounds):
-        killed += not index_until(start(INDEXER, store, notes), chance.uniform(0.0, 0.9))
+        where = [] if latest is None else [chance.uniform(0, latest)]
+        delay = chance.uniform(0.0, 0.9) if latest is None else 0.2
+        killed += not index_until(start(INDEXER, store, notes, *where), delay)
         with Memory.open(store, embedder="none", settings=Settings()) as memory:
             now = {record.path for record in memory.list(limit=100_000) if record.path}
         there = {str(path) for path in notes.rglob("*.md")}
@@ -98,3 +106,101 @@ def test_an_index_that_was_killed_ends_as_one_that_was_not(
     assert index_until(start(INDEXER, whole, notes), None)
     assert state(store) == state(whole)
     assert state(store)[2] == 0
+
+
+def interrupt(memory: Memory, notes: Path) -> None:
+    """A run that Ctrl-C ends at its first file."""
+
+    def stop(_done: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        memory.index(notes, reading=stop)
+
+
+def fill(notes: Path, count: int) -> list[Path]:
+    """Short notes."""
+    paths = [notes / f"{number:03}.md" for number in range(count)]
+    for number, path in enumerate(paths):
+        path.write_text(f"Note n{number}n.\n")
+    return paths
+
+
+def held(memory: Memory) -> set[str]:
+    """The files in the index."""
+    return {record.path or "" for record in memory.list(limit=1000)}
+
+
+def test_deletions_before_interrupted_runs_do_not_add_up(memory: Memory, notes: Path) -> None:
+    """Two files are deleted before each of eleven interrupted runs; the twelfth removes all of them."""
+    paths = fill(notes, 100)
+    memory.index(notes)
+    for number in range(11):
+        for path in paths[2 * number : 2 * number + 2]:
+            path.unlink()
+        interrupt(memory, notes)
+        assert len(held(memory)) == 100
+    report = memory.index(notes)
+    assert (len(report.removed), report.unconfirmed) == (22, [])
+    assert held(memory) == set(map(str, paths[22:]))
+
+
+def test_many_that_vanish_at_once_are_held_after_interrupted_runs_too(memory: Memory, notes: Path) -> None:
+    """What earlier walks noted as missing is removed; what this walk misses in large numbers waits for a word."""
+    paths = fill(notes, 100)
+    memory.index(notes)
+    for path in paths[:15]:
+        path.unlink()
+    interrupt(memory, notes)
+    for path in paths[15:60]:
+        path.unlink()
+    interrupt(memory, notes)
+    report = memory.index(notes)
+    assert (report.removed, report.unconfirmed) == (list(map(str, paths[:15])), list(map(str, paths[15:60])))
+    assert held(memory) == set(map(str, paths[15:]))
+    assert len(memory.index(notes, confirm=True).removed) == 45
+
+
+def test_a_file_that_comes_back_is_not_missing_any_more(memory: Memory, notes: Path) -> None:
+    """It is not removed, and its first absence does not count the next time; an interrupted run is enough to see it."""
+    paths = fill(notes, 60)
+    memory.index(notes)
+    away = notes.with_name("away")
+    away.mkdir()
+    for path in paths[:15]:
+        path.rename(away / path.name)
+    interrupt(memory, notes)
+    for path in paths[:15]:
+        (away / path.name).rename(path)
+    interrupt(memory, notes)
+    for path in paths[:40]:
+        path.unlink()
+    report = memory.index(notes)
+    assert (report.removed, len(report.unconfirmed)) == ([], 40)
+    assert len(held(memory)) == 60
+
+
+def test_a_dry_run_notes_nothing_as_missing(memory: Memory, notes: Path) -> None:
+    """It says what a run would remove, and leaves no trace of it."""
+    paths = fill(notes, 30)
+    memory.index(notes)
+    before = memory.store.files.known(str(notes))
+    for path in paths[:5]:
+        path.unlink()
+    assert len(memory.index(notes, dry_run=True).removed) == 5
+    assert memory.store.files.known(str(notes)) == before
+
+
+def test_what_is_ignored_leaves_however_much_it_is(memory: Memory, notes: Path) -> None:
+    """An ignore file is a decision and no accident: it needs no confirmation, beside files that do."""
+    (notes / "secret").mkdir()
+    fill(notes / "secret", 30)
+    paths = fill(notes, 60)
+    memory.index(notes)
+    (notes / ".recollectignore").write_text("secret/\n")
+    for path in paths[:40]:
+        path.unlink()
+    report = memory.index(notes)
+    assert (len(report.removed), len(report.unconfirmed)) == (30, 40)
+    assert {Path(path).parent.name for path in report.removed} == {"secret"}
+    assert held(memory) == set(map(str, paths))

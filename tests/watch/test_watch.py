@@ -207,6 +207,19 @@ def test_a_folder_that_is_empty_all_at_once_is_not_believed(run, notes, texts):
     assert texts() == {}
 
 
+def test_what_an_ignore_file_names_leaves_a_watched_folder(run, notes, texts):
+    """However many files it names: nobody can confirm a removal to a watch."""
+    (notes / "secret").mkdir()
+    for number in range(30):
+        (notes / "secret" / f"{number}.md").write_text(f"secret number {number}")
+    (notes / "a.md").write_text("tea in the morning")
+    run("watch", "--once", notes)
+    (notes / ".recollectignore").write_text("secret/\n")
+    said = run("watch", "--once", notes)
+    assert said.stdout.endswith(f"  {notes}: 30 removed\n")
+    assert (said.stderr, set(texts())) == ("", {"a.md"})
+
+
 def test_a_storm_of_events_leaves_time_to_rest(notes):
     """A folder that never rests is compared half of the time at most."""
     spent = 1.0

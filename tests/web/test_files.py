@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.types import Forget, Put, Scope
 
 from .conftest import refused, until
 
@@ -267,6 +273,50 @@ def test_one_run_at_a_time(place):
     assert any(0 < job["done"] < job["total"] for job in seen)
     shutil.rmtree(busy)
     until(lambda: place.api.post("/v1/index", json={"paths": [str(place.notes)]}).status_code, (202).__eq__)
+
+
+def indexed(api):
+    """A run of all folders to its end, and its report."""
+    assert api.post("/v1/index", json={}).status_code == 202
+    return until(lambda: api.get("/v1/index").json(), lambda job: job["state"] != "running")["report"]
+
+
+def test_a_bound_writer_cannot_keep_a_folder_out_of_the_index(home):
+    """The id that anybody can compute of path, text and user is not the one of the chunk."""
+    notes = home.folder / "notes"
+    notes.mkdir()
+    for name, text in (("todo.md", "Buy milk."), ("other.md", "The harbour closes at nine.")):
+        (notes / name).write_text(text)
+    name = "\0".join((str(notes / "todo.md"), "Buy milk.", "1", "user", "bob"))
+    ada = home.token("ada", "--user", "ada")
+    server = home.serve()
+    computed = hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
+    assert server.client(ada).post("/v1/records", json={"id": computed, "text": "squatted"}).status_code == 201
+    ran = home.run("index", notes, "--user", "bob", "--store", home.store, "--embedder", "none", "--json")
+    assert (ran.returncode, len(json.loads(ran.stdout)["added"])) == (0, 2)
+
+
+def test_a_folder_indexed_again_keeps_to_its_scope_and_skips_what_is_refused(home):
+    """A file that has another scope by an earlier mistake changes hands; one that cannot be stored is named."""
+    notes = home.folder / "notes"
+    notes.mkdir()
+    for name in "abc":
+        (notes / f"{name}.md").write_text(f"The harbour of {name}.")
+    with Memory.open(home.store, embedder="none", settings=Settings()) as memory:
+        memory.index(notes, user="bob")
+        left, taken = (memory.store.files.chunks(str(notes / f"{name}.md"))[0] for name in "ab")
+        memory.store.records.apply([[Put(replace(left, id="left", scope=Scope())), Forget(left.id, purge=True)]])
+        (notes / "b.md").write_text("Nothing.")
+        memory.index(notes / "b.md", user="bob")
+        memory.add("squatted", id=taken.id, user="ada")
+    (notes / "b.md").write_text("The harbour of b.")
+    owner, ada = home.token("owner", "--owner"), home.token("ada", "--user", "ada")
+    server = home.serve()
+    report = indexed(server.client(owner))
+    assert report["rescoped"] == [str(notes / "a.md")]
+    assert report["skipped"][str(notes / "b.md")].startswith("not stored: the id")
+    found = server.client(ada).post("/v1/search", json={"query": "harbour"}).json()["results"]
+    assert [result["text"] for result in found if result["kind"] == "chunk"] == []
 
 
 def test_with_no_folder_there_is_nothing_to_index(server, api):

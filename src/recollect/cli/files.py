@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,11 +43,24 @@ def index(as_json: bool, **options: Any) -> int:
     if as_json:
         print_json(dataclasses.asdict(report))
     else:
-        _show(report)
+        _show(report, _owner(memory.scope.as_dict(), options["tags"]))
     return 0
 
 
-def _show(report: Report) -> None:
+def shown_path(path: object) -> str:
+    """A file's name for the terminal: on one line, and without control characters."""
+    from recollect.cli.output import plain
+
+    return plain(str(path).replace("\n", "\\n").replace("\t", "\\t"))
+
+
+def _owner(scope: Mapping[str, str], tags: Sequence[str]) -> str:
+    """Whose the files are now, and with which tags."""
+    whose = ", ".join(f"{part} {name}" for part, name in scope.items()) or "everybody"
+    return whose + (f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}" if tags else "")
+
+
+def _show(report: Report, owner: str) -> None:
     """The counts for a reader, the reasons on the side."""
     moved = f"{len(report.moved):,} moved, " if report.moved else ""
     counts = (
@@ -54,6 +68,11 @@ def _show(report: Report) -> None:
         f"{report.unchanged:,} unchanged, {len(report.skipped):,} skipped"
     )
     click.echo(f"would be: {counts}" if report.dry_run else counts)
+    if report.rescoped:
+        count = len(report.rescoped)
+        files = f"{count:,} file{'s' if count > 1 else ''}"
+        belong = "would belong" if report.dry_run else "now belong" if count > 1 else "now belongs"
+        click.echo(shown_path(f"{files} {belong} to {owner}"))
     if report.dry_run:
         _list_changes(report)
     reasons: dict[str, list[str]] = {}
@@ -61,12 +80,12 @@ def _show(report: Report) -> None:
         reasons.setdefault(reason, []).append(path)
     for reason, paths in sorted(reasons.items()):
         for path in paths[:SHOWN]:
-            notice(f"skipped {path}: {reason}")
+            notice(shown_path(f"skipped {path}: {reason}"))
         if len(paths) > SHOWN:
-            notice(f"skipped {len(paths) - SHOWN:,} more: {reason}")
+            notice(shown_path(f"skipped {len(paths) - SHOWN:,} more: {reason}"))
     if report.unconfirmed:
         notice(
-            f"{len(report.unconfirmed):,} files have vanished at once; nothing was removed. "
+            f"{len(report.unconfirmed):,} files have vanished at once; they were not removed. "
             "If that is right, run again with --confirm"
         )
 
@@ -74,9 +93,9 @@ def _show(report: Report) -> None:
 def _list_changes(report: Report) -> None:
     for sign, paths in (("+", report.added), ("~", report.changed), ("-", report.removed)):
         for path in paths:
-            click.echo(f"{sign} {path}")
+            click.echo(f"{sign} {shown_path(path)}")
     for old, new in report.moved.items():
-        click.echo(f"> {old} → {new}")
+        click.echo(f"> {shown_path(old)} → {shown_path(new)}")
 
 
 @click.command()

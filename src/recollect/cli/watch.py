@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect.cli.files import shown_path
 from recollect.cli.options import common, json_flag, notice, open_memory, progress
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from recollect.ingest import Report
     from recollect.ingest.watch import Pass
 
-KINDS = ("added", "changed", "moved", "removed")
+KINDS = ("added", "changed", "moved", "removed", "rescoped")
 
 
 @click.command()
@@ -102,12 +103,12 @@ class _Shown:
         counts = {kind: len(getattr(done.report, kind)) for kind in KINDS}
         if any(counts.values()):
             what = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-            click.echo(f"{at:%H:%M:%S}  {done.root}: {what}")
+            click.echo(f"{at:%H:%M:%S}  {shown_path(done.root)}: {what}")
         vanished = done.report.unconfirmed
         if vanished and vanished != (before.unconfirmed if before else []):
             notice(
-                f"{len(vanished):,} files of {done.root} have vanished at once; nothing was removed. "
-                f"If that is right: recollect index --confirm {shlex.quote(str(done.root))}"
+                f"{len(vanished):,} files of {shown_path(done.root)} have vanished at once; they were not removed. "
+                f"If that is right: recollect index --confirm {shlex.quote(shown_path(done.root))}"
             )
 
     def _say(self, error: RecollectError) -> None:
@@ -115,4 +116,5 @@ class _Shown:
             click.echo(json.dumps(error.as_dict()), err=True)
         else:
             hint = f" ({error.hint})" if error.hint else ""
-            click.echo(f"{click.style('error:', fg='red', bold=True)} {error.message}{hint}", err=True)
+            message = shown_path(f"{error.message}{hint}")
+            click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)

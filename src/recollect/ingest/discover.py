@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from recollect.errors import UsageError
-from recollect.ingest.ignore import Rules, compile_globs, looks_secret, rules_above, rules_of
+from recollect.ingest.globs import Globs, GlobWalk
+from recollect.ingest.ignore import Rules, UnusableRules, looks_secret, rules_at
 
 MAX_FILE = 2 * 1024 * 1024
 """Bytes; a longer "text" is data."""
@@ -35,6 +36,42 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """What `--include` and `--exclude` let through in one folder; `inside` is whether a folder above is included."""
+
+    include: GlobWalk | None
+    exclude: GlobWalk
+    inside: bool = False
+
+    @classmethod
+    def of(cls, wishes: Wishes) -> Selection:
+        """In the root."""
+        return cls(Globs(wishes.include).walk() if wishes.include else None, Globs(wishes.exclude).walk())
+
+    def has(self, name: str, *, is_folder: bool = False) -> bool:
+        """Whether a file of the folder is read, or a folder entered."""
+        return not self.exclude.decide(name, is_folder=is_folder) and (is_folder or self._includes(name))
+
+    def enter(self, name: str) -> Selection:
+        """In a folder of the folder."""
+        inside = self._includes(name, is_folder=True)
+        return Selection(self.include and self.include.enter(name), self.exclude.enter(name), inside)
+
+    def reaches(self, names: Sequence[str]) -> bool:
+        """Whether a file below the folder is read, given by the names on the way to it."""
+        here = self
+        for name in names[:-1]:
+            if not here.has(name, is_folder=True):
+                return False
+            here = here.enter(name)
+        return not names or here.has(names[-1])
+
+    def _includes(self, name: str, *, is_folder: bool = False) -> bool:
+        decision = self.include.decide(name, is_folder=is_folder) if self.include else True
+        return self.inside if decision is None else decision
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """A file worth reading: where it is, below which root, and what stat says of it."""
 
@@ -48,7 +85,7 @@ class Walk:
     """What a walk found: files worth reading, others with the reason, and what happens to those known before.
 
     `refused` are paths that the folder's rules or their own nature keep out: nothing of them stays in the index.
-    `skipped` also has what could not be read, which stays as it was.
+    Those that the rules keep out have no reason in `skipped`. What cannot be read now is there too; it stays as it was.
     """
 
     places: list[Place] = field(default_factory=list)
@@ -63,7 +100,16 @@ class Walk:
 
     def refuses(self, path: str) -> bool:
         """Whether a path, or a folder above it, is kept out."""
-        return path in self.refused or any(str(folder) in self.refused for folder in Path(path).parents)
+        return self._refusal(path) is not None
+
+    def ignores(self, path: str) -> bool:
+        """Whether an ignore file keeps a path out, or it is hidden."""
+        refused = self._refusal(path)
+        return refused is not None and refused not in self.skipped
+
+    def _refusal(self, path: str) -> str | None:
+        """The path, or the folder above it, that is kept out."""
+        return next((part for part in (path, *map(str, Path(path).parents)) if part in self.refused), None)
 
 
 def roots_of(paths: Iterable[str | Path], wishes: Wishes) -> list[Path]:
@@ -123,27 +169,32 @@ def _named(path: Path, found: Walk) -> None:
 
 
 def _folder(root: Path, wishes: Wishes, found: Walk) -> None:
-    only = compile_globs(wishes.include) if wishes.include else None
-    never = compile_globs(wishes.exclude)
-    waiting: list[tuple[str, Rules | None]] = [(str(root), rules_above(root))]
+    waiting: list[tuple[Path, Rules | None, Selection]] = [(root, None, Selection.of(wishes))]
     while waiting:
-        folder, above = waiting.pop()
+        folder, above, selection = waiting.pop()
         try:
             entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-            rules = rules_of(Path(folder), above)
+            rules = above.enter(folder) if above else rules_at(root)
+        except UnusableRules as error:
+            found.skipped[str(error.path)] = f"{error.reason}; its folder was not read"
+            continue
         except OSError as error:
             found.skipped[str(error.filename or folder)] = _why(error)
             continue
+        if rules is None:
+            found.refuse(str(root))
+            return
+        selection = selection.enter(folder.name) if above else selection
         for entry in _kept(entries, rules, root, found):
-            below = os.path.relpath(entry.path, root).replace(os.sep, "/")
-            if entry.is_dir(follow_symlinks=False):
-                if not never.match_file(below + "/"):
-                    waiting.append((entry.path, rules))
-            elif not never.match_file(below) and (only is None or only.match_file(below)):
-                _file(entry, root, found)
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if selection.has(entry.name, is_folder=is_folder):
+                if is_folder:
+                    waiting.append((Path(entry.path), rules, selection))
+                else:
+                    _file(entry, root, found)
 
 
-def _kept(entries: list[os.DirEntry[str]], rules: Rules | None, root: Path, found: Walk) -> Iterator[os.DirEntry[str]]:
+def _kept(entries: list[os.DirEntry[str]], rules: Rules, root: Path, found: Walk) -> Iterator[os.DirEntry[str]]:
     """Entries that no rule keeps out."""
     for entry in entries:
         path = entry.path
@@ -153,7 +204,7 @@ def _kept(entries: list[os.DirEntry[str]], rules: Rules | None, root: Path, foun
             found.refuse(path)
         elif entry.is_symlink():
             found.refuse(path, _link(path, root))
-        elif rules and rules.ignore(path, is_folder=entry.is_dir()):
+        elif rules.ignore(entry.name, is_folder=entry.is_dir()):
             found.refuse(path)
         else:
             yield entry

@@ -6,12 +6,12 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from recollect.ingest.discover import MAX_FILE, Place, Walk, Wishes, roots_of, walk
-from recollect.ingest.ignore import holds_key
-from recollect.ingest.records import Origin, followed, origin_of, records_of
+from recollect.ingest.discover import MAX_FILE, Place, Selection, Walk, Wishes, walk
+from recollect.ingest.ignore import READ_FLAGS, holds_key
+from recollect.ingest.records import Naming, Origin, followed, origin_of, records_of
 from recollect.ingest.text import HEAD, is_text
 from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, SawFile, Scope
 
@@ -30,25 +30,38 @@ RACY_NS = 20_000_000
 MANY, SHARE = 20, 0.2
 """When more files than both vanish at once, a disk is missing more often than a person has deleted them."""
 
+UNREAD, MISSING = -1, -2
+"""In place of a file's time of change: its chunks were changed without reading it; a walk did not find it."""
+
 
 @dataclass(slots=True)
 class Report:
     """What became of the files, or with `dry_run` what would.
 
-    `moved` is from old path to new. `skipped` is by path with the reason. `unconfirmed` are files that vanished all at
-    once and stay in the index until that is confirmed.
+    `moved` is from old path to new. `rescoped` are files whose chunks got another scope or a new tag; they are also in
+    `changed`, or in `skipped` if they could not be read now. `skipped` is by path with the reason. `unconfirmed` are
+    files that vanished all at once and stay in the index until that is confirmed.
     """
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     moved: dict[str, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
+    rescoped: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     unconfirmed: list[str] = field(default_factory=list)
     unchanged: int = 0
     chunks: int = 0
     embedded: int = 0
     dry_run: bool = False
+
+    def fail(self, path: str, reason: str) -> None:
+        """Skip a file that was reported as done already: it could not be stored."""
+        for paths in (self.added, self.changed, self.removed, self.rescoped):
+            if path in paths:
+                paths.remove(path)
+        self.moved = {old: new for old, new in self.moved.items() if new != path}
+        self.skipped[path] = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +74,21 @@ class Telling:
     confirm: bool = False
 
 
-def mirror(
-    paths: Iterable[str | Path], files: Files, telling: Telling, report: Report, progress: Progress | None = None
-) -> Iterator[list[Change]]:
-    """The changes that make the store mirror folders and files, file by file, removals last."""
-    return _Mirror(files, telling, report).changes(roots_of(paths, telling.wishes), progress)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Changes that one file asks for, few enough for a short transaction."""
+
+    path: str
+    changes: list[Change]
 
 
-def in_batches(groups: Iterable[list[Change]]) -> Iterator[list[list[Change]]]:
-    """Groups gathered outside of any transaction: nobody waits for a lock while a file is read and parsed."""
-    batch: list[list[Change]] = []
+def in_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Steps gathered outside of any transaction: nobody waits for a lock while a file is read and parsed."""
+    batch: list[Step] = []
     size, deadline = 0, time.monotonic() + BATCH_SECONDS
-    for group in groups:
-        batch.append(group)
-        size += len(group)
+    for step in steps:
+        batch.append(step)
+        size += len(step.changes)
         if size >= BATCH or time.monotonic() > deadline:
             yield batch
             batch, size, deadline = [], 0, time.monotonic() + BATCH_SECONDS
@@ -82,103 +96,169 @@ def in_batches(groups: Iterable[list[Change]]) -> Iterator[list[list[Change]]]:
         yield batch
 
 
-class _Mirror:
-    """One run: what the store knows, what the walk found, and the difference."""
+class Mirror:
+    """One run: what the store knows, what the walk found, and the difference.
 
-    def __init__(self, files: Files, telling: Telling, report: Report) -> None:
+    A walk notes in the store which files are missing (`notes`) before anything is read. So a file that is missing is
+    counted as vanished by one walk only, and runs that are interrupted before their removals do not add up to what
+    looks like a missing disk.
+    """
+
+    def __init__(self, roots: Sequence[Path], files: Files, telling: Telling, report: Report) -> None:
         self._files = files
         self._telling = telling
         self._report = report
-        self._known: dict[str, FileState] = {}
+        self._found = walk(roots, telling.wishes)
+        self._known = self._recall(roots)
+        self._differing = self._compare(roots)
+        self._ignored = {path for path in self._unseen() if self._found.ignores(path)}
+        self._missing = {path for path in self._unseen() - self._ignored if self._is_missing(path)}
+        self._noted = {path for path in self._missing if self._known[path].mtime_ns == MISSING}
         self._vanished: dict[str, list[str]] = {}
-
-    def changes(self, roots: Sequence[Path], progress: Progress | None) -> Iterator[list[Change]]:
-        found = walk(roots, self._telling.wishes)
-        self._known = self._recall(roots, found)
-        retold = self._is_retold(found)
-        missing = self._missing(found)
-        for path in missing:
+        for path in sorted(self._ignored | self._missing):
             self._vanished.setdefault(self._known[path].digest, []).append(path)
+        self._naming: Naming | None = None
+
+    def notes(self) -> Iterator[Step]:
+        """Note the files that are missing since this walk, unless too many are, and those that are there again."""
+        new = self._missing - self._noted
+        if new and self._is_plausible(len(new)):
+            self._noted |= new
+            yield from _steps("", [self._note(path, MISSING) for path in sorted(new)])
+        back = [path for path, state in self._known.items() if state.mtime_ns == MISSING and path not in self._missing]
+        yield from _steps("", [self._note(path, 0) for path in sorted(back)])
+
+    def steps(self, progress: Progress | None = None) -> Iterator[Step]:
+        """The changes that make the store mirror the files, file by file, removals last."""
+        found = self._found
+        listed = {place.path for place in found.places}
+        for path in sorted(self._differing - listed - self._missing - self._ignored):
+            yield from _steps(path, self._rescope(path))
         for done, place in enumerate(found.places, 1):
-            yield from _slices(self._file(place, found, retold))
+            yield from _steps(place.path, self._file(place))
             if progress:
                 progress(done, len(found.places))
-        self._report.skipped = dict(sorted(found.skipped.items()))
         # Removals come last, so that the vectors of text that moved to another file are still there for it.
-        yield from self._removals([*missing, *(path for path in self._known if path in found.refused)])
+        yield from self._removals()
+        self._report.skipped = dict(sorted(found.skipped.items()))
 
-    def _recall(self, roots: Sequence[Path], found: Walk) -> dict[str, FileState]:
+    def _recall(self, roots: Sequence[Path]) -> dict[str, FileState]:
         """What is known of the files below these roots, under whichever root they were indexed."""
-        known = self._files.states([place.path for place in found.places])
-        inner = {Path(state.root) for state in known.values()}
-        outer = {folder for root in roots for folder in root.parents}
-        for folder in {*inner, *roots, *outer}:
-            for path, state in self._files.known(str(folder)).items():
-                if any(Path(path).is_relative_to(asked) for asked in roots):
-                    known[path] = state
+        known = self._files.states([place.path for place in self._found.places])
+        nested = {Path(state.root) for state in known.values()} | set(map(Path, self._files.roots()))
+        for folder in nested:
+            if any(folder.is_relative_to(root) or root.is_relative_to(folder) for root in roots):
+                for path, state in self._files.known(str(folder)).items():
+                    if any(Path(path).is_relative_to(root) for root in roots):
+                        known[path] = state
         return known
 
-    def _is_retold(self, found: Walk) -> bool:
-        """Whether scope or tags are others than last time, by the last file: it is the last to be told."""
-        known = [place.path for place in found.places if place.path in self._known]
-        chunks = next((chunks for path in known[:-4:-1] if (chunks := self._files.chunks(path))), [])
-        return any(
-            chunk.scope != self._telling.scope or not set(self._telling.tags) <= set(chunk.tags) for chunk in chunks
-        )
+    def _compare(self, roots: Sequence[Path]) -> set[str]:
+        """The known files whose chunks have another scope, or lack a tag, and that this run is to look at."""
+        wishes = self._telling.wishes
+        differing = self._files.differing(list(self._known), self._telling.scope, self._telling.tags)
+        if not (wishes.include or wishes.exclude):
+            return differing
+        chosen = Selection.of(wishes)
+        below = {path: next(root for root in roots if Path(path).is_relative_to(root)) for path in differing}
+        return {path for path, root in below.items() if chosen.reaches(Path(path).relative_to(root).parts)}
 
-    def _missing(self, found: Walk) -> list[str]:
-        """Known files that are gone for sure, or that the folder now keeps out. What cannot be read is neither."""
-        seen = {place.path for place in found.places}
-        unseen = sorted(self._known.keys() - seen - found.skipped.keys())
-        return [path for path in unseen if found.refuses(path) or _is_gone(path)]
+    def _unseen(self) -> set[str]:
+        return self._known.keys() - {place.path for place in self._found.places}
 
-    def _file(self, place: Place, found: Walk, retold: bool) -> list[Change]:
+    def _is_missing(self, path: str) -> bool:
+        """Whether a file is gone for sure, or is nothing to read any more. What cannot be read now is neither."""
+        return self._found.refuses(path) or (path not in self._found.skipped and _is_gone(path))
+
+    def _is_plausible(self, count: int) -> bool:
+        """Whether so many files may have been deleted since the last walk."""
+        left = len(self._known) - len(self._noted)
+        return self._telling.confirm or not (count > MANY and count > SHARE * left)
+
+    def _note(self, path: str, mark: int) -> Change:
+        return SawFile(path, replace(self._known[path], mtime_ns=mark))
+
+    def _file(self, place: Place) -> list[Change]:
         """What one file asks for."""
         known = self._known.get(place.path)
-        if known and not retold and (known.mtime_ns, known.size) == (place.stat.st_mtime_ns, place.stat.st_size):
+        differs = place.path in self._differing
+        current = known if not differs else None
+        if current and (current.mtime_ns, current.size) == (place.stat.st_mtime_ns, place.stat.st_size):
             self._report.unchanged += 1
-            return [] if known.root == self._root(place) else [SawFile(known.path, _rooted(known, self._root(place)))]
-        read = _read(place.path, found)
+            root = self._root(place)
+            return [] if current.root == root else [SawFile(current.path, replace(current, root=root))]
+        read = _read(place.path, self._found)
         if read is None:
-            return []
+            return self._rescope(place.path) if differs and place.path not in self._found.refused else []
         content, state = read
         origin = FileState(place.path, self._root(place), _settled(state), len(content), FileState.digest_of(content))
-        if known and not retold and known.digest == origin.digest:
+        if current and current.digest == origin.digest and current.mtime_ns != UNREAD:
             self._report.unchanged += 1
             return [SawFile(origin.path, origin)]
         return self._difference(origin, origin_of(content, place.path), known)
 
     def _difference(self, state: FileState, origin: Origin, known: FileState | None) -> list[Change]:
-        before = self._files.chunks(state.path)
-        after = records_of(origin, self._telling.scope, self._telling.tags)
+        path = state.path
+        before = self._files.chunks(path)
+        ids = self._ids(path, [chunk.text for chunk in origin.note.chunks], before)
+        after = records_of(origin, self._telling.scope, self._telling.tags, ids)
         self._report.chunks += len(after)
         old = self._came_from(state) if known is None else None
         if old is not None:
-            self._report.moved[old] = state.path
+            self._report.moved[old] = path
             left = self._files.chunks(old)
             return [
                 *(Put(record) for record in followed(after, left, keep_title=origin.note.named)),
                 *_forget(before, after),
                 *_forget(left, after),
                 SawFile(old, None),
-                SawFile(state.path, state),
+                SawFile(path, state),
             ]
-        (self._report.changed if known or before else self._report.added).append(state.path)
-        return [*(Put(record) for record in after), *_forget(before, after), SawFile(state.path, state)]
+        (self._report.changed if known or before else self._report.added).append(path)
+        if path in self._differing:
+            self._report.rescoped.append(path)
+            after = list(followed(after, before, keep_title=origin.note.named))
+        return [*(Put(record) for record in after), *_forget(before, after), SawFile(path, state)]
+
+    def _rescope(self, path: str) -> list[Change]:
+        """The stored chunks of a file that is not read in this run, under its scope and tags; to be read the next time.
+
+        Nothing must stay visible to others because a file could not be read.
+        """
+        before = sorted(self._files.chunks(path), key=lambda record: record.lines or (0, 0))
+        ids = self._ids(path, [record.text for record in before], before)
+        scope, tags = self._telling.scope, self._telling.tags
+        after = [
+            replace(record, id=key, scope=scope, tags=tuple(dict.fromkeys((*record.tags, *tags))))
+            for key, record in zip(ids, before, strict=True)
+        ]
+        self._report.rescoped.append(path)
+        return [*(Put(record) for record in after), *_forget(before, after), self._note(path, UNREAD)]
+
+    def _ids(self, path: str, texts: Sequence[str], before: Sequence[Record]) -> list[str]:
+        if self._naming is None:
+            key = b"" if self._report.dry_run else self._files.chunk_key()  # a dry run stores nothing, no key either
+            self._naming = Naming(self._telling.scope, key)
+        return self._naming.ids(path, texts, before)
 
     def _came_from(self, state: FileState) -> str | None:
         """The vanished file of the same content, each only once."""
         same = self._vanished.get(state.digest)
         return same.pop(0) if same else None
 
-    def _removals(self, paths: Sequence[str]) -> Iterator[list[Change]]:
-        gone = sorted(set(paths) - self._report.moved.keys())
-        if len(gone) > MANY and len(gone) > SHARE * len(self._known) and not self._telling.confirm:
-            self._report.unconfirmed = gone
-            return
-        for path in gone:
+    def _removals(self) -> Iterator[Step]:
+        """Forget what is ignored, what a walk has noted as missing, and the rest unless it is too much at once."""
+        refused = {path for path in self._known if path in self._found.refused}  # also those that turned out so
+        gone = (self._ignored | self._missing | refused) - self._report.moved.keys()
+        new = gone - self._ignored - self._noted
+        if not self._is_plausible(len(new)):
+            self._report.unconfirmed = sorted(new)
+            gone -= new
+            for path in sorted(new & self._differing):
+                yield from _steps(path, self._rescope(path))
+        for path in sorted(gone):
             self._report.removed.append(path)
-            yield from _slices([*_forget(self._files.chunks(path), ()), SawFile(path, None)])
+            yield from _steps(path, [*_forget(self._files.chunks(path), ()), SawFile(path, None)])
 
     def _root(self, place: Place) -> str:
         """The outermost root that a file was indexed under."""
@@ -189,9 +269,7 @@ class _Mirror:
 def _read(path: str, found: Walk) -> tuple[bytes, os.stat_result] | None:
     """A file's content and its state when it was opened; None, with the reason noted, if it is not text."""
     try:
-        # Not waiting, and not through a link: what was a file when it was listed may be a pipe by now.
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123  (of a descriptor)
+        with open(os.open(path, READ_FLAGS), "rb") as file:  # noqa: PTH123  (of a descriptor)
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):
                 found.refuse(path, "not a file")
@@ -211,22 +289,18 @@ def _settled(state: os.stat_result) -> int:
     return 0 if time.time_ns() - state.st_mtime_ns < RACY_NS else state.st_mtime_ns
 
 
-def _rooted(state: FileState, root: str) -> FileState:
-    return FileState(state.path, root, state.mtime_ns, state.size, state.digest)
-
-
 def _forget(before: Iterable[Record], after: Iterable[Record]) -> list[Change]:
     kept = {record.id for record in after}
     return [Forget(record.id, purge=True) for record in before if record.id not in kept]
 
 
-def _slices(changes: list[Change]) -> Iterator[list[Change]]:
+def _steps(path: str, changes: list[Change]) -> Iterator[Step]:
     """Groups small enough for a short transaction.
 
     A file counts as seen with its last one, so that a crash between two of them only means that it is read again.
     """
     for start in range(0, len(changes), GROUP):
-        yield changes[start : start + GROUP]
+        yield Step(path, changes[start : start + GROUP])
 
 
 def _is_gone(path: str) -> bool:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable
+import os
+import stat
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from recollect.ingest.globs import Globs, GlobWalk
 from recollect.ingest.text import decode
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 IGNORE_FILES = (".gitignore", ".recollectignore")
 """The later one has the last word."""
+
+MAX_BYTES, MAX_PATTERNS, MAX_LINE = 1024 * 1024, 50_000, 4096
+"""Of one ignore file. The largest take a third of a second for each name, whatever their patterns are."""
+
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
+"""Not waiting, and not through a link: what was a file when it was listed may be a pipe by now."""
 
 _SECRETS = (
     ".env*", "*.env", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "id_rsa*",
@@ -24,57 +27,82 @@ _SECRETS = (
 _PRIVATE_KEY = b"PRIVATE KEY-----"
 
 
+class UnusableRules(Exception):
+    """An ignore file that cannot be used. Nothing in its folder is read, since nobody knows what it keeps out."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(reason)
+        self.path, self.reason = path, reason
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The patterns of one folder, over those of the folders above it; the nearest that says anything decides."""
+    """The ignore files that hold in a folder, the nearest last: the nearest that says anything of a name decides."""
 
-    folder: str
-    specs: tuple[GitIgnoreSpec, ...]
-    above: Rules | None = None
+    walks: tuple[GlobWalk, ...] = ()
 
-    def ignore(self, path: str, *, is_folder: bool = False) -> bool:
-        """Whether this path, below the folder, is to be left out."""
-        below = path[len(self.folder.rstrip("/")) + 1 :] + ("/" if is_folder else "")
-        for spec in reversed(self.specs):
-            said = spec.check_file(below).include
-            if said is not None:
-                return said
-        return self.above.ignore(path, is_folder=is_folder) if self.above else False
+    def ignore(self, name: str, *, is_folder: bool = False) -> bool:
+        """Whether what has this name in the folder is left out."""
+        for walk in reversed(self.walks):
+            decision = walk.decide(name, is_folder=is_folder)
+            if decision is not None:
+                return decision
+        return False
 
-
-def rules_of(folder: Path, above: Rules | None) -> Rules | None:
-    """The rules that hold in a folder: its own ignore files over those above. An unreadable one raises OSError."""
-    texts = [decode((folder / name).read_bytes()) for name in IGNORE_FILES if (folder / name).is_file()]
-    if not texts:
-        return above
-    return Rules(str(folder), tuple(compile_globs(text.splitlines()) for text in texts), above)
+    def enter(self, folder: Path) -> Rules:
+        """The rules inside a folder of this folder, with its own ignore files; raises UnusableRules."""
+        return Rules(tuple(walk.enter(folder.name) for walk in self.walks) + own_rules(folder))
 
 
-def rules_above(root: Path) -> Rules | None:
-    """The rules that a root inherits: of the folders above it, up to the top of its Git repository."""
-    if (root / ".git").exists():
-        return None
-    chain = [root.parent, *root.parent.parents]
-    top = next((at for at, folder in enumerate(chain) if (folder / ".git").exists()), None)
-    rules: Rules | None = None
-    for folder in reversed(chain[: top + 1] if top is not None else []):
-        with contextlib.suppress(OSError):
-            rules = rules_of(folder, rules)
+def own_rules(folder: Path) -> tuple[GlobWalk, ...]:
+    """The ignore files of one folder; raises UnusableRules where one is there and cannot be used."""
+    paths = [folder / name for name in IGNORE_FILES]
+    return tuple(Globs(_lines(path, text)).walk() for path in paths if (text := _read(path)))
+
+
+def rules_at(root: Path) -> Rules | None:
+    """The rules that hold in a root, with those of the folders above it in its Git repository; None if they ignore it.
+
+    Raises UnusableRules.
+    """
+    chain = [root, *root.parents]
+    top = next((at for at, folder in enumerate(chain) if (folder / ".git").exists()), 0)
+    rules = Rules(own_rules(chain[top]))
+    for folder in reversed(chain[:top]):
+        if rules.ignore(folder.name, is_folder=True):
+            return None
+        rules = rules.enter(folder)
     return rules
 
 
-def compile_globs(lines: Iterable[str]) -> GitIgnoreSpec:
-    """Patterns as Git reads them; a line that is none costs only itself."""
-    from pathspec import GitIgnoreSpec
+def _read(path: Path) -> str:
+    """An ignore file's text, empty where there is none. Links are not followed, and nothing but a file is opened."""
+    try:
+        kind = os.lstat(path).st_mode
+        if stat.S_ISDIR(kind):
+            return ""
+        if stat.S_ISLNK(kind):
+            raise UnusableRules(path, "a link, which is not followed")
+        with open(os.open(path, READ_FLAGS), "rb") as file:  # noqa: PTH123  (of a descriptor)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UnusableRules(path, "not a file")
+            content = file.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise UnusableRules(path, (error.strerror or "cannot be read").lower()) from error
+    if len(content) > MAX_BYTES:
+        raise UnusableRules(path, f"larger than {MAX_BYTES // 1024 // 1024} MiB")
+    return decode(content)
 
-    good = []
-    for line in lines:
-        try:
-            GitIgnoreSpec.from_lines([line])
-        except ValueError:
-            continue
-        good.append(line)
-    return GitIgnoreSpec.from_lines(good)
+
+def _lines(path: Path, text: str) -> list[str]:
+    lines = text.split("\n")
+    if len(lines) > MAX_PATTERNS:
+        raise UnusableRules(path, f"more than {MAX_PATTERNS:,} lines")
+    if any(len(line) > MAX_LINE and not line.startswith("#") for line in lines):
+        raise UnusableRules(path, f"a line longer than {MAX_LINE:,} characters")
+    return lines
 
 
 def looks_secret(name: str) -> bool:

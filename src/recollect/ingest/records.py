@@ -36,12 +36,32 @@ def origin_of(content: bytes, path: str) -> Origin:
     return Origin(path, read_text(text, name.stem if suffix == ".txt" else name.name, suffix))
 
 
-def records_of(origin: Origin, scope: Scope, tags: tuple[str, ...]) -> list[Record]:
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """How the chunks of a scope get their ids: by content, with the store's key, so that nobody can guess them."""
+
+    scope: Scope
+    key: bytes
+
+    def ids(self, path: str, texts: Iterable[str], before: Iterable[Record]) -> list[str]:
+        """One id a chunk, in order. A chunk that is in the store already (`before`) keeps the id that it has."""
+        stored = sorted((record for record in before if record.scope == self.scope), key=_first_line)
+        known = dict(zip(_counted(record.text for record in stored), (record.id for record in stored), strict=True))
+        return [known.get((text, nth)) or self._new(path, text, nth) for text, nth in _counted(texts)]
+
+    def _new(self, path: str, text: str, nth: int) -> str:
+        """By content, not by place: a line inserted above changes nothing below but line numbers."""
+        whose = (part for pair in sorted(self.scope.as_dict().items()) for part in pair)
+        name = "\0".join((path, text, str(nth), *whose))
+        return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12, key=self.key).hexdigest()
+
+
+def records_of(origin: Origin, scope: Scope, tags: tuple[str, ...], ids: Sequence[str]) -> list[Record]:
     """The chunks as records, with what the front matter and the one who indexes say of all of them."""
     common = _common(origin.note, scope, tags)
     return [
         Record(
-            id=_identity(origin.path, chunk.text, nth, scope),
+            id=key,
             kind="chunk",
             title=" › ".join((origin.note.title, *chunk.headings)),
             text=chunk.text,
@@ -49,7 +69,7 @@ def records_of(origin: Origin, scope: Scope, tags: tuple[str, ...]) -> list[Reco
             lines=chunk.lines,
             **common,
         )
-        for chunk, nth in _counted(origin)
+        for key, chunk in zip(ids, origin.note.chunks, strict=True)
     ]
 
 
@@ -61,7 +81,7 @@ def followed(after: Sequence[Record], before: Sequence[Record], *, keep_title: b
     """
     # Records come in no order, so that texts that occur twice are told apart by their lines.
     old: dict[str, list[Record]] = {}
-    for record in sorted(before, key=lambda record: record.lines or (0, 0), reverse=True):
+    for record in sorted(before, key=_first_line, reverse=True):
         old.setdefault(record.text, []).append(record)
     for record in after:
         same = old.get(record.text)
@@ -80,18 +100,16 @@ def followed(after: Sequence[Record], before: Sequence[Record], *, keep_title: b
         )
 
 
-def _counted(origin: Origin) -> Iterator[tuple[Any, int]]:
+def _first_line(record: Record) -> tuple[int, int]:
+    return record.lines or (0, 0)
+
+
+def _counted(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Each text with how often it has occurred so far."""
     counts: dict[str, int] = {}
-    for chunk in origin.note.chunks:
-        counts[chunk.text] = counts.get(chunk.text, 0) + 1
-        yield chunk, counts[chunk.text]
-
-
-def _identity(path: str, text: str, nth: int, scope: Scope) -> str:
-    """By content, not by place: a line inserted above changes nothing below but line numbers."""
-    whose = (part for pair in sorted(scope.as_dict().items()) for part in pair)
-    name = "\0".join((path, text, str(nth), *whose))
-    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+        yield text, counts[text]
 
 
 def _common(note: Note, scope: Scope, tags: Iterable[str]) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from recollect.errors import RecollectError, UsageError
-from recollect.ingest import Report, Telling, Wishes, in_batches, mirror, roots_of
+from recollect.ingest import Mirror, Report, Step, Telling, Wishes, in_batches, roots_of
 from recollect.types import Mirrors, Progress, Scope, Store
 
 UNTOLD = "how it was indexed is not known; `recollect index` it once more"
@@ -54,12 +55,29 @@ class Mirroring:
     def _mirrored(self, paths: Sequence[str | Path], telling: Telling, showing: Showing) -> Report:
         report = Report(dry_run=showing.dry_run)
         roots = roots_of(paths, telling.wishes)
-        for batch in in_batches(mirror(paths, self.store.files, telling, report, showing.reading)):
+        mirror = Mirror(roots, self.store.files, telling, report)
+        failed: dict[str, str] = {}
+        for batch in chain([list(mirror.notes())], in_batches(mirror.steps(showing.reading))):
             if not showing.dry_run:
-                self.store.records.apply(batch)
+                self._store(batch, failed)
+        for path, reason in failed.items():
+            report.fail(path, reason)
         if not showing.dry_run:
             self.store.records.apply([[Mirrors(str(root), _told(telling)) for root in roots]])
         return report
+
+    def _store(self, batch: Sequence[Step], failed: dict[str, str]) -> None:
+        """Store what files ask for. A file that the store refuses is left as it was, and the others are stored."""
+        steps = [step for step in batch if step.path not in failed]
+        try:
+            self.store.records.apply(step.changes for step in steps)
+        except UsageError:
+            for step in steps:
+                if step.path not in failed:
+                    try:
+                        self.store.records.apply([step.changes])
+                    except UsageError as error:
+                        failed[step.path] = f"not stored: {error.message}"
 
     def _embed(self, report: Report, showing: Showing) -> None:
         if self.embed is not None and not showing.dry_run:

@@ -141,7 +141,7 @@ def _stages(span: Span, trace: Trace) -> None:
 
 def indexed(span: Span, report: Report) -> None:
     """What became of the files, in numbers."""
-    lists = ("added", "changed", "moved", "removed", "skipped", "unconfirmed")
+    lists = ("added", "changed", "moved", "removed", "rescoped", "skipped", "unconfirmed")
     span.set(**{name: len(getattr(report, name)) for name in lists})
     span.set(unchanged=report.unchanged, chunks=report.chunks, embedded=report.embedded, dry_run=report.dry_run)
 

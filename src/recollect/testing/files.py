@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -68,6 +69,38 @@ class FilesContract:
         )
         assert sorted(ids(store.files.chunks("/n/a.md"))) == ["1", "2"]
         assert store.files.chunks("/n") == []
+
+    def test_files_of_another_scope_or_without_a_tag_differ(self, store: Store) -> None:
+        """One live chunk is enough; facts, forgotten chunks and files that were not asked for do not count."""
+        ada = Scope("ada", "a'b")
+        keep(
+            store,
+            Record("1", "one", path="/n/same.md", kind="chunk", scope=ada, tags=("x", "y")),
+            Record("2", "two", path="/n/mixed.md", kind="chunk", scope=ada, tags=("x",)),
+            Record("3", "three", path="/n/mixed.md", kind="chunk"),
+            Record("4", "four", path="/n/ünï 湖.md", kind="chunk", scope=Scope("ada"), tags=("x",)),
+            Record("5", "five", path="/n/same.md", tags=("z",)),
+            Record("6", "six", path="/n/gone.md", kind="chunk"),
+        )
+        store.records.apply([[Forget("6")]])
+        paths = ["/n/same.md", "/n/mixed.md", "/n/ünï 湖.md", "/n/gone.md", "/nowhere"]
+        others = {"/n/mixed.md", "/n/ünï 湖.md"}
+        assert store.files.differing(paths, ada, ()) == store.files.differing(paths, ada, ("x",)) == others
+        assert store.files.differing(paths, ada, ("x", "y", "z")) == others | {"/n/same.md"}
+        assert store.files.differing(["/n/same.md"], Scope("ada"), ()) == {"/n/same.md"}
+        assert store.files.differing(["/n/same.md"], Scope("ada", "a'b", "s"), ()) == {"/n/same.md"}
+        assert store.files.differing(paths[:1], ada, ()) == store.files.differing([], Scope(), ()) == set()
+
+    def test_a_store_has_one_key_for_chunks_and_no_other_store_has_it(
+        self, open_store: OpenStore, place: str, store: Store
+    ) -> None:
+        """The same in every process, also where eight ask for it at once."""
+        others = [open_store(place) for _ in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            keys = set(pool.map(lambda other: other.files.chunk_key(), others))
+        assert keys == {store.files.chunk_key()}
+        assert len(store.files.chunk_key()) == 32
+        assert open_store().files.chunk_key() not in keys
 
     def test_what_was_ingested_is_known(self, store: Store) -> None:
         """By digest, as often as it is said."""

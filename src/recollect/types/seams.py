@@ -185,6 +185,12 @@ class Files(Protocol):
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
 
+    def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
+        """Those of the files that have a chunk of another scope, or one that lacks one of the tags."""
+
+    def chunk_key(self) -> bytes:
+        """The store's own random key for the ids of chunks. It is made once, and never exported."""
+
     def ingested(self, digests: Sequence[str]) -> set[str]:
         """Those of the digests that have been read for facts."""
 

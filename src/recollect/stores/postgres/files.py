@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, Database
+from recollect.stores.postgres.keywords import meta
 from recollect.stores.postgres.rows import SELECT, from_row, plain, text
 from recollect.stores.rows import micros
 from recollect.types import FileState, Record, Scope, now
 
 KEPT = 10_000
 """Answers; the oldest go first."""
+
+_DIFFERING = """
+    SELECT DISTINCT path FROM unnest(%s::text[]) AS asked (path) JOIN records USING (path) JOIN scopes USING (scope)
+    WHERE kind = 'chunk' AND forgotten_at IS NULL
+        AND (("user", agent, session) IS DISTINCT FROM (%s::text, %s::text, %s::text) OR NOT tags @> %s::text[])
+"""
 
 _STATE = "SELECT path, root, mtime_ns, size, digest FROM files"
 
@@ -60,10 +68,30 @@ class PostgresFiles:
             only = "WHERE path = %s AND kind = 'chunk' AND forgotten_at IS NULL ORDER BY row"
             return [from_row(row) for row in connection.execute(f"{SELECT} {only}", (text(path),))]
 
+    def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
+        """Those of the files that have a chunk of another scope, or one that lacks one of the tags."""
+        parts = [text(part) for part in (scope.user, scope.agent, scope.session)]
+        values = ([text(path) for path in paths], *parts, [text(tag) for tag in tags])
+        with self._database.read(self._scope) as connection:
+            return {str(plain(path)) for (path,) in connection.execute(_DIFFERING, values)}
+
+    def chunk_key(self) -> bytes:
+        """The store's key for the ids of chunks. Of two processes that make it at once, the first one's counts."""
+        with self._database.read() as connection:
+            key = meta(connection, "chunk_key")
+        return bytes.fromhex(key if key is not None else self._database.write(_make_key))
+
     def _states(self, sql: str, value: object) -> dict[str, FileState]:
         with self._database.read(self._scope) as connection:
             rows = connection.execute(sql, (value,))
             return {plain(row[0]): FileState(plain(row[0]), plain(row[1]), *row[2:]) for row in rows}
+
+
+def _make_key(connection: Connection) -> str:
+    connection.execute(
+        "INSERT INTO meta VALUES ('chunk_key', %s) ON CONFLICT (key) DO NOTHING", (secrets.token_hex(32),)
+    )
+    return meta(connection, "chunk_key") or ""
 
 
 class PostgresNotes:

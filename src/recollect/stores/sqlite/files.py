@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import SELECT, from_row
-from recollect.types import FileState, Record
+from recollect.stores.sqlite.rows import SELECT, from_row, meta
+from recollect.types import FileState, Record, Scope
+
+_DIFFERING = """
+    SELECT DISTINCT path FROM records WHERE path IN (SELECT value FROM json_each(?)) AND kind = 'chunk'
+        AND forgotten_at IS NULL AND (user IS NOT ? OR agent IS NOT ? OR session IS NOT ? OR EXISTS (
+            SELECT 1 FROM json_each(?) AS wanted
+            WHERE NOT EXISTS (SELECT 1 FROM tags WHERE tags.tag = wanted.value AND tags.row = records.row)))
+"""
 
 
 class SqliteFiles:
@@ -55,3 +63,20 @@ class SqliteFiles:
         with self._database.read() as connection:
             rows = connection.execute(f"{SELECT} WHERE path = ? AND kind = 'chunk' AND forgotten_at IS NULL", (path,))
             return [from_row(row) for row in rows]
+
+    def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
+        """Those of the files that have a chunk of another scope, or one that lacks one of the tags."""
+        values = (json.dumps(list(paths)), scope.user, scope.agent, scope.session, json.dumps(list(tags)))
+        with self._database.read() as connection:
+            rows: Any = connection.execute(_DIFFERING, values)
+            return {path for (path,) in rows}
+
+    def chunk_key(self) -> bytes:
+        """The store's key for the ids of chunks. Of two processes that make it at once, the first one's counts."""
+        with self._database.read() as connection:
+            key = meta(connection, "chunk_key")
+        if key is None:
+            with self._database.write() as connection:
+                connection.execute("INSERT OR IGNORE INTO meta VALUES ('chunk_key', ?)", (secrets.token_hex(32),))
+                key = meta(connection, "chunk_key")
+        return bytes.fromhex(key or "")

@@ -3,7 +3,7 @@
 import { h, replace } from "./dom.js";
 import { count, moment, several, took } from "./moments.js";
 
-const FATES = ["added", "changed", "moved", "removed", "unchanged", "skipped", "unconfirmed"];
+const FATES = ["added", "changed", "moved", "removed", "rescoped", "unchanged", "skipped", "unconfirmed"];
 const MOST_SKIPPED = 50;
 
 /** `update(job)` shows the job; the button stays the same element, so that it keeps the focus. */
