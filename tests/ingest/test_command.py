@@ -128,7 +128,7 @@ def test_a_move_is_shown_without_control_characters(notes: Path) -> None:
     (notes / "old\x1b[2J.md").write_text("walrus\n")
     on_terminal("index", notes)
     (notes / "old\x1b[2J.md").rename(notes / "new\n.md")
-    assert f"> {notes}/old[2J.md → {notes}/new\\n.md" in on_terminal("index", notes, "--dry-run")
+    assert f"> {notes}/old\\x1b[2J.md → {notes}/new\\n.md" in on_terminal("index", notes, "--dry-run")
 
 
 def test_a_home_needs_force(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

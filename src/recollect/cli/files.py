@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.options import common, json_flag, notice, open_memory, progress
+from recollect.cli.plain import echo, plain
 
 if TYPE_CHECKING:
     from recollect.ingest import Report
@@ -47,13 +48,6 @@ def index(as_json: bool, **options: Any) -> int:
     return 0
 
 
-def shown_path(path: object) -> str:
-    """A file's name for the terminal: on one line, and without control characters."""
-    from recollect.cli.output import plain
-
-    return plain(str(path).replace("\n", "\\n").replace("\t", "\\t"))
-
-
 def _owner(scope: Mapping[str, str], tags: Sequence[str]) -> str:
     """Whose the files are now, and with which tags."""
     whose = ", ".join(f"{part} {name}" for part, name in scope.items()) or "everybody"
@@ -67,12 +61,12 @@ def _show(report: Report, owner: str) -> None:
         f"{len(report.added):,} added, {len(report.changed):,} changed, {moved}{len(report.removed):,} removed, "
         f"{report.unchanged:,} unchanged, {len(report.skipped):,} skipped"
     )
-    click.echo(f"would be: {counts}" if report.dry_run else counts)
+    echo(f"would be: {counts}" if report.dry_run else counts)
     if report.rescoped:
         count = len(report.rescoped)
         files = f"{count:,} file{'s' if count > 1 else ''}"
         belong = "would belong" if report.dry_run else "now belong" if count > 1 else "now belongs"
-        click.echo(shown_path(f"{files} {belong} to {owner}"))
+        echo(plain(f"{files} {belong} to {owner}"))
     if report.dry_run:
         _list_changes(report)
     reasons: dict[str, list[str]] = {}
@@ -80,9 +74,9 @@ def _show(report: Report, owner: str) -> None:
         reasons.setdefault(reason, []).append(path)
     for reason, paths in sorted(reasons.items()):
         for path in paths[:SHOWN]:
-            notice(shown_path(f"skipped {path}: {reason}"))
+            notice(f"skipped {plain(path)}: {reason}")
         if len(paths) > SHOWN:
-            notice(shown_path(f"skipped {len(paths) - SHOWN:,} more: {reason}"))
+            notice(f"skipped {len(paths) - SHOWN:,} more: {reason}")
     if report.unconfirmed:
         notice(
             f"{len(report.unconfirmed):,} files have vanished at once; they were not removed. "
@@ -93,9 +87,9 @@ def _show(report: Report, owner: str) -> None:
 def _list_changes(report: Report) -> None:
     for sign, paths in (("+", report.added), ("~", report.changed), ("-", report.removed)):
         for path in paths:
-            click.echo(f"{sign} {shown_path(path)}")
+            echo(f"{sign} {plain(path)}")
     for old, new in report.moved.items():
-        click.echo(f"> {shown_path(old)} → {shown_path(new)}")
+        echo(f"> {plain(old)} → {plain(new)}")
 
 
 @click.command()
@@ -110,5 +104,5 @@ def embed(as_json: bool, **options: Any) -> int:
     if as_json:
         print_json({"embedded": count})
     else:
-        click.echo(f"{count:,} embedded")
+        echo(f"{count:,} embedded")
     return 0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.files import shown_path
 from recollect.cli.options import common, json_flag, notice, open_memory, progress
+from recollect.cli.plain import echo, one_line, plain
 from recollect.errors import LlmError, UsageError
 
 if TYPE_CHECKING:
@@ -51,23 +51,23 @@ def ingest_files(
 
 def _print(report: Extraction) -> None:
     for path, reason in report.skipped.items():
-        notice(shown_path(f"skipped {path}: {reason}"))
+        notice(f"skipped {plain(path)}: {reason}")
     for warning in report.warnings:
-        notice(shown_path(warning))
+        notice(warning)
     said = report.as_dict()
     if report.mode == "dry-run":
         for file in said["files"]:
             to_send = f"{len(file['waiting'])} to send, about {file['tokens']:,} tokens"
-            click.echo(f"{shown_path(file['name'])}  {_many(file['chunks'], 'chunk')}, {to_send}")
+            echo(f"{plain(file['name'])}  {_many(file['chunks'], 'chunk')}, {to_send}")
             for chunk in file["waiting"]:
-                click.echo(click.style(f"    lines {chunk['lines'][0]}-{chunk['lines'][1]}", dim=True))
+                echo(click.style(f"    lines {chunk['lines'][0]}-{chunk['lines'][1]}", dim=True))
     elif report.mode == "plan":
         for piece, verdict in report.verdicts:
-            click.echo(_verdict(piece, verdict))
+            echo(_verdict(piece, verdict))
     for piece, error in report.failed:
-        where = shown_path(f"{piece.name}:{piece.lines[0]}-{piece.lines[1]}  {error}")
-        click.echo(f"{click.style('failed', fg='red')} {where}", err=True)
-    click.echo(_summary(report))
+        where = one_line(f"{piece.name}:{piece.lines[0]}-{piece.lines[1]}  {error}")
+        echo(f"{click.style('failed', fg='red')} {where}", err=True)
+    echo(_summary(report))
 
 
 def _many(count: int, thing: str) -> str:
@@ -79,23 +79,23 @@ def _verdict(piece: Piece, verdict: Verdict) -> str:
     lines = [f"{click.style(verdict.action.ljust(11), fg=colour)} {_short(verdict.text)}"]
     first, last = verdict.lines or piece.lines
     quoted = f"  “{_short(verdict.span, WIDTH - 30)}”" if verdict.span else ""
-    lines.append(click.style(f"{INDENT}{shown_path(piece.name)}:{first}-{last}{quoted}", dim=True))
+    lines.append(click.style(f"{INDENT}{plain(piece.name)}:{first}-{last}{quoted}", dim=True))
     if verdict.other:
-        how = "instead of" if verdict.action == "supersedes" else shown_path(verdict.reason)
+        how = "instead of" if verdict.action == "supersedes" else plain(verdict.reason)
         lines.append(click.style(f"{INDENT}{how}: {_short(verdict.other.text)}", dim=True))
     elif verdict.reason:
-        lines.append(click.style(f"{INDENT}{shown_path(verdict.reason)}", dim=True))
+        lines.append(click.style(f"{INDENT}{plain(verdict.reason)}", dim=True))
     return "\n".join(lines)
 
 
 def _short(text: str, width: int = WIDTH) -> str:
     """A text on one line, without control characters."""
-    return shown_path(textwrap.shorten(text, width))
+    return plain(textwrap.shorten(text, width))
 
 
 def _summary(report: Extraction) -> str:
     if not report.pieces:
-        return f"no file to read in {shown_path(report.workspace)}"
+        return f"no file to read in {plain(str(report.workspace))}"
     said = report.as_dict()
     chunks = said["chunks"]
     read = f"{_many(len(said['files']), 'file')}, {_many(chunks['total'], 'chunk')}, {chunks['done']} read before"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import shlex
 import signal
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.files import shown_path
 from recollect.cli.options import common, json_flag, notice, open_memory, progress
+from recollect.cli.plain import echo, one_line, plain, to_json
 
 if TYPE_CHECKING:
     from recollect.errors import RecollectError
@@ -98,23 +97,23 @@ class _Shown:
             line = {"at": at.isoformat(timespec="seconds"), "root": str(done.root), "took_ms": round(done.took_ms, 1)}
             new = dict(done.report.skipped.items() - (before.skipped if before else {}).items())
             report = dataclasses.asdict(done.report) | {"skipped": new}
-            click.echo(json.dumps(line | report, ensure_ascii=False))
+            echo(to_json(line | report))
             return
         counts = {kind: len(getattr(done.report, kind)) for kind in KINDS}
         if any(counts.values()):
             what = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-            click.echo(f"{at:%H:%M:%S}  {shown_path(done.root)}: {what}")
+            echo(f"{at:%H:%M:%S}  {plain(str(done.root))}: {what}")
         vanished = done.report.unconfirmed
         if vanished and vanished != (before.unconfirmed if before else []):
             notice(
-                f"{len(vanished):,} files of {shown_path(done.root)} have vanished at once; they were not removed. "
-                f"If that is right: recollect index --confirm {shlex.quote(shown_path(done.root))}"
+                f"{len(vanished):,} files of {plain(str(done.root))} have vanished at once; they were not removed. "
+                f"If that is right: recollect index --confirm {shlex.quote(plain(str(done.root)))}"
             )
 
     def _say(self, error: RecollectError) -> None:
         if self._as_json:
-            click.echo(json.dumps(error.as_dict()), err=True)
+            echo(to_json(error.as_dict()), err=True)
         else:
             hint = f" ({error.hint})" if error.hint else ""
-            message = shown_path(f"{error.message}{hint}")
-            click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+            message = one_line(f"{error.message}{hint}")
+            echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
