@@ -19,7 +19,7 @@ from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.web.tokens import Caller, Tokens
 
-from .conftest import Home, homes, refused
+from .conftest import homes, refused
 
 THEN = "2026-01-01T12:00:00Z"
 TIMES = (
@@ -106,26 +106,28 @@ class Side:
 
 
 @contextmanager
-def serving(folder: Path, notes: Path, *, bob: bool) -> Iterator[tuple[Home, Side, list[str]]]:
+def serving(folder: Path, place: str, notes: Path, *, bob: bool) -> Iterator[tuple[Side, list[str]]]:
     """A server of a new store with Ada's token."""
     for home in homes(folder):
-        with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:
+        with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
             ids = fill(memory, notes, bob=bob)
         token = Tokens(home.tokens).add(Caller("ada", Scope("ada")))
-        yield home, Side(home.serve().client(token)), ids
+        yield Side(home.serve("--store", place).client(token)), ids
 
 
-@pytest.fixture
-def sides(tmp_path: Path) -> Iterator[tuple[Side, Side, list[str]]]:
+@pytest.fixture(params=["sqlite", "postgres"])
+def sides(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Side, Side, list[str]]]:
     """A store that Bob shares and one that he does not, and the ids of Bob's records."""
+    new = request.getfixturevalue("new_schema") if request.param == "postgres" else None
+    places = {name: new() if new else str(tmp_path / name / "memory.db") for name in ("shared", "alone")}
     notes = tmp_path / "bobs"
     notes.mkdir()
     (notes / "diary.md").write_text("# Diary\n\nThe zebrafish eats at noon.\n")
     for name in ("shared", "alone"):
         (tmp_path / name).mkdir()
     with (
-        serving(tmp_path / "shared", notes, bob=True) as (_, shared, ids),
-        serving(tmp_path / "alone", notes, bob=False) as (_, alone, _),
+        serving(tmp_path / "shared", places["shared"], notes, bob=True) as (shared, ids),
+        serving(tmp_path / "alone", places["alone"], notes, bob=False) as (alone, _),
     ):
         yield shared, alone, ids
 
@@ -154,7 +156,7 @@ def deeds(key: str) -> Iterator[tuple[str, str, Any]]:
     yield "POST", "/v1/supersede", {"id": "ada", "by": key}
     yield "POST", "/v1/records", {"text": "mine", "supersedes": key}
     yield "POST", "/v1/why-not", {"query": "zebrafish", "target": key}
-    for seq in (None, *range(1, 40)):
+    for seq in (None, *range(1, 12)):
         yield "POST", "/v1/undo", {"id": key, **({"seq": seq} if seq else {})}
 
 
