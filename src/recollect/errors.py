@@ -15,7 +15,8 @@
         ├── SourceFailed      an outside search system did not answer, or not with results
         │   ├── TimedOut      it took longer than it may
         │   └── LeftAlone     it failed so often that it is not asked for a while
-        └── SearchFailed      no source answered
+        ├── SearchFailed      no source answered
+        └── Cancelled         the client left before the answer was ready
 
 Each carries what happened (`message`), what to do next (`hint`) and a stable `code`.
 """
@@ -136,3 +137,9 @@ class SearchFailed(FailedError):
     """No source answered."""
 
     code = "search_failed"
+
+
+class Cancelled(FailedError):
+    """The client left before the answer was ready."""
+
+    code = "cancelled"

@@ -22,8 +22,13 @@ from recollect.registry import missing_package
 if TYPE_CHECKING:
     import uvicorn
 
+    from recollect.memory import Memory
+    from recollect.web.workers import Recipe
+
 PORT = 8377
 GRACE_SECONDS = 5
+BACKLOG = 2048
+"""Connections that the system keeps until they are accepted."""
 _SERVING = ("read_only", "folders", "lab", "allowed_hosts", "allowed_origins")
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
@@ -55,6 +60,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         import uvicorn
 
         from recollect.web.app import Serving, build
+        from recollect.web.connections import ACCEPTED_AT_ONCE, AcceptFilter, limited_protocol
         from recollect.web.guard import is_loopback
     except ImportError as error:
         raise missing_package(error, "`recollect serve`", "serve") from error
@@ -70,10 +76,12 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         hint = "recollect token add NAME makes one; without a token only this machine may ask (--host 127.0.0.1)"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listening(host, port) as listener, open_memory(options) as memory:
-        app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}))
+        app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}, recipe=_recipe(memory)))
+        logging.getLogger("asyncio").addFilter(AcceptFilter())
         settings = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_SECONDS
-        )
+            app, http=limited_protocol(), ws="none", backlog=ACCEPTED_AT_ONCE, log_config=None, access_log=False,
+            server_header=False, timeout_graceful_shutdown=GRACE_SECONDS,
+        )  # fmt: skip
         server = _server(settings, app.state.changes.end)
         shown = f"[{host.strip('[]')}]" if ":" in host else host
         with _ended_by_signals(server):
@@ -82,11 +90,25 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     return 0
 
 
+def _recipe(memory: Memory) -> Recipe | None:
+    """How another process opens the same memory; one that is kept in this process's memory alone cannot be opened."""
+    from recollect.memory import default_store
+    from recollect.web.workers import Recipe
+
+    place = memory.settings.store or str(default_store())
+    return None if place == ":memory:" else Recipe(place, memory.settings)
+
+
 def _server(settings: uvicorn.Config, ending: Callable[[], None]) -> uvicorn.Server:
     """A server that says when it is about to end: who waits for nothing but a change must not be waited for."""
     import uvicorn
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for listener in sockets or []:
+                listener.listen(BACKLOG)  # uvicorn's `backlog` is also how many asyncio accepts in one go
+
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             ending()
             await super().shutdown(sockets)
@@ -122,7 +144,7 @@ def _listening(host: str, port: int) -> socket.socket:
     """A socket of our own, so that a port that is taken is an error of ours, told before anything is opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
     except (OSError, UnicodeError, OverflowError) as error:
         hint = "another --port, or --port 0 for any"
         raise FailedError(

@@ -40,7 +40,7 @@ from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
 from recollect.rerankers import open_reranker
 from recollect.stores import open_store
-from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store
+from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store, Work
 
 _log = logging.getLogger("recollect")
 
@@ -279,9 +279,10 @@ class Memory:
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
+        work: Work | None = None,
         **options: Any,
     ) -> Answer:
-        """Find what answers `text`. What is left out comes from the settings.
+        """Find what answers `text`. What is left out comes from the settings; `work` limits what it may cost.
 
         `options` are settings of `[search]` (fusion, rrf_k, normalisation, text_weight, vector_weight, decay,
         half_life_days, importance_weight, mmr, mmr_lambda, rerank, min_score, min_confidence, budget_ms) and
@@ -289,7 +290,7 @@ class Memory:
         """
         scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
         said = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **scoped, **options}
-        pipeline, query = self.prepare(text, **said)
+        pipeline, query = self.prepare(text, work=work, **said)
         answer = pipeline(query)
         return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
 
@@ -298,20 +299,20 @@ class Memory:
         """What `search` finds, with its options, as one cited block for a model's context within so many tokens."""
         return recall(self.search(text, **options), tokens=tokens)
 
-    def prepare(self, text: str, **options: Any) -> tuple[Pipeline, Query]:
+    def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
         """The query that `search` would answer and the pipeline it would go through, for who looks inside."""
         self.store.check()
-        return self._asking.prepare(text, options)
+        return self._asking.prepare(text, options, work)
 
-    def why_not(self, text: str, target: str, **options: Any) -> Verdict:
+    def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.
 
-        `options` are those of `search`.
+        `options` are those of `search`; `work` limits how deep sources are read and how long it may take.
         """
         self.store.check()
         within = self.scope if self.walled else None
         store = self.store.within(self._asking.where(dict(options)).scope)
-        return why_not(store, partial(self._asking.prepare, text), target, options, within=within)
+        return why_not(store, partial(self._asking.prepare, text, work=work), target, options, within=within)
 
     def get(
         self,

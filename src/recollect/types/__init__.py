@@ -64,6 +64,7 @@ from recollect.types.seams import (
     VectorSpace,
     VectorSpaces,
 )
+from recollect.types.work import Work
 
 if TYPE_CHECKING:
     from recollect.types.seams import Matrix as Matrix
@@ -119,5 +120,6 @@ __all__ = [
     "VectorIndex",
     "VectorSpace",
     "VectorSpaces",
+    "Work",
     "now",
 ]

@@ -16,6 +16,7 @@ from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from recollect.errors import (
+    Cancelled,
     FailedError,
     Forbidden,
     Overtaken,
@@ -63,12 +64,14 @@ STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
     (Overtaken, 409),
     (UsageError, 400),
     (TimedOut, 504),
+    (Cancelled, 499),  # nobody reads it; in the metrics it is no failure of the server
     (FailedError, 503),
 )
 """The first kind that fits decides."""
 
 _CODES = {
-    400: "usage", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "unsupported_media_type",
+    400: "usage", 404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large",
+    415: "unsupported_media_type",
 }  # fmt: skip
 
 
@@ -93,6 +96,7 @@ _WORDS = {
     401: "A token is needed, or this one is nobody's.",
     403: "The caller may not do this, or the request names a foreign host or origin.",
     404: "There is no such record, or no such address.",
+    408: "The request's body took too long.",
     409: "A supersession would lead in a circle, another change came first, or it is being done already.",
     413: "The request is too large.",
     415: "The body is not `application/json`.",
