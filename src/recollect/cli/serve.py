@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,13 @@ import click
 
 from recollect.cli.options import common, notice, open_memory
 from recollect.cli.token import open_tokens, tokens_flag
-from recollect.errors import FailedError, UsageError
+from recollect.errors import FailedError, ModelError, UsageError
 from recollect.registry import missing_package
 
 if TYPE_CHECKING:
     import uvicorn
 
+    from recollect.config import Settings
     from recollect.memory import Memory
     from recollect.web.workers import Recipe
 
@@ -75,7 +77,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     if not tokens.all() and not is_loopback(host):
         hint = "recollect token add NAME makes one; without a token only this machine may ask (--host 127.0.0.1)"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
-    with _listening(host, port) as listener, open_memory(options) as memory:
+    with _listening(host, port) as listener, open_memory(options, fetch=False) as memory:
         app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}, recipe=_recipe(memory)))
         logging.getLogger("asyncio").addFilter(AcceptFilter())
         settings = uvicorn.Config(
@@ -84,10 +86,29 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         )  # fmt: skip
         server = _server(settings, app.state.changes.end)
         shown = f"[{host.strip('[]')}]" if ":" in host else host
+        threading.Thread(target=_fetch_models, args=(memory.settings,), name="fetching", daemon=True).start()
         with _ended_by_signals(server):
             notice(f"serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
             server.run(sockets=[listener])
     return 0
+
+
+def _fetch_models(settings: Settings) -> None:
+    """Fetch the models that the settings name, where they are not on this machine. No request makes the server do that.
+
+    Until they are here, searches are answered without them.
+    """
+    from recollect.models.cache import installed
+    from recollect.models.catalogue import MODELS
+    from recollect.models.fetch import fetch_unasked, offline
+
+    search = settings.search
+    for name in (settings.embedder, search.rerank_model if search.rerank else "none"):
+        if name in MODELS and not offline() and not installed(name):
+            try:
+                fetch_unasked(name, announce=notice)
+            except ModelError as error:
+                notice(f"searching without {name}: {error.message} ({error.hint})")
 
 
 def _recipe(memory: Memory) -> Recipe | None:

@@ -60,16 +60,18 @@ class Memory:
         *,
         announce: Callable[[str], None],
         fetching: Progress | None = None,
+        fetch: bool = True,
     ) -> None:
         self.settings = settings
         self.scope = settings.scope.scope()
         self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
         self.walled = False
         self._announce = announce
-        self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching))
+        self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching, fetch))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
         self._outside = open_outside(settings, store)
-        reranking = Reranking(store, self._executor, partial(open_reranker, announce=announce, progress=fetching))
+        reranker = partial(open_reranker, announce=announce, progress=fetching, fetch=fetch)
+        reranking = Reranking(store, self._executor, reranker)
         calibration = Calibration(store, self.embedding)
         assembly = Assembly(store, self.embedding, settings, self._executor, reranking, self._outside, calibration)
         self._asking = Asking(assembly, self.scope)
@@ -87,12 +89,14 @@ class Memory:
         language: str | None = None,
         announce: Callable[[str], None] = _log.warning,
         fetching: Progress | None = None,
+        fetch: bool = True,
     ) -> Self:
         """Open a store, making it where there is none.
 
         `store` is a file (or `:memory:`), `embedder` a model's name, an object with the `Embedder` methods, or
         "none" for keyword search only; what is left out comes from the settings. `announce` is told when a model
         is about to be fetched, and when something could not be done as well as it should; `fetching` shows progress.
+        With `fetch=False` no model is fetched: what is not on this machine is done without.
         """
         settings = settings or config.load().settings
         place = store or settings.store or default_store()
@@ -102,7 +106,7 @@ class Memory:
             EMBEDDERS.check(wanted.partition(":")[0])
         opened = open_store(str(place), language=language or settings.language)
         try:
-            return cls(opened, settings, wanted, announce=announce, fetching=fetching)
+            return cls(opened, settings, wanted, announce=announce, fetching=fetching, fetch=fetch)
         except BaseException:
             opened.close()
             raise
@@ -344,8 +348,8 @@ class Memory:
         return overview.told(self.store, events, self.scope) if self.walled else events
 
     def excerpt(self, record_id: str) -> Excerpt:
-        """The file of a chunk as it stands now, open at its lines."""
-        return excerpt(self.store, self._remembering.require(record_id))
+        """The file of a chunk, open at its lines; behind a wall only as it was indexed."""
+        return excerpt(self.store, self._remembering.require(record_id), as_indexed=self.walled)
 
     def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
         """Within it, True each time that something has happened that may be seen, False after each quiet while."""

@@ -26,6 +26,7 @@ from recollect.errors import (
     TimedOut,
     UnknownRecord,
     UsageError,
+    without_place,
 )
 
 _log = logging.getLogger("recollect")
@@ -113,16 +114,22 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 """What every route of the API may answer beside its own answer."""
 
 
-def answer(error: RecollectError, request_id: str) -> JSONResponse:
+def answer(error: RecollectError, request_id: str, *, owner: bool = False) -> JSONResponse:
     """An error of ours as an answer."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
-    if isinstance(error, StoreError) and "://" in error.message:
-        # Where the store is, and who we are there, is for the log.
-        _log.warning("%s: %s", request_id, error.message)
-        error = StoreError("the store cannot be used just now", hint="try again; the server's log says what")
+    if not owner or (isinstance(error, StoreError) and "://" in error.message):
+        error = logged(error, request_id)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
     headers |= {"Retry-After": "1"} if status == 503 else {}  # noqa: PLR2004
     return body(status, request_id, headers, **error.as_dict()["error"])
+
+
+def logged(error: RecollectError, request_id: str) -> RecollectError:
+    """The error without the store's place, and in the log with it."""
+    public = without_place(error)
+    if public is not error:
+        _log.warning("%s: %s", request_id, error.message)
+    return public
 
 
 def plain(error: HTTPException, request_id: str) -> JSONResponse:
@@ -143,7 +150,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RecollectError)
     def ours(request: Request, error: RecollectError) -> JSONResponse:
-        return answer(error, request.state.request_id)
+        return answer(error, request.state.request_id, owner=getattr(request.state, "owner", False))
 
     @app.exception_handler(RequestValidationError)
     def misfit(request: Request, error: RequestValidationError) -> JSONResponse:

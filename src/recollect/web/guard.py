@@ -120,7 +120,8 @@ class Guard:
             _check_length(headers.get("content-length"))
             await self.app(scope, _limited(receive), watched)
         except RecollectError as error:
-            await watched.answer(errors.answer(error, request_id), scope, receive)
+            owner = scope["state"].get("owner", False)
+            await watched.answer(errors.answer(error, request_id, owner=owner), scope, receive)
         except HTTPException as error:
             await watched.answer(errors.plain(error, request_id), scope, receive)
         except asyncio.CancelledError:  # the server ends, and has waited as long as it does

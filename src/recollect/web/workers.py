@@ -55,7 +55,7 @@ class Recipe:
         """The memory, opened anew."""
         from recollect.memory import Memory
 
-        return Memory.open(self.place, settings=self.settings)
+        return Memory.open(self.place, settings=self.settings, fetch=False)
 
 
 @dataclass(frozen=True, slots=True)
