@@ -114,7 +114,7 @@ def test_an_outside_document_that_is_bobs_record_is_not_brought_to_ada(three: Th
 
 
 def test_a_file_that_has_changed_is_told_and_shown(three: Three, tmp_path: Path) -> None:
-    """Freshness, lag and excerpt know the state of Ada's files; what is shown was indexed; Bob learns of none of them."""
+    """Freshness, lag and excerpt know the state of Ada's files; what is shown was indexed. Bob learns of none."""
     note = tmp_path / "notes" / "note.md"
     note.write_text("# Lake\n\nthe heron has flown\n")
     os.utime(note, (1, 1))

@@ -232,7 +232,7 @@ def test_a_study_of_one_caller_does_not_keep_out_anothers(crowd):
 
 
 def test_a_process_that_dies_is_replaced_and_none_is_left_behind(home):
-    """Who waits for it is told to try again; when the server ends, all that it has started end too."""
+    """The next request starts another; when the server ends, all that it has started end too."""
     with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("The spare key is under the pot.", id="key", user="ada")
     server = home.serve("--user", "ada")
