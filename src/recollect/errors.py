@@ -10,13 +10,15 @@
         ├── StoreError        the store cannot be opened, read or written
         │   └── Overtaken     a record was changed by another in the same moment
         ├── ModelError        a model is missing, damaged or cannot be fetched
+        │   └── ModelMissing  a model is not on this machine, and may not be fetched now
         ├── EmbedderError     an embedder did not answer, or not with vectors
         ├── LlmError          a language model did not answer, or not with text
         ├── SourceFailed      an outside search system did not answer, or not with results
         │   ├── TimedOut      it took longer than it may
         │   ├── TooLong       the question is longer than it takes; the system itself is well
         │   └── LeftAlone     it failed so often that it is not asked for a while
-        └── SearchFailed      no source answered
+        ├── SearchFailed      no source answered
+        └── Cancelled         the client left before the answer was ready
 
 Each carries what happened (`message`), what to do next (`hint`) and a stable `code`.
 """
@@ -109,6 +111,10 @@ class ModelError(FailedError):
     code = "model"
 
 
+class ModelMissing(ModelError):
+    """A model is not on this machine, and may not be fetched now."""
+
+
 class EmbedderError(FailedError):
     """An embedder did not answer, or not with vectors."""
 
@@ -149,3 +155,17 @@ class SearchFailed(FailedError):
     """No source answered."""
 
     code = "search_failed"
+
+
+class Cancelled(FailedError):
+    """The client left before the answer was ready."""
+
+    code = "cancelled"
+
+
+def without_place(error: RecollectError) -> RecollectError:
+    """The error as others than the owner may read it: where the store is kept is not for them."""
+    cause = error.__cause__ if isinstance(error, SearchFailed) else error
+    if not isinstance(cause, StoreError) or isinstance(cause, Overtaken):
+        return error
+    return StoreError("the store cannot be used just now", hint="try again; the server's log says what happened")

@@ -80,6 +80,7 @@ class Pipeline:
 
     def ask(self, query: Query) -> list[Reply]:
         """Every source's reply, in their order. Nobody is waited for beyond the query's deadline or its own timeout."""
+        query.check()
         start = time.monotonic()
         # A copy of the context each: what an outside source does belongs to whoever asked.
         asked = [(source, self.executor.submit(copy_context().run, _ask, source, query)) for source in self.sources]
@@ -88,6 +89,7 @@ class Pipeline:
     def _run_stages(self, query: Query, results: Sequence[Result]) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
         traces = []
         for name, stage in self.stages:
+            query.check()
             start, given = time.perf_counter(), results
             results = stage(query, given)
             told = results.warnings if isinstance(results, Noted) and results is not given else ()

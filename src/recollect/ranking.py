@@ -78,28 +78,27 @@ def mmr(
     """Maximal Marginal Relevance: positions in the order picked, most relevant first.
 
     Each pick has the highest `balance · relevance - (1 - balance) · (similarity to the nearest pick)`.
-    `similarity(i)` gives the similarities of `i` to all; it is asked once a pick, so the work is pool × picks.
+    `similarity(i)` gives the similarities of `i` to all; it is asked at most once a pick, so the work is pool × picks.
     Ties go to the more relevant, then to the earlier. A balance of 1 keeps the order by relevance.
     """
     if not 0 <= balance <= 1:
         raise ValueError(f"MMR's balance lies between 0 and 1, not {balance!r}")
-    left = sorted(range(len(relevance)), key=lambda i: -relevance[i])
-    nearest = [-math.inf] * len(relevance)
-    chosen: list[int] = []
-    while left and len(chosen) < picks:
-        best = 0
-        if chosen:
-            gains = [balance * relevance[i] - (1 - balance) * nearest[i] for i in left]
-            best = max(range(len(left)), key=gains.__getitem__)
-        pick = left.pop(best)
-        chosen.append(pick)
-        if balance < 1 and left:
-            row = similarity(pick)
-            for i in left:
-                nearest[i] = max(nearest[i], row[i])
-        elif balance == 1:
-            return [*chosen, *left][:picks]
-    return chosen
+    order = sorted(range(len(relevance)), key=lambda i: -relevance[i])
+    picks = min(picks, len(order))
+    if balance == 1 or picks < 2:  # noqa: PLR2004  (the first pick is the most relevant)
+        return order[: max(0, picks)]
+    import numpy as np
+
+    weighted = balance * np.array([relevance[i] for i in order])
+    nearest = np.full(len(order), -math.inf)
+    chosen = [0]  # positions in `order`
+    while len(chosen) < picks:
+        row = np.asarray(similarity(order[chosen[-1]]), dtype=np.float64)
+        np.maximum(nearest, row[order], out=nearest)
+        gains = weighted - (1 - balance) * nearest
+        gains[chosen] = -math.inf
+        chosen.append(int(gains.argmax()))
+    return [order[place] for place in chosen]
 
 
 LENGTHS = (1, 2, 4, 8, 16, 32)

@@ -417,3 +417,12 @@ def test_a_snippet_of_anything_is_one_bounded_line(text, times, width):
     assert len(line) <= width + 4
     assert line == " ".join(line.split())
     assert len(lead(text * times, width=width)) <= width + 2
+
+
+def test_a_snippet_of_a_very_long_text_is_looked_for_in_its_beginning():
+    """To look through a million characters takes half a second, and a search shows many results."""
+    analyzer = Analyzer("english")
+    late = "filler " * 150_000 + "sauna"
+    assert snippet(late, {"sauna"}, analyzer) == lead(late)
+    assert "sauna" in snippet("sauna " + late, {"sauna"}, analyzer)
+    assert "sauna" in snippet("filler " * 2_000 + "sauna " + late, {"sauna"}, analyzer)

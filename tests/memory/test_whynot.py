@@ -17,10 +17,11 @@ import pytest
 
 from recollect import Memory
 from recollect.config import ScopeSettings, Settings, SourceSettings
-from recollect.errors import EmbedderError, SearchFailed, UsageError
+from recollect.errors import Cancelled, EmbedderError, SearchFailed, TimedOut, UsageError
 from recollect.memory.shape import iso, verdict_dict
 from recollect.memory.whynot import Verdict, _just_below
-from recollect.types import Filter, Put, Record, Scope, now
+from recollect.pipeline import fused_results
+from recollect.types import Filter, Put, Record, Scope, Work, now
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 OpenMemory = Callable[..., Memory]
@@ -941,3 +942,52 @@ def test_a_record_of_too_little_confidence_is_told_its_confidence(memory: Memory
     assert f"its confidence is {shown['short']:.4f}" in verdict.reason
     found = memory.search("heron lake 7", limit=40, **verdict.change).results
     assert "short" in [result.record.id for result in found]
+
+
+# -- limits -------------------------------------------------------------------------------------------------
+
+
+def test_a_limit_on_depth_is_kept_and_told(words: Memory) -> None:
+    """Nothing is read deeper; a record beyond that is said to be there, and none of its ranks is told."""
+    herons(words, 60)
+    limited = words.why_not("heron", "r050", fetch_k=5, limit=5, work=Work(deepest=20))
+    assert (limited.stage, dict(limited.change), limited.rank) == ("fetch_k", {}, None)
+    assert "keyword beyond rank 20" in limited.reason
+    assert limited.places["keyword"].rank is None
+    assert "owner" in limited.advice
+    near = words.why_not("heron", "r015", fetch_k=5, limit=5, work=Work(deepest=20))
+    assert near.change["fetch_k"] <= 20
+    assert near.change["limit"] <= 20
+    assert "r015" in ids(words, "heron", **near.change)
+    assert words.why_not("heron", "r050", fetch_k=5, limit=5).places["keyword"].rank == 51
+
+
+def test_what_no_source_finds_is_still_told_apart(words: Memory) -> None:
+    """A list that ends before the limit holds all there is."""
+    herons(words, 10)
+    words.add("A boat with an oar.", id="boat")
+    assert words.why_not("heron", "boat", work=Work(deepest=20)).stage == "unmatched"
+
+
+def test_work_that_was_cancelled_or_is_late_ends(words: Memory) -> None:
+    """With an error, between two steps; without limits it does not."""
+    herons(words, 10)
+    left, late = Work(), Work(-1)
+    left.cancel()
+    for call in (words.search, lambda text, work: words.why_not(text, "r009", limit=2, work=work)):
+        with pytest.raises(Cancelled):
+            call("heron", work=left)
+        with pytest.raises(TimedOut, match="longer than -1 s"):
+            call("heron", work=late)
+        call("heron", work=Work())
+
+
+def test_mmr_ends_when_nobody_waits(words: Memory) -> None:
+    """Its picks are many, so each looks whether the answer is still wanted."""
+    herons(words, 30)
+    pipeline, query = words.prepare("heron", mmr=True, limit=30, work=(work := Work()))
+    replies = pipeline.ask(query)
+    work.cancel()
+    results, _ = fused_results(query, replies)
+    with pytest.raises(Cancelled):
+        dict(pipeline.stages)["mmr"](query, results)

@@ -115,7 +115,7 @@ def test_an_outside_document_that_is_bobs_record_is_not_brought_to_ada(three: Th
 
 
 def test_a_file_that_has_changed_is_told_and_shown(three: Three, tmp_path: Path) -> None:
-    """Freshness, lag and excerpt know the state of Ada's files; Bob learns of none of them."""
+    """Freshness, lag and excerpt know the state of Ada's files; what is shown was indexed. Bob learns of none."""
     note = tmp_path / "notes" / "note.md"
     note.write_text("# Lake\n\nthe heron has flown\n")
     os.utime(note, (1, 1))
@@ -124,11 +124,12 @@ def test_a_file_that_has_changed_is_told_and_shown(three: Three, tmp_path: Path)
         answers = [memory.within(ADA).search("heron lake", kind="chunk"), memory.search("lake", user="ada")]
         (record,) = (result.record for result in answers[0].results)
         fresh = [result.freshness for answer in answers for result in answer.results if result.record.path]
-        return [fresh, [answer.trace.lag for answer in answers], memory.within(ADA).excerpt(record.id).text]
+        shown = memory.within(ADA).excerpt(record.id)
+        return [fresh, [answer.trace.lag for answer in answers], shown.freshness, shown.text == record.text]
 
     embedded, owner, service = three.answers(told)
     assert embedded == owner == service
-    assert service == [["changed", "changed"], [{"files": 1, "vectors": 0}] * 2, note.read_text()]
+    assert service == [["changed", "changed"], [{"files": 1, "vectors": 0}] * 2, "changed", True]
     assert three.service.store.within(BOB).files.states([str(note.resolve())]) == {}
 
 

@@ -31,6 +31,7 @@ class Home:
 
     folder: Path
     started: list[Server] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def store(self) -> Path:
@@ -44,7 +45,13 @@ class Home:
     def environment(self) -> dict[str, str]:
         folders = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "RECOLLECT_MODELS")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
-        return {**kept, **dict.fromkeys(folders, str(self.folder)), "RECOLLECT_OFFLINE": "1", "NO_PROXY": "*"}
+        return {
+            **kept,
+            **dict.fromkeys(folders, str(self.folder)),
+            "RECOLLECT_OFFLINE": "1",
+            "NO_PROXY": "*",
+            **self.variables,
+        }
 
     def words(self, *words: object) -> list[str]:
         return [sys.executable, "-m", "recollect", *map(str, words)]
@@ -72,9 +79,11 @@ class Home:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip()
 
-    def serve(self, *flags: object) -> Server:
-        """A server of this home, ready to answer."""
+    def serve(self, *flags: object, files: int | None = None) -> Server:
+        """A server of this home, ready to answer; with `files`, it may open no more than so many."""
         command = self.words("serve", "--port", "0", "--store", self.store, "--embedder", "hashing:64", *flags)
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
         process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stderr=subprocess.PIPE, text=True)
         self.started.append(Server(process))
         self.started[-1].wait()

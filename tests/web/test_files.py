@@ -332,3 +332,37 @@ def test_a_folder_that_is_none_is_refused_at_the_start(home):
     ran = home.run("serve", "--port", "0", "--folder", Path("nowhere"))
     assert ran.returncode == 2
     assert "nowhere" in ran.stderr
+
+
+def test_a_bound_caller_sees_a_file_as_it_was_indexed(home):
+    """What was written into it since then was not indexed for them: they get the text that was; the owner sees all."""
+    note = home.folder / "notes" / "note.md"
+    note.parent.mkdir()
+    note.write_text("# Piano\n\nThe piano stands upstairs.\n")
+    ran = home.run("index", note.parent, "--user", "ada", "--store", home.store, "--embedder", "hashing:64")
+    assert ran.returncode == 0, ran.stderr
+    ada, owner = home.token("ada", "--user", "ada"), home.token("owner", "--owner")
+    server = home.serve()
+    clients = {"ada": server.client(ada), "owner": server.client(owner)}
+    (chunk,) = clients["ada"].get("/v1/records").json()["records"]
+    shown = clients["ada"].get(f"/v1/file/{chunk['id']}").json()
+    assert (shown["freshness"], shown["text"]) == ("fresh", note.read_text())
+    note.write_text("# Piano\n\nThe safe opens with 4711.\n")
+    shown = clients["ada"].get(f"/v1/file/{chunk['id']}").json()
+    assert (shown["freshness"], shown["text"], shown["total_lines"]) == ("changed", chunk["text"], 0)
+    assert shown["lines"] == chunk["lines"]
+    shown = clients["owner"].get(f"/v1/file/{chunk['id']}").json()
+    assert (shown["freshness"], "4711" in shown["text"]) == ("changed", True)
+
+
+def test_a_file_that_was_only_touched_is_shown(home):
+    """Its times differ, its content does not."""
+    note = home.folder / "note.md"
+    note.write_text("# Piano\n\nThe piano stands upstairs.\n")
+    ran = home.run("index", note, "--user", "ada", "--store", home.store, "--embedder", "hashing:64")
+    assert ran.returncode == 0, ran.stderr
+    os.utime(note, (1, 1))
+    client = home.serve("--user", "ada").client()
+    (chunk,) = client.get("/v1/records").json()["records"]
+    shown = client.get(f"/v1/file/{chunk['id']}").json()
+    assert (shown["freshness"], shown["text"]) == ("fresh", note.read_text())

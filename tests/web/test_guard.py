@@ -227,3 +227,48 @@ def test_what_no_request_could_name_is_no_setting(home):
     codes, said = home.tries(*(("serve", "--port", "0", *words) for words in tried))
     assert codes == [2] * len(tried), said
     assert said.count("is nothing that a request could name") == len(tried)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "CROSS-SITE", "cross-site, same-origin", "", "other"])
+@pytest.mark.parametrize("address", ["/v1/status", "/v1/records", "/healthz", "/openapi.json", "/metrics", "/mcp"])
+def test_what_another_page_makes_a_browser_ask_is_refused(server, site, address):
+    """An image, a script or a link sends no Origin; the browser says where it comes from all the same."""
+    status, _, body = asked_by(server, f"Host: 127.0.0.1:{server.port}", f"Sec-Fetch-Site: {site}", address=address)
+    assert (status, body["error"]["code"]) == (403, "forbidden_origin")
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+def test_what_the_page_or_the_user_asks_is_answered(server, site):
+    """The page's own requests, and an address that somebody typed."""
+    assert asked_by(server, f"Host: 127.0.0.1:{server.port}", f"Sec-Fetch-Site: {site}")[0] == 200
+
+
+def test_a_link_elsewhere_leads_to_the_page(server):
+    """The page and its files hold nothing of the memory, and can be reached from anywhere."""
+    navigation = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+    for address in ("/", "/static/style.css"):
+        assert asked_by(server, f"Host: 127.0.0.1:{server.port}", *navigation, address=address)[0] == 200
+
+
+def test_a_site_that_was_named_may_ask_across_sites(opened):
+    """Its browser sends the Origin that was allowed; without it, or with another, the answer is no."""
+    client, across = opened.client(), {"Sec-Fetch-Site": "cross-site"}
+    asks = {"Origin": SITE, "Access-Control-Request-Method": "POST"}
+    assert client.options("/v1/search", headers={**asks, **across}).status_code == 200
+    assert client.post("/v1/search", json={"query": "x"}, headers={"Origin": SITE, **across}).status_code == 200
+    refused(client.get("/v1/status", headers=across), 403, "forbidden_origin")
+    refused(client.get("/v1/status", headers={"Origin": "https://evil.test", **across}), 403, "forbidden_origin")
+
+
+@pytest.mark.parametrize(
+    "address", ["/v1/status", "/v1/records", "/v1/records/nothing", "/nothing", "/openapi.json", "/metrics", "/healthz"]
+)
+def test_no_cache_keeps_an_answer(api, address):
+    """Neither a browser's nor a proxy's, errors included."""
+    assert api.get(address).headers["cache-control"] == "no-store"
+
+
+def test_the_page_may_be_kept(api):
+    """It is asked for again, and its files are compared by their tags."""
+    assert api.get("/").headers["cache-control"] == "no-cache"
+    assert "no-store" not in api.get("/static/style.css").headers.get("cache-control", "")

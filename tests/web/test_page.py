@@ -15,11 +15,13 @@ import yaml
 
 from recollect.cli.app import app
 from recollect.cli.serve import GRACE_SECONDS, PORT
+from recollect.evaluation import given
 from recollect.memory.bounds import FOUND_CHARACTERS
 from recollect.memory.parsing import MAX_TEXT
-from recollect.web import errors
+from recollect.web import connections, errors, guard, lanes, workers
 from recollect.web.changes import MOST_WAITING
 from recollect.web.guard import MOST_BYTES
+from recollect.web.routes import records, searching
 from recollect.web.routes.changes import LONGEST_SECONDS
 from recollect.web.routes.records import MOST_LISTED
 
@@ -109,6 +111,33 @@ def test_the_numbers_are_the_codes():
     assert GRACE_SECONDS == 5
     assert f"(25, up to {LONGEST_SECONDS}). Then" in PAGE
     assert f"Up to {MOST_WAITING} may wait" in PAGE
+
+
+def test_the_limits_are_the_codes():
+    """Each row of the table has the numbers of the code."""
+    table = dict(
+        re.findall(r"^\| ([^|`]*?(?:`[^|]*?)?) \| (.*) \|$", PAGE.partition("## Limits")[2], flags=re.MULTILINE)
+    )
+    rows = {
+        "depth to which a source is read, also by `why-not`": [f"{lanes.DEEPEST:,}"],
+        "time for one request": [f"{lanes.BOUND_SECONDS:g} s"],
+        "time for a study (`/v1/eval/…`)": [f"{lanes.STUDY_SECONDS:g} s", f"{given.SECONDS:g} s"],
+        "heavy requests at once": [f"{lanes.AT_ONCE}, and {lanes.EACH_AT_ONCE} of", f"{lanes.OWNER_AT_ONCE}"],
+        "studies at once": [f"{lanes.AT_ONCE}, and {lanes.EACH_AT_ONCE} of"],
+        "heavy requests that wait for their turn": [
+            f"{lanes.WAITING} of each scope, {lanes.PATIENCE_SECONDS:g} s",
+            f"{lanes.OWNER_WAITING}, {lanes.OWNER_PATIENCE_SECONDS:g} s",
+        ],
+        "connections": [f"{connections.MOST_CONNECTIONS:,} at the most"],
+        "time for a request's head": [f"{connections.HEAD_SECONDS:g} s"],
+        "time for a request's body": [f"{guard.BODY_SECONDS:g} s"],
+    }
+    for name, numbers in rows.items():
+        assert all(number in table[name] for number in numbers), (name, table[name])
+    heavy = f"a list of more than {records.LIGHT_LISTED} records, and a search for more than {searching.LIGHT_RESULTS}"
+    assert f"{heavy} results, deeper than {searching.LIGHT_DEPTH}\n" in PAGE
+    assert f"more than {searching.LIGHT_CHARACTERS:,} characters" in PAGE
+    assert workers.IDLE_SECONDS == 300
 
 
 def test_the_metrics_are_those_that_are_told(api):

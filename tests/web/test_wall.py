@@ -267,3 +267,31 @@ def test_what_happened_to_a_foreign_record_is_not_told_by_undo(askers, known, ca
     target = known["gone" if case == "restored" else "bob"]
     askers.bob.patch(f"/v1/records/{known['bob']}", json={"title": "A"})
     refused(askers.ada.post("/v1/undo", json={"id": target}), 404, "unknown_record")
+
+
+def test_where_the_store_is_kept_is_not_told(home):
+    """An error of the store names its file to the owner and in the log, and to no bound caller."""
+    bound, owner = home.token("ada", "--user", "ada"), home.token("owner", "--owner")
+    server = home.serve()
+    ada, root = server.client(bound), server.client(owner)
+    ada.post("/v1/records", json={"text": "The spare key is under the pot.", "id": "key"})
+    server.end()
+    server = home.serve()
+    ada, root = server.client(bound), server.client(owner)
+    size = home.store.stat().st_size
+    with home.store.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
+    failed = refused(root.get("/v1/records/key"), 503, "store")
+    assert str(home.store) in failed["message"]
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    call |= {"params": {"name": "memory_get", "arguments": {"id": "key"}}}
+    tool = {"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2025-06-18"}
+    answers = [
+        ada.get("/v1/records/key"), ada.post("/v1/search", json={"query": "key"}), ada.get("/v1/records"),
+        ada.post("/v1/why-not", json={"query": "key", "target": "key"}), ada.post("/mcp", json=call, headers=tool),
+    ]  # fmt: skip
+    for answer in answers:
+        assert home.folder.name not in answer.text
+    refused(answers[0], 503, "store")
+    assert str(home.store) in "".join(server.errors)

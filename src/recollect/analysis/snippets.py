@@ -11,10 +11,17 @@ WIDTH = 240
 """Characters of a snippet: three or four lines of a terminal."""
 
 
+SEEN = 20_000
+"""Characters of a text in which the window is looked for: to look through a book takes half a second."""
+
+
 def snippet(text: str, terms: Collection[str], analyzer: Analyzer, *, width: int = WIDTH) -> str:
-    """The window of `text` that holds the most different query terms, in one line; its beginning where none match."""
+    """The window of `text` that holds the most different query terms, in one line; its beginning where none match.
+
+    Of a very long text only the first characters are looked through.
+    """
     wanted = set(terms)
-    hits = [(token.start, token.end, token.term) for token in analyzer.tokens(text) if token.term in wanted]
+    hits = [(token.start, token.end, token.term) for token in analyzer.tokens(text[:SEEN]) if token.term in wanted]
     if not hits:
         return lead(text, width=width)
     first, last = _best_stretch(hits, width)

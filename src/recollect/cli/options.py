@@ -87,7 +87,9 @@ def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None =
     return loaded
 
 
-def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False) -> Memory:
+def open_memory(
+    options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False, fetch: bool = True
+) -> Memory:
     """The memory that the flags and settings name. One who only `reads` does not make a store that is not there."""
     from recollect.config import shown_place
     from recollect.memory import Memory, default_store
@@ -98,7 +100,7 @@ def open_memory(options: Mapping[str, Any], search: Mapping[str, Any] | None = N
     if reads and place != ":memory:" and not exists(place):
         notice(f"there is no store at {shown_place(place)} yet; `recollect index` or `recollect add` makes one")
         place = ":memory:"
-    return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"))
+    return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"), fetch=fetch)
 
 
 def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +17,20 @@ import click
 from recollect.cli.logs import log_to_stderr
 from recollect.cli.options import common, notice, open_memory
 from recollect.cli.token import open_tokens, tokens_flag
-from recollect.errors import FailedError, UsageError
+from recollect.errors import FailedError, ModelError, UsageError
 from recollect.registry import missing_package
 
 if TYPE_CHECKING:
     import uvicorn
 
+    from recollect.config import Settings
+    from recollect.memory import Memory
+    from recollect.web.workers import Recipe
+
 PORT = 8377
 GRACE_SECONDS = 5
+BACKLOG = 2048
+"""Connections that the system keeps until they are accepted."""
 _SERVING = ("read_only", "folders", "lab", "allowed_hosts", "allowed_origins")
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
@@ -54,6 +62,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         import uvicorn
 
         from recollect.web.app import Serving, build
+        from recollect.web.connections import ACCEPTED_AT_ONCE, AcceptFilter, limited_protocol
         from recollect.web.guard import is_loopback
     except ImportError as error:
         raise missing_package(error, "`recollect serve`", "serve") from error
@@ -68,17 +77,47 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     if not tokens.all() and not is_loopback(host):
         hint = "recollect token add NAME makes one; without a token only this machine may ask (--host 127.0.0.1)"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
-    with _listening(host, port) as listener, open_memory(options) as memory:
-        app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}))
+    with _listening(host, port) as listener, open_memory(options, fetch=False) as memory:
+        app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}, recipe=_recipe(memory)))
+        logging.getLogger("asyncio").addFilter(AcceptFilter())
         settings = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_SECONDS
-        )
+            app, http=limited_protocol(), ws="none", backlog=ACCEPTED_AT_ONCE, log_config=None, access_log=False,
+            server_header=False, timeout_graceful_shutdown=GRACE_SECONDS,
+        )  # fmt: skip
         server = _server(settings, app.state.changes.end)
         shown = f"[{host.strip('[]')}]" if ":" in host else host
+        threading.Thread(target=_fetch_models, args=(memory.settings,), name="fetching", daemon=True).start()
         with _ended_by_signals(server):
             notice(f"serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C ends it)")
             server.run(sockets=[listener])
     return 0
+
+
+def _fetch_models(settings: Settings) -> None:
+    """Fetch the models that the settings name, where they are not on this machine. No request makes the server do that.
+
+    Until they are here, searches are answered without them.
+    """
+    from recollect.models.cache import installed
+    from recollect.models.catalogue import MODELS
+    from recollect.models.fetch import fetch_unasked, offline
+
+    search = settings.search
+    for name in (settings.embedder, search.rerank_model if search.rerank else "none"):
+        if name in MODELS and not offline() and not installed(name):
+            try:
+                fetch_unasked(name, announce=notice)
+            except ModelError as error:
+                notice(f"searching without {name}: {error.message} ({error.hint})")
+
+
+def _recipe(memory: Memory) -> Recipe | None:
+    """How another process opens the same memory; one that is kept in this process's memory alone cannot be opened."""
+    from recollect.memory import default_store
+    from recollect.web.workers import Recipe
+
+    place = memory.settings.store or str(default_store())
+    return None if place == ":memory:" else Recipe(place, memory.settings)
 
 
 def _server(settings: uvicorn.Config, ending: Callable[[], None]) -> uvicorn.Server:
@@ -86,6 +125,11 @@ def _server(settings: uvicorn.Config, ending: Callable[[], None]) -> uvicorn.Ser
     import uvicorn
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            for listener in sockets or []:
+                listener.listen(BACKLOG)  # uvicorn's `backlog` is also how many asyncio accepts in one go
+
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             ending()
             await super().shutdown(sockets)
@@ -121,7 +165,7 @@ def _listening(host: str, port: int) -> socket.socket:
     """A socket of our own, so that a port that is taken is an error of ours, told before anything is opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
     except (OSError, UnicodeError, OverflowError) as error:
         hint = "another --port, or --port 0 for any"
         raise FailedError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,35 +15,42 @@ from recollect.evaluation.targets import within_reach
 from recollect.evaluation.trials import Plan, conduct
 from recollect.memory import Memory
 from recollect.pipeline import Pipeline
-from recollect.types import Query
+from recollect.types import Query, Work
 
 NAME = "own questions"
 KEY_LENGTH = 100
 """Letters of a question that are its id, so that a report can be read."""
 
 SECONDS = 300.0
-"""A study that takes longer is given up: who asked for it waits for the answer."""
+"""How long a study may take where nothing else is said: its caller waits for the answer."""
 
 _NAMED = 3
 """Unknown ids that an error names."""
 
 
-class Lent(Memory):
-    """A memory that is somebody else's: leaving it does not close it, and after a while it answers no more."""
+class StudyWork(Work):
+    """The limits of one study."""
 
-    def __init__(self, memory: Memory, seconds: float = SECONDS) -> None:
+    def late(self) -> UsageError:
+        """The study was asked for with too many questions."""
+        hint = "ask fewer questions; `recollect eval` on the command line has no limit"
+        return UsageError(f"the study takes longer than {self.seconds:g} s", hint=hint)
+
+
+class Lent(Memory):
+    """A memory of somebody else: leaving it does not close it, and it answers only within the limits of a study."""
+
+    def __init__(self, memory: Memory, work: Work | None = None, *, seconds: float = SECONDS) -> None:
         vars(self).update(vars(memory))
-        self._seconds, self._deadline = seconds, time.monotonic() + seconds
+        self._work = work or StudyWork(seconds)
 
     def close(self) -> None:
         """Leave it open for its owner."""
 
-    def prepare(self, text: str, **options: Any) -> tuple[Pipeline, Query]:
-        """As the memory does, while there is time."""
-        if time.monotonic() > self._deadline:
-            message = f"the study takes longer than {self._seconds:g} s"
-            raise UsageError(message, hint="ask fewer questions; `recollect eval` on the command line has no limit")
-        return super().prepare(text, **options)
+    def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
+        """As the memory does, within the limits of the study."""
+        self._work.check()
+        return super().prepare(text, work=work or self._work, **options)
 
 
 def given(questions: Sequence[tuple[str, Mapping[str, int]]], name: str = NAME) -> Dataset:
@@ -68,29 +74,29 @@ def check_known(memory: Memory, dataset: Dataset) -> None:
         raise UsageError(f"there is no record {named}{more}", hint="`relevant` names records by their ids")
 
 
-def run(memory: Memory, dataset: Dataset, plan: Plan) -> dict[str, Any]:
+def run(memory: Memory, dataset: Dataset, plan: Plan, *, work: Work | None = None) -> dict[str, Any]:
     """What `recollect eval run --json` prints for these questions."""
     check_known(memory, dataset)
-    trials, corpora = conduct(plan, [dataset], lambda _: Lent(memory))
+    trials, corpora = conduct(plan, [dataset], lambda _: Lent(memory, work))
     return make_report(dataset.name, plan, memory.settings, trials, corpora).as_dict()
 
 
-def sweep(memory: Memory, dataset: Dataset, measure: str = MEASURE) -> dict[str, Any]:
+def sweep(memory: Memory, dataset: Dataset, measure: str = MEASURE, *, work: Work | None = None) -> dict[str, Any]:
     """What `recollect eval sweep --json` prints for these questions."""
     check_known(memory, dataset)
     lines = curves_of(memory.settings.search)
-    with asked(dataset.name, [dataset], lambda _: Lent(memory), measure=measure, depth=max(DEPTHS)) as judged:
+    with asked(dataset.name, [dataset], lambda _: Lent(memory, work), measure=measure, depth=max(DEPTHS)) as judged:
         return swept(judged, lines, DEPTHS)
 
 
-def overlap(memory: Memory, dataset: Dataset) -> dict[str, Any]:
+def overlap(memory: Memory, dataset: Dataset, *, work: Work | None = None) -> dict[str, Any]:
     """What `recollect eval overlap --json` prints for these questions."""
     check_known(memory, dataset)
     pipeline, query = memory.prepare("")
     if len(pipeline.sources) < 2:  # noqa: PLR2004
         hint = "set an embedder, or name another source: docs/sources.md"
         raise UsageError("overlap compares two sources, and there are fewer", hint=hint)
-    with asked(dataset.name, [dataset], lambda _: Lent(memory), depth=query.fetch_k) as judged:
+    with asked(dataset.name, [dataset], lambda _: Lent(memory, work), depth=query.fetch_k) as judged:
         return shared(judged, query.fetch_k)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeAlias
 
 from mcp.server.mcpserver import MCPServer, ResourceSecurity
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
@@ -11,6 +12,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import Field
 
 from recollect.errors import RecollectError, UnknownRecord, UsageError
+from recollect.mcp.inputs import MOST_QUERY
 from recollect.memory import Memory
 from recollect.memory.bounds import READ_CHARACTERS, bounded
 from recollect.memory.fencing import harmless, visible_json
@@ -29,8 +31,11 @@ Task = Annotated[str, Field(description="What you are about to do, in a sentence
 
 TASK_CHARACTERS = 2_000
 
+Public: TypeAlias = Callable[[RecollectError], RecollectError]
+"""An error → what the caller may read of it."""
 
-def add_resources(server: MCPServer, memory: Memory) -> None:
+
+def add_resources(server: MCPServer, memory: Memory, public: Public) -> None:
     """Every record that the server may see, by id."""
     # An id is no path: it may hold dots and slashes, and opens no file.
     security = ResourceSecurity(exempt_params={"id"})
@@ -45,10 +50,10 @@ def add_resources(server: MCPServer, memory: Memory) -> None:
         except UnknownRecord as error:
             raise ResourceNotFoundError(error.message) from error
         except RecollectError as error:
-            raise ResourceError(error.message) from error
+            raise ResourceError(public(error).message) from error
 
 
-def add_prompt(server: MCPServer, memory: Memory) -> None:
+def add_prompt(server: MCPServer, memory: Memory, public: Public) -> None:
     """A beginning of work that knows what memory knows."""
 
     @server.prompt(
@@ -58,8 +63,8 @@ def add_prompt(server: MCPServer, memory: Memory) -> None:
     )
     def start(task: Task) -> str:
         try:
-            block = memory.recall(task).text
+            block = memory.recall(task[:MOST_QUERY]).text
         except RecollectError as error:
-            code = INVALID_PARAMS if isinstance(error, UsageError) else INTERNAL_ERROR
-            raise MCPError(code=code, message=error.message, data=error.as_dict()) from error
+            code, told = INVALID_PARAMS if isinstance(error, UsageError) else INTERNAL_ERROR, public(error)
+            raise MCPError(code=code, message=told.message, data=told.as_dict()) from error
         return START.format(task=harmless(task, TASK_CHARACTERS), block=block)

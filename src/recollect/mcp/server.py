@@ -11,7 +11,7 @@ from mcp.types import INVALID_PARAMS
 
 from recollect import __version__
 from recollect.mcp.reading import Reading
-from recollect.mcp.reference import add_prompt, add_resources
+from recollect.mcp.reference import Public, add_prompt, add_resources
 from recollect.mcp.stdio import AnsweringStream
 from recollect.mcp.writing import Writing
 from recollect.memory import Memory
@@ -45,10 +45,15 @@ class MemoryServer(MCPServer):
         return await super().get_prompt(name, arguments, *rest, **named)
 
 
-def build(memory: Memory, *, read_only: bool = False) -> MCPServer:
-    """A server of the memory's scope, whose tools cannot widen it; `read_only` leaves out those that write."""
+def build(memory: Memory, *, read_only: bool = False, public: Public = lambda error: error) -> MCPServer:
+    """A server of the memory's scope, whose tools cannot widen it; `read_only` leaves out those that write.
+
+    `public` makes of an error what the callers of this server may read.
+    """
     memory = memory.within(memory.scope)
     tools = Reading(memory, read_only).tools() + ([] if read_only else Writing(memory).tools())
+    for tool in tools:
+        tool.public = public
     server = MemoryServer(
         "recollect",
         title="Recollect",
@@ -57,6 +62,6 @@ def build(memory: Memory, *, read_only: bool = False) -> MCPServer:
         tools=list(tools),
         log_level="WARNING",
     )
-    add_resources(server, memory)
-    add_prompt(server, memory)
+    add_resources(server, memory, public)
+    add_prompt(server, memory, public)
     return server

@@ -10,7 +10,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import ValidationError, create_model
+from pydantic import Field, ValidationError, create_model
 
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.memory.fencing import visible_json
@@ -19,7 +19,9 @@ SEARCH_HINT = "memory_search finds the ids that there are"
 
 
 class MemoryTool(Tool):
-    """The SDK's tool, held to its schema."""
+    """The SDK's tool, held to its schema. `public` makes of an error what its caller may read."""
+
+    public: Callable[[RecollectError], RecollectError] = Field(default=lambda error: error, exclude=True)
 
     @classmethod
     def of(cls, function: Callable[..., CallToolResult], title: str, **hints: bool) -> Self:
@@ -44,6 +46,7 @@ class MemoryTool(Tool):
                 case UnknownRecord() as unknown:
                     return refused(UnknownRecord.code, unknown.message, SEARCH_HINT)
                 case RecollectError() as ours:
+                    ours = self.public(ours)
                     return refused(ours.code, ours.message, ours.hint)
                 case ValidationError() as wrong:
                     return refused(UsageError.code, _in_words(wrong), f"see the input schema of {self.name}")

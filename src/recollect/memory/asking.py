@@ -12,7 +12,7 @@ from recollect.errors import Forbidden, UsageError
 from recollect.memory.assembly import Assembly
 from recollect.memory.parsing import FILTERS, SCOPE_PARTS, clean, make_filter, merge_scope
 from recollect.pipeline import Pipeline
-from recollect.types import Filter, Query, Scope, now
+from recollect.types import Filter, Query, Scope, Work, now
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Asking:
     scope: Scope
     walled: bool = False
 
-    def prepare(self, text: str, said: Mapping[str, Any]) -> tuple[Pipeline, Query]:
+    def prepare(self, text: str, said: Mapping[str, Any], work: Work | None = None) -> tuple[Pipeline, Query]:
         """The query that was meant: settings of `[search]`, filters and scope parts by name, or a `where`."""
         start = time.monotonic()
         if not isinstance(text, str):
@@ -34,7 +34,7 @@ class Asking:
         search = config.override(settings.search, {key: value for key, value in rest.items() if value is not None})
         weights = {source.name: source.weight for source in settings.sources}
         deadline = None if search.budget_ms is None else start + search.budget_ms / 1000
-        query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking(weights), deadline)
+        query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking(weights), deadline, work)
         return self.within(where.scope).assembly.pipeline(search), query
 
     def within(self, scope: Scope) -> Asking:

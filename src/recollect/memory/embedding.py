@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.config import Settings
 from recollect.embedders import is_self_contained, open_embedder
-from recollect.errors import EmbedderError, RecollectError, TimedOut, UsageError
+from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.types import (
     Embedder,
     Filter,
@@ -215,7 +215,7 @@ class Embedding:
         return self._opened_once(self._wanted) if isinstance(self._wanted, str) else self._wanted
 
     def _opened_once(self, name: str) -> Embedder:
-        if name not in self._opened:
+        if name not in self._opened or isinstance(self._opened[name], ModelMissing):
             try:
                 self._opened[name] = self._open(name)
             except RecollectError as error:
@@ -291,11 +291,13 @@ def guarded(embedder: Embedder) -> Iterator[None]:
         raise EmbedderError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error
 
 
-def opener(settings: Settings, announce: Callable[[str], None], fetching: Progress | None) -> OpenEmbedder:
+def opener(
+    settings: Settings, announce: Callable[[str], None], fetching: Progress | None, fetch: bool = True
+) -> OpenEmbedder:
     """How embedders are opened by name: with what the settings say of endpoints."""
 
     def open_by_name(name: str) -> Embedder:
-        return open_embedder(name, announce=announce, progress=fetching, **_endpoint(settings, name))
+        return open_embedder(name, announce=announce, progress=fetching, fetch=fetch, **_endpoint(settings, name))
 
     return open_by_name
 

@@ -38,7 +38,7 @@ from recollect.memory.whynot import why_not
 from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
 from recollect.rerankers import open_reranker
-from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store
+from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store, Work
 
 _log = logging.getLogger("recollect")
 
@@ -58,16 +58,18 @@ class Memory:
         *,
         announce: Callable[[str], None],
         fetching: Progress | None = None,
+        fetch: bool = True,
     ) -> None:
         self.settings = settings
         self.scope = settings.scope.scope()
         self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
         self.walled = False
         self._announce = announce
-        self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching))
+        self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching, fetch))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
         self._outside = open_outside(settings, store)
-        reranking = Reranking(store, self._executor, partial(open_reranker, announce=announce, progress=fetching))
+        reranker = partial(open_reranker, announce=announce, progress=fetching, fetch=fetch)
+        reranking = Reranking(store, self._executor, reranker)
         calibration = Calibration(store, self.embedding)
         assembly = Assembly(store, self.embedding, settings, self._executor, reranking, self._outside, calibration)
         self._asking = Asking(assembly, self.scope)
@@ -85,19 +87,21 @@ class Memory:
         language: str | None = None,
         announce: Callable[[str], None] = _log.warning,
         fetching: Progress | None = None,
+        fetch: bool = True,
     ) -> Self:
         """Open a store, making it where there is none.
 
         `store` is a file (or `:memory:`), `embedder` a model's name, an object with the `Embedder` methods, or "none"
         for keyword search only, `language` that of a new store; what is left out comes from the settings. `announce`
         is told when a model is fetched or something cannot be done as well as it should; `fetching` shows progress.
+        With `fetch=False` no model is fetched: what is not on this machine is done without.
         """
         settings = settings or load_settings(announce)
         wanted = embedder if embedder is not None else settings.embedder
         check_embedder(wanted)
         opened = open_in_language(store, settings, language, announce)
         try:
-            return cls(opened, settings, wanted, announce=announce, fetching=fetching)
+            return cls(opened, settings, wanted, announce=announce, fetching=fetching, fetch=fetch)
         except BaseException:
             opened.close()
             raise
@@ -293,9 +297,10 @@ class Memory:
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
+        work: Work | None = None,
         **options: Any,
     ) -> Answer:
-        """Find what answers `text`. What is left out comes from the settings.
+        """Find what answers `text`. What is left out comes from the settings; `work` limits what it may cost.
 
         `options` are settings of `[search]` (fusion, rrf_k, normalisation, text_weight, vector_weight, decay,
         half_life_days, importance_weight, mmr, mmr_lambda, rerank, min_score, min_confidence, budget_ms) and
@@ -303,7 +308,7 @@ class Memory:
         """
         scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
         said = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **scoped, **options}
-        pipeline, query = self.prepare(text, **said)
+        pipeline, query = self.prepare(text, work=work, **said)
         answer = pipeline(query)
         return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
 
@@ -312,20 +317,20 @@ class Memory:
         """What `search` finds, with its options, as one cited block for a model's context within so many tokens."""
         return recall(self.search(text, **options), tokens=tokens)
 
-    def prepare(self, text: str, **options: Any) -> tuple[Pipeline, Query]:
+    def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
         """The query that `search` would answer and the pipeline it would go through, for who looks inside."""
         self.store.check()
-        return self._asking.prepare(text, options)
+        return self._asking.prepare(text, options, work)
 
-    def why_not(self, text: str, target: str, **options: Any) -> Verdict:
+    def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.
 
-        `options` are those of `search`.
+        `options` are those of `search`; `work` limits how deep sources are read and how long it may take.
         """
         self.store.check()
         within = self.scope if self.walled else None
         store = self.store.within(self._asking.where(dict(options)).scope)
-        return why_not(store, partial(self._asking.prepare, text), target, options, within=within)
+        return why_not(store, partial(self._asking.prepare, text, work=work), target, options, within=within)
 
     def get(
         self,
@@ -355,8 +360,8 @@ class Memory:
         return visible_history(self.store.records, events, self.scope) if self.walled else events
 
     def excerpt(self, record_id: str) -> Excerpt:
-        """The file of a chunk as it stands now, open at its lines."""
-        return excerpt(self.store, self._remembering.require(record_id))
+        """The file of a chunk, open at its lines; behind a wall only as it was indexed."""
+        return excerpt(self.store, self._remembering.require(record_id), as_indexed=self.walled)
 
     def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
         """Within it, True each time that something has happened that may be seen, False after each quiet while."""

@@ -1,4 +1,4 @@
-"""A chunk's file as it stands now, open at the chunk."""
+"""A chunk's file, open at the chunk: as it is now, or as it was indexed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recollect.ingest.discover import MAX_FILE
 from recollect.ingest.ignore import holds_key
 from recollect.ingest.text import HEAD, decode, is_text
 from recollect.stages import freshness
-from recollect.types import Record, Store
+from recollect.types import FileState, Record, Store
 
 AROUND = 200
 """Lines before and after the chunk."""
@@ -32,8 +32,12 @@ class Excerpt:
     freshness: str
 
 
-def excerpt(store: Store, record: Record) -> Excerpt:
-    """The lines around a chunk. Only files that were indexed are opened: a path in a record is anybody's word."""
+def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerpt:
+    """The lines around a chunk. Only files that were indexed are opened: a path in a record is anybody's word.
+
+    With `as_indexed`, a file whose content is not the indexed one is not shown: the chunk's stored text is. What was
+    written since then was not indexed for the chunk's scope, and may be meant for nobody in it.
+    """
     if record.kind != "chunk" or record.path is None or record.lines is None:
         raise UsageError(
             f"{record.id!r} is no part of a file", hint="facts have no file; `recollect index` makes chunks"
@@ -45,10 +49,13 @@ def excerpt(store: Store, record: Record) -> Excerpt:
     content = _content(record.path)
     if content is None:
         return Excerpt(record.path, first, record.text, record.lines, 0, "missing")
+    if as_indexed and FileState.digest_of(content) != state.digest:
+        return Excerpt(record.path, first, record.text, record.lines, 0, "changed")
     lines = decode(content).replace("\r\n", "\n").split("\n")
     start = max(1, first - AROUND)
     shown = [line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND]]
-    return Excerpt(record.path, start, "\n".join(shown), record.lines, len(lines), freshness(record.path, state))
+    mark = "fresh" if as_indexed else freshness(record.path, state)
+    return Excerpt(record.path, start, "\n".join(shown), record.lines, len(lines), mark)
 
 
 def _content(path: str) -> bytes | None:

@@ -61,7 +61,7 @@ def recall(answer: Answer, *, tokens: int = TOKENS) -> Recall:
     if not isinstance(tokens, int) or not LEAST_TOKENS <= tokens <= MOST_TOKENS:
         hint = f"from {LEAST_TOKENS} to {MOST_TOKENS:,}"
         raise UsageError("the budget of a recall must be a whole number of tokens within bounds", hint=hint)
-    entries, shown = _entries(answer.results, tokens - cost(fenced("", LABEL)))
+    entries, shown = _entries(answer, tokens - cost(fenced("", LABEL)))
     text = fenced("\n".join(entries) or NOTHING, LABEL)
     return Recall(
         query=answer.query.text,
@@ -73,11 +73,13 @@ def recall(answer: Answer, *, tokens: int = TOKENS) -> Recall:
     )
 
 
-def _entries(results: tuple[Result, ...], left: float) -> tuple[list[str], list[Result]]:
+def _entries(answer: Answer, left: float) -> tuple[list[str], list[Result]]:
     """The entries that fit, and the results they show."""
+    results = answer.results
     entries: list[str] = []
     shown: list[Result] = []
     for place, result in enumerate(results):
+        answer.query.check()
         # Nearly twice an equal share of what is left: the first are the best, and the last still get something.
         share = max(_ENTRY_TOKENS, 2 * left / (len(results) - place + 1))
         # The very best is never the one that had no room.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeAlias
 
-from recollect.errors import ModelError, RecollectError
+from recollect.errors import ModelError, ModelMissing, RecollectError
 from recollect.rerankers.passages import passage
 from recollect.stages.rerank import Scored
 from recollect.types import Query, Record, Reranker, Store
@@ -22,7 +22,10 @@ OpenReranker: TypeAlias = Callable[[str], Reranker]
 
 
 class Reranking:
-    """The rerankers of one memory. Each is opened when first needed; one that could not be is not tried again."""
+    """The rerankers of one memory. Each is opened when first needed; one that could not be is not tried again.
+
+    Only a model that is not on this machine is looked for again: somebody may have fetched it meanwhile.
+    """
 
     def __init__(self, store: Store, executor: Executor, open_reranker: OpenReranker) -> None:
         self._store = store
@@ -62,7 +65,7 @@ class Reranking:
     def _ready(self, model: str) -> Reranker:
         """The reranker, opened and tried once: a graph is loaded at its first pair."""
         with self._lock:
-            if model not in self._opened:
+            if model not in self._opened or isinstance(self._opened[model], ModelMissing):
                 self._opened[model] = self._try(model)
         opened = self._opened[model]
         if isinstance(opened, RecollectError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
     return {
         "query": answer.query.text,
         "fusion": {**fusion, "weights": dict(ranking.weights), "fetch_k": answer.query.fetch_k},
-        "results": [_result_dict(rank, result, explain) for rank, result in enumerate(answer.results, 1)],
+        "results": list(_result_dicts(answer, explain)),
         "trace": _trace_dict(answer.trace),
     }
 
@@ -106,6 +107,12 @@ def event_dict(event: Event) -> dict[str, Any]:
 def iso(at: datetime | None) -> str | None:
     """A time in ISO 8601, UTC."""
     return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
+    for rank, result in enumerate(answer.results, 1):
+        answer.query.check()  # the snippet of a long text takes time
+        yield _result_dict(rank, result, explain)
 
 
 def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:

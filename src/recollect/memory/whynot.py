@@ -102,7 +102,7 @@ def look(prepare: Prepare, options: Mapping[str, Any], record: Record) -> Look:
     if not answered:
         raise all_failed(replies, pipeline.absent)
     fused, _ = fused_results(query, answered)
-    place = _same(fused, record)
+    place = _same(query, fused, record)
     if place is None:
         seen = _beyond(pipeline, query, record, replies)
     else:
@@ -113,16 +113,23 @@ def look(prepare: Prepare, options: Mapping[str, Any], record: Record) -> Look:
 
 
 def ranks(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[Reply]) -> dict[str, Place]:
-    """Every source's rank of the record. Ours are read to the end; an outside one has answered already."""
-    deep = replace(query, fetch_k=DEEP, deadline=None)
+    """Every source's rank of the record. Ours are read as deep as allowed; an outside one has answered already."""
+    deepest = _at_most(DEEP, query)
+    deep = replace(query, fetch_k=deepest, deadline=None)
     ours = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name in LOCAL))
-    places = {reply.source.name: _place(reply, record, query.depth) for reply in ours.ask(deep)}
+    places = {reply.source.name: _place(reply, record, query.depth, deepest) for reply in ours.ask(deep)}
     outside = [reply for reply in replies if reply.source.name not in LOCAL]
     places |= {reply.source.name: _place(reply, record, len(reply.found.hits)) for reply in outside}
     return places | {name: Place(None, None, 0, reason) for name, reason in pipeline.absent}
 
 
-def _place(reply: Reply, record: Record, depth: int) -> Place:
+def _at_most(number: int, query: Query) -> int:
+    """The number, or the depth that the query's limits allow where that is less."""
+    deepest = query.work.deepest if query.work else None
+    return number if deepest is None else min(number, deepest)
+
+
+def _place(reply: Reply, record: Record, depth: int, deepest: int = DEEP) -> Place:
     if reply.error is not None:
         return Place(None, None, depth, f"did not answer: {reply.trace.reason}")
     mark = fold_hash(record.text)
@@ -131,7 +138,13 @@ def _place(reply: Reply, record: Record, depth: int) -> Place:
             return Place(rank, hit.score, depth)
         if hit.fold == mark:
             return Place(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
+    if len(reply.found.hits) >= deepest:
+        return Place(None, None, depth, _too_deep(deepest))
     return Place(None, None, depth, _absence(reply, record))
+
+
+def _too_deep(deepest: int) -> str:
+    return f"beyond rank {deepest:,}"
 
 
 def _absence(reply: Reply, record: Record) -> str:
@@ -148,6 +161,7 @@ def _absence(reply: Reply, record: Record) -> str:
 def _follow(pipeline: Pipeline, query: Query, results: Sequence[Result], record: Record) -> Look:
     """The record through the stages, until one drops it."""
     for name, stage in pipeline.stages:
+        query.check()
         before, results = results, stage(query, results)
         if _position(results, record) is None:
             # What a stage adds to a result and drops it for must be seen to be told.
@@ -177,7 +191,7 @@ def _lost(name: str, query: Query, before: Sequence[Result], after: Sequence[Res
         rival = next(kept for kept in after if (_position(before, kept.record) or 0) > place)
         return Look(name, f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance "
                     f"it is at rank {place + 1}", {"mmr": False})  # fmt: skip
-    wanted = {"limit": place + 1} if place < MOST_SHOWN else {}
+    wanted = {"limit": place + 1} if place < _at_most(MOST_SHOWN, query) else {}
     return Look("limit", f"at rank {place + 1}, beyond the limit of {query.limit}", wanted)
 
 
@@ -202,6 +216,10 @@ def _beyond(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[
             f"only {' and '.join(sorted(unread))} has it, which does not read this language and is left out: {words}"
         )
         return Look("trust", reason, {"sources": sorted(unread)})
+    deepest = _at_most(DEEP, query)
+    if not deep and any(place.note == _too_deep(deepest) for place in places.values()):
+        advice = f"ask with words that stand in it; only the owner of the store may read deeper than {deepest:,}"
+        return Look("fetch_k", words, advice=advice)
     if not deep:
         return Look("unmatched", f"no source finds it: {words}", advice="ask with words that stand in it")
     change = {"fetch_k": min(deep)} if min(deep) <= MOST_FETCHED else {}
@@ -221,19 +239,20 @@ def _duplicate(survivor: Result, place: int, seen: Look) -> Look:
 def _mended(prepare: Prepare, options: Mapping[str, Any], record: Record, seen: Look) -> dict[str, Any]:
     """Mend each loss in turn; what does not end with the record in the answer is no change to advise."""
     change: dict[str, Any] = {}
+    deepest = _at_most(DEEP, prepare(options)[1])
     for attempt in range(TRIES):
         if seen.stage == "found":
             return change
         if not seen.change or seen.change.items() <= change.items():
             break
-        change |= _further(seen.change) if attempt >= PATIENCE else seen.change
+        change |= _further(seen.change, deepest) if attempt >= PATIENCE else seen.change
         seen = look(prepare, {**options, **change}, record)
     return change if seen.stage == "found" else {}
 
 
-def _further(change: Mapping[str, Any]) -> dict[str, Any]:
+def _further(change: Mapping[str, Any], deepest: int) -> dict[str, Any]:
     """A limit that reads deeper moves the record on: after some steps, leap."""
-    most = {"limit": MOST_SHOWN, "fetch_k": MOST_FETCHED}
+    most = {"limit": min(MOST_SHOWN, deepest), "fetch_k": min(MOST_FETCHED, deepest)}
     return {name: min(most[name], 4 * value) if name in most else value for name, value in change.items()}
 
 
@@ -245,13 +264,17 @@ def _stale(store: Store, record: Record) -> str:
     return mark if mark in ("changed", "missing") else ""
 
 
-def _same(results: Sequence[Result], record: Record) -> int | None:
+def _same(query: Query, results: Sequence[Result], record: Record) -> int | None:
     """Where the record is, or the one that stands for its text."""
     place = _position(results, record)
     if place is not None:
         return place
     mark = fold_hash(record.text)
-    return next((i for i, result in enumerate(results) if fold_hash(result.record.text) == mark), None)
+    for i, result in enumerate(results):
+        query.check()
+        if fold_hash(result.record.text) == mark:
+            return i
+    return None
 
 
 def _position(results: Sequence[Result], record: Record) -> int | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from recollect.models.cache import seems_installed
+from recollect.errors import ModelMissing
+from recollect.models.cache import mend, seems_installed
 from recollect.models.catalogue import MODELS
 from recollect.registry import Entry, Registry
 
@@ -25,12 +26,21 @@ RERANKERS: Registry[Callable[[str], Reranker]] = Registry(
 
 
 def open_reranker(
-    spec: str, *, announce: Callable[[str], None] | None = None, progress: Progress | None = None
+    spec: str,
+    *,
+    announce: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
+    fetch: bool = True,
 ) -> Reranker:
-    """The reranker that a spec names. A catalogue model that is not here is fetched, and `announce` told so."""
+    """The reranker that a spec names. A catalogue model that is not here is fetched, and `announce` told so.
+
+    With `fetch=False` that is an error instead.
+    """
     name = spec.partition(":")[0]
     factory = RERANKERS.load(name)
     if name in MODELS and not seems_installed(name):
+        if not fetch:
+            raise ModelMissing(f"the model {name} is not on this machine", hint=f"`{mend(MODELS[name])}` fetches it")
         from recollect.models.fetch import fetch_unasked
 
         fetch_unasked(name, announce=announce or _silent, progress=progress)

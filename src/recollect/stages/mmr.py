@@ -14,6 +14,9 @@ from recollect.types import Query, Result
 if TYPE_CHECKING:
     from recollect.types import Vector
 
+COMPARED_CHARACTERS = 4_000
+"""Of a text without a vector, whose words are compared: a book's words take a second to compare with others."""
+
 VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"
 """Record ids → the vectors that are known."""
 
@@ -31,19 +34,29 @@ class Mmr:
             return results
         # A stage before may have put one of less score first: what stands first is the more relevant.
         relevance = minmax(list(accumulate((result.total for result in results), min)), True)
-        picks = mmr(relevance, self._similarity(results), balance=balance, picks=query.limit)
+        picks = mmr(relevance, self._similarity(query, results), balance=balance, picks=query.limit)
         return [results[i].moved("mmr", i + 1, rank) for rank, i in enumerate(picks, 1)]
 
-    def _similarity(self, results: Sequence[Result]) -> Callable[[int], Sequence[float]]:
+    def _similarity(self, query: Query, results: Sequence[Result]) -> Callable[[int], Sequence[float]]:
         ids = [result.record.id for result in results]
         known = self.vectors(ids)
         if all(key in known for key in ids):
             import numpy as np
 
             matrix = np.stack([known[key] for key in ids])
-            return lambda i: (matrix @ matrix[i]).tolist()
-        words = [set(fold(result.record.text).split()) for result in results]
-        return lambda i: [_jaccard(words[i], other) for other in words]
+            return _checked(query, lambda i: matrix @ matrix[i])
+        words = [set(fold(result.record.text[:COMPARED_CHARACTERS]).split()) for result in results]
+        return _checked(query, lambda i: [_jaccard(words[i], other) for other in words])
+
+
+def _checked(query: Query, similarity: Callable[[int], Sequence[float]]) -> Callable[[int], Sequence[float]]:
+    """The same function, which ends with an error when nobody waits for the answer any more."""
+
+    def row(i: int) -> Sequence[float]:
+        query.check()
+        return similarity(i)
+
+    return row
 
 
 def _jaccard(a: set[str], b: set[str]) -> float:

@@ -65,6 +65,7 @@ from recollect.types.seams import (
     VectorSpace,
     VectorSpaces,
 )
+from recollect.types.work import Work
 
 if TYPE_CHECKING:
     from recollect.types.seams import Matrix as Matrix
@@ -121,5 +122,6 @@ __all__ = [
     "VectorIndex",
     "VectorSpace",
     "VectorSpaces",
+    "Work",
     "now",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from recollect.fusion import DEFAULT_K, Share
 from recollect.types.records import Filter, Record
+from recollect.types.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,11 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, who asks it, how deep to look, and until when (`deadline`, a time of `time.monotonic`)."""
+    """A question, who asks it, how deep to look, and until when (`deadline`, a time of `time.monotonic`).
+
+    When the deadline has passed, the answer is made of what is there; when the limits of `work` are reached, there is
+    no answer but an error.
+    """
 
     text: str
     limit: int = 10
@@ -37,6 +42,12 @@ class Query:
     filter: Filter = field(default_factory=Filter)
     ranking: Ranking = field(default_factory=Ranking)
     deadline: float | None = None
+    work: Work | None = field(default=None, repr=False, compare=False)
+
+    def check(self) -> None:
+        """Raise an error if nobody waits for the answer any more, or if it takes longer than it may."""
+        if self.work is not None:
+            self.work.check()
 
     @property
     def depth(self) -> int:

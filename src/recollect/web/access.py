@@ -80,7 +80,9 @@ class Access:
 
 def _reader(request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Asker:
     access: Access = request.app.state.access
-    return access.asker(request.headers.get("authorization"))
+    asker = access.asker(request.headers.get("authorization"))
+    request.state.owner = asker.caller.owner
+    return asker
 
 
 def _writer(request: Request, asker: Annotated[Asker, Depends(_reader)]) -> Asker:

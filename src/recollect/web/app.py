@@ -23,10 +23,12 @@ from recollect.web.access import Access
 from recollect.web.changes import Waiting
 from recollect.web.guard import Guard, Hosts, is_loopback
 from recollect.web.jobs import Indexer
+from recollect.web.lanes import Lanes
 from recollect.web.mcp import Agents
 from recollect.web.metrics import Metrics
 from recollect.web.routes import changes, lab, operations, page, records, searching
 from recollect.web.tokens import Caller, Tokens
+from recollect.web.workers import Recipe
 
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. Who asks, and in which scope, is the token's affair: a request that names another scope is refused."""
@@ -37,7 +39,7 @@ MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How a server is set up."""
+    """How a server is set up. With a `recipe`, heavy requests of bound callers are computed in other processes."""
 
     host: str = "127.0.0.1"
     read_only: bool = False
@@ -45,6 +47,7 @@ class Serving:
     lab: Path | None = None
     allowed_hosts: Sequence[str] = ()
     allowed_origins: Sequence[str] = ()
+    recipe: Recipe | None = None
 
 
 def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
@@ -54,7 +57,7 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
     access = Access(memory, tokens, local, demanded=not is_loopback(serving.host), read_only=serving.read_only)
     agents = Agents(access)
     indexer = Indexer(memory, tuple(str(Path(folder).resolve()) for folder in serving.folders))
-    waiting = Waiting(memory)
+    waiting, lanes = Waiting(memory), Lanes(serving.recipe)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -62,6 +65,7 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
             async with agents.run():
                 yield
         finally:
+            lanes.close()
             waiting.close()
             indexer.close()
 
@@ -73,6 +77,7 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
     )  # fmt: skip
     app.state.access, app.state.metrics, app.state.indexer = access, metrics, indexer
     app.state.lab, app.state.started, app.state.changes = serving.lab, time.monotonic(), waiting
+    app.state.lanes = lanes
     errors.install(app)
     for router in (searching.router, records.router, changes.router, lab.router):
         app.include_router(router, responses=errors.DOCUMENTED)

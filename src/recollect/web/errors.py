@@ -16,6 +16,7 @@ from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from recollect.errors import (
+    Cancelled,
     FailedError,
     Forbidden,
     Overtaken,
@@ -25,6 +26,7 @@ from recollect.errors import (
     TimedOut,
     UnknownRecord,
     UsageError,
+    without_place,
 )
 
 _log = logging.getLogger("recollect")
@@ -63,12 +65,14 @@ STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
     (Overtaken, 409),
     (UsageError, 400),
     (TimedOut, 504),
+    (Cancelled, 499),  # nobody reads it; in the metrics it is no failure of the server
     (FailedError, 503),
 )
 """The first kind that fits decides."""
 
 _CODES = {
-    400: "usage", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "unsupported_media_type",
+    400: "usage", 404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large",
+    415: "unsupported_media_type",
 }  # fmt: skip
 
 
@@ -93,6 +97,7 @@ _WORDS = {
     401: "A token is needed, or this one is nobody's.",
     403: "The caller may not do this, or the request names a foreign host or origin.",
     404: "There is no such record, or no such address.",
+    408: "The request's body took too long.",
     409: "A supersession would lead in a circle, another change came first, or it is being done already.",
     413: "The request is too large.",
     415: "The body is not `application/json`.",
@@ -109,16 +114,22 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 """What every route of the API may answer beside its own answer."""
 
 
-def answer(error: RecollectError, request_id: str) -> JSONResponse:
+def answer(error: RecollectError, request_id: str, *, owner: bool = False) -> JSONResponse:
     """An error of ours as an answer."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
-    if isinstance(error, StoreError) and "://" in error.message:
-        # Where the store is, and who we are there, is for the log.
-        _log.warning("%s: %s", request_id, error.message)
-        error = StoreError("the store cannot be used just now", hint="try again; the server's log says what")
+    if not owner or (isinstance(error, StoreError) and "://" in error.message):
+        error = logged(error, request_id)
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
     headers |= {"Retry-After": "1"} if status == 503 else {}  # noqa: PLR2004
     return body(status, request_id, headers, **error.as_dict()["error"])
+
+
+def logged(error: RecollectError, request_id: str) -> RecollectError:
+    """The error without the store's place, and in the log with it."""
+    public = without_place(error)
+    if public is not error:
+        _log.warning("%s: %s", request_id, error.message)
+    return public
 
 
 def plain(error: HTTPException, request_id: str) -> JSONResponse:
@@ -139,7 +150,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RecollectError)
     def ours(request: Request, error: RecollectError) -> JSONResponse:
-        return answer(error, request.state.request_id)
+        return answer(error, request.state.request_id, owner=getattr(request.state, "owner", False))
 
     @app.exception_handler(RequestValidationError)
     def misfit(request: Request, error: RequestValidationError) -> JSONResponse:

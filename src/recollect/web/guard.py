@@ -25,9 +25,16 @@ _log = logging.getLogger("recollect.web")
 MOST_BYTES = 8 * 1024 * 1024
 """Of a request's body: the longest record, of letters that take six bytes in JSON, and room for its fields."""
 
+BODY_SECONDS = 60.0
+"""From the end of a request's head to the end of its body."""
+
 TOO_LARGE = f"a request may have {MOST_BYTES:,} bytes at the most"
+TOO_SLOW = f"a request's body must be sent within {BODY_SECONDS:g} seconds"
 ENDING = FailedError("the server is ending", hint="ask again when it is back")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+OWN_SITES = (None, "same-origin", "none")
+"""Values of `Sec-Fetch-Site` that no other page can cause: not a browser, our own page, typed by the user."""
 
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/@]+)(?::\d{1,5})?", re.ASCII)
@@ -54,13 +61,20 @@ class Hosts:
     allowed: Collection[str] = ()
     origins: Collection[str] = ()
 
-    def check(self, host: str, origin: str | None) -> None:
-        """Refuse a request by a foreign name, or from a page of another site."""
+    def check(self, host: str, origin: str | None, *, site: str | None = None) -> None:
+        """Refuse a request by a foreign name, or from a page of another site.
+
+        `site` is what a browser says in `Sec-Fetch-Site`. A page of another site can make it send a GET without an
+        `Origin`: by an image, a script or a link. `same-site` is refused as well: to a browser another port of this
+        machine, or another subdomain, is the same site.
+        """
         match = _HOST.fullmatch(host)
         if match is None or not self._known(match["name"].strip("[]").lower().rstrip(".")):
             raise ForbiddenHost("this server does not go by that name", hint="--allow-host NAME lets it")
         same = origin is None or origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
         if not same and origin not in self.origins:
+            raise ForbiddenOrigin("pages of other sites may not ask here", hint="--allow-origin URL lets one")
+        if site not in OWN_SITES and origin not in self.origins:
             raise ForbiddenOrigin("pages of other sites may not ask here", hint="--allow-origin URL lets one")
 
     def _known(self, name: str) -> bool:
@@ -98,14 +112,16 @@ class Guard:
         headers = Headers(scope=scope)
         request_id = _request_id(headers.get("x-request-id"))
         scope.setdefault("state", {})["request_id"] = request_id
-        watched = _Watched(send, request_id)
+        watched = _Watched(send, request_id, stored=_is_page(scope))
         start = time.monotonic()
         try:
-            self.hosts.check(_only(headers, "host") or "", _only(headers, "origin"))
+            site = None if _is_page(scope) else _only(headers, "sec-fetch-site")
+            self.hosts.check(_only(headers, "host") or "", _only(headers, "origin"), site=site)
             _check_length(headers.get("content-length"))
-            await self.app(scope, _counted(receive), watched)
+            await self.app(scope, _limited(receive), watched)
         except RecollectError as error:
-            await watched.answer(errors.answer(error, request_id), scope, receive)
+            owner = scope["state"].get("owner", False)
+            await watched.answer(errors.answer(error, request_id, owner=owner), scope, receive)
         except HTTPException as error:
             await watched.answer(errors.plain(error, request_id), scope, receive)
         except asyncio.CancelledError:  # the server ends, and has waited as long as it does
@@ -120,10 +136,11 @@ class Guard:
 
 @dataclass(slots=True)
 class _Watched:
-    """Sends an answer with our headers on it, and remembers its status."""
+    """Sends an answer with our headers on it, and remembers its status. What is not `stored` no cache may keep."""
 
     send: Send
     request_id: str
+    stored: bool = False
     status: int = 0
 
     async def __call__(self, message: Message) -> None:
@@ -133,6 +150,8 @@ class _Watched:
             headers["X-Request-Id"] = self.request_id
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
+            if not self.stored:
+                headers["Cache-Control"] = "no-store"
         await self.send(message)
 
     async def answer(self, response: ASGIApp, scope: Scope, receive: Receive) -> None:
@@ -155,19 +174,35 @@ def _check_length(said: str | None) -> None:
         raise HTTPException(413, TOO_LARGE)
 
 
-def _counted(receive: Receive) -> Receive:
-    """The body as it comes, up to the most: what is sent in pieces says no length beforehand."""
-    seen = 0
+def _limited(receive: Receive) -> Receive:
+    """The body as it comes, up to the most bytes and seconds: what is sent in pieces says no length beforehand.
 
-    async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
+    When the body is complete there is no limit any more: who waits for a change waits for the client to leave.
+    """
+    seen, complete = 0, False
+    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+
+    async def limited() -> Message:
+        nonlocal seen, complete
+        try:
+            async with asyncio.timeout_at(None if complete else deadline):
+                message = await receive()
+        except TimeoutError:
+            # The framework passes on no other kind from inside a body.
+            raise HTTPException(408, TOO_SLOW, {"Connection": "close"}) from None
+        complete = not message.get("more_body", False)
         seen += len(message.get("body", b""))
         if seen > MOST_BYTES:
-            raise HTTPException(413, TOO_LARGE)  # the framework passes on no other kind from inside a body
+            raise HTTPException(413, TOO_LARGE)
         return message
 
-    return counted
+    return limited
+
+
+def _is_page(scope: Scope) -> bool:
+    """Whether the page itself is asked for, or one of its files: they hold nothing of the memory."""
+    path: str = scope["path"]
+    return path == "/" or path.startswith("/static/")
 
 
 def _route(scope: Scope) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -14,6 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from recollect.mcp.server import build
+from recollect.web import errors
 from recollect.web.access import Access, Asker
 from recollect.web.guard import MOST_BYTES
 from recollect.web.tokens import Caller
@@ -60,7 +62,8 @@ class Agents:
             return manager
 
     async def _started(self, asker: Asker) -> StreamableHTTPSessionManager:
-        server = build(asker.memory, read_only=not self.access.may_write(asker.caller))
+        public = partial(errors.logged, request_id=f"mcp {asker.caller.name}")
+        server = build(asker.memory, read_only=not self.access.may_write(asker.caller), public=public)
         # An answer in one piece outlives the order to end; a stream of events is cut off by it.
         server.streamable_http_app(
             json_response=True, transport_security=_CHECKED, max_sessions=MOST_SESSIONS,

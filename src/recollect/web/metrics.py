@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from recollect.types import Answer
+from recollect.types import Trace
 
 BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 REMEMBERED = 1000
@@ -47,9 +47,8 @@ class Metrics:
         self._requests.labels(route, method, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
 
-    def saw_search(self, answer: Answer) -> None:
+    def saw_search(self, trace: Trace) -> None:
         """One search was answered."""
-        trace = answer.trace
         self._searches.labels(trace.mode).observe(trace.took_ms / 1000)
         for source in trace.sources:
             self._sources.labels(source.name, source.status).observe(source.took_ms / 1000)

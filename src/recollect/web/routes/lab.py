@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from anyio import to_thread
 from fastapi import APIRouter, Request
 from fastapi import Path as InPath
 from pydantic import BaseModel, ConfigDict, Field, with_config
@@ -20,11 +19,13 @@ from recollect.evaluation.datasets import Dataset
 from recollect.evaluation.scoring import MEASURES, parse_measures
 from recollect.evaluation.shelf import Shelf
 from recollect.evaluation.trials import SYSTEMS, Plan
+from recollect.memory import Memory
 from recollect.memory.places import default_store
+from recollect.types import Work
 from recollect.web.access import Asker, Owns, Reads
 from recollect.web.answers import Json, documented
-from recollect.web.errors import Busy
 from recollect.web.inputs import MOST_NAME, Id
+from recollect.web.lanes import Lanes
 
 router = APIRouter(tags=["laboratory"])
 
@@ -48,8 +49,6 @@ Measure = Annotated[
 ]
 
 _open = with_config(ConfigDict(extra="allow"))
-_study = threading.Lock()
-"""One study at a time: each takes a processor for as long as it lasts."""
 
 
 class Question(BaseModel):
@@ -185,40 +184,53 @@ def report(name: Annotated[str, InPath(min_length=1, max_length=MOST_NAME)], ask
 
 
 @router.post("/v1/eval/run", **documented(RunReport))
-def run(body: RunStudy, asker: Reads, request: Request) -> Json:
+async def run(body: RunStudy, asker: Reads, request: Request) -> Json:
     """Measure ways of searching on judged questions, and say how sure their differences are."""
-    systems = {name: SYSTEMS[name] for name in body.compare or ["default"]}
-    plan = Plan(systems, parse_measures(body.measures or MEASURES))
-    return _studied(body, asker, request, lambda questions: given.run(asker.memory, questions, plan))
+    return await _studied(body, asker, request, _run, body.compare or ["default"], body.measures or MEASURES)
 
 
 @router.post("/v1/eval/sweep", **documented(SweepReport))
-def sweep(body: SweepStudy, asker: Reads, request: Request) -> Json:
+async def sweep(body: SweepStudy, asker: Reads, request: Request) -> Json:
     """Measure a grid of depths and fusions on judged questions, and find where depth stops to matter."""
-    (measure,) = parse_measures(body.measures or MEASURES[:1])
-    return _studied(body, asker, request, lambda questions: given.sweep(asker.memory, questions, measure))
+    return await _studied(body, asker, request, _sweep, body.measures or MEASURES[:1])
 
 
 @router.post("/v1/eval/overlap", **documented(OverlapReport))
-def overlap(body: Study, asker: Reads, request: Request) -> Json:
+async def overlap(body: Study, asker: Reads, request: Request) -> Json:
     """Count which relevant records each source finds, and say whether fusing them is worth it."""
-    return _studied(body, asker, request, lambda questions: given.overlap(asker.memory, questions))
+    return await _studied(body, asker, request, _overlap)
 
 
-def _studied(body: Study, asker: Asker, request: Request, study: Callable[[Dataset], dict[str, Any]]) -> Json:
+def _run(memory: Memory, work: Work, questions: Dataset, compare: list[str], measures: list[str]) -> dict[str, Any]:
+    plan = Plan({name: SYSTEMS[name] for name in compare}, parse_measures(measures))
+    return given.run(memory, questions, plan, work=work)
+
+
+def _sweep(memory: Memory, work: Work, questions: Dataset, measures: list[str]) -> dict[str, Any]:
+    (measure,) = parse_measures(measures)
+    return given.sweep(memory, questions, measure, work=work)
+
+
+def _overlap(memory: Memory, work: Work, questions: Dataset) -> dict[str, Any]:
+    return given.overlap(memory, questions, work=work)
+
+
+async def _studied(
+    body: Study, asker: Asker, request: Request, study: Callable[..., dict[str, Any]], *arguments: Any
+) -> Json:
     """The study's report, kept where that was asked for; what would stop it is found out before it begins."""
     shelf = _shelf(request)
     if body.save is not None:
         _check_keeper(asker, request)
-        shelf.check_free(body.save)
+        await to_thread.run_sync(shelf.check_free, body.save)
     if asker.memory.settings.search.hyde and not asker.caller.owner:
         raise Forbidden("here every question is told to a language model", hint="only the owner may study that")
     questions = given.given([question.judged() for question in body.questions], body.save or given.NAME)
-    with _alone():
-        found = study(questions)
-        if body.save is not None:
-            shelf.put(body.save, found)
-    return Json(found)
+    lanes: Lanes = request.app.state.lanes
+    report = await lanes.study(request, asker, study, questions, *arguments)
+    if body.save is not None:
+        await to_thread.run_sync(shelf.put, body.save, report)
+    return Json(report)
 
 
 def _check_keeper(asker: Asker, request: Request) -> None:
@@ -226,16 +238,6 @@ def _check_keeper(asker: Asker, request: Request) -> None:
         raise Forbidden("only the owner keeps reports", hint="leave out `save`")
     if not request.app.state.access.may_write(asker.caller):
         raise Forbidden("this caller may only read", hint="leave out `save`")
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    if not _study.acquire(blocking=False):
-        raise Busy("a study is under way", hint=f"try again; it takes {given.SECONDS:g} s at the most")
-    try:
-        yield
-    finally:
-        _study.release()
 
 
 def _shelf(request: Request) -> Shelf:

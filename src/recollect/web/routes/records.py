@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from recollect.mcp.outputs import StoredRecord
@@ -14,7 +15,7 @@ from recollect.memory.bounds import bounded
 from recollect.memory.chains import chain
 from recollect.memory.parsing import merge_scope
 from recollect.memory.shape import event_dict, record_dict
-from recollect.types import GLOBAL, Record, now
+from recollect.types import GLOBAL, Record, Work, now
 from recollect.web.access import Asker, Reads, Writes
 from recollect.web.answers import (
     ChangedRecord,
@@ -25,6 +26,7 @@ from recollect.web.answers import (
     RecordList,
     Undone,
     documented,
+    encoded,
 )
 from recollect.web.inputs import (
     MOST_NAME,
@@ -38,6 +40,7 @@ from recollect.web.inputs import (
     Undoing,
     When,
 )
+from recollect.web.lanes import Lanes
 
 
 class _Anything(PathConvertor):
@@ -51,6 +54,9 @@ register_url_convertor("anything", _Anything())
 router = APIRouter(tags=["records"])
 
 MOST_LISTED = 1_000
+
+LIGHT_LISTED = 200
+"""A longer list is read in the lane for heavy requests: its texts may be long."""
 
 RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description="The id of a record; may hold slashes.")]
 Part = Annotated[Name | None, Query()]
@@ -75,8 +81,9 @@ Named = Annotated[Memory, Depends(_named)]
 
 
 @router.get("/v1/records", **documented(RecordList))
-def list_records(
+async def list_records(
     asker: Reads,
+    request: Request,
     *,
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
@@ -98,10 +105,11 @@ def list_records(
         "category": category, "tags": tag, "kind": kind, "path": path, "since": since, "until": until, "as_of": as_of,
         "superseded": superseded, "any_scope": any_scope, "user": user, "agent": agent, "session": session,
     }  # fmt: skip
-    said = {name: value for name, value in filters.items() if value}
-    found = asker.memory.list(limit=limit, offset=offset, **said)
-    records = [bounded(record_dict(record)) for record in found]
-    return Json({"records": records, "limit": limit, "offset": offset})
+    filters = {name: value for name, value in filters.items() if value}
+    if limit <= LIGHT_LISTED:
+        return Json(await to_thread.run_sync(_listed, asker.memory, Work(), limit, offset, filters))
+    lanes: Lanes = request.app.state.lanes
+    return Json(await lanes.run(request, asker, _listed, limit, offset, filters))
 
 
 @router.post("/v1/records", **documented(ChangedRecord, 201))
@@ -169,6 +177,12 @@ def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
             "total_lines": found.total_lines, "freshness": found.freshness,
         }
     )  # fmt: skip
+
+
+def _listed(memory: Memory, work: Work, limit: int, offset: int, filters: dict[str, Any]) -> bytes:
+    found = memory.list(limit=limit, offset=offset, **filters)
+    work.check()
+    return encoded({"records": [bounded(record_dict(one)) for one in found], "limit": limit, "offset": offset})
 
 
 def _forgotten(memory: Memory, ids: list[str]) -> Json:

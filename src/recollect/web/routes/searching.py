@@ -2,65 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from anyio import to_thread
 from fastapi import APIRouter, Request
 
+from recollect.config import SearchSettings
 from recollect.errors import Forbidden
 from recollect.mcp import outputs
+from recollect.memory import Memory
 from recollect.memory.bounds import bounded
 from recollect.memory.parsing import SCOPE_PARTS
 from recollect.memory.recall import recall
 from recollect.memory.shape import answer_dict, recall_dict, verdict_dict
-from recollect.types import Answer
+from recollect.types import Trace, Work
 from recollect.web.access import Asker, Reads
-from recollect.web.answers import Json, VerdictAnswer, documented
+from recollect.web.answers import Json, VerdictAnswer, documented, encoded
 from recollect.web.inputs import RecallBody, SearchBody, WhyNotBody
+from recollect.web.lanes import DEEPEST, Lanes, limits
 
 router = APIRouter(tags=["search"])
 
-DEEPEST = 1_000
-"""How deep one who is not the owner may have a source read: what comes after grows with its square."""
+LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
+"""A search that asks for no more than this, or than the settings do, is answered on the threads of all routes."""
 
 
 @router.post("/v1/search", **documented(outputs.SearchAnswer))
-def search(body: SearchBody, asker: Reads, request: Request) -> Json:
+async def search(body: SearchBody, asker: Reads, request: Request) -> Json:
     """Find what answers a question, best first, with the rank that each source gave."""
-    answer = answer_dict(_answer(request, asker, body, body.options()), explain=body.explain)
-    return Json({**answer, "results": [bounded(result) for result in answer["results"]]})
+    return await _answered(request, asker, body, _searched, body.query, body.options(), body.explain)
 
 
 @router.post("/v1/recall", **documented(outputs.RecallBlock))
-def recall_(body: RecallBody, asker: Reads, request: Request) -> Json:
+async def recall_(body: RecallBody, asker: Reads, request: Request) -> Json:
     """What is known about a question, as one fenced block for a model's context, with citations."""
-    answer = _answer(request, asker, body, body.options("tokens"))
-    return Json(recall_dict(recall(answer, tokens=body.tokens)))
+    return await _answered(request, asker, body, _recalled, body.query, body.options("tokens"), body.tokens)
 
 
 @router.post("/v1/why-not", **documented(VerdictAnswer))
-def why_not(body: WhyNotBody, asker: Reads) -> Json:
+async def why_not(body: WhyNotBody, asker: Reads, request: Request) -> Json:
     """Why a record is or is not in an answer, and what would bring it back."""
     _refuse_costly(asker, body)
-    verdict = asker.memory.why_not(body.query, body.target, **body.options("target"))
-    told = verdict_dict(body.query, verdict)
-    change = _as_body(told["change"], body)
-    return Json({**told, "change": change, "record": bounded(told["record"]) if told["record"] else None})
+    lanes: Lanes = request.app.state.lanes
+    return Json(await lanes.run(request, asker, _explained, body.query, body.target, body.options("target")))
 
 
-def _answer(request: Request, asker: Asker, body: SearchBody, options: dict[str, Any]) -> Answer:
+def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], explain: bool) -> tuple[bytes, Trace]:
+    answer = memory.search(query, work=work, **options)
+    found = answer_dict(answer, explain=explain)
+    return encoded({**found, "results": [bounded(result) for result in found["results"]]}), answer.trace
+
+
+def _recalled(memory: Memory, work: Work, query: str, options: dict[str, Any], tokens: int) -> tuple[bytes, Trace]:
+    answer = memory.search(query, work=work, **options)
+    return encoded(recall_dict(recall(answer, tokens=tokens))), answer.trace
+
+
+def _explained(memory: Memory, work: Work, query: str, target: str, options: dict[str, Any]) -> bytes:
+    found = verdict_dict(query, memory.why_not(query, target, work=work, **options))
+    record = bounded(found["record"]) if found["record"] else None
+    return encoded({**found, "change": _as_body(found["change"], options.get("scope", {})), "record": record})
+
+
+async def _answered(
+    request: Request, asker: Asker, body: SearchBody, function: Callable[..., tuple[bytes, Trace]], *arguments: Any
+) -> Json:
+    """What a function makes of a search: on the threads of all routes where that is light, else in a lane."""
     _refuse_costly(asker, body)
-    answer = asker.memory.search(body.query, **options)
-    request.app.state.metrics.saw_search(answer)
-    return answer
+    if _is_light(body, asker.memory.settings.search):
+        made = await to_thread.run_sync(function, asker.memory, limits(asker.caller), *arguments)
+    else:
+        lanes: Lanes = request.app.state.lanes
+        made = await lanes.run(request, asker, function, *arguments)
+    content, trace = made
+    request.app.state.metrics.saw_search(trace)
+    return Json(content)
 
 
-def _as_body(change: dict[str, Any], body: SearchBody) -> dict[str, Any]:
+def _is_light(body: SearchBody, settings: SearchSettings) -> bool:
+    return (
+        (body.limit or 0) <= max(LIGHT_RESULTS, settings.limit)
+        and (body.fetch_k or 0) <= max(LIGHT_DEPTH, settings.fetch_k)
+        and len(body.query) <= LIGHT_CHARACTERS
+    )
+
+
+def _as_body(change: dict[str, Any], scope: dict[str, str]) -> dict[str, Any]:
     """What would bring a record back, as the fields of a request: there a scope is one of them, not three."""
     parts = {part: change[part] for part in SCOPE_PARTS if part in change}
     if not parts:
         return change
     rest = {name: value for name, value in change.items() if name not in parts}
-    return {**rest, "scope": {**(body.scope.said() if body.scope else {}), **parts}}
+    return {**rest, "scope": {**scope, **parts}}
 
 
 def _refuse_costly(asker: Asker, body: SearchBody) -> None:

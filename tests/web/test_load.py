@@ -1,0 +1,289 @@
+"""Heavy requests: what one caller asks for has an end, and does not keep the others waiting."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from recollect import Memory
+from recollect.config import Settings
+from recollect.types import Scope
+from recollect.web import lanes
+from recollect.web.tokens import Caller, Tokens
+
+from .conftest import homes, refused, until
+
+RECORDS = 20_000
+ASKED = {"query": "w1 w2 w3", "fetch_k": 5, "limit": 5, "mmr": True, "sources": ["vector"]}
+PLACE = 9_467
+"""Where the record stands that the hostile request asks about: each try to bring it into the answer reads deeper."""
+
+SLOW_PLACE = 950
+"""Within a bound caller's depth, so that many tries are made."""
+
+MANY = 45
+
+
+def text(draw, number):
+    """A record of twelve words, each of which is in many others."""
+    return " ".join(f"w{draw.randint(1, 300)}" for _ in range(12)) + f" n{number}"
+
+
+class Crowd:
+    """A server with many records of Ada's and some of Bob's, asked by their tokens."""
+
+    def __init__(self, home):
+        draw = random.Random(1)
+        with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:
+            memory.add_many({"id": f"d{i}", "text": text(draw, i), "user": "ada"} for i in range(RECORDS))
+            memory.add_many({"id": f"b{i}", "text": text(draw, i), "user": "bob"} for i in range(500))
+            deep = {"fetch_k": PLACE + 1, "limit": PLACE + 1, "sources": ["vector"], "user": "ada"}
+            found = [result.record.id for result in memory.search(ASKED["query"], **deep).results]
+        self.hostile, self.slow = {**ASKED, "target": found[PLACE]}, {**ASKED, "target": found[SLOW_PLACE]}
+        tokens = Tokens(home.tokens)
+        callers = [Caller("ada", Scope("ada"), read_only=True), Caller("bob", Scope("bob")), Caller("root", owner=True)]
+        self.tokens = {caller.name: tokens.add(caller) for caller in callers}
+        self.server = home.serve()
+        self.ada, self.bob, self.root = (self.server.client(self.tokens[name]) for name in self.tokens)
+
+    def send(self, name, path, body):
+        """A connection on which a request was sent whose answer nobody has read yet."""
+        said = json.dumps(body).encode()
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.tokens[name]}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(said)}\r\n\r\n"
+        )
+        connection = socket.create_connection(("127.0.0.1", self.server.port), timeout=60)
+        connection.sendall(head.encode() + said)
+        return connection
+
+    def seconds(self):
+        """Processor time that they have used."""
+        total = 0
+        for process in descendants(self.server.process.pid):
+            times = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+            total += int(times[11]) + int(times[12])
+        return total / os.sysconf("SC_CLK_TCK")
+
+    def is_idle(self):
+        """Whether nothing is computed for half a second."""
+        before = self.seconds()
+        time.sleep(0.5)
+        return self.seconds() - before < 0.1
+
+    def search_times(self, count):
+        """Milliseconds of Bob's searches, one after the other."""
+        connection, took = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60), []
+        headers = {"Authorization": f"Bearer {self.tokens['bob']}", "Content-Type": "application/json"}
+        for number in range(count):
+            query = f"w{number % 300 + 1} w{number * 7 % 300 + 1} w{number * 13 % 300 + 1}"
+            start = time.monotonic()
+            connection.request("POST", "/v1/search", json.dumps({"query": query}).encode(), headers)
+            answer = connection.getresponse()
+            assert (answer.status, bool(json.loads(answer.read())["results"])) == (200, True)
+            took.append((time.monotonic() - start) * 1000)
+            time.sleep(0.01)
+        connection.close()
+        return took
+
+
+def descendants(process):
+    """A process and those that it has started, by their ids."""
+    found = [process]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def workers(process):
+    """Those of them that compute heavy requests; Python starts one more to clean up after them."""
+    return [one for one in descendants(process) if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory):
+    for home in homes(tmp_path_factory.mktemp("crowd")):
+        yield Crowd(home)
+
+
+def status(connection):
+    """The status of the answer that comes on a connection."""
+    return int(connection.recv(65536).split(b" ")[1])
+
+
+pytestmark = [
+    pytest.mark.xdist_group("load"),
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times are read from /proc"),
+]
+
+
+def test_a_bound_callers_why_not_ends_and_says_how_deep_it_read(crowd):
+    """A record beyond the depth that the caller may read is said to be there, without its rank."""
+    verdict = crowd.ada.post("/v1/why-not", json=crowd.hostile).json()
+    assert (verdict["stage"], verdict["change"]) == ("fetch_k", {})
+    assert verdict["reason"] == f"vector beyond rank {lanes.DEEPEST:,}"
+    assert verdict["sources"]["vector"]["note"] == f"beyond rank {lanes.DEEPEST:,}"
+    assert "only the owner" in verdict["advice"]
+
+
+def test_what_a_why_not_advises_is_within_the_callers_depth(crowd):
+    """The change can be put into a request of the same caller, and brings the record back."""
+    found = crowd.ada.post("/v1/search", json={**ASKED, "fetch_k": 200, "limit": 100, "mmr": False}).json()["results"]
+    target = found[80]["id"]
+    change = crowd.ada.post("/v1/why-not", json={**ASKED, "target": target}).json()["change"]
+    assert change
+    answer = crowd.ada.post("/v1/search", json={**ASKED, **change}).json()
+    assert target in [result["id"] for result in answer["results"]]
+
+
+@pytest.mark.parametrize("kind", ["hostile", "slow"])
+def test_hostile_requests_do_not_keep_others_from_searching(crowd, kind):
+    """Of many at once few are computed; others search meanwhile; what a client has left ends."""
+    connections = [crowd.send("ada", "/v1/why-not", getattr(crowd, kind)) for _ in range(MANY)]
+    crowd.search_times(20)
+    assert crowd.bob.post("/v1/why-not", json={"query": "w1", "target": "b1"}).status_code == 200
+    assert len(workers(crowd.server.process.pid)) <= lanes.AT_ONCE
+    for connection in connections:
+        connection.close()
+    until(crowd.is_idle, bool, 30)
+
+
+def test_what_is_too_much_is_refused_and_told_when_to_come_back(crowd):
+    """503 with a code of its own, a hint and `Retry-After`; as many are answered as may wait."""
+    connections = [crowd.send("ada", "/v1/why-not", crowd.slow) for _ in range(MANY)]
+    late = crowd.ada.post("/v1/why-not", json=crowd.slow)
+    answers = [status(connection) for connection in connections]
+    for connection in connections:
+        connection.close()
+    assert set(answers) == {200, 503}
+    assert answers.count(200) >= lanes.EACH_AT_ONCE + lanes.WAITING
+    assert answers.count(503) > MANY / 2
+    assert "try again" in refused(late, 503, "crowded")["hint"]
+    assert late.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"query": "w1 w2", "fetch_k": 1000, "limit": 1000, "mmr": True},
+        {"query": "w1 w2", "limit": 1000},
+        {"query": " ".join(f"n{number}" for number in range(12_000))},
+    ],
+    ids=["deep", "long", "many words"],
+)
+def test_heavy_searches_take_turns(crowd, body):
+    """A deep search, a long answer and a very long query are computed one at a time for a scope."""
+    connections = [crowd.send("ada", "/v1/search", body) for _ in range(20)]
+    crowd.search_times(5)
+    answers = [status(connection) for connection in connections]
+    for connection in connections:
+        connection.close()
+    assert set(answers) <= {200, 503}
+    assert answers.count(503) > 0
+    assert answers.count(200) > 0
+
+
+def test_a_long_list_takes_turns_too(crowd):
+    """The list is the same as that of short pages."""
+    whole = crowd.ada.get("/v1/records?limit=400").json()["records"]
+    parts = [
+        one for start in (0, 200) for one in crowd.ada.get(f"/v1/records?limit=200&offset={start}").json()["records"]
+    ]
+    assert [one["id"] for one in whole] == [one["id"] for one in parts]
+
+
+def test_the_owners_why_not_reads_to_the_end_and_ends_with_its_client(crowd):
+    """The rank is told however deep it is; when the client leaves, the work ends."""
+    body = {**crowd.hostile, "mmr": False, "scope": {"user": "ada"}}
+    assert crowd.root.post("/v1/why-not", json=body).json()["sources"]["vector"]["rank"] == PLACE + 1
+    connection = crowd.send("root", "/v1/why-not", {**crowd.hostile, "scope": {"user": "ada"}})
+    time.sleep(1)
+    assert not crowd.is_idle()
+    connection.close()
+    until(crowd.is_idle, bool, 30)
+
+
+def questions(count):
+    return [{"text": f"w{number % 300} w{number * 7 % 300}", "relevant": [f"d{number}"]} for number in range(count)]
+
+
+def test_a_study_of_one_caller_does_not_keep_out_anothers(crowd):
+    """One at a time for each scope; it ends when its client leaves."""
+    connection = crowd.send("ada", "/v1/eval/sweep", {"questions": questions(500)})
+    second = until(
+        lambda: crowd.ada.post("/v1/eval/overlap", json={"questions": questions(1)}), lambda one: one.status_code == 409
+    )
+    assert "30 s" in refused(second, 409, "busy")["hint"]
+    own = [{"text": "w1 w2", "relevant": ["b1"]}]
+    assert crowd.bob.post("/v1/eval/overlap", json={"questions": own}).status_code == 200
+    connection.close()
+    until(crowd.is_idle, bool, 30)
+    assert crowd.ada.post("/v1/eval/overlap", json={"questions": questions(1)}).status_code == 200
+
+
+def test_a_process_that_dies_is_replaced_and_none_is_left_behind(home):
+    """The next request starts another; when the server ends, all that it has started end too."""
+    with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:
+        memory.add("The spare key is under the pot.", id="key", user="ada")
+    server = home.serve("--user", "ada")
+    client, asked = server.client(), {"query": "key", "target": "key"}
+    assert client.post("/v1/why-not", json=asked).json()["stage"] == "found"
+    for process in workers(server.process.pid):
+        os.kill(process, signal.SIGKILL)
+    until(lambda: client.post("/v1/why-not", json=asked).status_code, lambda code: code == 200)
+    started = descendants(server.process.pid)
+    assert workers(server.process.pid)
+    assert server.end() == 0
+    assert "Traceback" not in "".join(server.errors)
+    until(lambda: [one for one in started[1:] if Path(f"/proc/{one}").exists()], lambda left: not left)
+
+
+@pytest.mark.torture
+def test_others_searches_stay_quick_under_attack(crowd):
+    """Their 95th percentile stays under twice what it is when nobody attacks."""
+    usual, attacked = [], []
+    crowd.search_times(50)
+    for _ in range(5):
+        usual += crowd.search_times(100)
+        over = threading.Event()
+        threads = [threading.Thread(target=attack, args=(crowd, over)) for _ in range(MANY)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        attacked += crowd.search_times(100)
+        over.set()
+        for thread in threads:
+            thread.join()
+    until(crowd.is_idle, bool, 5)
+    print(f"\nanother user's searches, ms p50 / p95: usual {percentiles(usual)}, under attack {percentiles(attacked)}")  # noqa: T201
+    assert sorted(attacked)[int(0.95 * len(attacked))] < 2 * sorted(usual)[int(0.95 * len(usual))]
+
+
+def attack(crowd, over):
+    """Send the hostile request again and again, a second after each answer."""
+    while not over.is_set():
+        connection = crowd.send("ada", "/v1/why-not", crowd.hostile)
+        connection.settimeout(0.2)
+        while not over.is_set():
+            try:
+                connection.recv(65536)
+            except TimeoutError:
+                continue
+            break
+        connection.close()
+        over.wait(1)
+
+
+def percentiles(times):
+    ordered = sorted(times)
+    return f"{ordered[len(ordered) // 2]:.1f} / {ordered[int(0.95 * len(ordered))]:.1f}"

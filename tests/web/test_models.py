@@ -1,0 +1,67 @@
+"""Models and requests: no request makes a server fetch one."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from .conftest import until
+
+
+@pytest.fixture
+def outside():
+    """A server in the place of the Python index and of the hub, and what was asked of it."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, *_):
+            """Quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+def online(home, url):
+    """Let the home's processes use the network, which is that server."""
+    home.variables.update({"RECOLLECT_OFFLINE": "", "PIP_INDEX_URL": url, "HF_ENDPOINT": url, "PIP_RETRIES": "0"})
+    home.variables["PIP_CONFIG_FILE"] = "/dev/null"
+
+
+def test_a_search_with_rerank_fetches_no_model(home, outside):
+    """It is answered without the model, and says so with what to do; so is a link to the page that asks for it."""
+    url, asked = outside
+    online(home, url)
+    client = home.serve().client()
+    for number in range(3):
+        client.post("/v1/records", json={"text": f"Heron number {number} stands in the reeds."})
+    for _ in range(2):
+        answer = client.post("/v1/search", json={"query": "heron", "rerank": True}).json()
+        assert len(answer["results"]) == 3
+        (warning,) = answer["trace"]["warnings"]
+        assert "minilm-l12-reranker is not on this machine" in warning
+        assert "`recollect model fetch minilm-l12-reranker`" in warning
+    assert asked == []
+
+
+def test_a_search_does_not_fetch_the_embedder_either(home, outside):
+    """The server looks for the model of its settings when it starts; until that is here, words answer."""
+    url, asked = outside
+    online(home, url)
+    server = home.serve("--embedder", "arctic-embed-s")
+    until(lambda: "".join(server.errors), lambda said: "searching without arctic-embed-s" in said, 60)
+    at_start = len(asked)
+    assert at_start > 0
+    client = server.client()
+    client.post("/v1/records", json={"text": "The heron stands in the reeds."})
+    answer = client.post("/v1/search", json={"query": "heron"}).json()
+    assert len(answer["results"]) == 1
+    assert any("recollect model fetch arctic-embed-s" in warning for warning in answer["trace"]["warnings"])
+    assert len(asked) == at_start
