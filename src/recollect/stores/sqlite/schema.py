@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 
 import apsw
@@ -169,7 +169,7 @@ def migrate(connection: apsw.Connection) -> None:
 def mark(connection: apsw.Connection) -> None:
     """Give the store an id of its own where it has none, so that another store in its place can be told from it."""
     if connection.execute("SELECT count(*) FROM meta WHERE key = 'id'").get == 0:
-        connection.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(16),))
+        connection.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (os.urandom(16).hex(),))
 
 
 def _apply(connection: apsw.Connection, number: int) -> None:
