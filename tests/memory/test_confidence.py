@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -192,6 +193,19 @@ def test_it_is_measured_once_and_kept(memory, monkeypatch):
     assert len(kept(memory)) == 2
     monkeypatch.setattr(calibration.Calibration, "_measure", None)
     assert best(memory, ANSWERED) == first
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '[1, {"level": 2}]', '["x", {}]', "[1, 2]"])
+def test_a_damaged_note_is_measured_again(open_memory, path, damaged):
+    """What another program has written into the store's notes costs a measurement, not the search."""
+    with open_memory() as first:
+        first.add_many([{"text": text} for text in NOTES])
+        before = first.search(ANSWERED, confidence=True).results[0].confidence
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE notes SET value = ? WHERE key LIKE 'confidence:%'", (damaged,))
+    assert connection.changes()
+    connection.close()
+    assert open_memory().search(ANSWERED, confidence=True).results[0].confidence == before
 
 
 def test_no_text_is_kept(memory):

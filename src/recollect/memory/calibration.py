@@ -6,6 +6,7 @@ for each scope apart, so that nobody's records tell on another's, and taken anew
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
@@ -91,9 +92,9 @@ class Calibration:
         """What was measured before, here or by another process: the number of records then, and what came out."""
         if key in self._kept:
             yield self._kept[key]
-        if noted := self._store.notes.get(key):
-            count, values = json.loads(noted)
-            yield count, Null(**{name: tuple(row) for name, row in values.items()})
+        with contextlib.suppress(ValueError, TypeError, AttributeError):  # a damaged note is measured again
+            count, values = json.loads(self._store.notes.get(key) or "")
+            yield int(count), Null(**{name: tuple(row) for name, row in values.items()})
 
     def _measure(self, where: Filter, count: int, ask: Ask) -> Null:
         words = self._words(where, count)

@@ -81,6 +81,6 @@ def _catch_up(serving: Serving, where: Filter) -> tuple[str, ...]:
     elif waiting:
         try:
             serving.index.save(waiting, serving.embedder.passages(waiting))
-        except StoreError as error:
-            warnings.append(f"some records have no vector, and none can be kept: {error.message}")
+        except StoreError:  # its message names the store's place, which is not for every caller
+            warnings.append("some records have no vector, and none can be stored now: `recollect doctor` says why")
     return tuple(warnings)
