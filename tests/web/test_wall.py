@@ -278,20 +278,37 @@ def test_where_the_store_is_kept_is_not_told(home):
     server.end()
     server = home.serve()
     ada, root = server.client(bound), server.client(owner)
+    session = {"Accept": "application/json, text/event-stream"}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    began = ada.post("/mcp", json=message("initialize", hello), headers=session)
+    session |= {"Mcp-Session-Id": began.headers["mcp-session-id"], "Mcp-Protocol-Version": "2025-06-18"}
     size = home.store.stat().st_size
     with home.store.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (size - 4096))
     failed = refused(root.get("/v1/records/key"), 503, "store")
     assert str(home.store) in failed["message"]
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
-    call |= {"params": {"name": "memory_get", "arguments": {"id": "key"}}}
-    tool = {"Accept": "application/json, text/event-stream", "Mcp-Protocol-Version": "2025-06-18"}
+    get, search = ({"name": f"memory_{name}", "arguments": said} for name, said in MCP_CALLS)
+    prompt = {"name": "recall", "arguments": {"task": "key"}}
     answers = [
         ada.get("/v1/records/key"), ada.post("/v1/search", json={"query": "key"}), ada.get("/v1/records"),
-        ada.post("/v1/why-not", json={"query": "key", "target": "key"}), ada.post("/mcp", json=call, headers=tool),
+        ada.post("/v1/search", json={"query": "key", "limit": 500}),
+        ada.post("/v1/why-not", json={"query": "key", "target": "key"}),
+        ada.post("/mcp", json=message("tools/call", get), headers=session),
+        ada.post("/mcp", json=message("tools/call", search), headers=session),
+        ada.post("/mcp", json=message("resources/read", {"uri": "recollect://record/key"}), headers=session),
+        ada.post("/mcp", json=message("prompts/get", prompt), headers=session),
     ]  # fmt: skip
     for answer in answers:
+        assert "the store cannot be used just now" in answer.text
         assert home.folder.name not in answer.text
     refused(answers[0], 503, "store")
     assert str(home.store) in "".join(server.errors)
+
+
+MCP_CALLS = (("get", {"id": "key"}), ("search", {"query": "key"}))
+
+
+def message(method, params):
+    """A request of an agent."""
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}

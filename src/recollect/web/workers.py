@@ -1,7 +1,7 @@
 """Processes of their own for the heavy requests of bound callers.
 
 One process runs one Python thread at a time, so that a heavy request in the server's own process slows down every
-search: measured, the 95th percentile of another user's searches rises to 3.6 times its usual value. In another process
+search: measured, the 95th percentile of another user's searches rises to 3.5 times its usual value. In another process
 with a lower priority it stays where it is.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from recollect.errors import FailedError, RecollectError
+from recollect.errors import FailedError, RecollectError, without_place
 from recollect.types import Scope, Work
 
 if TYPE_CHECKING:
@@ -202,8 +202,11 @@ def _do(connection: Connection, memory: Memory, job: Job, work: Work, done: thre
 
 
 def _told(error: Exception) -> Exception:
-    """The error as another process can read it. One that is not ours is a defect: it is logged here."""
-    if isinstance(error, RecollectError):
-        return error.with_traceback(None)
-    _log.error("a heavy request failed", exc_info=error)
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    """The error as a bound caller may read it, without its cause. One that is not ours is a defect: it is logged."""
+    if not isinstance(error, RecollectError):
+        _log.error("a heavy request failed", exc_info=error)
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    public = without_place(error)
+    if public is not error:
+        _log.warning("a heavy request failed: %s", error.message)
+    return public.with_traceback(None)
