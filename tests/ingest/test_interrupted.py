@@ -90,6 +90,9 @@ def test_an_index_that_was_killed_ends_as_one_that_was_not(
     grow(notes, chance, 300)
     store, killed = tmp_path / "killed.db", 0
     committed: set[str] = set()
+    if latest is not None:
+        assert index_until(start(INDEXER, store, notes), None)
+        stir(notes, chance)
     for _ in range(rounds):
         where = [] if latest is None else [chance.uniform(0, latest)]
         delay = chance.uniform(0.0, 0.9) if latest is None else 0.2
