@@ -6,8 +6,10 @@ what it acknowledges. A file that is overwritten in place ends up as a mixture o
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -26,26 +28,20 @@ LOG_ENDINGS = ("-wal", "-shm")
 READ_SECONDS = 0.01
 """How long a look at the path is good for other reads: one search reads several times."""
 
-LOOKS = 3
-LOOK_SECONDS = 0.05
-"""Between two looks into a file that does not look right: another process may be in the middle of a checkpoint."""
+HEADER_BYTES = 100
 
 
-class Content(NamedTuple):
-    """What the main file holds without its log. Checkpoints bring it nearer to what connections see, never back."""
+class Header(NamedTuple):
+    """What the first page of the main file says. A checkpoint writes a page whole, so that its parts fit together."""
 
-    id: str | None
-    sequence: int
+    application: int
     pages: int
     schema: int
-    """SQLite's number of changes to the schema. VACUUM INTO and the backup API give copies another one."""
-
-
-NO_STORE = Content("", 0, 0, 0)
+    """SQLite's number of changes to the schema. VACUUM adds one; VACUUM INTO and the backup API give copies another."""
 
 
 class Presence:
-    """The files of one open store, and what the main file held when it was last looked into."""
+    """The files of one open store, and what the main file said of itself when it was last looked into."""
 
     def __init__(self, path: Path, identity: Identity) -> None:
         self._path = path
@@ -53,7 +49,8 @@ class Presence:
         self._identity = identity
         self._logs: dict[str, Identity | None] = {}
         self._id: str | None = None
-        self._content = Content(None, 0, 0, 0)
+        self._header = Header(APPLICATION_ID, 0, 0)
+        self._look = threading.Lock()
         self._modified_ns = -1
         self._highest = 0
         self._is_overwritten = False
@@ -118,26 +115,25 @@ class Presence:
         return all(identity_of(name) in (known, None) for name, known in self._logs.items())
 
     def _look_into(self, connection: apsw.Connection, modified_ns: int) -> None:
-        """Compare what the file holds with what it held. It was written to: by a checkpoint, or by another program."""
-        for attempt in range(LOOKS):
-            if attempt:
-                time.sleep(LOOK_SECONDS)
-            found = _content(self._path)
-            if found is None:  # in the middle of a checkpoint; if it is damage, SQLite says so
-                return
-            if not self._differs(connection, found):
-                self._content, self._modified_ns = found, modified_ns
-                return
-        raise self._overwritten()
+        """Compare what the file holds with what it held. It was written to: by a checkpoint, or by another program.
 
-    def _differs(self, connection: apsw.Connection, found: Content) -> bool:
-        before = self._content
-        if found.id not in (None, self._id) or found.sequence < before.sequence:
+        Other processes may be in the middle of a checkpoint, or killed in it, so that pages do not fit together. Only
+        what holds even then counts: the first page by itself, and an id that is another store's.
+        """
+        with self._look:
+            found = _header(connection)
+            if self._differs(connection, found) or _id(self._path) not in (None, self._id):
+                raise self._overwritten()
+            self._header, self._modified_ns = found, modified_ns
+
+    def _differs(self, connection: apsw.Connection, found: Header) -> bool:
+        before = self._header
+        if found.application != APPLICATION_ID:
             return True
         if not before.schema <= found.schema <= int(connection.pragma("schema_version")):
             return True
-        # A file only becomes smaller by VACUUM, and then it is smaller for every connection.
-        return found.pages < before.pages <= int(connection.pragma("page_count"))
+        # Only VACUUM makes a file smaller, and that changes the number of the schema.
+        return found.schema == before.schema and found.pages < before.pages
 
     def _overwritten(self) -> StoreError:
         self._is_overwritten = True  # there is no way back: pages of both are mixed in this process
@@ -162,22 +158,25 @@ def identity_of(name: str | Path) -> Identity | None:
     return state.st_dev, state.st_ino
 
 
-def _content(path: Path) -> Content | None:
-    """What the main file holds, without its log; None where it cannot be read just now.
+def _header(connection: apsw.Connection) -> Header:
+    """The header of the main file, without its log."""
+    whole, data = connection.read("main", 0, 0, HEADER_BYTES)
+    if not whole:
+        return Header(0, 0, 0)
+    pages, schema, application = (int.from_bytes(data[at : at + 4], "big") for at in (28, 40, 68))
+    return Header(application, pages, schema)
+
+
+def _id(path: Path) -> str | None:
+    """The id of the store in the main file, without its log; None where it cannot be read just now.
 
     Through SQLite: if this process opened and closed the file by itself, it would lose SQLite's locks on it.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    try:
+    with contextlib.suppress(apsw.Error):
         connection = apsw.Connection(f"file:{quote(str(path.absolute()))}?immutable=1", flags=flags)
         try:
-            if connection.pragma("application_id") != APPLICATION_ID:
-                return NO_STORE
-            pages, schema = (int(connection.pragma(name)) for name in ("page_count", "schema_version"))
-            return Content(meta(connection, "id"), sequence(connection), pages, schema)
+            return meta(connection, "id")
         finally:
             connection.close()
-    except apsw.NotADBError:
-        return NO_STORE
-    except apsw.Error:
-        return None
+    return None
