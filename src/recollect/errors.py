@@ -163,9 +163,13 @@ class Cancelled(FailedError):
     code = "cancelled"
 
 
+STORE_FAILED = "the store cannot be used just now"
+"""What callers with a scope read of an error of the store."""
+
+
 def without_place(error: RecollectError) -> RecollectError:
     """The error as others than the owner may read it: where the store is kept is not for them."""
     cause = error.__cause__ if isinstance(error, SearchFailed) else error
     if not isinstance(cause, StoreError) or isinstance(cause, Overtaken):
         return error
-    return StoreError("the store cannot be used just now", hint="try again; the server's log says what happened")
+    return StoreError(STORE_FAILED, hint="try again; the server's log says what happened")

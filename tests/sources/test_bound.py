@@ -100,12 +100,12 @@ def test_an_older_export_is_imported_without_what_ids_stood_for(place: str, tmp_
     file.write_bytes(b"".join(lines.written(parts, lines.Sum())))
     assert '{"part":"join","source":"wiki","id":"1","path":"/home' in file.read_text()
     with Memory.open(place, embedder="none", settings=Settings()) as new:
-        moved = new.import_(file)
+        moved = new.import_(file, with_folders=True)
         assert (moved.total["join"], moved.kept["join"]) == (1, 1)
         assert new.get("heron").text == "A heron."
         for scope in (Scope(), ADA):
             assert dict(new.store.joins.paths("wiki", scope)) == {}
-        new.import_(file)
+        new.import_(file, with_folders=True)
 
 
 def test_what_a_scope_learnt_moves_with_its_scope(place: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from recollect.errors import LeftAlone, RecollectError, SourceFailed, TimedOut, TooLong
+from recollect.errors import STORE_FAILED, LeftAlone, RecollectError, SourceFailed, StoreError, TimedOut, TooLong
 from recollect.types import Found, Query, Source
 
 _log = logging.getLogger("recollect.sources")
@@ -70,7 +70,7 @@ def general(name: str, error: Exception) -> SourceFailed:
             failure = kind(words)
             break
     else:
-        failure = SourceFailed("the source failed")
+        failure = SourceFailed(STORE_FAILED if isinstance(error, StoreError) else "the source failed")
     message = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
     if not isinstance(error, LeftAlone | TooLong) and message != failure.message:
         _log.warning("the source %s failed: %s", name, message)
