@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +125,9 @@ def test_http_routes_and_fields(tmp_path: Path) -> None:
 
 def test_mcp_tools_and_fields(tmp_path: Path) -> None:
     """Every MCP tool with the fields of its arguments and results is one that was pinned."""
-    with Memory.open(tmp_path / "memory.db", embedder="none", settings=Settings()) as memory:
-        tools = anyio.run(mcp_server.build(memory).list_tools)
+    opened = Memory.open(tmp_path / "memory.db", embedder="none", settings=Settings())
+    with opened as memory, ThreadPoolExecutor(1) as pool:  # a browser test leaves an event loop running in this thread
+        tools = pool.submit(anyio.run, mcp_server.build(memory).list_tools).result()
     lines = []
     for tool in sorted(tools, key=lambda tool: tool.name):
         about = tool.model_dump(mode="json", by_alias=True)
