@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,8 +45,6 @@ def embedder() -> Counting:
 @pytest.fixture(params=["sqlite", "postgres", "lancedb"])
 def memory(request: pytest.FixtureRequest, tmp_path: Path, embedder: Counting) -> Iterator[Memory]:
     """The owner's memory, in each kind of store."""
-    if request.param == "lancedb" and importlib.util.find_spec("lancedb") is None:
-        pytest.skip("lancedb is not installed")
     place = {"sqlite": str(tmp_path / "memory.db"), "lancedb": f"lancedb://{tmp_path}/memory"}.get(request.param)
     place = place or request.getfixturevalue("new_schema")()
     with Memory.open(place, embedder=embedder, settings=Settings()) as memory:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,16 +128,9 @@ class TrustedFiles:
             ) from error
 
     def _write(self, files: dict[str, str]) -> None:
-        """Replace the list in one step. The temporary file is made with mode 0600."""
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"version": VERSION, "files": files}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self.path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        from recollect.config.writing import write_private
+
+        write_private(self.path, json.dumps({"version": VERSION, "files": files}, indent=1))
 
 
 def _default_path() -> Path:

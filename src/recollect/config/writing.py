@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,19 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
         return _replaced(target, _rendered(new, heading), settings)
     except OSError as error:
         raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="check the folder") from error
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file in one step; only its owner may read it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # made with mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
 
 
 def _existing(path: Path) -> dict[str, Any]:

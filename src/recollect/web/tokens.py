@@ -8,15 +8,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recollect.config.writing import write_private
 from recollect.errors import ConfigError, UsageError
 from recollect.types import Scope, now
 
@@ -123,16 +122,7 @@ class Tokens:
     def _write(self, kept: tuple[Kept, ...]) -> None:
         """All or nothing, and for nobody else to read."""
         lines = [{**one.caller.as_dict(), "sha256": one.digest, "created_at": one.created_at} for one in kept]
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")  # made with mode 0600
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"version": VERSION, "tokens": lines}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_private(self.path, json.dumps({"version": VERSION, "tokens": lines}, indent=1))
 
 
 def tokens_file() -> Path:
