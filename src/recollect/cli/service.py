@@ -152,7 +152,7 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
 def _place(loaded: Loaded) -> list[str]:
     """Where the store is; a server in the user's own file is left to that, since it may have a password."""
     from recollect.config import has_secret, user_file
-    from recollect.memory.places import default_store
+    from recollect.memory import default_store
 
     store = loaded.settings.store or str(default_store())
     scheme, separator, where = store.partition("://")

@@ -9,9 +9,15 @@ from recollect import config
 from recollect.config import Settings
 from recollect.embedders import EMBEDDERS
 from recollect.errors import UsageError
-from recollect.memory.places import default_store
 from recollect.stores import open_store
 from recollect.types import Embedder, Store
+
+
+def default_store() -> Path:
+    """The store of a person who named none."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
 
 
 def load_settings(announce: Callable[[str], None]) -> Settings:

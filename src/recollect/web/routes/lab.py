@@ -19,8 +19,7 @@ from recollect.evaluation.datasets import Dataset
 from recollect.evaluation.scoring import MEASURES, parse_measures
 from recollect.evaluation.shelf import Shelf
 from recollect.evaluation.trials import SYSTEMS, Plan
-from recollect.memory import Memory
-from recollect.memory.places import default_store
+from recollect.memory import Memory, default_store
 from recollect.types import Work
 from recollect.web.access import Asker, Owns, Reads
 from recollect.web.answers import Json, documented
