@@ -78,9 +78,10 @@ def outcome(work: Callable[[], Any]) -> Any:
 
 
 def timeless(value: Any) -> Any:
-    """A JSON value without what two runs never have alike: how long it took, and when a supersession was noted."""
+    """A JSON value without what differs between two runs: how long a search took, and when a record was superseded."""
     if isinstance(value, dict):
-        return {key: timeless(of) for key, of in value.items() if key not in ("took_ms", "superseded_at", "from")}
+        timed = ("took_ms", "grade", "superseded_at", "from")
+        return {key: timeless(of) for key, of in value.items() if key not in timed}
     return [timeless(of) for of in value] if isinstance(value, list | tuple) else value
 
 
