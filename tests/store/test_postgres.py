@@ -23,7 +23,7 @@ from recollect import Memory, Scope
 from recollect.config import ScopeSettings, Settings
 from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores.postgres import PostgresStore, vectors
-from recollect.stores.postgres import pool as pools
+from recollect.stores.postgres import database as pools
 from recollect.stores.rows import passage_hash
 from recollect.types import EVERYTHING, FileState, Filter, Forget, Mirrors, Put, Record, SawFile, VectorSpace
 

@@ -16,10 +16,9 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import StoreError, UsageError
-from recollect.stores.postgres import PostgresStore, derived, keywords, records
+from recollect.stores.postgres import PostgresStore, keywords, records
 from recollect.stores.postgres.database import Connection
-from recollect.stores.postgres.table import Rows
-from recollect.stores.postgres.turns import SLOTS
+from recollect.stores.postgres.records import SLOTS, Rows
 from recollect.types import Change, Filter, Forget, Put, Record, Supersede
 
 GRANTS = """
@@ -170,7 +169,7 @@ def test_batches_are_bounded_by_their_characters(monkeypatch: pytest.MonkeyPatch
 
 def test_many_terms_go_in_by_several_statements(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JSON value of PostgreSQL has an end; every record of a batch is found, however many terms there are."""
-    monkeypatch.setattr(derived, "MOST_LETTERS", 50)
+    monkeypatch.setattr(keywords, "MOST_LETTERS", 50)
     store.records.apply([[Put(Record(f"r{number}", f"egret number{number} word{number}")) for number in range(9)]])
     assert len(store.keywords.search(["egret"], Filter(), 20).found) == 9
     assert [match.record.id for match in store.keywords.search(["word7"], Filter(), 20).found] == ["r7"]
@@ -178,8 +177,8 @@ def test_many_terms_go_in_by_several_statements(store: PostgresStore, monkeypatc
 
 def test_parts_are_as_large_as_may_be() -> None:
     """What is too large for any part is one of its own."""
-    assert list(derived.parted([3, 3, 3, 9, 1, 6, 1], lambda size: size, 7)) == [[3, 3], [3], [9], [1, 6], [1]]
-    assert list(derived.parted([], lambda size: size, 7)) == []
+    assert list(keywords.parted([3, 3, 3, 9, 1, 6, 1], lambda size: size, 7)) == [[3, 3], [3], [9], [1, 6], [1]]
+    assert list(keywords.parted([], lambda size: size, 7)) == []
 
 
 def test_words_are_read_again_in_parts(store: PostgresStore, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +186,8 @@ def test_words_are_read_again_in_parts(store: PostgresStore, place: str, monkeyp
     store.records.apply([[Put(Record(f"r{number}", f"die häuser {number}"))] for number in range(5)])
     asked: list[int] = []
     monkeypatch.setattr(keywords, "REINDEX_CHARACTERS", 30)
-    monkeypatch.setattr(keywords, "relearn", lambda *given: asked.append(given[2]) or derived.relearn(*given))
+    relearn = keywords.relearn
+    monkeypatch.setattr(keywords, "relearn", lambda *given: asked.append(given[2]) or relearn(*given))
     other = PostgresStore(place)
     other.keywords.change_language("german")
     try:

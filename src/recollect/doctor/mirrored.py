@@ -46,7 +46,7 @@ def compared(rows: Sequence[Any], flags: str, flagged: Callable[[], object]) -> 
 
 def files(server: Server, setup: Setup) -> Iterator[Finding]:
     """The same in PostgreSQL, of what is on this machine: other folders are for the machine that has them."""
-    from recollect.stores.postgres.rows import plain
+    from recollect.stores.postgres.database import plain
 
     rows = [(plain(path), plain(root), *state) for path, root, *state in server.rows(SELECT)]
     here = {root: Path(root).exists() for _, root, *_ in rows}

@@ -12,9 +12,8 @@ from recollect.doctor.looking import LONGEST_S
 from recollect.doctor.server import Server, TooLong, main_of
 from recollect.doctor.setup import Setup
 from recollect.stores.postgres import PostgresStore
-from recollect.stores.postgres.database import Connection, Database
-from recollect.stores.postgres.derived import Derived
-from recollect.stores.postgres.rows import plain
+from recollect.stores.postgres.database import Connection, Database, plain
+from recollect.stores.postgres.keywords import Derived
 from recollect.types import Record
 
 LIVE = "SELECT count(*) FROM records WHERE forgotten_at IS NULL"

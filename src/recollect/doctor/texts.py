@@ -61,7 +61,7 @@ def at_server(server: Server) -> Altered:
 
 
 def _batches(server: Server) -> Iterator[tuple[Any, ...]]:
-    from recollect.stores.postgres.rows import plain
+    from recollect.stores.postgres.database import plain
 
     last = 0
     while rows := server.rows(_BATCHED, last):

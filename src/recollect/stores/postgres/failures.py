@@ -10,7 +10,13 @@ import psycopg
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.pool import MOST_CONNECTIONS, WAIT_SECONDS, NoTurn
+
+WAIT_SECONDS = 30
+"""For a turn, and for a lock."""
+
+MOST_CONNECTIONS = 16
+
+LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
 AGAIN = (
     pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.ExclusionViolation,
@@ -87,6 +93,10 @@ _SIGNS = (
 
 _NOISE = re.compile(r"^connection (failed|is bad): |\s*Is the server running .*\?$")
 """What the driver says before and after each of them."""
+
+
+class NoTurn(Exception):
+    """All connections are in use, and none was given back in time."""
 
 
 @contextlib.contextmanager

@@ -1,25 +1,277 @@
-"""All that the schema holds, in and out: read through one snapshot, written by COPY."""
+"""Many rows at once: what is moved into a store goes in by COPY, with what is derived from it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
+import numpy as np
 import psycopg
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.bulk import add_events, add_records, add_vectors
-from recollect.stores.postgres.database import Connection, Database
-from recollect.stores.postgres.derived import ADDED_UP, Derived
+from recollect.ranking import fold_hash
+from recollect.stores.postgres.database import Connection, Database, plain, text
 from recollect.stores.postgres.failures import translated
-from recollect.stores.postgres.keywords import PostgresKeywords, meta, set_meta
+from recollect.stores.postgres.keywords import ADDED_UP, Derived, PostgresKeywords, Terms, spaces
 from recollect.stores.postgres.records import CHANNEL
-from recollect.stores.postgres.snapshots import PostgresSnapshot, found_by_key, same_events, written
+from recollect.stores.postgres.rows import meta, scope_number, set_meta
 from recollect.stores.postgres.vectors import index_near, make_space
-from recollect.types import Progress, Record, VectorSpace
-from recollect.types.moving import Part
+from recollect.stores.rows import passage_hash
+from recollect.types import Progress, Record, Scope, VectorSpace
+from recollect.types.moving import FIELDS, MOVED_META, Part
+
+_SCOPE = ("user", "agent", "session")
+_SAID = tuple(name for name in FIELDS["record"] if name not in (*_SCOPE, "purged"))
+_COPIED = (*_SAID, "time", "fold", "passage", "scope", "length")
+
+_BEGIN = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+_END = struct.pack("!h", -1)
+"""How PostgreSQL's binary COPY begins and ends."""
+
+
+def add_records(connection: Connection, parts: Mapping[Part, Terms]) -> None:
+    """New records with their terms, their scopes' tallies, and the vectors that are there for them."""
+    if not parts:
+        return
+    scopes = _scopes(connection, parts)
+    with connection.cursor().copy(f"COPY records ({', '.join(_COPIED)}) FROM STDIN") as copy:
+        for part, terms in parts.items():
+            copy.write_row(_row(part, scopes[_scope(part)], terms))
+    keys = [text(part.values[0]) for part in parts]
+    rows: dict[str, int] = dict(
+        connection.execute("SELECT id, row FROM records WHERE id = ANY(%s)", (keys,)).fetchall()
+    )
+    live = {rows[text(part.values[0])]: (scopes[_scope(part)], terms) for part, terms in parts.items() if _lives(part)}
+    _add_postings(connection, live)
+    for space in spaces(connection):
+        connection.execute(
+            f"INSERT INTO vectors_{space} (row, scope, vector)"
+            " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
+            " AND embeddings.passage = records.passage FOR KEY SHARE)"  # it must not go before we are there
+            " FROM records WHERE row = ANY(%s) ON CONFLICT DO NOTHING",
+            (space, list(live)),
+        )
+
+
+def add_events(connection: Connection, parts: Sequence[Part], *, renumber: bool) -> None:
+    """New lines of history, with their own numbers or the next ones."""
+    if not parts:
+        return
+    keys = list({text(part.values[1]) for part in parts})
+    known = connection.execute("SELECT id, row, scope FROM records WHERE id = ANY(%s)", (keys,))
+    places = {key: (row, scope) for key, row, scope in known}
+    numbered = "" if renumber else ", seq"
+    with connection.cursor().copy(f"COPY history (row, scope, id, action, at, detail{numbered}) FROM STDIN") as copy:
+        for part in parts:
+            seq, key, action, at, detail = part.values
+            if text(key) not in places:
+                raise StoreError(f"line {seq} of the history is of {key!r}, which there is no record of")
+            line = [*places[text(key)], text(key), action, at, json.dumps(detail)]
+            copy.write_row(line if renumber else [*line, seq])
+    if not renumber:
+        last = max(part.values[0] for part in parts)
+        connection.execute(
+            "SELECT setval(numbers::regclass, greatest(%s, nextval(numbers::regclass) - 1))"
+            " FROM pg_get_serial_sequence('history', 'seq') AS numbers",
+            (last,),
+        )
+
+
+def add_vectors(connection: Connection, parts: Sequence[Part]) -> None:
+    """New vectors, every bit of them; and beside the rows of live records, where searches look for them."""
+    known = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
+    numbers = {fingerprint: (space, dimension) for fingerprint, space, dimension in known}
+    if not parts:
+        return
+    with connection.cursor().copy("COPY embeddings (space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
+        copy.write(_BEGIN)
+        copy.write(b"".join(_packed(part, *numbers.get(part.values[0], (0, 0))) for part in parts))
+        copy.write(_END)
+    for fingerprint in {part.values[0] for part in parts}:
+        passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
+        connection.execute("SELECT attach_vectors(%s, %s)", (numbers[fingerprint][0], passages))
+
+
+def little(vector: bytes) -> bytes:
+    """A vector as pgvector sends it, two short numbers and big-endian floats, as little-endian floats alone."""
+    return np.frombuffer(bytes(vector)[4:], dtype=">f4").astype("<f4").tobytes()
+
+
+def _packed(part: Part, space: int, dimension: int) -> bytes:
+    """A row of `embeddings` as binary COPY reads it: the fields' number, then each with its length before it."""
+    fingerprint, passage, vector = part.values
+    if len(vector) != 4 * dimension:
+        raise StoreError(f"a vector of {fingerprint} has {len(vector) // 4} numbers, the space has {dimension}")
+    numbers = np.frombuffer(vector, dtype="<f4").astype(">f4").tobytes()
+    head: bytes = struct.pack("!hiii", 3, 4, space, len(passage))
+    return head + bytes(passage) + struct.pack("!ihh", 4 + len(numbers), dimension, 0) + numbers
+
+
+def _lives(part: Part) -> bool:
+    return part.values[FIELDS["record"].index("forgotten_at")] is None
+
+
+def _scope(part: Part) -> Scope:
+    return Scope(*part.values[6:9])
+
+
+def _scopes(connection: Connection, parts: Mapping[Part, Terms]) -> dict[Scope, int]:
+    """In a fixed order, so that two who make the same scopes do not wait for each other."""
+    wanted = sorted({_scope(part) for part in parts}, key=lambda scope: sorted(scope.as_dict().items()))
+    return {scope: scope_number(connection, scope) for scope in wanted}
+
+
+def _row(part: Part, scope: int, terms: Terms) -> list[Any]:
+    said: dict[str, Any] = dict(zip(FIELDS["record"], part.values, strict=True))
+    passage = f"{said['title']}\n{said['text']}" if said["title"] else said["text"]
+    said["time"] = said["created_at"] if said["happened_at"] is None else said["happened_at"]
+    said["fold"], said["passage"] = (b"", b"") if said["purged"] else (fold_hash(said["text"]), passage_hash(passage))
+    said["tags"] = [text(tag) for tag in said["tags"]]
+    said["scope"], said["length"] = scope, terms.length
+    return [text(said[name]) if isinstance(said[name], str) else said[name] for name in _COPIED]
+
+
+def _add_postings(connection: Connection, live: Mapping[int, tuple[int, Terms]]) -> None:
+    postings = [
+        (name, scope, row, often, terms.length)
+        for row, (scope, terms) in live.items()
+        for name, often in zip(terms.names, terms.often, strict=True)
+    ]
+    with connection.cursor().copy("COPY postings (term, scope, row, often, length) FROM STDIN") as copy:
+        for posting in sorted(postings):  # as the index has them, so that neighbours go into one page
+            copy.write_row(posting)
+    records: Counter[int] = Counter(scope for scope, _ in live.values())
+    lengths: Counter[int] = Counter()
+    for scope, terms in live.values():
+        lengths[scope] += terms.length
+    with connection.cursor() as cursor:
+        tallies = [(scope, count, lengths[scope]) for scope, count in sorted(records.items())]
+        cursor.executemany("INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)", tallies)
+
+
+FETCHED = 100
+"""Rows that a reading cursor brings at once: a text may be a megabyte."""
+
+_RECORD = (
+    "id", "kind", "text", "title", "category", "tags", '"user"', "agent", "session", "importance", "decay",
+    "created_at", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "forgotten_at",
+    "length(passage) = 0", "source", "path", "first_line", "last_line",
+)  # fmt: skip
+
+_SELECT: Mapping[str, str] = {
+    "meta": f"SELECT key, value FROM meta WHERE key IN {MOVED_META}",
+    "space": "SELECT fingerprint, embedder, dimension FROM spaces WHERE true",
+    "record": f"SELECT {', '.join(_RECORD)} FROM records JOIN scopes USING (scope) WHERE true",
+    "history": "SELECT seq, id, action, at, detail FROM history WHERE true",
+    "vector": "SELECT fingerprint, passage, vector FROM embeddings JOIN spaces USING (space) WHERE true",
+    "file": "SELECT path, root, mtime_ns, size, digest FROM files WHERE true",
+    "root": "SELECT root, told FROM roots WHERE true",
+    "ingested": "SELECT digest, at FROM ingested WHERE true",
+    "join": "SELECT source, id, scope, path FROM joins WHERE true",
+    "note": "SELECT key, value, at FROM notes WHERE true",
+}
+_KEY: Mapping[str, Mapping[str, str]] = {
+    "meta": {"key": "text"}, "space": {"fingerprint": "text"}, "record": {"id": "text"}, "history": {"seq": "bigint"},
+    "vector": {"fingerprint": "text", "passage": "bytea"}, "file": {"path": "text"},
+    "root": {"root": "text"}, "ingested": {"digest": "text"},
+    "join": {"source": "text", "id": "text", "scope": "text"}, "note": {"key": "text"},
+}  # fmt: skip
+
+_SAME_EVENT = (
+    "SELECT DISTINCT ON (n) n, held.seq, held.id, held.action, held.at, held.detail"
+    " FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY AS asked (seq, id, action, at, n)"
+    " JOIN history AS held USING (id, action, at) ORDER BY n, held.seq = asked.seq DESC, held.seq"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSnapshot:
+    """Reads through one connection that sees one moment."""
+
+    connection: Connection
+
+    def counts(self) -> Mapping[str, int]:
+        """How many parts of each sort."""
+        numbers = ", ".join(f"(SELECT count(*) FROM ({_SELECT[sort]}) AS every)" for sort in FIELDS)
+        found = self.connection.execute(f"SELECT {numbers}").fetchone() or ()
+        return dict(zip(FIELDS, map(int, found), strict=True))
+
+    def parts(self) -> Iterator[Part]:
+        """All parts, by sort and rising key."""
+        for sort in FIELDS:
+            yield from self._sorted(sort)
+
+    def _sorted(self, sort: str) -> Iterator[Part]:
+        order = ", ".join(rising(key, kind) for key, kind in _KEY[sort].items())
+        cursor = self.connection.cursor(binary=True)
+        cursor.execute(f"DECLARE moving NO SCROLL CURSOR FOR {_SELECT[sort]} ORDER BY {order}")
+        try:
+            while rows := cursor.execute(f"FETCH {FETCHED} FROM moving", prepare=False).fetchall():
+                for row in rows:
+                    yield _part(sort, row)
+        finally:
+            with contextlib.suppress(psycopg.Error):  # where the connection is lost, the cursor is too
+                cursor.execute("CLOSE moving")
+
+
+_BACK = ((r"\x01", r"\x01\x02"), (r"\x10\x10", r"\x10\x11"), (r"\x100", r"\x01\x01"))
+"""From the way we write NUL to one that rises with what is meant: 0 as 1 1, 1 as 1 2, 16 as 16 17."""
+
+
+def rising(column: str, kind: str) -> str:
+    """What to order by, so that texts rise as they do in any other store: NUL, too, in its place."""
+    if kind != "text":
+        return column
+    for old, new in _BACK:
+        column = f"replace({column}, E'{old}', E'{new}')"
+    return f'{column} COLLATE "C"'
+
+
+def _part(sort: str, row: Sequence[Any]) -> Part:
+    values = [plain(value) if isinstance(value, str) else value for value in row]
+    if sort == "record":
+        values[5] = tuple(map(plain, values[5]))
+    elif sort == "history":
+        values[4] = json.loads(row[4])
+    elif sort == "vector":
+        values[1:] = bytes(values[1]), little(values[2])
+    return Part(sort, tuple(values))
+
+
+def found_by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
+    """What has the keys of these parts of one sort."""
+    sort = parts[0].sort
+    names, kinds = ", ".join(_KEY[sort]), _KEY[sort].values()
+    wanted = ", ".join(f"%s::{kind}[]" for kind in kinds)
+    rows = connection.cursor(binary=True).execute(
+        f"{_SELECT[sort]} AND ({names}) IN (SELECT * FROM unnest({wanted}))", _columns([part.key for part in parts])
+    )
+    found = {part.key: part for part in (_part(sort, row) for row in rows)}
+    return [found.get(part.key) for part in parts]
+
+
+def same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
+    """The lines of history that tell of the same; of several, the one with the same number."""
+    asked = _columns([part.values[:4] for part in parts])
+    found = {row[0]: _part("history", row[1:]) for row in connection.execute(_SAME_EVENT, asked)}
+    return [found.get(number) for number in range(1, len(parts) + 1)]
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
+    """Rows as columns, texts as PostgreSQL can hold them."""
+    return [list(map(written, column)) for column in zip(*rows, strict=True)]
+
+
+def written(value: Any) -> Any:
+    """A value as PostgreSQL can hold it."""
+    return text(value) if isinstance(value, str) else value
+
 
 T = TypeVar("T")
 

@@ -11,11 +11,8 @@ import numpy as np
 from psycopg import errors as pg
 
 from recollect.errors import EmbedderError, StoreError
-from recollect.stores.postgres.database import Connection, Database
-from recollect.stores.postgres.keywords import set_meta
-from recollect.stores.postgres.rows import plain, text
-from recollect.stores.postgres.top import matches
-from recollect.stores.postgres.visible import Seen, condition, seen
+from recollect.stores.postgres.database import Connection, Database, plain, text
+from recollect.stores.postgres.rows import Seen, condition, matches, seen, set_meta
 from recollect.stores.rows import passage_hash
 from recollect.stores.top import distinct
 from recollect.types import Filter, Matches, Scope, VectorSpace
