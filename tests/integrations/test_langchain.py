@@ -15,7 +15,7 @@ from langchain_tests.integration_tests.retrievers import RetrieversIntegrationTe
 from recollect import Memory, Scope
 from recollect.errors import ConfigError, StoreError, UsageError
 from recollect.integrations.langchain import RecollectRetriever
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 
 
 class TestStandard(RetrieversIntegrationTests):

@@ -11,7 +11,7 @@ import pytest
 
 from recollect import Memory
 from recollect.errors import ConfigError, StoreError, UsageError
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from recollect.cli import hook
-from recollect.memory.fencing import FENCE
+from recollect.memory.recall import FENCE
 
 PATIENT = "--budget-ms 30000"
 QUESTION = "where is the spare key of the boathouse?"

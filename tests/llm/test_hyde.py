@@ -9,7 +9,7 @@ import pytest
 
 from recollect import Memory
 from recollect.config import LlmSettings, SearchSettings, Settings
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 
 HERON = "The heron stood in the reeds at dawn."
 

@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from recollect.memory.fencing import FENCE
-from recollect.memory.shape import answer_dict, recall_dict, record_dict
+from recollect.memory.recall import FENCE
+from recollect.memory.shapes import answer_dict, recall_dict, record_dict
 
 READING = {"memory_search", "memory_recall", "memory_get", "memory_status"}
 WRITING = {"memory_store", "memory_supersede", "memory_forget"}

@@ -19,7 +19,7 @@ from recollect.config import Settings
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import EmbedderError
 from recollect.fusion import METHODS, NORMALISATIONS
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 from recollect.types import Answer, Put, Record, now
 
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")

@@ -9,7 +9,7 @@ import pytest
 
 from recollect import Memory
 from recollect.errors import Forbidden, UsageError
-from recollect.memory.mirroring import APART, UNTOLD
+from recollect.memory.folders import APART, UNTOLD
 from recollect.types import GLOBAL, Scope
 
 

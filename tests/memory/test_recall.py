@@ -12,10 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import UsageError
-from recollect.memory.fencing import FENCE, cost, count_tokens, cut, fenced, harmless, visible_json
-from recollect.memory.lookalikes import shape_of
-from recollect.memory.recall import LABEL, LEAST_TOKENS, MOST_TOKENS, NOTHING, recall
-from recollect.memory.shape import recall_dict
+from recollect.memory.recall import (
+    FENCE,
+    LABEL,
+    LEAST_TOKENS,
+    MOST_TOKENS,
+    NOTHING,
+    cost,
+    count_tokens,
+    cut,
+    fenced,
+    harmless,
+    recall,
+    shape_of,
+    visible_json,
+)
+from recollect.memory.shapes import recall_dict
 from recollect.types import Answer, Query, Record, Result, Trace
 
 HOSTILE = [

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import Forbidden, RecollectError, UnknownRecord, UsageError
-from recollect.memory.chains import chain
-from recollect.memory.shape import answer_dict, recall_dict, verdict_dict
+from recollect.memory.history import chain
+from recollect.memory.shapes import answer_dict, recall_dict, verdict_dict
 from recollect.types import GLOBAL, Put, Record, Scope, Supersede
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)

@@ -18,8 +18,8 @@ import pytest
 from recollect import Memory
 from recollect.config import ScopeSettings, Settings, SourceSettings
 from recollect.errors import Cancelled, EmbedderError, SearchFailed, TimedOut, UsageError
-from recollect.memory.shape import iso, verdict_dict
-from recollect.memory.whynot import Verdict, _just_below
+from recollect.memory.explain import Verdict, _just_below
+from recollect.memory.shapes import iso, verdict_dict
 from recollect.pipeline import fused_results
 from recollect.types import Filter, Put, Record, Scope, Work, now
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.memory.obstacles import obstacles
+from recollect.memory.explain import obstacles
 from recollect.stores.sqlite import SqliteStore
 from recollect.types import Filter, Put, Record, Scope
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recollect import Memory
 from recollect.cli import main
 from recollect.errors import ConfigError, UsageError
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 from recollect.rerankers import RERANKERS, open_reranker
 from recollect.rerankers.passages import WIDTH, passage
 from recollect.stages.rerank import Rerank, Scored

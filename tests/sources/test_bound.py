@@ -16,7 +16,7 @@ import pytest
 from recollect import Memory, Scope, moving
 from recollect.config import Settings, SourceSettings
 from recollect.errors import SearchFailed
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 from recollect.moving import lines
 from recollect.sources.breaker import FAILURES
 from recollect.stores.sqlite import SqliteStore, schema

@@ -76,7 +76,7 @@ import json, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from recollect import Memory
 from recollect.config import Settings
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 store, how = sys.argv[1:3]
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):

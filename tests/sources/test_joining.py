@@ -21,7 +21,7 @@ import pytest
 from recollect import Memory
 from recollect.config import Settings, SourceSettings
 from recollect.fusion import METHODS
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 from recollect.types import Answer, Filter, now
 
 OURS = {name: name for name in ("id", "text", "title", "path", "score")}

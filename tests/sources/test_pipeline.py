@@ -24,7 +24,7 @@ from recollect import Memory
 from recollect.config import Settings, SourceSettings
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import SearchFailed, SourceFailed, StoreError, TimedOut, UsageError
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 from recollect.types import Answer, SourceTrace, Trace
 
 OURS = {name: name for name in ("id", "text", "title", "path", "score")}
@@ -348,7 +348,7 @@ def test_fifty_searches_at_once_with_one_that_hangs_still_find_by_keyword(scene:
 
 def test_threads_that_never_come_back_do_not_run_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many searches a system has hung in, keyword still has a thread; shown with eight instead of 64."""
-    monkeypatch.setattr("recollect.memory.facade.WORKERS", 8, raising=False)
+    monkeypatch.setattr("recollect.memory.memory.WORKERS", 8, raising=False)
     memory = scene.opened("hangs")
     scene.answers(hangs=scene.hang)
     memory.search("heron", sources=["keyword", "vector"])

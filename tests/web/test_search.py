@@ -10,8 +10,7 @@ import pytest
 
 from recollect import Memory, __version__
 from recollect.config import Settings
-from recollect.memory.bounds import FOUND_CHARACTERS
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import FOUND_CHARACTERS, answer_dict
 from recollect.web.inputs import SearchBody
 
 from .conftest import refused

@@ -32,7 +32,7 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
         raise click.MissingParameter(param_hint="'QUERY'", param_type="argument")
     from recollect.cli.output import print_json
     from recollect.memory.recall import TOKENS
-    from recollect.memory.shape import recall_dict
+    from recollect.memory.shapes import recall_dict
 
     with open_memory(options, ranking_options(options), reads=True) as memory:
         recalled = memory.recall(query, tokens=TOKENS if tokens is None else tokens, **seeing_options(options))

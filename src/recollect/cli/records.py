@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool, **options: Any) -> int:
     """Remember TEXT. With `-`, read JSON lines from standard input: {"text": …, "tags": […], "scope": {…}}."""
     from recollect.cli.output import print_json
-    from recollect.memory.shape import record_dict
+    from recollect.memory.shapes import record_dict
 
     fields = {name: options[name] for name in _FIELDS if options[name] not in (None, ())}
     with open_memory(options) as memory:
@@ -85,7 +85,7 @@ def _json_lines() -> Iterator[dict[str, Any]]:
 def get(record_id: str, as_json: bool, **options: Any) -> int:
     """Show one record."""
     from recollect.cli.output import print_json, print_record
-    from recollect.memory.shape import record_dict
+    from recollect.memory.shapes import record_dict
 
     with open_memory(options, reads=True) as memory:
         record = memory.get(record_id)
@@ -109,7 +109,7 @@ def get(record_id: str, as_json: bool, **options: Any) -> int:
 def list_(limit: int, offset: int, superseded: bool, any_scope: bool, as_json: bool, **options: Any) -> int:
     """Show records, newest first."""
     from recollect.cli.output import print_json, print_listing
-    from recollect.memory.shape import record_dict
+    from recollect.memory.shapes import record_dict
 
     with open_memory(options, reads=True) as memory:
         narrowed = filter_options(options)
@@ -168,7 +168,7 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
 def undo(record_id: str, as_json: bool, **options: Any) -> int:
     """Take back the last that happened to the record ID: that it was added, edited, superseded or forgotten."""
     from recollect.cli.output import print_json
-    from recollect.memory.shape import record_dict
+    from recollect.memory.shapes import record_dict
 
     with open_memory(options) as memory:
         undone, record = memory.undo(record_id)
@@ -206,7 +206,7 @@ def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> int:
     """Show everything that happened to a record, oldest first."""
     from recollect.cli.following import follow_history
     from recollect.cli.output import print_json
-    from recollect.memory.shape import event_dict
+    from recollect.memory.shapes import event_dict
 
     with open_memory(options, reads=True) as memory:
         if follow:
@@ -222,7 +222,7 @@ def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> int:
 
 
 def _event_line(event: Event, as_json: bool = False) -> str:
-    from recollect.memory.shape import event_dict
+    from recollect.memory.shapes import event_dict
 
     told = event_dict(event)
     if as_json:
@@ -241,7 +241,7 @@ def _in_words(detail: dict[str, Any]) -> str:
 def _told(record: Record, as_json: bool) -> int:
     """The record that holds now: all of it for a program, its id for a person."""
     from recollect.cli.output import print_json
-    from recollect.memory.shape import record_dict
+    from recollect.memory.shapes import record_dict
 
     if as_json:
         print_json(record_dict(record))

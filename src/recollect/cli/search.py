@@ -19,7 +19,7 @@ from recollect.cli.options import common, json_flag, open_memory
 def search(query: str, explain: bool, as_json: bool, **options: Any) -> int:
     """Find what answers QUERY, best first, with the rank that each source gave."""
     from recollect.cli.output import print_answer, print_json
-    from recollect.memory.shape import answer_dict
+    from recollect.memory.shapes import answer_dict
 
     with open_memory(options, ranking_options(options), reads=True) as memory:
         answer = memory.search(query, **seeing_options(options))
@@ -45,7 +45,7 @@ def why_not(query: str, target: str, as_json: bool, **options: Any) -> int:
     """
     from recollect.cli.output import print_json
     from recollect.cli.verdict import print_verdict
-    from recollect.memory.shape import verdict_dict
+    from recollect.memory.shapes import verdict_dict
 
     with open_memory(options, ranking_options(options), reads=True) as memory:
         verdict = memory.why_not(query, target, **seeing_options(options))

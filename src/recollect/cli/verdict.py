@@ -11,7 +11,7 @@ import click
 
 from recollect.cli.output import where, width
 from recollect.cli.plain import echo, one_line, plain, plain_text
-from recollect.memory.naming import Place, Verdict
+from recollect.memory.explain import Place, Verdict
 
 FLAGS = {"tags": "--tag"}
 """Options whose flag has another name."""

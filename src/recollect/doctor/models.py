@@ -88,7 +88,7 @@ def _fetch(known: Model, telling: Telling) -> None:
 
 
 def _server(setup: Setup, spec: str) -> Finding:
-    from recollect.memory.embedding import opener
+    from recollect.memory.embeddings import opener
 
     said = setup.settings.openai
     brief = replace(setup.settings, openai=replace(said, timeout=min(said.timeout, LONGEST_S), retries=0))

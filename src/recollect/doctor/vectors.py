@@ -15,7 +15,7 @@ from recollect.doctor.setup import Setup
 from recollect.embedders import EMBEDDERS
 from recollect.errors import RecollectError
 from recollect.memory import Memory
-from recollect.memory.embedding import opener
+from recollect.memory.embeddings import opener
 from recollect.models.catalogue import MODELS
 from recollect.stores.lance.numbers import tables
 from recollect.stores.sqlite.rows import meta

@@ -9,7 +9,7 @@ from typing import Any
 
 from recollect.errors import UsageError
 from recollect.memory import Memory
-from recollect.memory.shape import answer_dict
+from recollect.memory.shapes import answer_dict
 
 _log = logging.getLogger("recollect")
 

@@ -1,4 +1,4 @@
-"""What the tools answer, as types: the shape of `recollect.memory.shape`, from which clients get their schemas.
+"""What the tools answer, as types: the shape of `recollect.memory.shapes`, from which clients get their schemas.
 
 Fields may be added to that shape; what is not named here is passed on all the same.
 """

@@ -11,9 +11,8 @@ from mcp.types import CallToolResult
 from recollect.mcp import inputs, outputs
 from recollect.mcp.tool import MemoryTool, answered
 from recollect.memory import Memory
-from recollect.memory.bounds import READ_CHARACTERS, bounded
 from recollect.memory.recall import TOKENS
-from recollect.memory.shape import answer_dict, recall_dict, record_dict
+from recollect.memory.shapes import READ_CHARACTERS, answer_dict, bounded, recall_dict, record_dict
 
 
 @dataclass(frozen=True)

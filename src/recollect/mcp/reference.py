@@ -14,9 +14,8 @@ from pydantic import Field
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.mcp.inputs import MOST_QUERY
 from recollect.memory import Memory
-from recollect.memory.bounds import READ_CHARACTERS, bounded
-from recollect.memory.fencing import harmless, visible_json
-from recollect.memory.shape import record_dict
+from recollect.memory.recall import harmless, visible_json
+from recollect.memory.shapes import READ_CHARACTERS, bounded, record_dict
 
 RECORD = "recollect://record/{id}"
 

@@ -13,7 +13,7 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError, create_model
 
 from recollect.errors import RecollectError, UnknownRecord, UsageError
-from recollect.memory.fencing import visible_json
+from recollect.memory.recall import visible_json
 
 SEARCH_HINT = "memory_search finds the ids that there are"
 

@@ -10,8 +10,7 @@ from mcp.types import CallToolResult
 from recollect.mcp import inputs, outputs
 from recollect.mcp.tool import MemoryTool, answered
 from recollect.memory import Memory
-from recollect.memory.bounds import READ_CHARACTERS, bounded
-from recollect.memory.shape import record_dict
+from recollect.memory.shapes import READ_CHARACTERS, bounded, record_dict
 from recollect.types import Record
 
 

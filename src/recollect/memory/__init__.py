@@ -1,6 +1,6 @@
 """The façade: `Memory` builds everything and holds it together."""
 
-from recollect.memory.facade import Memory
+from recollect.memory.memory import Memory
 from recollect.memory.opening import default_store
 
 __all__ = ["Memory", "default_store"]

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, TimedOut
-from recollect.memory.embedding import Embedding, guarded
+from recollect.memory.embeddings import Embedding, guarded
 from recollect.ranking import LENGTHS, Evidence, Null
 from recollect.stages.confidence import RANK_TO_BEAT, Gauge, evidence
 from recollect.types import Filter, Query, Serving, Store

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from recollect.memory.shape import iso
+from recollect.memory.shapes import iso
 from recollect.sources import OutsideSource
 from recollect.sources.breaker import FAILURES
 from recollect.types import Filter, Scope, Store

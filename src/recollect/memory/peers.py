@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from recollect.config import Settings, SourceSettings, shown_place
 from recollect.embedders import is_self_contained
 from recollect.errors import SearchFailed, SourceFailed, TimedOut
-from recollect.memory.embedding import unnamed_model
-from recollect.memory.shape import answer_dict
+from recollect.memory.embeddings import unnamed_model
+from recollect.memory.shapes import answer_dict
 from recollect.moving.places import exists
 from recollect.stores import open_store
 from recollect.types import Asked, Store, System
 
 if TYPE_CHECKING:
-    from recollect.memory.facade import Memory
+    from recollect.memory.memory import Memory
 
 PATIENCE_S = 0.2
 
@@ -81,7 +81,7 @@ class Peer:
 
     def _opened(self, place: str) -> Memory:
         """It is asked for its own best answer, and nothing is written to it."""
-        from recollect.memory.facade import Memory
+        from recollect.memory.memory import Memory
 
         store = open_store(place, read_only=True)
         embedder = self.said.options.get("embedder") or self._model_of(store)

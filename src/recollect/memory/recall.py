@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
+import string
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+
+import regex
 
 from recollect.errors import UsageError
-from recollect.memory.fencing import ELLIPSIS, cost, count_tokens, cut, fenced, harmless
 from recollect.types import Answer, Result
 
 TOKENS = 1500
@@ -145,3 +153,164 @@ def _brief(name: str) -> str:
 def _citation(number: int, result: Result) -> Citation:
     record = result.record
     return Citation(number, record.id, harmless(record.title, 200), record.path, record.lines, result.freshness)
+
+
+FENCE = "recalled-memory"
+"""The name of the tags around what is recalled. It cannot stand inside: `harmless` leaves no tag, and not this name."""
+
+ELLIPSIS = " …"
+
+_HIDDEN = regex.compile(r"[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Default_Ignorable_Code_Point}]+")
+"""What is not seen but read: control and format characters, bidirectional overrides, zero widths, tag characters."""
+
+_LETTERS = str.maketrans(string.digits, "ghijklmnop")
+"""A key is of letters alone, so that every key costs the same."""
+
+_CHEAP = frozenset(string.ascii_letters + " \n")
+_PER_LETTER, _PER_MARK, _PER_BYTE, _PER_WORD = 0.3, 0.7, 0.5, 1.3
+"""Tokens. Against BERT's tokenizer: English prose and code a fifth too many, Chinese a half; a hexadecimal id a fifth
+too few, German a twentieth."""
+
+
+def harmless(text: str, most: int | None = None) -> str:
+    """The text in one line of visible characters, with nothing that looks like a fence, a tag or a number of ours."""
+    shown = " ".join(text.split())[:most]
+    shown = " ".join(_HIDDEN.sub("", shown).split())
+    return neutralise(shown, FENCE)
+
+
+def visible_json(value: object) -> str:
+    """JSON whose hidden characters are escapes: the same to a program, and seen by who reads it as text."""
+    return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], json.dumps(value, ensure_ascii=False))
+
+
+def fenced(body: str, label: str) -> str:
+    """The body between two tags with one key, made of the body itself, under a line that says what it is."""
+    key = blake2b(body.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest().translate(_LETTERS)
+    return f'<{FENCE} key="{key}">\n{label}\n{body}\n</{FENCE} key="{key}">'
+
+
+def count_tokens(text: str) -> int:
+    """How many tokens a text is at the most, in a model's tokenizer that nobody named: rather too many."""
+    return math.ceil(cost(text))
+
+
+def cost(text: str) -> float:
+    """Tokens as a fraction: 0.3 a letter, 0.7 a digit or mark, 0.5 a byte of other scripts; 1.3 a word at least.
+
+    Never more for a whole than for its parts together.
+    """
+    cheap = sum(map(_CHEAP.__contains__, text))
+    narrow = sum(map(str.isascii, text))
+    wide = len(text.encode("utf-8", "surrogatepass")) - narrow
+    each = _PER_LETTER * cheap + _PER_MARK * (narrow - cheap) + _PER_BYTE * wide
+    return max(each, _PER_WORD * len(text.split()))
+
+
+def cut(text: str, tokens: float) -> str:
+    """The text, or its longest beginning that fits with an ellipsis, up to a word's end where there is one near."""
+    most = max(0, int(tokens / _PER_LETTER) + 1)
+    if len(text) <= most and cost(text) <= tokens:
+        return text
+    room = tokens - cost(ELLIPSIS)
+    length = bisect_right(range(1, min(len(text), most) + 1), room, key=lambda size: cost(text[:size]))
+    space = text.rfind(" ", 0, length + 1)
+    end = space if space > length // 2 else length
+    return f"{text[:end].rstrip()}{ELLIPSIS}" if end else ""
+
+
+_ROLES = (
+    r"(?:system|user|assistant|human|developer|tool|function|instructions?|prompt|think|sys|inst|bos|eos|s"
+    r"|im_\w{1,20}|\w{1,20}_of_\w{1,20}|endoftext)\b"
+)
+"""Names of tags by which models know who speaks, or where a turn begins."""
+
+_LOOKALIKES = {
+    **dict.fromkeys("˂˱ᐸ≪⋖⋘⪡⫷⦓", "‹"),
+    **dict.fromkeys("˃˲ᐳ≫⋗⋙⪢⫸⦔", "›"),
+    **dict.fromkeys("∣│┃❘❙❚⏐ǀǁ¦‖∥׀⫾", "|"),
+    **dict.fromkeys("∕⁄⧸╱⟋", "/"),
+    **dict.fromkeys("ˋ˴", "`"),
+    **dict.fromkeys("∼〜˷", "~"),
+    **dict.fromkeys("،、", ","),
+    "−": "-",
+}
+"""Marks that look like one of ASCII and that Unicode does not fold to it; ‹ and › stand for all angle brackets."""
+
+_TAG = regex.compile(
+    r"(?:[<‹](?=\s?[/|])|<(?=\s?[!?]|[<‹]))(?:[^<>‹›]{0,100}[>›])?"  # </x>, <|x|>, <!x>, << x
+    rf"|[<‹]\s?{_ROLES}[^<>‹›]{{0,100}}[>›]",  # <system>
+    regex.IGNORECASE,
+)
+"""Tags that mean something to a model. They are replaced also where a bracket only looks like <."""
+
+_OPENING, _CLOSING = regex.compile(r"<(?=[\p{L}_])"), regex.compile(r"(?<=[/|\p{L}_\"'])>|>{3,}")
+"""Of any other tag; those are shown with ‹ and ›."""
+
+_CITATION = regex.compile(r"\[[\s,;-]*\d[\s\d,;-]*\]")
+"""[1], [1, 2], [1-3]: the numbers of a recall block."""
+
+_BACKTICKS, _TILDES = regex.compile("`{3,}"), regex.compile("~{3,}")
+
+
+def neutralise(text: str, fence: str) -> str:
+    """The text in which nothing can be read as a tag, a code fence, a citation or the name `fence`."""
+    name = regex.compile(regex.escape(fence).replace(r"\-", r"[\W_]?"), regex.IGNORECASE)
+    for pattern, instead in (
+        (_TAG, _in_parentheses),
+        (_OPENING, lambda _: "‹"),
+        (_CLOSING, lambda _: "›"),
+        (_BACKTICKS, lambda _: "'''"),
+        (_TILDES, lambda _: "''"),
+        (_CITATION, _in_parentheses),
+        (name, lambda _: fence.replace("-", " ")),
+    ):
+        text = "".join(_replaced(text, pattern, instead))
+    return text
+
+
+def _replaced(text: str, pattern: regex.Pattern[str], instead: Callable[[str], str]) -> Iterator[str]:
+    """The text in parts, those whose shape the pattern matches replaced."""
+    end = 0
+    for found in pattern.finditer(shape(text)):
+        yield text[end : found.start()]
+        yield instead(text[found.start() : found.end()])
+        end = found.end()
+    yield text[end:]
+
+
+def _in_parentheses(found: str) -> str:
+    """`<system>` and `[1]` as (system) and (1); a tag that is not closed loses its first mark only."""
+    closed = len(found) > 1 and shape_of(found[-1]) in (">", "›", "]")
+    return f"({found[1:-1]})" if closed else f"({found[1:]}"
+
+
+def shape(text: str) -> str:
+    """The text with each character as the ASCII mark that it looks like; it has the same length."""
+    if text.isascii():
+        return text
+    return text.translate({ord(letter): shape_of(letter) for letter in set(text) if not letter.isascii()})
+
+
+@lru_cache(4096)
+def shape_of(letter: str) -> str:
+    """The mark that one character looks like, or the character itself."""
+    folded = unicodedata.normalize("NFKC", letter)
+    if len(folded) == 1 and folded.isascii():
+        return folded
+    digit = unicodedata.digit(letter, None)
+    if digit is not None:
+        return str(digit)
+    category = unicodedata.category(letter)
+    if category in ("Ps", "Pi", "Pe", "Pf"):
+        return _bracket(unicodedata.name(letter, ""), opening=category in ("Ps", "Pi")) or letter
+    return "-" if category == "Pd" else _LOOKALIKES.get(letter, letter)
+
+
+def _bracket(name: str, *, opening: bool) -> str:
+    """The bracket that has such a name in Unicode looks like."""
+    if "ANGLE" in name:
+        return "‹" if opening else "›"
+    if "BRACKET" in name and "CORNER" not in name and "CURLY" not in name:
+        return "[" if opening else "]"
+    return ""

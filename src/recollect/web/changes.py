@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from recollect.errors import FailedError, RecollectError
 from recollect.memory import Memory
-from recollect.memory.changes import Sight
+from recollect.memory.history import Sight
 from recollect.types import Changes, Scope
 from recollect.web.guard import ENDING
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from recollect.errors import Forbidden, RecollectError, UsageError
 from recollect.memory import Memory
-from recollect.memory.shape import iso
+from recollect.memory.shapes import iso
 from recollect.types import now
 from recollect.web.errors import INTERNAL, Busy
 

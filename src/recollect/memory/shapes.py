@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.types import Answer, Event, Record, Result, Trace
 
 if TYPE_CHECKING:
-    from recollect.memory.naming import Verdict
+    from recollect.memory.explain import Verdict
     from recollect.memory.recall import Recall
 
 
@@ -168,3 +168,19 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
         "warnings": list(trace.warnings),
         **({"abstained": trace.abstained} if trace.abstained else {}),
     }
+
+
+FOUND_CHARACTERS = 4_000
+"""Of a text in a list of results; `memory_get` has all of it."""
+
+READ_CHARACTERS = 40_000
+"""Of a text that is read; the rest is read from `next_offset` on."""
+
+
+def bounded(record: dict[str, Any], most: int = FOUND_CHARACTERS, offset: int = 0) -> dict[str, Any]:
+    """A record as JSON with no more text than that; where it was cut, how much there is and where to read on."""
+    text, title = record["text"], record["title"]
+    if len(text) <= most and not offset and len(title) <= most:
+        return record
+    cut = {**record, "text": text[offset : offset + most], "title": title[:most], "text_chars": len(text)}
+    return cut | ({"next_offset": offset + most} if offset + most < len(text) else {})

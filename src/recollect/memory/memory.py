@@ -19,22 +19,18 @@ from recollect.errors import Forbidden, UnknownRecord, UsageError
 from recollect.ingest import Report, Telling, Wishes
 from recollect.memory import overview
 from recollect.memory.asking import Asking
-from recollect.memory.assembly import Assembly, open_outside
+from recollect.memory.assembly import Assembly, Reranking, open_outside
 from recollect.memory.calibration import Calibration
-from recollect.memory.changes import changes
-from recollect.memory.embedding import Embedding, opener
+from recollect.memory.embeddings import Embedding, opener
+from recollect.memory.explain import Verdict, why_not
 from recollect.memory.extraction import Extraction, Job, extract
-from recollect.memory.histories import visible_history
-from recollect.memory.mirrored import Excerpt, excerpt
-from recollect.memory.mirroring import Mirroring, Showing
-from recollect.memory.naming import Verdict
+from recollect.memory.folders import Excerpt, Mirroring, Showing, excerpt
+from recollect.memory.history import changes, visible_history
 from recollect.memory.opening import check_embedder, load_settings, open_in_language
 from recollect.memory.parsing import FILTERS, make_filter, merge_scope, parse_id
 from recollect.memory.recall import TOKENS, Recall, recall
-from recollect.memory.remembering import Remembering
-from recollect.memory.reranking import Reranking
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.whynot import why_not
+from recollect.memory.writer import Remembering
 from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
 from recollect.rerankers import open_reranker

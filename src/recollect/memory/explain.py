@@ -8,18 +8,199 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from recollect.config.sources import OURS
-from recollect.memory.naming import DEEP, Place, Prepare, Verdict, named, seen
-from recollect.memory.obstacles import obstacles, walls
+from recollect.errors import UnknownRecord, UsageError
+from recollect.memory.parsing import clean
+from recollect.memory.shapes import iso
 from recollect.pipeline import Pipeline, Reply, all_failed, fused_results
 from recollect.ranking import fold_hash
+from recollect.sources.joining import below
 from recollect.stages import freshness
-from recollect.types import Filter, Query, Record, Result, Scope, Store
+from recollect.types import EVERYTHING, Filter, Query, Record, Result, Scope, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One part of a filter that a record does not pass, and the options of `search` that would let it pass."""
+
+    stage: str
+    reason: str
+    change: Mapping[str, Any] = field(default_factory=dict)
+
+
+def obstacles(record: Record, where: Filter) -> list[Obstacle]:
+    """Every part of the filter that hides the record; none where it may be seen."""
+    if walls(record, where):
+        return [*_of_scope(record, where)]  # what else hides it would tell what it is
+    return [*_of_scope(record, where), *_of_moment(record, where), *_of_wishes(record, where)]
+
+
+def _of_scope(record: Record, where: Filter) -> Iterator[Obstacle]:
+    if where.any_scope or where.scope.admits(record.scope):
+        return
+    if others := walls(record, where):
+        yield Obstacle("scope", f"out of scope: it belongs to another {' and another '.join(others)}")
+        return
+    theirs = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
+    owner = " and ".join(f"{part} {name!r}" for part, name in theirs.items())
+    yield Obstacle("scope", f"out of scope: it belongs to {owner}, which the question does not name", theirs)
+
+
+def walls(record: Record, where: Filter) -> list[str]:
+    """The parts of the asker's scope that are set and not the record's: what lies behind them is not to be told."""
+    asked, theirs = where.scope.as_dict(), record.scope.as_dict()
+    return [part for part in theirs if asked.get(part, theirs[part]) != theirs[part] and not where.any_scope]
+
+
+def _of_moment(record: Record, where: Filter) -> Iterator[Obstacle]:
+    moment = where.moment
+    if where.as_of and record.time > moment:
+        yield Obstacle("as_of", f"it is from {iso(record.time)}, after the moment asked about", {"as_of": None})
+    elif where.as_of and _passed(moment, record.edited_at):
+        yield Obstacle(
+            "as_of", f"its text was changed on {iso(record.edited_at)}, after the moment asked about", {"as_of": None}
+        )
+    if not where.superseded and record.superseded_at and record.superseded_at <= moment:
+        by, at = record.superseded_by, iso(record.superseded_at)
+        yield Obstacle("superseded", f"superseded by {by} on {at}", {"superseded": True})
+    if record.expires_at and record.expires_at <= moment:
+        before = record.expires_at - timedelta(microseconds=1)
+        yield Obstacle("expired", f"it expired on {iso(record.expires_at)}", {"as_of": iso(before)})
+
+
+def _of_wishes(record: Record, where: Filter) -> Iterator[Obstacle]:
+    if where.categories and record.category not in where.categories:
+        is_ = f"is {record.category!r}" if record.category else "is not set"
+        yield Obstacle("category", f"filtered by category: its own {is_}", {"category": ()})
+    if where.kinds and record.kind not in where.kinds:
+        yield Obstacle("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
+    if missing := [tag for tag in where.tags if tag not in record.tags]:
+        kept = tuple(tag for tag in where.tags if tag in record.tags)
+        yield Obstacle("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": kept})
+    if where.path is not None and (record.path is None or not below(record.path, where.path)):
+        yield Obstacle("path", f"filtered by path: it is {record.path or 'of no file'}", {"path": None})
+    if where.since and record.time < where.since:
+        yield Obstacle("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})
+    if where.until and record.time >= where.until:
+        yield Obstacle("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
+
+
+def _passed(moment: datetime, at: datetime | None) -> bool:
+    return at is not None and at > moment
+
+
+Prepare: TypeAlias = Callable[[Mapping[str, Any]], tuple[Pipeline, Query]]
+"""Options of `search` → the pipeline and the query they mean."""
+
+DEEP = 1_000_000_000
+"""As deep as any store: a rank is computed however far down it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one source ranks the record, however deep, and how deep it is read; or why it does not rank it."""
+
+    rank: int | None
+    score: float | None
+    fetch_k: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a record. `stage` is `found` where it is in the answer, at `rank`.
+
+    `change` holds the options of `search` that bring it back, tried and seen to; `advice` what to do in words.
+    """
+
+    target: str
+    record: Record | None
+    stage: str
+    reason: str
+    rank: int | None = None
+    places: Mapping[str, Place] = field(default_factory=dict)
+    change: Mapping[str, Any] = field(default_factory=dict)
+    advice: str = ""
+
+
+def named(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Record | Verdict:
+    """The record that was meant, of a file the one nearest to the answer; a verdict where there is none to look at."""
+    if not isinstance(target, str) or not target.strip():
+        raise UsageError("a record is named by its id or its path", hint='why-not "query" ID_OR_PATH')
+    target = clean(target)
+    if found := store.records.get([target]):
+        return found[0]
+    if events := store.records.history(target):
+        at = iso(events[-1].at)
+        return Verdict(target, None, "forgotten", f"it was forgotten on {at}", advice="add it again")
+    path, kind = _looked_up(target)
+    chunks = store.joins.by_path([path] if kind == "file" else [path, target], EVERYTHING)
+    if chunks:
+        found = chunks.get(path) or chunks[target]
+        if len({chunk.path for chunk in found}) > 1:
+            raise UsageError(f"{target!r} could be several files", hint="name more of the path")
+        return _nearest(prepare, options, found)
+    if theirs := _foreign(prepare, options, target):
+        return theirs
+    if kind == "folder":
+        raise UsageError(f"{target!r} is a folder", hint="name one file of it")
+    if kind == "nothing":
+        raise UsageError(
+            f"no record has the id {target!r}, and there is no such file",
+            hint="`recollect list` shows the ids that are there",
+        )
+    return Verdict(target, None, "not indexed", f"{path} is not indexed", advice=f"recollect index {shlex.quote(path)}")
+
+
+def seen(store: Store, target: str, scope: Scope) -> Record:
+    """The record that was meant, of those that a scope may see; whatever else there is, is not told."""
+    if not isinstance(target, str) or not target.strip():
+        raise UsageError("a record is named by its id or its path", hint='why-not "query" ID_OR_PATH')
+    where = replace(EVERYTHING, any_scope=False, scope=scope)
+    target = clean(target)
+    found = store.records.get([target], where) or store.joins.by_path([target], where).get(target, [])
+    if not found:
+        raise UnknownRecord(target)
+    return found[0]
+
+
+def _looked_up(target: str) -> tuple[str, str]:
+    """The whole path that a name means from here, as `index` keeps it, and what is there."""
+    try:
+        path = Path(target).expanduser().resolve()
+        return str(path), "folder" if path.is_dir() else "file" if path.exists() else "nothing"
+    except (OSError, ValueError, RuntimeError):
+        return target, "nothing"
+
+
+def _foreign(prepare: Prepare, options: Mapping[str, Any], target: str) -> Record | None:
+    """A document of an outside source, by the id that answers give it."""
+    pipeline, query = prepare(options)
+    asked = tuple(source for source in pipeline.sources if target.startswith(f"{source.name}:"))
+    replies = replace(pipeline, sources=asked).ask(query)
+    hits = (hit.record for reply in replies for hit in reply.found.hits)
+    return next((record for record in hits if record.id == target), None)
+
+
+def _nearest(prepare: Prepare, options: Mapping[str, Any], chunks: Sequence[Record]) -> Record:
+    pipeline, query = prepare(options)
+    seen = [chunk for chunk in chunks if not obstacles(chunk, query.filter)]
+    if len(seen) < 2:  # noqa: PLR2004  (nothing to choose from)
+        return (seen or chunks)[0]
+    ids = {chunk.id: chunk for chunk in seen}
+    shown = (result.record.id for result in pipeline(query).results)
+    if (first := next((key for key in shown if key in ids), None)) is not None:
+        return ids[first]
+    answered = [reply for reply in pipeline.ask(replace(query, fetch_k=DEEP)) if reply.error is None]
+    fused, _ = fused_results(query, answered)
+    return next((ids[result.record.id] for result in fused if result.record.id in ids), seen[0])
+
 
 MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
 """The largest `fetch_k` and `limit` that the settings take."""
