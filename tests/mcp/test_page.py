@@ -13,7 +13,7 @@ from recollect.cli.serve import PORT
 from recollect.config import Settings
 from recollect.mcp import inputs
 from recollect.mcp.server import build
-from recollect.memory import bounds
+from recollect.memory import shapes
 from recollect.memory.recall import TOKENS
 from recollect.ranking import HALF_LIVES
 from recollect.web.guard import MOST_BYTES
@@ -48,8 +48,8 @@ def test_the_settings_of_clients_start_the_command():
 
 def test_the_numbers_are_the_codes():
     """Bounds are told as they are; the words for decay are the project's."""
-    assert f"{bounds.FOUND_CHARACTERS:,} characters" in PAGE
-    assert f"reads {bounds.READ_CHARACTERS:,} at once" in PAGE
+    assert f"{shapes.FOUND_CHARACTERS:,} characters" in PAGE
+    assert f"reads {shapes.READ_CHARACTERS:,} at once" in PAGE
     assert f"({TOKENS} unless said)" in PAGE
     assert f"more than {MOST_BYTES // 2**20} MiB" in PAGE
     assert f"{MOST_SESSIONS:,} sessions of one caller" in PAGE
