@@ -1,7 +1,8 @@
 """Ranked lists in, one ranking out; every score is a sum of contributions that can be shown.
 
 The mathematics only: no I/O and no other module of ours, so that `recollect.fuse` costs one small import.
-Adding a method is one function and one entry in `METHODS`; adding a normalisation is one in `NORMALISATIONS`.
+Adding a method is one function with the decorator `@method`; adding a normalisation is one with `@normalisation`.
+The command line, the page, the JSON shapes, the pipeline and the evaluation all read the two tables.
 """
 
 from __future__ import annotations
@@ -81,8 +82,73 @@ class Fused:
 Contributions: TypeAlias = list[dict[str, float]]
 """For each list in turn: document id → what the list gives to it."""
 
-Method: TypeAlias = Callable[[Sequence[RankedList], float, str], tuple[Contributions, float]]
+Compute: TypeAlias = Callable[[Sequence[RankedList], float, str], tuple[Contributions, float]]
 """(lists, k, normalisation) → contributions, and the most that one document could collect."""
+
+Normalise: TypeAlias = Callable[[Sequence[float], bool], list[float]]
+"""(scores, bounded) → scores between 0 and 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusionMethod:
+    """A fusion method and what others need to know about it.
+
+    `reads` names the search options, beyond the weights, that change its result. A method that is not `by_score` reads
+    ranks only. One that is `by_trust` multiplies a source's weight by the trust that the source reports.
+    """
+
+    name: str
+    label: str
+    help: str
+    compute: Compute
+    reads: tuple[str, ...] = ()
+    by_score: bool = True
+    by_trust: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Normalisation:
+    """A way to make the scores of different sources comparable; calling it normalises the scores of one list."""
+
+    name: str
+    help: str
+    normalise: Normalise
+
+    def __call__(self, scores: Sequence[float], bounded: bool) -> list[float]:
+        """The scores between 0 and 1. `bounded` scores, such as cosines, are comparable already."""
+        return self.normalise(scores, bounded)
+
+
+_methods: dict[str, FusionMethod] = {}
+_normalisations: dict[str, Normalisation] = {}
+
+METHODS: Mapping[str, FusionMethod] = MappingProxyType(_methods)
+"""Every fusion method by name, the default first."""
+
+NORMALISATIONS: Mapping[str, Normalisation] = MappingProxyType(_normalisations)
+"""Every normalisation by name, the default first."""
+
+
+def method(
+    name: str, summary: str, *, label: str, reads: tuple[str, ...] = (), by_score: bool = True, by_trust: bool = False
+) -> Callable[[Compute], Compute]:
+    """Add a function to the fusion methods."""
+
+    def add(compute: Compute) -> Compute:
+        _methods[name] = FusionMethod(name, label, summary, compute, reads, by_score, by_trust)
+        return compute
+
+    return add
+
+
+def normalisation(name: str, summary: str) -> Callable[[Normalise], Normalise]:
+    """Add a function to the normalisations."""
+
+    def add(normalise: Normalise) -> Normalise:
+        _normalisations[name] = Normalisation(name, summary, normalise)
+        return normalise
+
+    return add
 
 
 def calculate_rrf_score(ranks: Iterable[int], *, k: float = DEFAULT_K) -> float:
@@ -106,7 +172,7 @@ def fuse(
     `lists` is a sequence of `RankedList`, or simply a mapping from a source's name to its ranking, best first:
     ids, or (id, score) pairs. The order of the lists decides nothing but the last ties.
     """
-    compute = _named(METHODS, method, "fusion method")
+    compute = _named(METHODS, method, "fusion method").compute
     _named(NORMALISATIONS, normalisation, "normalisation")
     _checked_k(k)
     ranked = [_without_repeats(ranking) for ranking in _as_lists(lists, weights or {}) if ranking.weight > 0]
@@ -116,18 +182,7 @@ def fuse(
     return _collect(ranked, contributions, ceiling)
 
 
-def rrf(lists: Sequence[RankedList], k: float, _normalisation: str) -> tuple[Contributions, float]:
-    """Reciprocal Rank Fusion: Σ w / (k + rank). Scores are not read."""
-    shares = [{entry.id: ranking.weight / (k + rank) for rank, entry in ranking.places()} for ranking in lists]
-    return shares, math.fsum(ranking.weight / (k + 1) for ranking in lists)
-
-
-def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
-    """A convex combination of normalised scores: Σ w · norm(score) / Σ w."""
-    total = math.fsum(ranking.weight for ranking in lists)
-    return [_scaled(ranking, normalisation, ranking.weight / total) for ranking in lists], 1.0
-
-
+@method("blend", "how far each score stands above the rest of its list", label="Blend", by_trust=True)
 def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Contributions, float]:
     """A convex combination of how far each score stands above the tail of its list: Σ w · above(score) / Σ w.
 
@@ -140,6 +195,21 @@ def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[
     return shares, math.fsum(max(share.values(), default=0.0) for share in shares) or 1.0
 
 
+@method("rrf", "Σ w / (k + rank): ranks only", label="RRF", reads=("rrf_k",), by_score=False)
+def rrf(lists: Sequence[RankedList], k: float, _normalisation: str) -> tuple[Contributions, float]:
+    """Reciprocal Rank Fusion: Σ w / (k + rank). Scores are not read."""
+    shares = [{entry.id: ranking.weight / (k + rank) for rank, entry in ranking.places()} for ranking in lists]
+    return shares, math.fsum(ranking.weight / (k + 1) for ranking in lists)
+
+
+@method("weighted", "Σ w · normalised score", label="Weighted", reads=("normalisation",))
+def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
+    """A convex combination of normalised scores: Σ w · norm(score) / Σ w."""
+    total = math.fsum(ranking.weight for ranking in lists)
+    return [_scaled(ranking, normalisation, ranking.weight / total) for ranking in lists], 1.0
+
+
+@method("combmnz", "the weighted sum, times how many sources agree", label="CombMNZ", reads=("normalisation",))
 def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
     """CombMNZ: the weighted sum, times the number of lists that hold the document."""
     shares, _ = weighted(lists, _k, normalisation)
@@ -147,6 +217,7 @@ def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple
     return [{key: found[key] * value for key, value in share.items()} for share in shares], float(len(lists))
 
 
+@method("borda", "points for every place above the last", label="Borda", by_score=False)
 def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Contributions, float]:
     """Borda count: with c documents in all, rank r earns (c - r + 1) / c; an absent document earns nothing."""
     places = [ranking.places() for ranking in lists]
@@ -160,19 +231,13 @@ def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[
     return shares, math.fsum(ranking.weight for ranking in lists)
 
 
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {"blend": blend, "rrf": rrf, "weighted": weighted, "combmnz": combmnz, "borda": borda}
-)
-
-BY_RANK = ("rrf", "borda")
-"""Methods that read no scores."""
-
-
+@normalisation("none", "bounded scores as they are, others as s / (1 + s)")
 def as_given(scores: Sequence[float], bounded: bool) -> list[float]:
     """A bounded score as it is; an unbounded one, such as BM25's, as s / (1 + s)."""
     return list(scores) if bounded else [s / (1 + abs(s)) for s in scores]
 
 
+@normalisation("minmax", "best 1, worst 0")
 def minmax(scores: Sequence[float], _bounded: bool) -> list[float]:
     """Best 1, worst 0; when all are equal, all are best."""
     sized = _sized(scores)
@@ -180,19 +245,16 @@ def minmax(scores: Sequence[float], _bounded: bool) -> list[float]:
     return [(s - low) / (high - low) if high > low else 1.0 for s in sized]
 
 
+@normalisation("zscore", "the normal distribution function of the z-score")
 def zscore(scores: Sequence[float], _bounded: bool) -> list[float]:
     """The normal distribution function of the z-score: 0 to 1, so that absence (0) is never better than presence."""
     return [0.5 * (1 + math.erf(z / math.sqrt(2))) for z in _deviations(scores)]
 
 
+@normalisation("dbsf", "mean ± 3σ as 0 and 1")
 def dbsf(scores: Sequence[float], _bounded: bool) -> list[float]:
     """Distribution-based: mean - 3σ is 0, mean + 3σ is 1, cut off outside."""
     return [min(1.0, max(0.0, z / 6 + 0.5)) for z in _deviations(scores)]
-
-
-NORMALISATIONS: Mapping[str, Callable[[Sequence[float], bool], list[float]]] = MappingProxyType(
-    {"none": as_given, "minmax": minmax, "zscore": zscore, "dbsf": dbsf}
-)
 
 
 def _sized(scores: Sequence[float]) -> list[float]:
@@ -228,7 +290,8 @@ def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str,
 def _scores(ranking: RankedList) -> list[float]:
     scores = [entry.score for entry in ranking.entries if entry.score is not None]
     if len(scores) < len(ranking.entries):
-        raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method 'rrf' or 'borda'")
+        by_rank = " or ".join(repr(known.name) for known in METHODS.values() if not known.by_score)
+        raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method {by_rank}")
     return scores
 
 

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
-from recollect.fusion import BY_RANK, Entry, Fused, RankedList, fuse
+from recollect.fusion import METHODS, Entry, Fused, RankedList, fuse
 from recollect.types import (
     Answer,
     Found,
@@ -192,12 +192,12 @@ def _trust(query: Query, reply: Reply, answered: Sequence[Reply]) -> float:
     others = (other for other in answered if other is not reply and weights.get(other.source.name, 1.0) > 0)
     if not any(other.found.hits and other.found.trust > 0 for other in others):
         return 1.0
-    return trust if query.ranking.fusion == "blend" or trust == 0 else 1.0
+    return trust if METHODS[query.ranking.fusion].by_trust or trust == 0 else 1.0
 
 
 def ranks_only(query: Query) -> bool:
     """Whether fusion reads ranks and no scores."""
-    return query.ranking.fusion in BY_RANK
+    return not METHODS[query.ranking.fusion].by_score
 
 
 def _with_scores(ranked: RankedList) -> RankedList:

@@ -138,9 +138,10 @@ def _bytes(file: str) -> bytes:
 def _settings(options: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Any]:
     """What the ranking was made with; only what counts under the method."""
     said: dict[str, Any] = {"method": options["method"]}
-    if options["method"] == "rrf":
+    reads = METHODS[options["method"]].reads
+    if "rrf_k" in reads:
         said["k"] = int(options["k"]) if float(options["k"]).is_integer() else options["k"]
-    elif options["method"] in ("weighted", "combmnz"):
+    if "normalisation" in reads:
         said["normalisation"] = options["normalisation"]
     return {**said, "weights": dict(weights)}
 

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from recollect.cli.plain import echo, one_line, plain, plain_text, to_json
+from recollect.fusion import METHODS
 from recollect.types import Answer, Record, Result, now
 
 WIDTH = 100
@@ -148,7 +149,7 @@ def _stages(answer: Answer) -> str:
 
 def _summary(answer: Answer) -> str:
     ranking, trace = answer.query.ranking, answer.trace
-    how = f"{ranking.fusion} k={ranking.rrf_k:g}" if ranking.fusion == "rrf" else ranking.fusion
+    how = f"{ranking.fusion} k={ranking.rrf_k:g}" if "rrf_k" in METHODS[ranking.fusion].reads else ranking.fusion
     count = len(answer.results)
     found = "nothing found" if not count else f"{count} result{'s' if count > 1 else ''}"
     if trace.abstained:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from recollect.config import SearchSettings
@@ -12,11 +11,6 @@ from recollect.fusion import METHODS, NORMALISATIONS
 
 Options: TypeAlias = Mapping[str, Any]
 """Some settings of `[search]`, by name."""
-
-READS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"rrf": ("rrf_k",), "weighted": ("normalisation",), "combmnz": ("normalisation",)}
-)
-"""Fusion method → the settings that it alone reads. Weights are read by all of them."""
 
 FETCH_KS = (50, 100, 200)
 RRF_KS = (5.0, 20.0, 60.0)
@@ -44,11 +38,16 @@ def curves(
     values: dict[str, Sequence[Any]] = {"rrf_k": ks, "normalisation": normalisations}
     found: list[Options] = []
     for fusion in fusions:
-        names = [name for name in READS.get(fusion, ()) if values[name]]
+        names = [name for name in _reads(fusion) if values[name]]
         for picked in itertools.product(*(values[name] for name in names)):
             read = {"fusion": fusion, **dict(zip(names, picked, strict=True))}
             found += [{**read, **weights(share)} for share in shares] or [read]
     return found
+
+
+def _reads(fusion: str) -> tuple[str, ...]:
+    """The settings that a fusion method reads beside the weights; none of a name that is not known."""
+    return METHODS[fusion].reads if fusion in METHODS else ()
 
 
 def weights(share: float) -> dict[str, float]:
@@ -62,7 +61,7 @@ def candidates() -> list[Options]:
     scored = curves(["weighted"], normalisations=tuple(NORMALISATIONS), shares=SHARES)
     scored += curves(["combmnz"], normalisations=["minmax"], shares=SHARES)
     ranked = curves(["rrf"], ks=RRF_KS, shares=SHARES)
-    others = curves([name for name in METHODS if name not in READS], shares=SHARES)
+    others = curves([name for name in METHODS if not _reads(name)], shares=SHARES)
     return [{**curve, "fetch_k": fetch_k} for curve in (*ranked, *scored, *others) for fetch_k in FETCH_KS]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from recollect.fusion import METHODS
 from recollect.types import Answer, Event, Record, Result, Trace
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
     """An answer; with `explain`, each result's factors and the stages too."""
     ranking = answer.query.ranking
     fusion: dict[str, Any] = {"method": ranking.fusion}
-    if ranking.fusion == "rrf":
+    reads = METHODS[ranking.fusion].reads
+    if "rrf_k" in reads:
         fusion["k"] = int(ranking.rrf_k) if ranking.rrf_k.is_integer() else ranking.rrf_k
-    elif ranking.fusion in ("weighted", "combmnz"):
+    if "normalisation" in reads:
         fusion["normalisation"] = ranking.normalisation
     return {
         "query": answer.query.text,
