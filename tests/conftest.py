@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.util
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support import postgres
+from support.chat import ChatServer, Reply
 
 from recollect import Memory
 from recollect.config import Settings
@@ -99,22 +100,13 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.stdout.close()
 
 
-def protocol() -> Any:
-    """The module in `tests/llm`, which pytest's way of importing does not let us import by name."""
-    if "chat_protocol" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("chat_protocol", Path(__file__).parent / "llm" / "protocol.py")
-        sys.modules["chat_protocol"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["chat_protocol"]
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A server of the test's own that speaks the chat protocol, and no key or address from outside."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = protocol().ChatServer()
+    server = ChatServer()
     yield server
     server.close()
 
@@ -122,7 +114,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def reply() -> Any:
     """How a test writes one line of the server's script."""
-    return protocol().Reply
+    return Reply
 
 
 @pytest.fixture
@@ -168,30 +160,17 @@ def stand(offer: Callable[..., ModuleType]) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def postgres_module() -> ModuleType:
-    """How to have a PostgreSQL server: the module in `tests/store`, which pytest does not import by name."""
-    if "postgres_server" not in sys.modules:
-        place = Path(__file__).with_name("store") / "postgres.py"
-        spec = importlib.util.spec_from_file_location("postgres_server", place)
-        sys.modules["postgres_server"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["postgres_server"]
-
-
-@pytest.fixture(scope="session")
-def postgres_url(
-    postgres_module: ModuleType, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[str]:
+def postgres_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[str]:
     """A PostgreSQL server, one for all workers of a run."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if hasattr(request.config, "workerinput") else base) / "postgres"
     folder.mkdir(exist_ok=True)
-    with postgres_module.shared_server(folder) as url:
+    with postgres.shared_server(folder) as url:
         yield url
 
 
 @pytest.fixture
-def new_schema(postgres_module: ModuleType, postgres_url: str) -> Iterator[Callable[[], str]]:
+def new_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
     """Names a place in PostgreSQL where nothing is kept yet, a new one at each call."""
-    with postgres_module.new_schemas(postgres_url) as name:
+    with postgres.new_schemas(postgres_url) as name:
         yield name

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import DOCS
 
 from recollect import Memory, config
 from recollect.config.imported import Imported
@@ -456,7 +457,7 @@ def test_the_page_shows_what_an_import_makes():
 
     import json5
 
-    page = (Path(__file__).parents[2] / "docs" / "openclaw.md").read_text(encoding="utf-8")
+    page = (DOCS / "openclaw.md").read_text(encoding="utf-8")
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL))
     imported = read_openclaw(json5.loads(blocks["json5"]))
     assert tomllib.loads(as_toml(imported.settings)) == tomllib.loads(blocks["toml"])

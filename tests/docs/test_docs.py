@@ -1,6 +1,5 @@
 """Documents that cannot drift: every block of the README runs, the reference is the code's own words."""
 
-import importlib.util
 import os
 import re
 import shlex
@@ -11,10 +10,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import render_reference
+from support import ROOT
 
 from recollect import Memory, config
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 
@@ -141,10 +141,7 @@ def test_no_block_is_left_out():
 
 def test_the_reference_is_what_the_code_says():
     """docs/reference.md is `make docs`' output; run it after changing a command, a setting or an error."""
-    spec = importlib.util.spec_from_file_location("render_reference", ROOT / "docs" / "render_reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.PAGE.read_text(encoding="utf-8") == module.render()
+    assert render_reference.PAGE.read_text(encoding="utf-8") == render_reference.render()
 
 
 def test_every_dependency_has_its_decision():

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import DOCS
 
 from recollect.sample import NOTES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "fusing.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "fusing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from recollect import config
+from support import DOCS
 
-DOCS = Path(__file__).parents[2] / "docs"
+from recollect import config
 
 
 def test_the_sources_page_shows_settings_that_are_accepted(tmp_path):

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import DOCS
 
 from recollect.cli import main
 from recollect.cli.completion import SHELLS
@@ -17,7 +18,7 @@ from recollect.cli.doctor import EXIT_CODES, SIGNS
 from recollect.doctor import CHECKS, lance, machine, models, outside, postings, roles, server, spaces, store, vectors
 from recollect.doctor.looking import LONGEST_S
 
-PAGE = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "doctor.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
 TABLES = [
     [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.strip().splitlines()[2:]]

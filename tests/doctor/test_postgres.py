@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import uuid4
 
 import pytest
+from support import postgres as server_kit
 
 from recollect import Memory
 from recollect.config import Settings
@@ -299,10 +300,10 @@ def test_a_replica_that_is_down_or_none_is_said(doctor, place):
 
 
 @pytest.mark.torture
-def test_a_replica_that_follows_is_ok(doctor, postgres_module):
+def test_a_replica_that_follows_is_ok(doctor):
     """And one that has been stopped is out of reach."""
     with contextlib.ExitStack() as stack:
-        main = postgres_module.Server.make(**postgres_module.QUICK)
+        main = server_kit.Server.make(**server_kit.QUICK)
         stack.callback(main.remove)
         replica = main.replica()
         stack.callback(replica.remove)

@@ -5,23 +5,20 @@ import copy
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from support import DOCS, samples
 
 from recollect.cli import main
 from recollect.errors import UsageError
 from recollect.evaluation import results
 from recollect.evaluation.page import compose, render, write_pngs
-
-samples = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("samples.py"))))
 
 OURS = {
     "html", "head", "meta", "link", "title", "style", "body", "header", "fieldset", "legend", "label",
@@ -343,7 +340,7 @@ def test_a_set_without_an_embedder_is_measured_by_keyword(dataset, capsys):
 
 def test_the_commands_of_the_documentation_run(dataset):
     """docs/reports.md, block by block, on a set that is there."""
-    text = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
+    text = (DOCS / "reports.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```console\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     script = block.replace("$ ", "").replace("DATASET", "boats")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -2,22 +2,18 @@
 
 import itertools
 import re
-import runpy
 import subprocess
 import sys
-from pathlib import Path
-from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+from support import samples
 
 from recollect.errors import UsageError
 from recollect.evaluation import plots, results
 from recollect.evaluation.curves import read_chart
 from recollect.evaluation.drawing import ROLES, drawing, inline, write
-
-samples = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("samples.py"))))
 
 # Machado, Oliveira and Fernandes (2009), severity 1: what an eye without one kind of cone sees, in linear RGB.
 EYES = {

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import ROOT
 
 from recollect.ingest.chunks import MOST, split_lines, tokens
 from recollect.ingest.plain import read_text
@@ -66,7 +65,7 @@ def test_chunks_hold_every_line_once(text: str, suffix: str) -> None:
 
 def test_this_projects_own_sources_are_read_whole() -> None:
     """Every line with words of every module is in a chunk, and no chunk is too long."""
-    files = sorted(Path(__file__).parents[2].glob("src/recollect/**/*.py"))
+    files = sorted(ROOT.glob("src/recollect/**/*.py"))
     assert len(files) > 40
     for path in files:
         text = path.read_text()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from support import DOCS
 
-DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("frameworks",)}
 BLOCKS = [
     pytest.param(code, id=f"{name}-{number}")

@@ -1,36 +1,21 @@
 """MCP over HTTP: the SDK's own client with a real `recollect serve`, and the same server asked by hand."""
 
 import contextlib
-import importlib.util
 import json
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import anyio
 import apsw
 import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.agents import READING, WRITING, call, error, hosting, in_a_thread
 
 from recollect import Memory
 from recollect.config import Settings
 from recollect.web.guard import MOST_BYTES
-
-
-def neighbour(name):
-    """A file of tests beside this one, which pytest's way of importing does not let us import by name."""
-    spec = importlib.util.spec_from_file_location(f"mcp_{name}", Path(__file__).with_name(f"{name}.py"))
-    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-CONFTEST, SESSION = neighbour("conftest"), neighbour("test_session")
-hosting, in_a_thread = CONFTEST.hosting, CONFTEST.in_a_thread
-call, error, READING, WRITING = SESSION.call, SESSION.error, SESSION.READING, SESSION.WRITING
 
 
 def called(name, number=2, **arguments):

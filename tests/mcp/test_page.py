@@ -3,10 +3,10 @@
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import get_args
 
 import click
+from support import DOCS
 
 from recollect.cli.app import app
 from recollect.cli.serve import PORT
@@ -19,7 +19,7 @@ from recollect.ranking import HALF_LIVES
 from recollect.web.guard import MOST_BYTES
 from recollect.web.mcp import MOST_SESSIONS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "mcp.md").read_text(encoding="utf-8")
 
 
 def test_the_page_has_every_tool(memory):

@@ -6,27 +6,10 @@ import anyio
 import jsonschema
 import pytest
 from mcp.shared.exceptions import MCPError
+from support.agents import READING, WRITING, call, error
 
 from recollect.memory.recall import FENCE
 from recollect.memory.shapes import answer_dict, recall_dict, record_dict
-
-READING = {"memory_search", "memory_recall", "memory_get", "memory_status"}
-WRITING = {"memory_store", "memory_supersede", "memory_forget"}
-
-
-async def call(client, name, **arguments):
-    """The structured result of a call that must succeed."""
-    result = await client.call_tool(name, arguments)
-    assert not result.is_error, result.content
-    return result.structured_content
-
-
-async def error(client, name, **arguments):
-    """The error of a call that must fail."""
-    result = await client.call_tool(name, arguments)
-    assert result.is_error
-    assert result.structured_content is None
-    return json.loads(result.content[0].text)["error"]
 
 
 def shape(value):

@@ -14,13 +14,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support import DOCS
 
 from recollect import Memory
 from recollect.config import Settings, SourceSettings
 from recollect.errors import SearchFailed, StoreError
 from recollect.memory.spans import span
 
-PAGE = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "telemetry.md").read_text(encoding="utf-8")
 
 
 @dataclass

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import DOCS
 
 from recollect import Memory, moving
 from recollect.errors import FailedError, Forbidden, UsageError
@@ -23,7 +24,7 @@ from recollect.moving.lines import Sum, from_object, to_line
 from recollect.types import Scope
 from recollect.types.moving import FIELDS
 
-PAGE = Path(__file__).parents[2] / "docs" / "moving.md"
+PAGE = DOCS / "moving.md"
 
 
 @pytest.fixture

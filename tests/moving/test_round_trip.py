@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from support import DOCS
+from support import postgres as server_kit
 
 from recollect import Memory, moving
 from recollect.config import Settings
@@ -24,7 +25,7 @@ from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import StoreError
 from recollect.moving import transfer
 
-WORDS = Path(__file__).parents[2].joinpath("docs", "guarantees.md").read_text(encoding="utf-8").split()
+WORDS = (DOCS / "guarantees.md").read_text(encoding="utf-8").split()
 ADDED_AT_ONCE = 5_000
 
 COPY = """
@@ -169,11 +170,11 @@ def start_again(server: Any) -> None:
 
 
 def test_a_server_that_dies_is_an_error_and_the_copy_goes_on(
-    rich: Path, tmp_path: Path, postgres_module: ModuleType, monkeypatch: pytest.MonkeyPatch
+    rich: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed in the middle of a copy to it, and of one from it: a clear error, and the next run completes it."""
     monkeypatch.setattr(transfer, "BATCH_PARTS", 50)
-    server = postgres_module.Server.make(**postgres_module.QUICK)
+    server = server_kit.Server.make(**server_kit.QUICK)
 
     def dies(step: str) -> Callable[[int, int], None] | None:
         return (lambda done, total: server.kill() if done > total / 2 else None) if step == "copying" else None

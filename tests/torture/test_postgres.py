@@ -9,10 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from support import postgres as server_kit
 
 from recollect import Memory
 from recollect.config import Settings
@@ -103,9 +103,9 @@ class Client:
 
 
 @pytest.fixture
-def server(postgres_module: ModuleType) -> Iterator[Any]:
+def server() -> Iterator[Any]:
     """A server of the test's own, with the settings of a real one."""
-    server = postgres_module.Server.make()
+    server = server_kit.Server.make()
     yield server
     server.remove()
 

@@ -7,11 +7,11 @@ import re
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
 
 import click
 import pytest
 import yaml
+from support import DOCS
 
 from recollect.cli.app import app
 from recollect.cli.serve import GRACE_SECONDS, PORT
@@ -25,7 +25,7 @@ from recollect.web.routes import records, searching
 from recollect.web.routes.changes import LONGEST_SECONDS
 from recollect.web.routes.records import MOST_LISTED
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
 ROWS = re.findall(
     r"^\| `(GET|POST|PATCH|DELETE) (/\S*)` \|.*\| (reading|writing|owner|all) \|$", PAGE, flags=re.MULTILINE
 )

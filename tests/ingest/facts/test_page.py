@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+
+from support import DOCS
 
 from recollect import config
 from recollect.ingest.facts import ACTIONS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "ingest-files.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "ingest-files.md").read_text(encoding="utf-8")
 
 
 def test_the_settings_shown_are_settings_there_are(tmp_path):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import importlib
 import re
-import runpy
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qs
 
 import pytest
-
-serving = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("serving.py"))))
+from support import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 

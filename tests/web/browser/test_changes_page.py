@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support import serving
 
 from recollect import Memory
 from recollect.config import Settings
-
-serving = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("serving.py"))))
 
 pytestmark = pytest.mark.xdist_group("browser")
 

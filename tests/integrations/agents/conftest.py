@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import ROOT
 
 from recollect import Memory
 from recollect.config import Settings
@@ -20,7 +21,6 @@ from recollect.config import Settings
 PATIENT = "--budget-ms 30000"
 """On a machine that runs other tests beside this one, two seconds are too few to tell late from wrong."""
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "integrations" / "claude-code"
 BIN = Path(sys.executable).parent
 

@@ -23,11 +23,12 @@ import yaml
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from support import ROOT
 
 from recollect.cli import hook
 from recollect.cli.app import app
 
-FOLDER = Path(__file__).parents[2] / "integrations" / "clients"
+FOLDER = ROOT / "integrations" / "clients"
 PLUGIN = FOLDER.parent / "claude-code" / ".mcp.json"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 

@@ -1,14 +1,13 @@
 """docs/agents.md and the pages of the folder say what is there."""
 
 import re
-from pathlib import Path
 
 import click
+from support import ROOT
 
 from recollect.cli import hook
 from recollect.cli.app import app
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
-import runpy
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-
-serving = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("serving.py"))))
+from support import serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -2,16 +2,13 @@
 
 import importlib
 import itertools
-import runpy
 import unicodedata
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from support import samples
+from support.browser import give_up
 
 from recollect.evaluation.page import compose, render
-
-samples = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "evaluation" / "samples.py")))
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -190,7 +187,6 @@ def test_axe_finds_nothing(open_page, address, scheme):
 @pytest.mark.parametrize(("ci", "ends"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
 def test_without_a_browser_only_ci_fails(monkeypatch, ci, ends):
     """Elsewhere these tests are skipped, with the reason."""
-    fixtures = runpy.run_path(str(Path(__file__).with_name("conftest.py")))
     monkeypatch.setenv("CI", ci)
     with pytest.raises(ends, match="no Chromium"):
-        fixtures["give_up"]("no Chromium")
+        give_up("no Chromium")

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
+from support import postgres as server_kit
 
 from recollect import Memory, Scope
 from recollect.config import Settings
@@ -40,9 +40,9 @@ ROLES = """
 
 
 @pytest.fixture(scope="module")
-def own(postgres_module: ModuleType) -> Iterator[Any]:
+def own() -> Iterator[Any]:
     """A server of this module's own, which asks some roles for a password."""
-    server = postgres_module.Server.make(fsync="off", max_connections="40")
+    server = server_kit.Server.make(fsync="off", max_connections="40")
     try:
         rules = server.data / "pg_hba.conf"
         rules.write_text(f"local all asked scram-sha-256\nlocal all shut reject\n{rules.read_text()}")
@@ -173,12 +173,12 @@ def test_a_database_whose_owner_may_not_put_pgvector_there(own: Any) -> None:
 
 
 def test_an_older_server_is_refused(
-    place: str, postgres_module: ModuleType, run_command: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    place: str, run_command: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real ones where there are some here, each for what it is; else the newest, which is said to be old."""
-    programs = postgres_module.old_servers()
+    programs = server_kit.old_servers()
     for folder in programs:
-        server = postgres_module.Server.make(folder, **postgres_module.QUICK)
+        server = server_kit.Server.make(folder, **server_kit.QUICK)
         try:
             words, hint = why_it_is_old(server.url())
             error = refused(server.url())
@@ -222,7 +222,7 @@ def why_it_is_old(url: str) -> tuple[str, str]:
         return (f"pgvector is {found[0]}", "0.8.0") if found else ("no pgvector", "postgresql-XX-pgvector")
 
 
-def programs_without(postgres_module: ModuleType, folder: Path, change: Callable[[Path], None]) -> Path:
+def programs_without(folder: Path, change: Callable[[Path], None]) -> Path:
     """A copy of the server's programs in which pgvector is not as it should be."""
 
     def link(source: str, target: str) -> None:
@@ -231,7 +231,7 @@ def programs_without(postgres_module: ModuleType, folder: Path, change: Callable
         except OSError:
             shutil.copy2(source, target)
 
-    original = postgres_module.binaries().parent
+    original = server_kit.binaries().parent
     shutil.copytree(original, folder / "pginstall", copy_function=link, symlinks=True)
     libraries = original.parents[1] / f"{original.parent.name}.libs"  # what the programs of a wheel are linked to
     if libraries.is_dir():
@@ -260,16 +260,12 @@ def old(control: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words", "hint"), [(absent, "no pgvector", "postgresql-XX-pgvector"), (old, "0.7.4", "0.8.0")]
 )
-def test_a_server_without_a_pgvector_of_today(
-    postgres_module: ModuleType, change: Callable[[Path], None], words: str, hint: str
-) -> None:
+def test_a_server_without_a_pgvector_of_today(change: Callable[[Path], None], words: str, hint: str) -> None:
     """It is said before anything is made."""
     folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
     folder.chmod(0o755)
     try:
-        server = postgres_module.Server.make(
-            programs_without(postgres_module, folder / "a" / "b", change), **postgres_module.QUICK
-        )
+        server = server_kit.Server.make(programs_without(folder / "a" / "b", change), **server_kit.QUICK)
         try:
             error = refused(server.url())
             assert words in error.message

@@ -2,14 +2,13 @@
 
 import json
 import re
-from pathlib import Path
 
 import yaml
+from support import ROOT
 
 from recollect import __version__
 from recollect.cli import hook
 
-ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "integrations" / "claude-code"
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import DATA
 
 from recollect import Memory
 from recollect.stores.lance import shelf
 from recollect.stores.lance.shelf import Shelf
 
-DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[2] / "../shared/data"))
 EMBEDDER = os.environ.get("RECOLLECT_PARITY_EMBEDDER", "hashing:256")
 
 

@@ -1,4 +1,4 @@
-"""A real `recollect serve` for the tests of its page. Loaded with `runpy`: pytest imports no module by name here."""
+"""A real `recollect serve` for the tests of its page."""
 
 from __future__ import annotations
 

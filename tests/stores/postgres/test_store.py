@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
-from types import ModuleType
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import uuid4
@@ -18,6 +17,7 @@ import numpy as np
 import psycopg
 import pytest
 from psycopg import sql
+from support import postgres as server_kit
 
 from recollect import Memory, Scope
 from recollect.config import ScopeSettings, Settings
@@ -511,9 +511,9 @@ def test_a_small_scope_does_not_starve_in_the_approximate_index(place: str, monk
 
 
 @pytest.fixture
-def pair(postgres_module: ModuleType) -> Iterator[tuple[Any, Any]]:
+def pair() -> Iterator[tuple[Any, Any]]:
     """A server and its replica."""
-    main = postgres_module.Server.make(fsync="off")
+    main = server_kit.Server.make(fsync="off")
     replica = None
     try:
         replica = main.replica()

@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import runpy
 import urllib.request
-from pathlib import Path
-from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
 from playwright import sync_api as playwright
+from support import serving
 
 from recollect import Memory
 from recollect.config import Settings
-
-serving = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("serving.py"))))
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import runpy
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-
-serving = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("serving.py"))))
-samples = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "evaluation" / "samples.py")))
+from support import samples, serving
 
 pytestmark = pytest.mark.xdist_group("browser")
 

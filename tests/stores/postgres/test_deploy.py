@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from urllib.parse import quote
 
@@ -21,12 +20,13 @@ import httpx2
 import psycopg
 import pytest
 import yaml
+from support import ROOT
+from support import postgres as server_kit
 
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.web.tokens import Caller, Tokens
 
-ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 SECRETS = ("admin", "owner", "service", "replica")
 RULES = "local all all trust\nhost all all all scram-sha-256\n"
@@ -45,9 +45,9 @@ def free_port() -> str:
 class Site:
     """A main server, its replica and the secrets, made by the scripts that the containers run."""
 
-    def __init__(self, postgres_module: ModuleType) -> None:
+    def __init__(self) -> None:
         self.port, self.replica_port = free_port(), free_port()
-        self.server = postgres_module.Server.make(
+        self.server = server_kit.Server.make(
             fsync="off", listen_addresses="127.0.0.1", port=self.port, wal_keep_size="1GB"
         )
         self.secrets = self.server.folder / "secrets"
@@ -97,9 +97,9 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(postgres_module: ModuleType) -> Iterator[Site]:
+def site() -> Iterator[Site]:
     """A site whose tables are there."""
-    site = Site(postgres_module)
+    site = Site()
     try:
         site.run("main.sh", PGDATA=str(site.server.data), PGHOST=str(site.server.folder), PGPORT=site.port)
         with psycopg.connect(site.server.url(port=site.port), autocommit=True) as admin:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from pathlib import Path
 import bm25s
 import numpy as np
 import pytest
+from support import DATA
 
 from recollect.analysis import Analyzer
 from recollect.evaluation import evaluate, read_dataset
@@ -20,7 +20,6 @@ from recollect.stores.sqlite.keywords import TITLE_WEIGHT
 from recollect.types import Filter, Put, Record, Scope
 
 DEPTH = 100
-DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[2] / "../shared/data"))
 SAMPLE = Path(str(files("recollect") / "sample"))
 THEN = datetime(2024, 5, 8, tzinfo=UTC)
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import DATA
 
 from recollect import Memory
 from recollect.config import Settings
 from recollect.types import Answer
 
-DATA = Path(os.environ.get("RECOLLECT_DATA", Path(__file__).parents[2] / "../shared/data"))
 CHUNK = 1500
 
 
