@@ -1,7 +1,5 @@
 """What a store knows of files, of outside systems' ids and of kept answers."""
 
-# ruff: noqa: S101, S311, PLR2004  (these are tests)
-
 from __future__ import annotations
 
 import random
@@ -12,7 +10,7 @@ import pytest
 
 from recollect.errors import UsageError
 from recollect.ranking import fold_hash
-from recollect.testing.asking import NOON, OpenStore, ids, keep
+from recollect.testing.harness import NOON, OpenStore, ids, keep
 from recollect.types import FileState, Filter, Forget, Ingested, Mirrors, Put, Record, SawFile, Scope, Store
 
 
