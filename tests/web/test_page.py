@@ -16,8 +16,8 @@ from support import DOCS
 from recollect.cli.app import app
 from recollect.cli.serve import GRACE_SECONDS, PORT
 from recollect.evaluation import given
-from recollect.memory.parsing import MAX_TEXT
 from recollect.memory.shapes import FOUND_CHARACTERS
+from recollect.memory.validation import MAX_TEXT
 from recollect.web import connections, errors, guard, lanes, workers
 from recollect.web.changes import MOST_WAITING
 from recollect.web.guard import MOST_BYTES

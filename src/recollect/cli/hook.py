@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn
 
-from recollect.cli.asking import ranking_options, seeing_options
+from recollect.cli.flags import ranking_options, seeing_options
 from recollect.cli.options import load_settings, notice, open_memory
 
 BUDGET_MS = 2000.0

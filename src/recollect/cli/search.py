@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from recollect.cli.asking import asking, ranking_options, seeing_options
+from recollect.cli.flags import asking, ranking_options, seeing_options
 from recollect.cli.options import common, json_flag, open_memory
 
 

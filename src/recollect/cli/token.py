@@ -94,7 +94,7 @@ def open_tokens(at: Path | None, *, none: bool = False) -> Tokens:
 
 
 def _scope(said: dict[str, str | None]) -> Scope:
-    from recollect.memory.parsing import merge_scope
+    from recollect.memory.validation import merge_scope
     from recollect.types import GLOBAL
 
     return merge_scope(GLOBAL, None, said)

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from recollect.memory.parsing import MAX_TEXT
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS
+from recollect.memory.validation import MAX_TEXT
 
 MOST_RESULTS = 50
 MOST_QUERY = 20_000

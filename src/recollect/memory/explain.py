@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from recollect.config.sources import OURS
 from recollect.errors import UnknownRecord, UsageError
-from recollect.memory.parsing import clean
 from recollect.memory.shapes import iso
+from recollect.memory.validation import clean
 from recollect.pipeline import Pipeline, Reply, all_failed, fused_results
 from recollect.ranking import fold_hash
 from recollect.sources.joining import below

@@ -18,7 +18,6 @@ from recollect.config import Settings
 from recollect.errors import Forbidden, UnknownRecord, UsageError
 from recollect.ingest import Report, Telling, Wishes
 from recollect.memory import overview
-from recollect.memory.asking import Asking
 from recollect.memory.assembly import Assembly, Reranking, open_outside
 from recollect.memory.calibration import Calibration
 from recollect.memory.embeddings import Embedding, opener
@@ -27,9 +26,10 @@ from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.folders import Excerpt, Mirroring, Showing, excerpt
 from recollect.memory.history import changes, visible_history
 from recollect.memory.opening import check_embedder, load_settings, open_in_language
-from recollect.memory.parsing import FILTERS, make_filter, merge_scope, parse_id
 from recollect.memory.recall import TOKENS, Recall, recall
+from recollect.memory.request import QueryBuilder
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
+from recollect.memory.validation import FILTERS, make_filter, merge_scope, parse_id
 from recollect.memory.writer import Remembering
 from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
@@ -68,7 +68,7 @@ class Memory:
         reranking = Reranking(store, self._executor, reranker)
         calibration = Calibration(store, self.embedding)
         assembly = Assembly(store, self.embedding, settings, self._executor, reranking, self._outside, calibration)
-        self._asking = Asking(assembly, self.scope)
+        self._queries = QueryBuilder(assembly, self.scope)
         self._remembering = Remembering(store, self.embedding, announce, self.scope)
         embed = (lambda progress: self.embed(progress=progress)) if self.embedding.configured else None
         self._mirroring = Mirroring(store, embed, announce)
@@ -109,7 +109,7 @@ class Memory:
         """
         view = copy.copy(self)
         view.scope, view.walled, view.store = scope, True, self.store.within(scope)
-        view._asking = replace(self._asking.within(scope), scope=scope, walled=True)  # noqa: SLF001  (its own kind)
+        view._queries = replace(self._queries.within(scope), scope=scope, walled=True)  # noqa: SLF001  (its own kind)
         view._remembering = replace(self._remembering, store=view.store, scope=scope, walled=True)  # noqa: SLF001
         return view
 
@@ -121,7 +121,8 @@ class Memory:
             raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
         view = self.within(scope)
         view.walled = False
-        view._asking, view._remembering = replace(view._asking, walled=False), replace(view._remembering, walled=False)  # noqa: SLF001
+        view._queries = replace(view._queries, walled=False)  # noqa: SLF001
+        view._remembering = replace(view._remembering, walled=False)  # noqa: SLF001
         return view
 
     def __enter__(self) -> Self:
@@ -316,7 +317,7 @@ class Memory:
     def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
         """The query that `search` would answer and the pipeline it would go through, for who looks inside."""
         self.store.check()
-        return self._asking.prepare(text, options, work)
+        return self._queries.prepare(text, options, work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.
@@ -325,8 +326,8 @@ class Memory:
         """
         self.store.check()
         within = self.scope if self.walled else None
-        store = self.store.within(self._asking.where(dict(options)).scope)
-        return why_not(store, partial(self._asking.prepare, text, work=work), target, options, within=within)
+        store = self.store.within(self._queries.where(dict(options)).scope)
+        return why_not(store, partial(self._queries.prepare, text, work=work), target, options, within=within)
 
     def get(
         self,
@@ -373,7 +374,7 @@ class Memory:
 
     def facets(self, **filters: Any) -> dict[str, Any]:
         """The categories, tags and scopes of what may be seen; scope and filters as for `list`."""
-        return self.store.facets(self._asking.where(dict(filters)))
+        return self.store.facets(self._queries.where(dict(filters)))
 
     def list(
         self,
@@ -392,7 +393,7 @@ class Memory:
             if not isinstance(value, int) or not least <= value <= MOST_LISTED:
                 raise UsageError(f"{name} must be a whole number from {least}", hint=f"up to {MOST_LISTED:,}")
         said = {**filters, "where": where, "scope": scope, "user": user, "agent": agent, "session": session}
-        where = self._asking.where(said)
+        where = self._queries.where(said)
         if said:
             raise UsageError(f"unknown filter {next(iter(said))!r}", hint=f"there are {', '.join(FILTERS)}")
         return self.store.records.list(where, limit=limit, offset=offset)

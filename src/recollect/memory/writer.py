@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from recollect.errors import Forbidden, Overtaken, RecollectError, StoreError, UnknownRecord, UsageError
 from recollect.memory.embeddings import Embedding, Keep
 from recollect.memory.history import line_numbers, since_purge
-from recollect.memory.parsing import make_fields, make_record, parse_id, parse_time
+from recollect.memory.validation import make_fields, make_record, parse_id, parse_time
 from recollect.ranking import fold_hash
 from recollect.types import (
     EVERYTHING,

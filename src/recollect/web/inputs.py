@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from recollect.fusion import METHODS, NORMALISATIONS
-from recollect.memory.parsing import MAX_TEXT
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, TOKENS
+from recollect.memory.validation import MAX_TEXT
 from recollect.ranking import HALF_LIVES
 
 MOST_RESULTS = 1_000

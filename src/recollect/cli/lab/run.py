@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.asking import asking, ranking_options, seeing_options
+from recollect.cli.flags import asking, ranking_options, seeing_options
 from recollect.cli.lab import tables
 from recollect.cli.lab.data import on_data, on_questions, open_set, read_bytes, read_sets
 from recollect.cli.options import common, json_flag, load_settings, notice, progress

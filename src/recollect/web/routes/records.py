@@ -12,8 +12,8 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from recollect.mcp.outputs import StoredRecord
 from recollect.memory import Memory
 from recollect.memory.history import chain
-from recollect.memory.parsing import merge_scope
 from recollect.memory.shapes import bounded, event_dict, record_dict
+from recollect.memory.validation import merge_scope
 from recollect.types import GLOBAL, Record, Work, now
 from recollect.web.access import Asker, Reads, Writes
 from recollect.web.answers import (

@@ -12,9 +12,9 @@ from recollect.config import SearchSettings
 from recollect.errors import Forbidden
 from recollect.mcp import outputs
 from recollect.memory import Memory
-from recollect.memory.parsing import SCOPE_PARTS
 from recollect.memory.recall import recall
 from recollect.memory.shapes import answer_dict, bounded, recall_dict, verdict_dict
+from recollect.memory.validation import SCOPE_PARTS
 from recollect.types import Trace, Work
 from recollect.web.access import Asker, Reads
 from recollect.web.answers import Json, VerdictAnswer, documented, encoded

@@ -98,7 +98,7 @@ def _decay(words: str | None) -> dict[str, object]:
 def _days(words: str) -> str | float:
     """A span (`30d`, `2w`) in days; anything else is left for the settings to refuse."""
     from recollect.errors import UsageError
-    from recollect.memory.parsing import parse_span
+    from recollect.memory.validation import parse_span
 
     try:
         return parse_span(words).total_seconds() / 86_400

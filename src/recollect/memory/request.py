@@ -10,13 +10,13 @@ from typing import Any
 from recollect import config
 from recollect.errors import Forbidden, UsageError
 from recollect.memory.assembly import Assembly
-from recollect.memory.parsing import FILTERS, SCOPE_PARTS, clean, make_filter, merge_scope
+from recollect.memory.validation import FILTERS, SCOPE_PARTS, clean, make_filter, merge_scope
 from recollect.pipeline import Pipeline
 from recollect.types import Filter, Query, Scope, Work, now
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class QueryBuilder:
     """Knows the settings and the scope of one memory."""
 
     assembly: Assembly
@@ -37,7 +37,7 @@ class Asking:
         query = Query(clean(text), search.limit, search.fetch_k, where, search.ranking(weights), deadline, work)
         return self.within(where.scope).assembly.pipeline(search), query
 
-    def within(self, scope: Scope) -> Asking:
+    def within(self, scope: Scope) -> QueryBuilder:
         """The same, with everything read in the name of a scope, where the database itself guards that."""
         store, bound = self.assembly.store.within(scope), scope if self.walled else None
         embedding = self.assembly.embedding.within(store.spaces, bound)
