@@ -11,7 +11,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.quality import SETS, gain, measure_set, table, write
-from recollect.evaluation.statistics import compare
+from recollect.evaluation.scoring import compare
 
 MODELS = ("arctic-embed-s", "bge-small-en")
 MEASURE = "nDCG@10"

@@ -25,8 +25,7 @@ from recollect.config import Settings
 from recollect.evaluation.corpora import open_corpus
 from recollect.evaluation.datasets import Dataset, read_dataset
 from recollect.evaluation.recording import record
-from recollect.evaluation.scoring import evaluate
-from recollect.evaluation.statistics import Comparison, Estimate, compare, estimate
+from recollect.evaluation.scoring import Comparison, Estimate, compare, estimate, evaluate
 from recollect.evaluation.trials import SYSTEMS
 
 SETS = (

@@ -26,8 +26,7 @@ from benchmarks.quality import table
 from recollect.config import SearchSettings
 from recollect.evaluation import Dataset, evaluate, read_dataset
 from recollect.evaluation.corpora import open_corpus
-from recollect.evaluation.scoring import by_place
-from recollect.evaluation.statistics import compare
+from recollect.evaluation.scoring import by_place, compare
 from recollect.memory import Memory
 from recollect.rerankers import open_reranker
 from recollect.rerankers.passages import passage

@@ -4,8 +4,8 @@ import random
 import pytest
 
 from recollect import config
-from recollect.cli.lab import sheets
-from recollect.evaluation import grid
+from recollect.cli.lab import tune as sheets
+from recollect.evaluation import sweep as grid
 
 WORDS = [
     "night",
@@ -229,7 +229,7 @@ def test_a_study_needs_questions(run, small):
 
 def test_a_set_that_favours_words_is_said_to(run, tmp_path):
     """A set whose questions are made of their answers' words must not decide between words and meaning."""
-    from recollect.evaluation.questions.telling import bias
+    from recollect.evaluation.questions.files import bias
 
     assert bias(tmp_path) == ""
     for made, words in (

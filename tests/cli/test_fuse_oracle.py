@@ -10,8 +10,7 @@ from functools import cache
 import pytest
 
 from recollect.cli import main
-from recollect.evaluation.fusing import fuse_runs
-from recollect.evaluation.runs import read_run
+from recollect.evaluation.runs import fuse_runs, read_run
 
 pytestmark = pytest.mark.xdist_group("ranx")  # numba compiles it once, not in every worker
 

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from recollect.errors import UsageError
-from recollect.evaluation.datasets import read_any, read_dataset, read_judged
-from recollect.evaluation.judgments import read_qrels, write_qrels
+from recollect.evaluation.datasets import read_any, read_dataset, read_judged, read_qrels, write_qrels
 
 CORPUS = [{"_id": "d1", "title": "Tea", "text": "Green tea."}, {"_id": 2, "text": "Coffee\u2028black."}]
 QUERIES = [{"_id": "q1", "text": "tea?"}, {"_id": "q2", "text": "coffee?"}, {"_id": "q3", "text": "neither?"}]

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from recollect.evaluation.finding import Finding, advice, answering, findings, pooled
+from recollect.evaluation.overlap import Finding, answering, findings, pooled, recommendation
 from recollect.evaluation.recording import Recording, record
 from recollect.pipeline import Reply
 from recollect.types import Found, Hit, Record, SourceTrace
@@ -75,15 +75,17 @@ def test_more_sources_are_compared_in_pairs_and_one_that_fails_finds_nothing():
 )
 def test_advice_is_by_the_thresholds(counts, word):
     """Fuse below 60 % with 15 points or more, gains little above 70 %, and undecided in between."""
-    assert advice(finding(**counts))[0] == word
+    assert recommendation(finding(**counts))[0] == word
 
 
 def test_advice_gives_its_figures():
-    word, why = advice(finding(both=40, only_a=20, only_b=15, neither=25))
+    word, why = recommendation(finding(both=40, only_a=20, only_b=15, neither=25))
     assert word == "fuse"
     assert "both find 53.3 %, less than 60 %; together they reach 75.0 %, 15.0 points above keyword alone" in why
-    assert advice(finding(both=80, only_b=10, neither=10))[1].endswith("0.0 points above vector alone and less than 15")
-    assert advice(finding(neither=3))[1] == "neither keyword nor vector finds a relevant record"
+    assert recommendation(finding(both=80, only_b=10, neither=10))[1].endswith(
+        "0.0 points above vector alone and less than 15"
+    )
+    assert recommendation(finding(neither=3))[1] == "neither keyword nor vector finds a relevant record"
 
 
 def test_several_corpora_are_added_up():

@@ -212,7 +212,7 @@ def test_a_name_is_drawn_as_it_is_written(text):
 def test_drawing_leaves_no_trace():
     """No window system is started and no setting of matplotlib stays; without plots it is not even imported."""
     code = """
-import sys, recollect.cli.lab.report, recollect.evaluation.page as page
+import sys, recollect.cli.lab.run, recollect.evaluation.page as page
 assert "matplotlib" not in sys.modules
 import matplotlib
 names = [name for name in matplotlib.rcParams if name != "backend"]  # asking for that one starts pyplot

@@ -7,15 +7,20 @@ import pytest
 
 from recollect.analysis import Analyzer
 from recollect.errors import UsageError
-from recollect.evaluation.datasets import read_dataset
-from recollect.evaluation.judgments import read_qrels, read_questions
-from recollect.evaluation.questions import SetWishes, make_set, plan_set, prose
-from recollect.evaluation.questions.choosing import choose, split_of
-from recollect.evaluation.questions.leakage import Leak, Vocabulary, table
-from recollect.evaluation.questions.looking import Look
-from recollect.evaluation.questions.making import KINDS, Question, make_questions
-from recollect.evaluation.questions.masking import Masked
-from recollect.evaluation.questions.phrases import best_phrase
+from recollect.evaluation.datasets import read_dataset, read_qrels, read_questions
+from recollect.evaluation.questions import SetWishes, make_set, plan_set
+from recollect.evaluation.questions.generation import KINDS, Question, choose, make_questions, split_of
+from recollect.evaluation.questions.notes import (
+    Leak,
+    Vocabulary,
+    best_phrase,
+    definitions,
+    links,
+    plain,
+    sentences,
+    table,
+)
+from recollect.evaluation.questions.sets import Look, Masked
 from recollect.sample import NOTES
 from recollect.types import Record
 
@@ -122,7 +127,7 @@ def test_headings_that_say_nothing_are_left_out(made):
 def test_a_phrase_has_only_words_of_one_target_and_reads_as_one(made):
     """A run of words of the sentence, inside one clause."""
     assert made["sentence"]
-    sources = {name: prose.plain(text) for name, text in {"garden.md": GARDEN, "compost.md": COMPOST}.items()}
+    sources = {name: plain(text) for name, text in {"garden.md": GARDEN, "compost.md": COMPOST}.items()}
     for text, name in made["sentence"].items():
         assert text in sources.get(name, text)
         assert not set(text) & set(";:()")
@@ -164,8 +169,8 @@ def test_facts_are_asked_for_by_category_and_some_words(memory):
 
 
 def test_reference_links_are_followed():
-    labels = prose.definitions("[the guide]: a/b.md\n[x]: <c.md> 'title'\n")
-    (one, other) = prose.links("Read [The Guide] first. Then [more words][x] and [not one].", labels)
+    labels = definitions("[the guide]: a/b.md\n[x]: <c.md> 'title'\n")
+    (one, other) = links("Read [The Guide] first. Then [more words][x] and [not one].", labels)
     assert (one.text, one.target, one.before) == ("The Guide", "a/b.md", "Read")
     assert (other.text, other.target) == ("more words", "c.md")
 
@@ -181,7 +186,7 @@ def test_reference_links_are_followed():
     ],
 )
 def test_sentences_are_what_a_reader_sees(text, said):
-    assert prose.sentences(text) == said
+    assert sentences(text) == said
 
 
 def test_leakage_counts_in_the_one_passage_that_has_most(memory, notes):

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from recollect.evaluation.statistics import PERMUTATIONS, compare, estimate, noticeable
+from recollect.evaluation.scoring import PERMUTATIONS, compare, estimate, noticeable
 
 
 def pairs(seed, size):

@@ -4,10 +4,8 @@ import random
 import pytest
 
 from recollect.evaluation.datasets import Dataset
-from recollect.evaluation.grid import curves
-from recollect.evaluation.judged import Judged, Outcome, Part, asked
-from recollect.evaluation.recording import record
-from recollect.evaluation.sweep import Prefix, certify, churn, knee, sweep
+from recollect.evaluation.recording import Judged, Outcome, Part, asked, record
+from recollect.evaluation.sweep import Prefix, certify, churn, curves, knee, sweep
 
 WORDS = [
     "night",

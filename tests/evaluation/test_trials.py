@@ -9,11 +9,18 @@ from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.evaluation.corpora import open_corpus, place_of
 from recollect.evaluation.datasets import Dataset, apart, read_judged
-from recollect.evaluation.gate import gate
-from recollect.evaluation.reports import make_report, read_report
 from recollect.evaluation.runs import write_trec
-from recollect.evaluation.statistics import estimate
-from recollect.evaluation.trials import SYSTEMS, Plan, conduct, named_systems, read_rival
+from recollect.evaluation.scoring import estimate
+from recollect.evaluation.trials import (
+    SYSTEMS,
+    Plan,
+    conduct,
+    gate,
+    make_report,
+    named_systems,
+    read_report,
+    read_rival,
+)
 
 HASHING = Settings(embedder="hashing:64")
 TOPICS = ("tea", "coffee", "trains", "keys", "rust", "owls", "bread", "rivers")

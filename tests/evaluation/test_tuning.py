@@ -4,7 +4,7 @@ import random
 import pytest
 
 from recollect.config import SearchSettings
-from recollect.evaluation.grid import candidates, changes, completed, curves, label, refinements
+from recollect.evaluation.sweep import candidates, changes, completed, curves, label, refinements
 from recollect.evaluation.tuning import INNER, OUTER, Plan, choose, deal, simplest, tune
 
 DEFAULT = completed({}, SearchSettings())

@@ -4,7 +4,7 @@ import itertools
 import math
 import random
 
-from recollect.evaluation.statistics import compare, estimate
+from recollect.evaluation.scoring import compare, estimate
 
 HOSTILE = "<script>alert(1)</script>&\"'$x_2$"
 LONG = "q" * 400

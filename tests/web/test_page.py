@@ -15,7 +15,7 @@ from support import DOCS
 
 from recollect.cli.app import app
 from recollect.cli.serve import GRACE_SECONDS, PORT
-from recollect.evaluation import given
+from recollect.evaluation import studies
 from recollect.memory.shapes import FOUND_CHARACTERS
 from recollect.memory.validation import MAX_TEXT
 from recollect.web import connections, errors, guard, lanes, workers
@@ -121,7 +121,7 @@ def test_the_limits_are_the_codes():
     rows = {
         "depth to which a source is read, also by `why-not`": [f"{lanes.DEEPEST:,}"],
         "time for one request": [f"{lanes.BOUND_SECONDS:g} s"],
-        "time for a study (`/v1/eval/…`)": [f"{lanes.STUDY_SECONDS:g} s", f"{given.SECONDS:g} s"],
+        "time for a study (`/v1/eval/…`)": [f"{lanes.STUDY_SECONDS:g} s", f"{studies.SECONDS:g} s"],
         "heavy requests at once": [f"{lanes.AT_ONCE}, and {lanes.EACH_AT_ONCE} of", f"{lanes.OWNER_AT_ONCE}"],
         "studies at once": [f"{lanes.AT_ONCE}, and {lanes.EACH_AT_ONCE} of"],
         "heavy requests that wait for their turn": [

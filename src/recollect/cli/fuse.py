@@ -47,7 +47,7 @@ def fuse(files: tuple[str, ...], limit: int | None, as_trec: bool, as_json: bool
     A file is {"results": [{"id", "rank" or "score"}]}, a list of ids, the same as JSON lines, or a TREC run; which of
     them is found out by reading it. TREC runs are fused question by question.
     """
-    from recollect.evaluation.fusing import fuse_runs
+    from recollect.evaluation.runs import fuse_runs
 
     if as_json and as_trec:
         raise UsageError("--json and --trec are two forms of output: give one of them", hint="--json has the ranks")

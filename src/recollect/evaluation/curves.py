@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.evaluation.results import Json, interval, items, number, part
-from recollect.evaluation.statistics import Estimate
+from recollect.evaluation.scoring import Estimate
 
 AXIS = "fetch_k"
 """The option along the axis, where it was varied."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.evaluation.curves import Curve
 from recollect.evaluation.drawing import LIGHT, SERIES, SMALL, WIDTH, series
 from recollect.evaluation.results import Duel, Pair, System, label, told
-from recollect.evaluation.statistics import Estimate
+from recollect.evaluation.scoring import Estimate
 from recollect.types.answers import GRADES
 
 if TYPE_CHECKING:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from recollect.config.sources import OURS
-from recollect.evaluation.scoring import Run
+from recollect.evaluation.corpora import Bars, Targets, find_targets
+from recollect.evaluation.datasets import Dataset, fingerprint_of
+from recollect.evaluation.scoring import Run, deepest, evaluate
 from recollect.memory import Memory
 from recollect.pipeline import Reply
 from recollect.sources.keyword import COVERED, COVERED_ALONE
 from recollect.types import Progress
+
+Options: TypeAlias = Mapping[str, Any]
+"""Some settings of `[search]`, by name."""
 
 DEPTH = 200
 """How deep the sources are read: as deep as any setting that is tried."""
@@ -67,3 +74,104 @@ def cut(reply: Reply, fetch_k: int) -> Reply:
         # A list that ends is trusted less easily than one that goes on (sources/keyword.py); now it goes on.
         trust = min(1.0, trust * COVERED_ALONE / COVERED)
     return replace(reply, found=replace(found, hits=found.hits[:fetch_k], among=among, trust=trust))
+
+
+MEASURE = "nDCG@10"
+TOP = 10
+"""How much of a ranking is compared between settings."""
+
+DEEPEST = 100
+"""How many results a measure without a cut-off reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One corpus: its questions and judgments, what its sources answered, and for the user's own store the files."""
+
+    dataset: Dataset
+    recording: Recording
+    targets: Targets | None = None
+
+    def run(self, options: Options, *, limit: int) -> Run:
+        """Every question's ranking under these options; of files where files are judged."""
+        run = self.recording.run(options, limit=limit)
+        return self.targets.run(run, self.recording.memory, self.dataset.qrels) if self.targets else run
+
+    @property
+    def failures(self) -> Counter[str]:
+        """What sources gave as the reason not to answer, and how often."""
+        replies = (reply for several in self.recording.replies.values() for reply in several)
+        return Counter(f"{reply.trace.name}: {reply.trace.reason}" for reply in replies if reply.error is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What some settings come to: each question's value, and the head of its ranking."""
+
+    values: Mapping[str, float]
+    tops: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One corpus or several whose questions, none of which has the id of another, count as one set."""
+
+    name: str
+    parts: tuple[Part, ...]
+    measure: str = MEASURE
+
+    def __call__(self, options: Options) -> Outcome:
+        """Replay every question under these options."""
+        values: dict[str, float] = {}
+        tops: dict[str, tuple[str, ...]] = {}
+        for part in self.parts:
+            run = part.run(options, limit=max(TOP, deepest([self.measure]) or DEEPEST))
+            (scored,) = evaluate(part.dataset.qrels, run, [self.measure]).values()
+            values |= scored
+            tops |= {key: tuple(run[key])[:TOP] for key in scored}
+        return Outcome(values, tops)
+
+    @property
+    def questions(self) -> int:
+        """How many questions are judged."""
+        return sum(len(part.dataset.qrels) for part in self.parts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the figures of a study are about; other texts, questions or judgments have another fingerprint."""
+        mark = fingerprint_of(part.dataset for part in self.parts)
+        corpora = [{"name": part.dataset.name, "questions": len(part.dataset.qrels)} for part in self.parts]
+        return {"name": self.name, "fingerprint": mark, "questions": self.questions, "corpora": corpora}
+
+
+def ask(
+    memory: Memory,
+    dataset: Dataset,
+    *,
+    depth: int,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> Part:
+    """Every question, asked of every source once; of the user's own store, judged files are found in it first."""
+    targets = find_targets(memory, dataset) if dataset.own else None
+    recording = record(memory, dataset.queries, depth=depth, options=options, progress=progress)
+    return Part(targets.dataset(dataset) if targets else dataset, recording, targets)
+
+
+@contextmanager
+def asked(
+    name: str,
+    sets: Sequence[Dataset],
+    open_set: Callable[[Dataset], Memory],
+    *,
+    depth: int,
+    measure: str = MEASURE,
+    progress: Bars = lambda _: None,
+) -> Iterator[Judged]:
+    """The sets, each opened and its sources asked every question, at least so deep."""
+    with ExitStack() as stack:
+        parts = []
+        for dataset in sets:
+            memory = stack.enter_context(open_set(dataset))
+            deep = max(depth, memory.settings.search.fetch_k)
+            parts.append(ask(memory, dataset, depth=deep, progress=progress(f"asking {dataset.name}")))
+        yield Judged(name, tuple(parts), measure)

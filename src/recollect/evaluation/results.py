@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from recollect.errors import UsageError
-from recollect.evaluation.statistics import Comparison, Estimate, compare, estimate
+from recollect.evaluation.scoring import Comparison, Estimate, compare, estimate
 
 Json: TypeAlias = Mapping[str, Any]
 

@@ -1,87 +1,107 @@
-"""Studies of questions that were asked, as the JSON that `recollect eval` prints and the server answers."""
+"""Questions that are given with their judgments, asked of a memory that others use: what a server is asked to study."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect.config import SearchSettings, override
-from recollect.errors import SearchFailed
-from recollect.evaluation.finding import Finding, answering, findings, pooled
-from recollect.evaluation.grid import Options, curves
-from recollect.evaluation.judged import Judged, Part
-from recollect.evaluation.sweep import Prefix, certify, sweep
-from recollect.types import Progress
+from recollect.errors import UsageError
+from recollect.evaluation.corpora import within_reach
+from recollect.evaluation.datasets import Dataset, fingerprint, judged_documents
+from recollect.evaluation.overlap import shared
+from recollect.evaluation.recording import MEASURE, asked
+from recollect.evaluation.results import label
+from recollect.evaluation.sweep import DEPTHS, curves_of, swept
+from recollect.evaluation.trials import Plan, conduct, make_report
+from recollect.memory import Memory
+from recollect.pipeline import Pipeline
+from recollect.types import Query, Work
 
-DEPTHS = (5, 10, 20, 50, 100, 200)
-KS = (1.0, 10.0, 60.0, 100.0)
-"""What is swept where nothing is said: how deep sources are read, and RRF's constant."""
+NAME = "own questions"
+KEY_LENGTH = 100
+"""Letters of a question that are its id, so that a report can be read."""
 
-CERTIFIED = 20
-"""Questions that are searched for live, to see that a short answer begins a long one."""
+SECONDS = 300.0
+"""How long a study may take where nothing else is said: its caller waits for the answer."""
 
-
-def curves_of(
-    search: SearchSettings,
-    *,
-    fusions: Sequence[str] = (),
-    ks: Sequence[float] = KS,
-    normalisations: Sequence[str] = (),
-    shares: Sequence[float] = (),
-) -> list[Options]:
-    """The settings that are swept at every depth, of the user's method, rrf and weighted where none is named.
-
-    Names that nothing has are refused.
-    """
-    methods = tuple(fusions) or tuple(dict.fromkeys((search.fusion, "rrf", "weighted")))
-    found = curves(methods, ks=ks, normalisations=normalisations, shares=shares)
-    for curve in found:
-        override(search, curve)
-    return found
+_NAMED = 3
+"""Unknown ids that an error names."""
 
 
-def swept(
-    judged: Judged, lines: Sequence[Options], depths: Sequence[int], *, progress: Progress | None = None
-) -> dict[str, Any]:
-    """A sweep of these settings, with the certificate that a short answer begins a long one."""
-    found = sweep(judged, lines, depths, progress=progress)
-    prefix = Prefix.joined([_certified(part, lines, len(judged.parts)) for part in judged.parts])
-    return {"data": judged.as_dict(), "measure": judged.measure, **found.as_dict(), "prefix": prefix.as_dict()}
+class StudyWork(Work):
+    """The limits of one study."""
+
+    def late(self) -> UsageError:
+        """The study was asked for with too many questions."""
+        hint = "ask fewer questions; `recollect eval` on the command line has no limit"
+        return UsageError(f"the study takes longer than {self.seconds:g} s", hint=hint)
 
 
-def shared(judged: Judged, depth: int) -> dict[str, Any]:
-    """What each pair of sources finds, over the whole set and over each of its corpora."""
-    found = [(part.dataset.name, _pairs(part, depth)) for part in judged.parts]
-    by_pair: dict[tuple[str, str], list[Finding]] = {}
-    for one in itertools.chain.from_iterable(pairs for _, pairs in found):
-        by_pair.setdefault((one.a, one.b), []).append(one)
-    whole = [{"set": judged.name, **pooled(several).as_dict()} for several in by_pair.values()]
-    parts = [
-        {"set": f"{judged.name}/{name}", **one.as_dict()} for name, pairs in found for one in pairs if len(found) > 1
-    ]
-    return {"data": judged.as_dict(), "depth": depth, "pairs": whole, "corpora": parts}
+class Lent(Memory):
+    """A memory of somebody else: leaving it does not close it, and it answers only within the limits of a study."""
+
+    def __init__(self, memory: Memory, work: Work | None = None, *, seconds: float = SECONDS) -> None:
+        vars(self).update(vars(memory))
+        self._work = work or StudyWork(seconds)
+
+    def close(self) -> None:
+        """Leave it open for its owner."""
+
+    def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
+        """As the memory does, within the limits of the study."""
+        self._work.check()
+        return super().prepare(text, work=work or self._work, **options)
 
 
-def together(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was found of several sets, one after the other."""
-    if len(several) == 1:
-        return dict(several[0])
-    sets = [one["data"] for one in several]
-    name, questions = ", ".join(one["name"] for one in sets), sum(one["questions"] for one in sets)
-    data = {"name": name, "questions": questions, "sets": sets}
-    pairs, corpora = ([row for one in several for row in one[part]] for part in ("pairs", "corpora"))
-    return {"data": data, "depth": several[0]["depth"], "pairs": pairs, "corpora": corpora}
+def given(questions: Sequence[tuple[str, Mapping[str, int]]], name: str = NAME) -> Dataset:
+    """The set of these texts and judgments; a question's id is its own text, as far as that is short."""
+    queries: dict[str, str] = {}
+    for place, (text, _) in enumerate(questions, 1):
+        if not text.strip():
+            raise UsageError(f"question {place} has no text", hint='{"text": "…", "relevant": ["…"]}')
+        queries[_key(text, queries)] = text
+    qrels = {key: dict(grades) for key, (_, grades) in zip(queries, questions, strict=True)}
+    return Dataset(name, (), queries, qrels, "", judged=fingerprint(queries, qrels))
 
 
-def _pairs(part: Part, depth: int) -> list[Finding]:
-    if len(names := answering(part.recording)) < 2:  # noqa: PLR2004
-        message = f"only {' '.join(names) or 'no source'} answered, and overlap compares two sources"
-        raise SearchFailed(message, hint="is an embedder set? `recollect status`")
-    return findings(part.recording, part.dataset.qrels, depth=depth)
+def check_known(memory: Memory, dataset: Dataset) -> None:
+    """Refuse judgments of records that are not there, or not for this caller: they would count as not found."""
+    judged = judged_documents(dataset.qrels)
+    unknown = judged - {record.id for record in memory.store.records.get(sorted(judged), within_reach(memory))}
+    if unknown:
+        named = ", ".join(repr(one[:KEY_LENGTH]) for one in sorted(unknown)[:_NAMED])
+        more = f" and {len(unknown) - _NAMED:,} more" if len(unknown) > _NAMED else ""
+        raise UsageError(f"there is no record {named}{more}", hint="`relevant` names records by their ids")
 
 
-def _certified(part: Part, lines: Sequence[Options], parts: int) -> Prefix:
-    """The certificate on a few questions of a corpus, fewer where there are more corpora."""
-    texts = list(part.recording.texts.values())
-    return certify(part.recording.memory, texts[:: max(1, -(-len(texts) * parts // CERTIFIED))], lines)
+def run(memory: Memory, dataset: Dataset, plan: Plan, *, work: Work | None = None) -> dict[str, Any]:
+    """What `recollect eval run --json` prints for these questions."""
+    check_known(memory, dataset)
+    trials, corpora = conduct(plan, [dataset], lambda _: Lent(memory, work))
+    return make_report(dataset.name, plan, memory.settings, trials, corpora).as_dict()
+
+
+def sweep(memory: Memory, dataset: Dataset, measure: str = MEASURE, *, work: Work | None = None) -> dict[str, Any]:
+    """What `recollect eval sweep --json` prints for these questions."""
+    check_known(memory, dataset)
+    lines = curves_of(memory.settings.search)
+    with asked(dataset.name, [dataset], lambda _: Lent(memory, work), measure=measure, depth=max(DEPTHS)) as judged:
+        return swept(judged, lines, DEPTHS)
+
+
+def overlap(memory: Memory, dataset: Dataset, *, work: Work | None = None) -> dict[str, Any]:
+    """What `recollect eval overlap --json` prints for these questions."""
+    check_known(memory, dataset)
+    pipeline, query = memory.prepare("")
+    if len(pipeline.sources) < 2:  # noqa: PLR2004
+        hint = "set an embedder, or name another source: docs/sources.md"
+        raise UsageError("overlap compares two sources, and there are fewer", hint=hint)
+    with asked(dataset.name, [dataset], lambda _: Lent(memory, work), depth=query.fetch_k) as judged:
+        return shared(judged, query.fetch_k)
+
+
+def _key(text: str, taken: Mapping[str, str]) -> str:
+    """The head of a text, with a number where another begins alike."""
+    head = label(text, KEY_LENGTH)
+    names = (head if number == 1 else f"{head} ({number})" for number in range(1, len(taken) + 2))
+    return next(name for name in names if name not in taken)

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from recollect.config import SearchSettings
+from recollect import __version__
+from recollect.config import SearchSettings, Settings
 from recollect.errors import UsageError
-from recollect.evaluation.corpora import Bars
-from recollect.evaluation.datasets import Dataset
-from recollect.evaluation.judged import ask
-from recollect.evaluation.recording import Recording
+from recollect.evaluation.corpora import Bars, Targets
+from recollect.evaluation.datasets import Dataset, fingerprint_of, lines
+from recollect.evaluation.recording import Recording, ask
 from recollect.evaluation.runs import read_run
-from recollect.evaluation.scoring import MEASURES, MOST, Run, by_place, deepest, evaluate, without_self
-from recollect.evaluation.targets import Targets
+from recollect.evaluation.scoring import (
+    MEASURES,
+    MOST,
+    Comparison,
+    Run,
+    by_place,
+    compare,
+    deepest,
+    estimate,
+    evaluate,
+    noticeable,
+    without_self,
+)
 from recollect.memory import Memory
+from recollect.types import now
 
 SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -232,3 +247,205 @@ def _merged(runs: Sequence[Run]) -> Run:
 
 def _times(name: str, corpora: Sequence[Corpus]) -> list[float]:
     return [took for corpus in corpora for took in corpus.times.get(name, ())]
+
+
+FORMAT = 1
+"""Grows when the shape changes so that an older reader would be wrong."""
+
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Trials with what they were made on and with; `against` is the system that the others are compared with."""
+
+    data: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    trials: tuple[Trial, ...]
+    against: str
+    warnings: tuple[str, ...] = ()
+    version: str = __version__
+    at: str = field(default_factory=lambda: now().isoformat(timespec="seconds"))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of docs/evaluation.md."""
+        return {
+            "format": FORMAT,
+            "version": self.version,
+            "at": self.at,
+            "data": self.data,
+            "settings": self.settings,
+            "systems": {trial.system: _system(trial) for trial in self.trials},
+            "comparisons": self._comparisons(),
+            "warnings": list(self.warnings),
+        }
+
+    def _comparisons(self) -> list[dict[str, Any]]:
+        base = next(trial for trial in self.trials if trial.system == self.against)
+        return [
+            {"a": trial.system, "b": base.system, "measure": measure, **asdict(compare(values, base.values[measure]))}
+            for trial in self.trials
+            for measure, values in trial.values.items()
+            if trial is not base
+        ]
+
+
+def make_report(
+    name: str, plan: Plan, settings: Settings, trials: Sequence[Trial], corpora: Sequence[Corpus], *, split: str = ""
+) -> Report:
+    """Everything about the trials that someone else would need to judge them."""
+    names = [trial.system for trial in trials]
+    return Report(
+        _data(name, split, corpora),
+        {
+            "embedder": settings.embedder if plan.systems else None,
+            "language": settings.language,
+            "depth": plan.depth,
+            "exclude_self": plan.exclude_self,
+            "filters": {key: value for key, value in plan.seeing.items() if value},
+            "search": asdict(settings.search),
+        },
+        tuple(trials),
+        plan.against or ("default" if "default" in names else names[0]),
+        tuple(_warnings(plan, settings, trials, corpora)),
+    )
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """A report that was saved, checked as far as a reader relies on it."""
+    if not path.is_file():
+        raise UsageError(f"{path} is no file", hint="eval run … --save FILE makes a report")
+    text = "\n".join(line for _, line in lines(path))
+    try:
+        report = json.loads(text)
+        values = [value for system in report["systems"].values() for of in system["per_query"].values()
+                  for value in of.values()]  # fmt: skip
+        whole = isinstance(report["data"]["fingerprint"], str) and all(isinstance(one, int | float) for one in values)
+        known = report["format"] == FORMAT
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{path} is no report of `eval run`: {error!r}", hint="eval run … --save FILE") from error
+    if not whole or not known:
+        raise UsageError(f"{path} is no report of the form {FORMAT}", hint="make it again: eval run … --save FILE")
+    return dict(report)
+
+
+def _system(trial: Trial) -> dict[str, Any]:
+    return {
+        "options": dict(trial.options),
+        "measures": {measure: asdict(estimate(list(values.values()))) for measure, values in trial.values.items()},
+        "per_query": {measure: dict(values) for measure, values in trial.values.items()},
+        "latency_ms": _latency(trial.times),
+    }
+
+
+def _latency(times: Sequence[float]) -> dict[str, Any]:
+    import numpy as np
+
+    if not times:
+        return {}
+    spread = {f"p{at}": round(float(np.percentile(times, at)), 3) for at in PERCENTILES}
+    mean, values = round(float(np.mean(times)), 3), [round(time, 3) for time in times]
+    return {"n": len(times), "mean": mean, **spread, "values": values}
+
+
+def _data(name: str, split: str, corpora: Sequence[Corpus]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "split": split,
+        "fingerprint": fingerprint_of(corpus.dataset for corpus in corpora),
+        "documents": sum(corpus.documents for corpus in corpora),
+        "questions": sum(len(corpus.dataset.queries) for corpus in corpora),
+        "corpora": [
+            {"name": corpus.dataset.name, "fingerprint": corpus.mark, "documents": corpus.documents,
+             "questions": len(corpus.dataset.queries)}
+            for corpus in corpora
+        ],
+        "left_out": _left_out(corpora),
+    }  # fmt: skip
+
+
+def _left_out(corpora: Sequence[Corpus]) -> dict[str, int]:
+    return {
+        "unjudged": sum(corpus.dataset.unjudged for corpus in corpora),
+        "without_text": sum(corpus.dataset.without_text for corpus in corpora),
+        "unknown_documents": sum(corpus.unknown for corpus in corpora),
+    }
+
+
+def _warnings(plan: Plan, settings: Settings, trials: Sequence[Trial], corpora: Sequence[Corpus]) -> list[str]:
+    """What one who reads the numbers should know."""
+    left = _left_out(corpora)
+    said = [f"{left['unjudged']:,} questions without judgments are left out"] if left["unjudged"] else []
+    said += [f"{left['without_text']:,} judged questions have no text and are left out"] if left["without_text"] else []
+    if unknown := left["unknown_documents"]:
+        said.append(f"{unknown:,} judged documents are not there, and count as not found")
+    if plan.systems and deepest(plan.measures) > settings.search.fetch_k:
+        deep = deepest(plan.measures)
+        said.append(f"a measure reads {deep:,} results, and sources are read {settings.search.fetch_k} deep: --fetch-k")
+    questions = sum(len(corpus.dataset.queries) for corpus in corpora)
+    for trial in trials:
+        missing = questions - sum(bool(trial.run.get(key)) for corpus in corpora for key in corpus.dataset.queries)
+        said += [f"{trial.system} has no results for {missing:,} questions, which count as zero"] if missing else []
+    return [*said, *dict.fromkeys(warning for corpus in corpora for warning in corpus.warnings)]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One measure of one system, before and after.
+
+    A fall of more than `noticeable` would have been noticed; None where too few questions changed for any.
+    """
+
+    system: str
+    measure: str
+    before: float
+    after: float
+    comparison: Comparison
+    noticeable: float | None
+
+    @property
+    def fell(self) -> bool:
+        """Whether it is lower by more than the noise."""
+        return self.comparison.difference.mean < 0 and self.comparison.significant
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        numbers = {"before": self.before, "after": self.after, "noticeable": self.noticeable, "fell": self.fell}
+        return {"system": self.system, "measure": self.measure, **numbers, **asdict(self.comparison)}
+
+
+def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[Check]:
+    """Every measure of every system that both reports have."""
+    for what, old, current in (
+        ("the data's fingerprint", baseline["data"]["fingerprint"], new["data"]["fingerprint"]),
+        *(
+            (what, *(report.get("settings", {}).get(what) for report in (baseline, new)))
+            for what in ("exclude_self", "depth", "filters")
+        ),
+    ):
+        if old != current:
+            message = f"the two reports cannot be compared: {what} was {old} and is {current}"
+            raise UsageError(message, hint="make a new baseline: eval run … --save FILE")
+    if not (checks := list(_checks(baseline["systems"], new["systems"]))):
+        raise UsageError(
+            f"the two reports have no measure of one system in common (baseline: {_contents(baseline)})",
+            hint="measure the same systems: --compare and --measures",
+        )
+    return checks
+
+
+def _checks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Check]:
+    for system in (name for name in old if name in new):
+        for measure, before in old[system]["per_query"].items():
+            after = new[system]["per_query"].get(measure)
+            if after is None:
+                continue
+            if before.keys() != after.keys() or not before:
+                message = f"{system} has values of {measure} for other questions than before"
+                raise UsageError(message, hint="make a new baseline: eval run … --save FILE")
+            means = fmean(before.values()), fmean(after.values())
+            yield Check(system, measure, *means, compare(after, before), noticeable(after, before))
+
+
+def _contents(report: Mapping[str, Any]) -> str:
+    return "; ".join(f"{name}: {', '.join(system['per_query'])}" for name, system in report["systems"].items())

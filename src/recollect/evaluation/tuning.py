@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
-from recollect.evaluation.grid import Options, changes
-from recollect.evaluation.statistics import Comparison, Estimate, compare, estimate
+from recollect.evaluation.recording import Options
+from recollect.evaluation.scoring import Comparison, Estimate, compare, estimate
+from recollect.evaluation.sweep import changes
 from recollect.types import Progress
 
 OUTER = 5

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 from starlette.requests import Request
 
 from recollect.errors import Cancelled, FailedError
-from recollect.evaluation.given import SECONDS, StudyWork
+from recollect.evaluation.studies import SECONDS, StudyWork
 from recollect.types import Scope, Work
 from recollect.web.access import Asker
 from recollect.web.changes import Crowded

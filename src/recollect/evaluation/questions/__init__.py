@@ -4,6 +4,6 @@ making ← prose, linking, phrases: questions out of records · leakage: what th
 paraphrase: a language model's · masking: their words out of a copy · folders: the files · authoring: all of it.
 """
 
-from recollect.evaluation.questions.authoring import Made, SetWishes, make_set, plan_set
+from recollect.evaluation.questions.sets import Made, SetWishes, make_set, plan_set
 
 __all__ = ["Made", "SetWishes", "make_set", "plan_set"]

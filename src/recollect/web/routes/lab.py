@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from typing_extensions import TypedDict
 
 from recollect.errors import Forbidden
-from recollect.evaluation import given
+from recollect.evaluation import studies
 from recollect.evaluation.datasets import Dataset
 from recollect.evaluation.scoring import MEASURES, parse_measures
 from recollect.evaluation.shelf import Shelf
@@ -202,16 +202,16 @@ async def overlap(body: Study, asker: Reads, request: Request) -> Json:
 
 def _run(memory: Memory, work: Work, questions: Dataset, compare: list[str], measures: list[str]) -> dict[str, Any]:
     plan = Plan({name: SYSTEMS[name] for name in compare}, parse_measures(measures))
-    return given.run(memory, questions, plan, work=work)
+    return studies.run(memory, questions, plan, work=work)
 
 
 def _sweep(memory: Memory, work: Work, questions: Dataset, measures: list[str]) -> dict[str, Any]:
     (measure,) = parse_measures(measures)
-    return given.sweep(memory, questions, measure, work=work)
+    return studies.sweep(memory, questions, measure, work=work)
 
 
 def _overlap(memory: Memory, work: Work, questions: Dataset) -> dict[str, Any]:
-    return given.overlap(memory, questions, work=work)
+    return studies.overlap(memory, questions, work=work)
 
 
 async def _studied(
@@ -224,7 +224,7 @@ async def _studied(
         await to_thread.run_sync(shelf.check_free, body.save)
     if asker.memory.settings.search.hyde and not asker.caller.owner:
         raise Forbidden("here every question is told to a language model", hint="only the owner may study that")
-    questions = given.given([question.judged() for question in body.questions], body.save or given.NAME)
+    questions = studies.given([question.judged() for question in body.questions], body.save or studies.NAME)
     lanes: Lanes = request.app.state.lanes
     report = await lanes.study(request, asker, study, questions, *arguments)
     if body.save is not None:

@@ -1,30 +1,214 @@
-"""From a store to a question set in a folder: what may be seen is read, asked about, checked and written."""
+"""A copy of what is stored in which the words of each question are taken out of the text that answers it.
+
+A question made of a text's own words is found by those words. Where the sentence or the heading can be taken out and
+enough is left, what remains still is about the same, but has to be found by the rest of what it says.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from recollect import __version__
+from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.evaluation.corpora import Bars
-from recollect.evaluation.questions import folders
-from recollect.evaluation.questions.choosing import SPLITS, choose, in_order, split_of
-from recollect.evaluation.questions.folders import Kept, Line
-from recollect.evaluation.questions.leakage import Leak, Row, table
-from recollect.evaluation.questions.looking import Look, in_a_store
-from recollect.evaluation.questions.making import KINDS, Question, make_questions
-from recollect.evaluation.questions.masking import Masked
-from recollect.evaluation.questions.paraphrase import Asked, Paraphraser, tokens, worth_asking
-from recollect.evaluation.questions.telling import leak_warning, readme
+from recollect.evaluation.questions import files
+from recollect.evaluation.questions.files import Kept, Line, leak_warning, readme
+from recollect.evaluation.questions.generation import (
+    KINDS,
+    SPLITS,
+    Asked,
+    Paraphraser,
+    Question,
+    choose,
+    in_order,
+    is_note,
+    make_questions,
+    split_of,
+    tokens,
+    worth_asking,
+)
+from recollect.evaluation.questions.notes import Leak, Row, Vocabulary, table, target_of
+from recollect.ingest.markdown import MAX_FRONT_MATTER
+from recollect.ingest.records import origin_of
 from recollect.memory import Memory
 from recollect.memory.extraction import language_model
-from recollect.types import Progress, Record
+from recollect.types import FileState, Filter, KeywordIndex, Progress, Record, Store
+
+MOST_REMOVED = 0.5
+"""The part of a text, in words, that may go."""
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """Records as they stand after the words of some questions were taken out; every question is about one of them."""
+
+    records: dict[str, Record]
+    files: Mapping[str, Sequence[str]]
+    lengths: Mapping[str, int]
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Masked:
+        """Everything as it is stored."""
+        files: dict[str, list[str]] = {}
+        for record in records:
+            files.setdefault(target_of(record), []).append(record.id)
+        lengths = {record.id: len(_WORD.findall(record.text)) for record in records}
+        return cls({record.id: record for record in records}, files, lengths)
+
+    def take(self, questions: Iterable[Question]) -> Iterator[Question]:
+        """Take out the words of those questions of which it is possible; each is judged by its record alone."""
+        for question in questions:
+            changed = self.without(question)
+            if changed is not None:
+                self.records.update({record.id: record for record in changed})
+                yield replace(question, target=question.record)
+
+    def without(self, question: Question) -> list[Record] | None:
+        """The records that have to change for a question, as they would then be; None where it cannot be asked."""
+        match question.kind:
+            case "paraphrase":
+                return []
+            case "heading":
+                return self._heading(question)
+            case "sentence" | "fact":
+                return self._sentence(question)
+        # Links and aliases stand elsewhere. They ask for a whole file, and here each record is a document of its own.
+        return [] if len(self.files[question.target]) == 1 else None
+
+    def _sentence(self, question: Question) -> list[Record] | None:
+        record = self.records[question.record]
+        pattern = r"\W+".join(map(re.escape, _WORD.findall(question.removes or "")))
+        rest, times = re.subn(rf"(?<!\w){pattern}(?!\w)[^\w\s]*", " ", record.text, count=1)
+        return [replace(record, text=rest.strip())] if times and self._enough(rest, record) else None
+
+    def _heading(self, question: Question) -> list[Record] | None:
+        """A heading stands above its text, and in the titles of other chunks of the file; a title in all of them."""
+        record, gone = (
+            self.records[question.record],
+            [_WORD.findall(line) for line in (question.removes or "").split("\n")],
+        )
+        chunks = [self.records[key] for key in self.files[question.target]]
+        title = _WORD.findall(record.title.split(" › ")[0])
+        if (gone == [title] and len(chunks) > 1) or not self._enough(_without_lines(record.text, gone), record):
+            return None
+        return [
+            replace(
+                chunk,
+                title=" › ".join(part for part in chunk.title.split(" › ") if _WORD.findall(part) not in gone),
+                text=_without_lines(chunk.text, gone),
+            )
+            for chunk in chunks
+        ]
+
+    def _enough(self, rest: str, record: Record) -> bool:
+        return len(_WORD.findall(rest)) >= (1 - MOST_REMOVED) * self.lengths[record.id] > 0
+
+
+def _without_lines(text: str, gone: Sequence[Sequence[str]]) -> str:
+    """The text without the lines that are one of these headings, given as their words."""
+    lines = text.split("\n")
+    return "\n".join(
+        line for line in lines if not (line.lstrip().startswith("#") and _WORD.findall(line) in gone)
+    ).strip("\n")
+
+
+DEPTH = 100
+"""How many passages the search by words is asked for; a target beyond them has no rank."""
+
+MOST_RECORDS = 1_000_000_000
+_ALIASES = ("aliases", "alias")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The records that a filter lets through, in the order of their ids, and the index that finds them by words."""
+
+    records: Sequence[Record]
+    vocabulary: Vocabulary
+    keywords: KeywordIndex
+    where: Filter
+    aliases: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def at(cls, memory: Memory, filters: Mapping[str, Any], progress: Progress | None = None) -> Look:
+        """What a search with these filters could see; a path with a tab or a line end cannot be judged."""
+        _, query = memory.prepare("", **filters)
+        seen = memory.store.records.list(query.filter, limit=MOST_RECORDS)
+        records = sorted((one for one in seen if not set("\t\r\n") & set(target_of(one))), key=lambda one: one.id)
+        if not records:
+            hint = "`recollect index FOLDER` or `recollect add TEXT` first; or are scope and filters too narrow?"
+            raise UsageError("there is nothing in the store to ask about", hint=hint)
+        keywords = memory.store.keywords
+        aliases = _aliases(memory.store, records)
+        return cls(records, Vocabulary.of(records, keywords.analyzer, progress), keywords, query.filter, aliases)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with what may be seen, and with nothing else."""
+        return hashlib.blake2b("\0".join(record.id for record in self.records).encode(), digest_size=8).hexdigest()
+
+    @property
+    def targets(self) -> set[str]:
+        """All that can be asked for."""
+        return set(self.vocabulary.passages)
+
+    def leaks(self, lines: Sequence[Line], progress: Progress | None = None) -> dict[str, Leak]:
+        """What each question with a target gives away, by its id."""
+        found: dict[str, Leak] = {}
+        for number, line in enumerate(lines, 1):
+            if line.target is not None:
+                found[line.id] = self._leak(line.text, line.target)
+            if progress:
+                progress(number, len(lines))
+        return found
+
+    def _leak(self, text: str, target: str) -> Leak:
+        matches = self.keywords.search(self.vocabulary.analyzer.query(text), self.where, DEPTH).found
+        ranked = list(dict.fromkeys(target_of(match.record) for match in matches))
+        rank = ranked.index(target) + 1 if target in ranked else None
+        return Leak(self.vocabulary.share(text, target), self.vocabulary.gives_away(text, target), rank)
+
+
+def in_a_store(records: Sequence[Record], language: str, use: Callable[[Look], dict[str, Leak]]) -> dict[str, Leak]:
+    """Use a look at records that are stored nowhere else, each a document of its own."""
+    with Memory.open(":memory:", embedder="none", settings=Settings(language=language)) as memory:
+        memory.add_many({"id": record.id, "title": record.title, "text": record.text or "-"} for record in records)
+        return use(Look.at(memory, {}))
+
+
+def _aliases(store: Store, records: Sequence[Record]) -> dict[str, list[str]]:
+    """Other names of files, from the front matter of those that still are what was indexed."""
+    paths = sorted({record.path for record in records if record.path and is_note(record)})
+    found = {path: _named(path, state) for path, state in sorted(store.files.states(paths).items())}
+    return {path: names for path, names in found.items() if names}
+
+
+def _named(path: str, state: FileState) -> list[str]:
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return []
+    if (
+        not content.startswith(b"---")
+        or b"alias" not in content[:MAX_FRONT_MATTER]
+        or FileState.digest_of(content) != state.digest
+    ):
+        return []
+    metadata = origin_of(content, path).note.metadata
+    said = next((metadata[name] for name in _ALIASES if metadata.get(name)), ())
+    names = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else ()
+    return [name.strip() for name in names if isinstance(name, str) and name.strip()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +309,7 @@ def make_set(
     rows = _check(author.look, masked, lines, bars("checking"))
     sides = _sides(lines)
     corpus = _corpus(masked.records.values()) if masked else []
-    folders.write(folder, lines, _manifest(author, lines, rows), readme(sides, rows, masked=bool(masked)), corpus)
+    files.write(folder, lines, _manifest(author, lines, rows), readme(sides, rows, masked=bool(masked)), corpus)
     warnings = [*_warnings(author, lines, asked), *leak_warning(rows)]
     return Made(str(folder), sides, _kinds(lines), len(fresh), asked.calls, 0, rows, warnings)
 
@@ -144,8 +328,8 @@ def plan_set(memory: Memory, folder: Path, wishes: SetWishes, *, bars: Bars = la
 def _author(memory: Memory, folder: Path, wishes: SetWishes, progress: Progress | None) -> Author:
     if wishes.update and (wishes.masked or wishes.force):
         raise UsageError("--update keeps a set, and --masked and --force make one anew", hint="give one of them")
-    folders.check(folder, force=wishes.force, update=wishes.update)
-    kept = folders.read(folder) if wishes.update else Kept([], frozenset(), {})
+    files.check(folder, force=wishes.force, update=wishes.update)
+    kept = files.read(folder) if wishes.update else Kept([], frozenset(), {})
     if kept.manifest.get("masked"):
         raise UsageError(f"{folder} holds a masked set, which cannot be updated", hint="--masked --force makes it anew")
     return Author(Look.at(memory, wishes.filters, progress), wishes, kept)

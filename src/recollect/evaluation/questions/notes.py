@@ -1,0 +1,388 @@
+"""What a chunk of a note says, as a reader sees it: headings, sentences and links, without markup and without code."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from statistics import fmean
+from urllib.parse import unquote
+
+from recollect.analysis import Analyzer, Token
+from recollect.ranking import fold
+from recollect.types import Progress, Record
+
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
+_HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
+_LIST = re.compile(r"[ \t]*(?:[-*+•]|\d+[.)])[ \t]+(?:\[[ xX]\][ \t]+)?")
+_LINK = re.compile(
+    r"(?<!!)\[\[(?P<wiki>[^\[\]|]+)(?:\|(?P<alias>[^\[\]]+))?\]\]"
+    r"|(?<!!)\[(?P<text>[^\[\]]+)\](?:\((?P<target>[^()\s]+)(?:[ \t]+\"[^\"]*\")?\)|\[(?P<label>[^\[\]]*)\]|(?![\[(:]))"
+)
+"""`[[Target|words]]`, `[words](target)`, `[words][label]`, `[label]`."""
+
+_DEFINITION = re.compile(r" {0,3}\[([^\[\]^][^\[\]]*)\]:[ \t]*<?([^\s<>]+)>?.*")
+_EMBEDDED = re.compile(r"!\[\[[^\]]*\]\]|!\[[^\]]*\]\([^)]*\)|<[^<>\s][^<>]*>|\[\^[^\]]*\]|https?://\S+")
+_EMPHASIS = re.compile(r"(?<![\w`])([*_]{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)|(~~|==)(.+?)\3")
+_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"”’)]*\s+(?=[\"“‘(]*[^\W\d_a-zß-öø-ÿ]|\d)|(?<=[。！？])")
+_NO_END = re.compile(
+    r"(?:\b(?:[A-Za-zÄÖÜäöü]|[Dd]r|[Mm]rs?|[Nn]r|[Nn]o|[Pp]rof|[Ss]t|bzw|ca|cf|etc|vs)|e\.g|i\.e|z\.B)\.$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link: its words (empty where it has none of its own), where it leads, how it was written, what is around it."""
+
+    text: str
+    target: str
+    wiki: bool
+    before: str
+    after: str
+    alone: bool
+
+
+def headings(text: str) -> list[str]:
+    """The headings in a chunk, in order."""
+    return [plain(match[2]) for line in _outside_code(text) if (match := _HEADING.match(line))]
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a chunk, without markup; headings, tables, quoted code and what stands inside it are none."""
+    return [plain(sentence) for paragraph in _paragraphs(text) for sentence in _split(paragraph)]
+
+
+def definitions(text: str) -> dict[str, str]:
+    """Where the labels of a note lead: `[label]: target`."""
+    found = (match for line in _outside_code(text) if (match := _DEFINITION.fullmatch(line)))
+    return {fold(match[1]): match[2] for match in found}
+
+
+def links(text: str, labels: Mapping[str, str]) -> Iterator[Link]:
+    """The links of a chunk, each with the sentence around it; `labels` are the definitions of its file."""
+    for paragraph in _paragraphs(text):
+        for sentence in _split(paragraph):
+            found = [(match, target) for match in _LINK.finditer(sentence) if (target := _target(match, labels))]
+            for match, target in found:
+                words = plain(match["alias"] or match["text"] or "")
+                before, after = _bare(sentence[: match.start()]), _bare(sentence[match.end() :])
+                yield Link(words, target, match["wiki"] is not None, before, after, len(found) == 1)
+
+
+def _target(match: re.Match[str], labels: Mapping[str, str]) -> str:
+    return match["wiki"] or match["target"] or labels.get(fold(match["label"] or match["text"]), "")
+
+
+def _bare(text: str) -> str:
+    return plain(text).strip(" .,:;()!?…→-")
+
+
+def plain(text: str) -> str:
+    """A line as it is read: links as their words, no images, marks or code quotes."""
+    shown = _LINK.sub(lambda match: match["alias"] or match["text"] or match["wiki"], _EMBEDDED.sub(" ", text))
+    for _ in range(2):  # bold inside italics
+        shown = _EMPHASIS.sub(lambda match: match[2] or match[4], shown)
+    return " ".join(shown.replace("`", "").split())
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Runs of lines that belong together; an item of a list is one of its own."""
+    lines: list[str] = []
+    for line in [*_outside_code(text), ""]:
+        item = _LIST.match(line)
+        apart = _HEADING.match(line) or _DEFINITION.fullmatch(line) or line.lstrip().startswith("|")
+        ends = not line.strip() or item or apart
+        if ends and lines:
+            yield " ".join(lines)
+            lines = []
+        if item or not ends:
+            lines.append(line[item.end() :] if item else line.strip().lstrip("> "))
+
+
+def _outside_code(text: str) -> Iterator[str]:
+    """The lines that are not in a fenced block; one that is cut off in the middle ends with the chunk."""
+    fence = ""
+    for line in text.splitlines():
+        match = _FENCE.match(line)
+        if match and (not fence or match[1].startswith(fence)):
+            fence = "" if fence else match[1]
+        elif not fence:
+            yield line
+
+
+def _split(paragraph: str) -> Iterator[str]:
+    """Sentences, where a full stop behind an abbreviation ends none."""
+    begun = ""
+    start = 0
+    for match in _SENTENCE_END.finditer(paragraph):
+        piece = paragraph[start : match.end()]
+        start = match.end()
+        begun += piece
+        if not _NO_END.search(begun.rstrip()):
+            yield begun.strip()
+            begun = ""
+    if rest := (begun + paragraph[start:]).strip():
+        yield rest
+
+
+_HEADINGS = """
+    notes, note, summary, todo, to do, overview, introduction, intro, conclusion, conclusions, references, links,
+    see also, example, examples, usage, install, installation, changelog, license, contents, table of contents,
+    background, details, misc, miscellaneous, faq, questions, open questions, next steps, action items, agenda,
+    attendees, tasks, log, ideas, resources, sources, further reading, why, what, how, when, who, where, result,
+    results, reason, reasons, context, decision, status, consequences, options, settings, configuration, requirements,
+    features, getting started, quick start, appendix, untitled, about, description, discussion, motivation, problem,
+    solution, setup, tests, testing, limitations, history, credits, readme, index, commands, errors, other, general,
+    notizen, zusammenfassung, einleitung, fazit, quellen, übersicht, beispiel, beispiele, inhalt, aufgaben, offen,
+    ergebnis, résumé, sommaire, résumen, índice
+"""
+_LINKS = """
+    here, this, link, this page, docs, documentation, more, read more, page, source, click here, the docs, website,
+    home, next, previous, back, hier, mehr, siehe, ici, aquí
+"""
+
+COMMONPLACES = frozenset(fold(words) for words in f"{_HEADINGS},{_LINKS}".split(","))
+"""Headings and link texts that are about nothing, folded."""
+
+LEADING = frozenset(("see", "sieh", "also", "cf", "read", "compar", "vgl"))
+"""Terms of words before a link that only lead to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A link, the file it stands in, and the file it leads to."""
+
+    link: Link
+    origin: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Stored files by path, and by every run of last parts, with suffix and without, as wikis and web sites do."""
+
+    known: frozenset[str]
+    named: dict[str, set[str]]
+
+    @classmethod
+    def of(cls, paths: Iterable[str]) -> Paths:
+        """All files there are."""
+        known = frozenset(paths)
+        named: dict[str, set[str]] = {}
+        for path in known:
+            parts = PurePath(path).parts
+            for start in range(len(parts)):
+                end = "/".join(parts[start:]).casefold()
+                for name in (end, end.removesuffix(PurePath(path).suffix.casefold())):
+                    named.setdefault(name, set()).add(path)
+        return cls(known, named)
+
+    def resolve(self, link: Link, origin: str) -> str | None:
+        """The one stored file a link leads to; a name that two files have leads nowhere."""
+        target = unquote(link.target).partition("#")[0].strip()
+        if not target or "://" in target or target.startswith("mailto:"):
+            return None
+        beside = os.path.normpath(os.path.join(os.path.dirname(origin), target))  # noqa: PTH118, PTH120 (`..` in it)
+        if beside in self.known:
+            return beside
+        found = self.named.get(target.replace("\\", "/").strip("/").casefold(), set())
+        return next(iter(found)) if len(found) == 1 else None
+
+
+def follow(notes: Sequence[Record]) -> Iterator[Linked]:
+    """Every link from one stored file to another, in order."""
+    paths = Paths.of(record.path for record in notes if record.path)
+    labels: dict[str, dict[str, str]] = {}
+    for record in notes:
+        labels.setdefault(record.path or "", {}).update(definitions(record.text))
+    for record in notes:
+        origin = record.path or ""
+        for link in links(record.text, labels[origin]):
+            path = paths.resolve(link, origin)
+            if path is not None and path != origin:
+                yield Linked(link, origin, path)
+
+
+MOST = 0.5
+"""A question that shares more than this part of its words with one passage of its target is said to leak."""
+
+
+@dataclass(slots=True)
+class Vocabulary:
+    """Which targets have which terms, and which passages of a target."""
+
+    analyzer: Analyzer
+    passages: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+    targets: dict[str, set[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Sequence[Record], analyzer: Analyzer, progress: Progress | None = None) -> Vocabulary:
+        """The terms of all records; what search by words sees of them is title and text."""
+        vocabulary = cls(analyzer)
+        for number, record in enumerate(records, 1):
+            if progress:
+                progress(number, len(records))
+            terms = frozenset(token.term for token in analyzer.tokens(record.passage))
+            vocabulary.passages.setdefault(target_of(record), []).append(terms)
+            for term in terms:
+                vocabulary.targets.setdefault(term, set()).add(target_of(record))
+        return vocabulary
+
+    def share(self, text: str, target: str) -> float:
+        """The part of a question's terms that one passage of the target has."""
+        terms = set(self.analyzer.query(text))
+        best = max((len(terms & passage) for passage in self.passages.get(target, ())), default=0)
+        return best / len(terms) if terms else 0.0
+
+    def gives_away(self, text: str, target: str) -> bool:
+        """Whether a term of the question is found in the target and nowhere else."""
+        return any(self.targets.get(term) == {target} for term in self.analyzer.query(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """One question's: the share of its words in the target, a word only the target has, its rank by words alone."""
+
+    share: float
+    giveaway: bool
+    rank: int | None
+
+    @property
+    def copied(self) -> bool:
+        """Whether search by words puts the target first, and every word of the question stands in one passage of it."""
+        return self.rank == 1 and self.share == 1.0
+
+    def as_dict(self) -> dict[str, float | bool | int | None]:
+        """For a line of the set."""
+        return {"shared": round(self.share, 3), "giveaway": self.giveaway, "keyword_rank": self.rank}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The questions of one kind: how many, and what they give away on average."""
+
+    kind: str
+    questions: int
+    shared: float
+    leaking: float
+    giveaway: float
+    first: float
+    copied: float
+
+
+def target_of(record: Record) -> str:
+    """What a question about this record is judged by: a file's path, since its chunks change with it, else the id."""
+    return record.path if record.kind == "chunk" and record.path else record.id
+
+
+def table(leaks: Mapping[str, Sequence[Leak]]) -> list[Row]:
+    """A row a kind, in order, and one for all."""
+    everything = [leak for group in leaks.values() for leak in group]
+    return [_row(kind, group) for kind, group in [*leaks.items(), ("all", everything)] if group]
+
+
+def _row(kind: str, leaks: Sequence[Leak]) -> Row:
+    return Row(
+        kind,
+        len(leaks),
+        shared=fmean(leak.share for leak in leaks),
+        leaking=fmean(leak.share > MOST for leak in leaks),
+        giveaway=fmean(leak.giveaway for leak in leaks),
+        first=fmean(leak.rank == 1 for leak in leaks),
+        copied=fmean(leak.copied for leak in leaks),
+    )
+
+
+LEAST_CONTENT, MOST_CONTENT = 3, 6
+"""Words of a phrase that are no stop words."""
+
+LONGEST = 9
+"""Words of a phrase in all."""
+
+SENTENCE = (6, 40)
+"""Words of a sentence: a shorter one says too little, a longer one is a list or a table in disguise."""
+
+OWN_WORD = 0.01
+"""What a word that only the target has is worth where there is no other."""
+
+EDGE = 0.3
+"""How much a clean edge counts, against the words themselves."""
+
+_BREAK = re.compile(r"[;:()\[\]{}|—–=→\\\"“”…<>$]|[.!?]\s|\s[/&-]|--")
+"""What no remembered phrase has inside it: another clause, another sentence, signs of code."""
+
+_PAUSES = frozenset(",;:.!?()—–…")
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A phrase, what it is worth, and the sentence it is from."""
+
+    text: str
+    worth: float
+    sentence: str
+
+
+def words_of(text: str, vocabulary: Vocabulary) -> list[Token]:
+    """A token for every word, in order; of a word that has several terms the first, which is the whole word."""
+    words: list[Token] = []
+    for token in vocabulary.analyzer.tokens(text):
+        if not words or token.start >= words[-1].end:
+            words.append(token)
+    return words
+
+
+def content_of(text: str, vocabulary: Vocabulary) -> list[str]:
+    """The terms of a text that say something."""
+    return [word.term for word in words_of(text, vocabulary) if not word.stop and any(map(str.isalpha, word.term))]
+
+
+def best_phrase(sentence: str, target: str, vocabulary: Vocabulary) -> Phrase | None:
+    """The phrase of a sentence with the rarest words whose words together only the target has, if there is one.
+
+    A word that only the target has adds nothing to what a phrase is worth, since it gives the answer away; a phrase
+    that has no other words is the last choice.
+    """
+    words = words_of(sentence, vocabulary)
+    if not SENTENCE[0] <= len(words) <= SENTENCE[1]:
+        return None
+    found = [
+        Phrase(sentence[part[0].start : part[-1].end], worth * _edges(sentence, part), sentence)
+        for part in _parts(words)
+        if (worth := _worth(part, target, vocabulary)) and not _BREAK.search(sentence, part[0].start, part[-1].end)
+    ]
+    return max(found, key=lambda phrase: (phrase.worth, -len(phrase.text)), default=None)
+
+
+def _edges(sentence: str, part: Sequence[Token]) -> float:
+    """More for a phrase that begins or ends where the sentence pauses, less for one that goes on across a pause."""
+    before, after = sentence[: part[0].start].rstrip(), sentence[part[-1].end :].lstrip()
+    clean = (not before or before[-1] in _PAUSES) + (not after or after[0] in _PAUSES)
+    across = "," in sentence[part[0].start : part[-1].end]
+    return 1 + EDGE * (clean - across)
+
+
+def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Runs of words that begin and end with one that says something."""
+    for start, first in enumerate(words):
+        for end in range(start + LEAST_CONTENT, min(start + LONGEST, len(words)) + 1):
+            part = words[start:end]
+            if not first.stop and not part[-1].stop and LEAST_CONTENT <= len(_content(part)) <= MOST_CONTENT:
+                yield part
+
+
+def _worth(part: Sequence[Token], target: str, vocabulary: Vocabulary) -> float:
+    """The sum of what the words say, by how few targets have them; nothing where another target has them all."""
+    terms = _content(part)
+    having = sorted((vocabulary.targets.get(term, set()) for term in terms), key=len)
+    if having[0] != {target} and set.intersection(*having) != {target}:
+        return 0.0
+    shared = sum(math.log(1 + len(vocabulary.passages) / len(targets)) for targets in having if len(targets) > 1)
+    return shared or OWN_WORD * len(terms)
+
+
+def _content(part: Sequence[Token]) -> set[str]:
+    return {word.term for word in part if not word.stop and any(map(str.isalpha, word.term))}
