@@ -175,14 +175,14 @@ def test_completing_loads_no_more_than_the_command_that_is_completed(environment
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return json.loads(ran.stdout.splitlines()[-1])
 
-    names = ("app", "commands", "options", "completion", "plain")
+    names = ("app", "options", "completion", "terminal")
     always = {f"recollect.cli.{name}" for name in names}
     heavy, modules = loaded(["recollect", "se"])
     assert (heavy, set(modules) - always) == ([], set())
     heavy, modules = loaded(["recollect", "search", "--fusion", "r"])
     assert heavy == []
     assert "recollect.cli.search" in modules
-    assert not {"recollect.cli.records", "recollect.cli.lab", "recollect.cli.watch"} & set(modules)
+    assert not {"recollect.cli.lifecycle", "recollect.cli.lab", "recollect.cli.background"} & set(modules)
 
 
 @needs("fish")

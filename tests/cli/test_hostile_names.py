@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.cli.plain import HIDDEN, echo, one_line, plain, plain_text, to_json
+from recollect.cli.terminal import HIDDEN, echo, one_line, plain, plain_text, to_json
 from recollect.config import user_file
 from recollect.config.writing import as_toml
 
@@ -257,7 +257,7 @@ def test_no_command_prints_past_the_guard():
     """Every module of the command line prints with `echo`; a few that are named clean their names themselves."""
     import recollect.cli
 
-    allowed = {"plain.py", "options.py"}
+    allowed = {"terminal.py"}
     folder = Path(recollect.cli.__file__).parent
     direct = {file.name for file in folder.rglob("*.py") if re.search(r"click\.echo\(|\bprint\(", file.read_text())}
     assert direct <= allowed

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recollect.cli import main
-from recollect.cli.doctor import EXIT_CODES
+from recollect.cli.maintenance import EXIT_CODES
 from recollect.doctor import CHECKS, STATES, Finding, Setup, examine, worst
 from recollect.doctor.machine import room
 from recollect.errors import StoreError

@@ -14,7 +14,7 @@ from support import DOCS
 
 from recollect.cli import main
 from recollect.cli.completion import SHELLS
-from recollect.cli.doctor import EXIT_CODES, SIGNS
+from recollect.cli.maintenance import EXIT_CODES, SIGNS
 from recollect.doctor import CHECKS, lance, machine, models, outside, postings, roles, server, spaces, store, vectors
 from recollect.doctor.looking import LONGEST_S
 

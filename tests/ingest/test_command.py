@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from recollect.cli import main
-from recollect.cli.options import bar, progress
+from recollect.cli.terminal import bar, progress
 
 
 @pytest.fixture(autouse=True)

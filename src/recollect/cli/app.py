@@ -2,53 +2,114 @@
 
 from __future__ import annotations
 
+import builtins
+import importlib
 import json
+import keyword
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect import __version__
-from recollect.cli.commands import Commands
 from recollect.cli.options import common
-from recollect.cli.plain import echo, one_line, plain_text
+from recollect.cli.terminal import echo, one_line, plain_text
 from recollect.errors import RecollectError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class Commands(click.Group):
+    """A group made of a table: command → the module of `package` that has it, and its line in the help."""
+
+    def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], package: str, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._table = table
+        self._package = package
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click gives it)
+        """The commands in the order a newcomer meets them."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command itself; for a shell that completes, with the words that its flags can be given."""
+        if cmd_name not in self._table:
+            return None
+        module = importlib.import_module(f"{self._package}.{self._table[cmd_name][0]}")
+        command = getattr(module, _attribute(cmd_name))
+        if not isinstance(command, click.Command):
+            return None
+        return _taught(command) if ctx.resilient_parsing else command
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The flags before a command, taught likewise."""
+        if ctx.resilient_parsing:
+            _taught(self)
+        return super().get_params(ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """The commands that begin like this, from the table alone, and the flags."""
+        from click.shell_completion import CompletionItem
+
+        named = [CompletionItem(name, help=about) for name, (_, about) in self._table.items()]
+        # Past the group's own, which would import every module for its command's help.
+        flags = super(click.Group, self).shell_complete(ctx, incomplete)
+        return [*(item for item in named if item.value.startswith(incomplete)), *flags]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in self._table.items()])
+
+
+def _taught(command: click.Command) -> click.Command:
+    from recollect.cli.completion import taught
+
+    return taught(command)
+
+
+def _attribute(name: str) -> str:
+    """The function of a command: its name, with an underscore behind it where Python has that name already."""
+    plain_name = name.replace("-", "_")
+    return f"{plain_name}_" if hasattr(builtins, plain_name) or keyword.iskeyword(plain_name) else plain_name
+
 
 COMMANDS = {
     "search": ("search", "Find what answers a question."),
-    "recall": ("recall", "Put what answers a question into a block for a model."),
-    "fuse": ("fuse", "Fuse ranked lists from files into one."),
-    "overlap": ("overlap", "Show how far the sources find the same."),
+    "recall": ("search", "Put what answers a question into a block for a model."),
+    "fuse": ("rankings", "Fuse ranked lists from files into one."),
+    "overlap": ("rankings", "Show how far the sources find the same."),
     "why-not": ("search", "Say why a record is not in an answer."),
-    "add": ("records", "Remember a text, or many from standard input."),
-    "get": ("records", "Show one record."),
-    "list": ("records", "Show records, newest first."),
-    "supersede": ("records", "Let one record take another's place."),
-    "edit": ("records", "Change what is said of a fact."),
-    "forget": ("records", "Take records out of every answer."),
-    "undo": ("records", "Take back the last that happened to a record."),
-    "history": ("records", "Show everything that happened to a record."),
+    "add": ("lifecycle", "Remember a text, or many from standard input."),
+    "get": ("lifecycle", "Show one record."),
+    "list": ("lifecycle", "Show records, newest first."),
+    "supersede": ("lifecycle", "Let one record take another's place."),
+    "edit": ("lifecycle", "Change what is said of a fact."),
+    "forget": ("lifecycle", "Take records out of every answer."),
+    "undo": ("lifecycle", "Take back the last that happened to a record."),
+    "history": ("lifecycle", "Show everything that happened to a record."),
     "index": ("files", "Mirror a folder of markdown files."),
-    "watch": ("watch", "Mirror folders, and keep them current."),
-    "service": ("service", "Let the system run `watch` for you."),
-    "ingest-files": ("ingest", "Let a language model make facts of files."),
+    "watch": ("background", "Mirror folders, and keep them current."),
+    "service": ("background", "Let the system run `watch` for you."),
+    "ingest-files": ("files", "Let a language model make facts of files."),
     "embed": ("files", "Compute the vectors that are missing."),
-    "language": ("language", "Show or change the language of the keyword index."),
-    "copy": ("moving", "Copy all that a store holds into another."),
-    "export": ("moving", "Write all that the store holds as JSON lines."),
-    "import": ("moving", "Add what an export holds."),
+    "language": ("maintenance", "Show or change the language of the keyword index."),
+    "copy": ("maintenance", "Copy all that a store holds into another."),
+    "export": ("maintenance", "Write all that the store holds as JSON lines."),
+    "import": ("maintenance", "Add what an export holds."),
     "eval": ("lab", "Measure search on judged questions: yours, or public sets."),
     "serve": ("serve", "Serve the page, the JSON API and MCP over HTTP."),
-    "token": ("token", "Make, list and remove the tokens that `serve` lets in."),
-    "mcp": ("mcp", "Serve the memory to agents over MCP."),
-    "status": ("inspect", "Show what the store holds and how current it is."),
-    "doctor": ("doctor", "Find what is wrong, and say how to mend it."),
-    "config": ("inspect", "Show the settings and where each came from, or import OpenClaw's."),
-    "trust": ("trust", "Let a project's settings file have effect."),
-    "model": ("models", "List, fetch, find or remove models."),
-    "demo": ("demo", "Try it on the notes that come with it."),
+    "token": ("serve", "Make, list and remove the tokens that `serve` lets in."),
+    "mcp": ("serve", "Serve the memory to agents over MCP."),
+    "status": ("maintenance", "Show what the store holds and how current it is."),
+    "doctor": ("maintenance", "Find what is wrong, and say how to mend it."),
+    "config": ("configuration", "Show the settings and where each came from, or import OpenClaw's."),
+    "trust": ("configuration", "Let a project's settings file have effect."),
+    "model": ("configuration", "List, fetch, find or remove models."),
+    "demo": ("search", "Try it on the notes that come with it."),
     "completion": ("completion", "Print the script that completes commands in a shell."),
 }
 """Command → the module that has it, and its line in the help, so that `--help` imports none of them."""

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from recollect.cli.plain import echo
+from recollect.cli.terminal import echo
 
 PROGRAM, VARIABLE = "recollect", "_RECOLLECT_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")

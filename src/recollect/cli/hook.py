@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from recollect.cli.flags import ranking_options, seeing_options
-from recollect.cli.options import load_settings, notice, open_memory
+from recollect.cli.options import load_settings, open_memory
+from recollect.cli.terminal import notice
 
 BUDGET_MS = 2000.0
 """From the start of the command until the search must have answered."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recollect.cli.plain import echo, one_line, plain
+from recollect.cli.terminal import notice, progress
 
 if TYPE_CHECKING:
     from recollect.config import Loaded
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-BAR_WIDTH = 24
-REDRAW_SECONDS = 0.1
 
 _NOTES = "recollect.notes"
 """The notes that a command has shown, in its context."""
@@ -106,38 +102,3 @@ def open_memory(
 def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The flags of `filters`, as `Memory` takes them."""
     return {name: options[name] for name in _FILTERS}
-
-
-def notice(message: str) -> None:
-    """Something a person should know, kept out of the way of programs."""
-    echo(click.style(one_line(message), dim=True), err=True)
-
-
-def progress(label: str) -> Callable[[int, int], None] | None:
-    """A bar with rate and time left on a terminal; nothing in a pipe."""
-    if not sys.stderr.isatty():
-        return None
-    started = shown = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown
-        moment = time.monotonic()
-        if done < total and moment - shown < REDRAW_SECONDS:
-            return
-        shown = moment
-        click.echo(f"\r{bar(plain(label), done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
-
-    return show
-
-
-def bar(label: str, done: int, total: int, seconds: float) -> str:
-    """How far long work is, how fast it goes, and how long it will still take."""
-    rate = done / seconds if seconds > 0 else 0.0
-    drawn = BAR_WIDTH * done // total if total else BAR_WIDTH
-    ends = f"{_span((total - done) / rate)} left" if rate and done < total else f"in {_span(seconds)}"
-    return f"{label} {'█' * drawn}{'░' * (BAR_WIDTH - drawn)} {done:,} of {total:,} · {rate:,.0f}/s · {ends}"
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"  # noqa: PLR2004

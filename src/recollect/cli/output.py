@@ -1,32 +1,25 @@
-"""How results look on a terminal: quiet, one record a paragraph, the ranks that each source gave beside it."""
+"""How answers, records and verdicts look on a terminal."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import textwrap
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.plain import echo, one_line, plain, plain_text, to_json
+from recollect.cli.terminal import echo, one_line, plain, plain_text
 from recollect.fusion import METHODS
 from recollect.types import Answer, Record, Result, now
 
-WIDTH = 100
-"""Columns at the most; a narrower terminal has fewer."""
+if TYPE_CHECKING:
+    from recollect.memory.explain import Place, Verdict
+import shlex
+from collections.abc import Mapping, Sequence
 
-
-def width() -> int:
-    """How wide a line may be here."""
-    return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
-
-
-def print_json(value: object) -> None:
-    """One JSON document on standard output."""
-    echo(to_json(value, indent=2))
+from recollect.cli.terminal import width
 
 
 def print_answer(answer: Answer, *, explain: bool = False) -> None:
@@ -80,14 +73,6 @@ def print_listing(records: list[Record]) -> None:
         line = plain_text(textwrap.shorten(words, width() - 24, placeholder=" …"))
         key = click.style(plain(record.id)[:32].ljust(longest), fg="cyan")
         echo(f"{key}  {click.style(_time(record.time)[:10], dim=True)}  {line}")
-
-
-def print_table(rows: list[tuple[str, ...]]) -> None:
-    """Columns as wide as they need to be; a cell is one line."""
-    rows = [tuple(map(plain, row)) for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    for row in rows:
-        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def where(record: Record) -> str:
@@ -165,18 +150,60 @@ def _time(at: datetime | None) -> str:
     return "" if at is None else at.strftime("%Y-%m-%d %H:%M UTC")
 
 
-def as_text(value: Any) -> str:
-    """A value as a person reads it."""
-    match value:
-        case None:
-            return "–"
-        case bool():
-            return "yes" if value else "no"
-        case tuple() | list():
-            return ", ".join(map(str, value))
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:g}"
-        case _:
-            return str(value)
+FLAGS = {"tags": "--tag"}
+"""Options whose flag has another name."""
+
+
+def print_verdict(verdict: Verdict, tags: Sequence[str] = ()) -> None:
+    """What became of the record, each source's rank of it, and what to do."""
+    if verdict.record is not None:
+        name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
+        echo(click.style(plain_text(name), bold=True))
+        echo(click.style(f"    {plain(verdict.record.id)}  {where(verdict.record)}".rstrip(), dim=True))
+    color = "green" if verdict.stage == "found" else "yellow"
+    label = "found" if verdict.stage == "found" else f"lost at: {verdict.stage}"
+    echo(f"{click.style(label, fg=color)}")
+    echo(textwrap.fill(one_line(verdict.reason), width(), initial_indent="    ", subsequent_indent="    "))
+    for source, place in verdict.places.items():
+        echo(click.style(f"    {plain(source):<10} {_verdict_place(place)}", dim=True))
+    if verdict.change:
+        kept = verdict.change.get("tags", ())
+        wrong = [f"--tag {shlex.quote(tag)}" for tag in tags if kept and tag not in kept]
+        dropped = [flag(name) for name, value in verdict.change.items() if value in (None, ())] + wrong
+        added = flags({name: value for name, value in verdict.change.items() if name != "tags"})
+        words = [added, f"without {', '.join(dropped)}" if dropped else ""]
+        echo(plain(f"brings it back: the same search {' and '.join(word for word in words if word)}"))
+    elif verdict.advice:
+        echo(f"what to do: {one_line(verdict.advice)}")
+    elif verdict.stage != "found":
+        echo("no single option of search brings it back")
+
+
+def flags(change: Mapping[str, Any]) -> str:
+    """Options of `search` as they are written on the command line; what is taken away is not written."""
+    words: list[str] = []
+    for name, value in change.items():
+        match value:
+            case None | ():
+                continue
+            case True:
+                words.append(flag(name))
+            case False:
+                words.append(f"--no-{name.replace('_', '-')}")
+            case tuple() | list():
+                words += [f"{flag(name)} {shlex.quote(str(part))}" for part in value]
+            case _:
+                words.append(f"{flag(name)} {shlex.quote(str(value))}")
+    return " ".join(words)
+
+
+def flag(name: str) -> str:
+    """The flag of an option."""
+    return FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def _verdict_place(place: Place) -> str:
+    if place.rank is None:
+        return plain(place.note)
+    score = "" if place.score is None else f", score {place.score:.4f}"
+    return plain(f"rank {place.rank:,} of a list read to {place.fetch_k:,}{score} {place.note}".rstrip())

@@ -1,22 +1,23 @@
-"""`recollect serve`: the memory over HTTP, with its page."""
+"""Commands that serve a memory: serve, token, mcp."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.logs import log_to_stderr
-from recollect.cli.options import common, notice, open_memory
-from recollect.cli.token import open_tokens, tokens_flag
+from recollect.cli.options import common, json_flag, open_memory
+from recollect.cli.terminal import echo, log_to_stderr, notice
 from recollect.errors import FailedError, ModelError, UsageError
 from recollect.registry import missing_package
 
@@ -25,13 +26,20 @@ if TYPE_CHECKING:
 
     from recollect.config import Settings
     from recollect.memory import Memory
+    from recollect.types import Scope
+    from recollect.web.tokens import Tokens
     from recollect.web.workers import Recipe
+
 
 PORT = 8377
 GRACE_SECONDS = 5
 BACKLOG = 2048
 """Connections that the system keeps until they are accepted."""
 _SERVING = ("read_only", "folders", "lab", "allowed_hosts", "allowed_origins")
+
+tokens_flag = click.option(
+    "--tokens", "tokens_at", type=click.Path(path_type=Path), metavar="FILE", help="Where tokens are kept."
+)
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
 _ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.ASCII)
@@ -171,3 +179,141 @@ def _listening(host: str, port: int) -> socket.socket:
         raise FailedError(
             f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}", hint=hint
         ) from error
+
+
+@click.group()
+def token() -> None:
+    """Make, list and remove the tokens that `serve` lets in."""
+
+
+@token.command("add")
+@click.argument("name")
+@click.option("--owner", is_flag=True, help="May name any scope, index folders and read the metrics.")
+@click.option("--read-only", is_flag=True, help="May change nothing.")
+@click.option("--session", metavar="NAME", help="The session it is bound to.")
+@click.option("--agent", metavar="NAME", help="The agent it is bound to.")
+@click.option("--user", metavar="NAME", help="The user it is bound to.")
+@tokens_flag
+@json_flag
+def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json: bool, **scope: str | None) -> int:
+    """Make a token called NAME and print it, this once: only its hash is kept.
+
+    Its bearer sees the scope that is named here and no other, and changes only what belongs to that scope; without a
+    scope, what is nobody's.
+    """
+    from recollect.cli.terminal import print_json
+    from recollect.web.tokens import Caller
+
+    caller = Caller(name, _scope(scope), owner=owner, read_only=read_only)
+    made = open_tokens(tokens_at).add(caller)
+    if as_json:
+        print_json({**caller.as_dict(), "token": made})
+    else:
+        echo(made)
+        notice("keep it now: it cannot be shown again")
+    return 0
+
+
+@token.command("list")
+@tokens_flag
+@json_flag
+def list_(tokens_at: Path | None, as_json: bool) -> int:
+    """Show what each token may see and do; the tokens themselves are not kept."""
+    from recollect.cli.terminal import print_json, print_table
+
+    kept = open_tokens(tokens_at).all()
+    if as_json:
+        print_json([{**one.caller.as_dict(), "created_at": one.created_at} for one in kept])
+        return 0 if kept else 1
+    rows: list[tuple[str, ...]] = [(one.caller.name, _reach(one.caller.as_dict()), one.created_at[:19]) for one in kept]
+    print_table(rows)
+    if not rows:
+        notice("there are no tokens; `recollect token add NAME` makes one")
+    return 0 if rows else 1
+
+
+@token.command()
+@click.argument("name")
+@tokens_flag
+@json_flag
+def remove(name: str, tokens_at: Path | None, as_json: bool) -> int:
+    """Take a token back. Servers that run stop taking it at once."""
+    from recollect.cli.terminal import print_json
+
+    open_tokens(tokens_at).remove(name)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        notice(f"removed {name}")
+    return 0
+
+
+def open_tokens(at: Path | None, *, none: bool = False) -> Tokens:
+    """The tokens of a file, of the user's own where none is named; or none at all."""
+    from recollect.web.tokens import Tokens, tokens_file
+
+    return Tokens(None if none else at or tokens_file())
+
+
+def _scope(said: dict[str, str | None]) -> Scope:
+    from recollect.memory.validation import merge_scope
+    from recollect.types import GLOBAL
+
+    return merge_scope(GLOBAL, None, said)
+
+
+def _reach(caller: dict[str, Any]) -> str:
+    scope = ", ".join(f"{part} {name}" for part, name in caller["scope"].items()) or "what is nobody's"
+    return ("everything" if caller["owner"] else scope) + (", reading only" if caller["read_only"] else "")
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+MCP_GRACE_SECONDS = 5.0
+"""How long what is being written may take when the process is told to end."""
+
+
+@click.command()
+@click.option("--read-only", is_flag=True, help="Offer only the tools that read.")
+@common
+def mcp(read_only: bool, **options: Any) -> int:
+    """Serve the memory to an agent over MCP, on standard input and output.
+
+    The scope is fixed by --user, --agent and --session: no call can widen it. An MCP client starts this itself; see
+    docs/mcp.md for its settings.
+    """
+    # Standard output is the protocol's alone: whatever is logged goes the other way, before the SDK chooses.
+    log_to_stderr()
+    try:
+        from recollect.mcp.server import build
+    except ImportError as error:
+        raise missing_package(error, "`recollect mcp`", "mcp") from error
+    with open_memory(options) as memory, _closed_by_signals(memory):
+        server = build(memory, read_only=read_only)
+        try:
+            server.run("stdio")
+        except* BrokenPipeError:
+            notice("the client has gone")
+    return 0
+
+
+@contextlib.contextmanager
+def _closed_by_signals(memory: Memory) -> Iterator[None]:
+    """SIGTERM and Ctrl-C close the memory and end the process: the thread that reads standard input cannot be woken."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        for name in SIGNALS:
+            signal.signal(name, signal.SIG_IGN)
+        late = threading.Timer(MCP_GRACE_SECONDS, os._exit, (0,))
+        late.daemon = True
+        late.start()
+        with contextlib.suppress(Exception):  # a call may still be in the store; its transaction holds or is undone
+            memory.close()
+        os._exit(0)
+
+    before = {name: signal.signal(name, end) for name in SIGNALS}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)

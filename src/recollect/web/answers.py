@@ -9,7 +9,7 @@ from pydantic import ConfigDict, with_config
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from recollect.mcp.outputs import StoredRecord
+from recollect.mcp.fields import StoredRecord
 
 _open = with_config(ConfigDict(extra="allow"))
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recollect.cli.commands import Commands
-from recollect.cli.options import load_settings, notice, open_memory, progress
+from recollect.cli.app import Commands
+from recollect.cli.options import load_settings, open_memory
+from recollect.cli.terminal import notice, progress
 from recollect.errors import FailedError, UsageError
 
 if TYPE_CHECKING:

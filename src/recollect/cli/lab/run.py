@@ -16,19 +16,8 @@ import click
 
 from recollect.cli.flags import asking, ranking_options, seeing_options
 from recollect.cli.lab import on_data, on_questions, open_set, read_bytes, read_sets
-from recollect.cli.options import (
-    common,
-    filter_options,
-    filters,
-    given,
-    json_flag,
-    load_settings,
-    notice,
-    open_memory,
-    progress,
-)
-from recollect.cli.output import print_json, print_table
-from recollect.cli.plain import echo, plain
+from recollect.cli.options import common, filter_options, filters, given, json_flag, load_settings, open_memory
+from recollect.cli.terminal import echo, notice, plain, print_json, print_table, progress
 from recollect.errors import FailedError, UsageError
 
 if TYPE_CHECKING:
@@ -293,7 +282,7 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     They come from headings, links, aliases, sentences and facts, and with --llm from a language model. FOLDER is
     for you to edit; `recollect eval run FOLDER` measures on it.
     """
-    from recollect.cli.output import print_json
+    from recollect.cli.terminal import print_json
     from recollect.evaluation.questions import SetWishes, plan_set
 
     wishes = SetWishes(**{name: options[name] for name in _WISHES}, filters=filter_options(options))
@@ -314,7 +303,7 @@ def _make(memory: Memory, place: Path, wishes: SetWishes) -> Made:
 
 
 def _show(made: Made, plan: bool) -> None:
-    from recollect.cli.output import print_table
+    from recollect.cli.terminal import print_table
     from recollect.evaluation.questions.files import COLUMNS, cells
 
     if made.leakage:
@@ -418,7 +407,7 @@ def _read(name: str) -> Mapping[str, Any]:
 
 
 def _say(written: list[Path], as_json: bool) -> None:
-    from recollect.cli.output import print_json
+    from recollect.cli.terminal import print_json
 
     if as_json:
         print_json({"written": [str(path) for path in written]})

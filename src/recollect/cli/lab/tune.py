@@ -10,9 +10,8 @@ import click
 
 from recollect.cli.lab import judged_by, on_data
 from recollect.cli.lab.run import interval
-from recollect.cli.options import common, json_flag, load_settings, notice, progress
-from recollect.cli.output import print_json, print_table, width
-from recollect.cli.plain import echo, plain
+from recollect.cli.options import common, json_flag, load_settings
+from recollect.cli.terminal import echo, notice, plain, print_json, print_table, progress, width
 from recollect.errors import UsageError
 
 if TYPE_CHECKING:

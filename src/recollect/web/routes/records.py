@@ -9,7 +9,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 
-from recollect.mcp.outputs import StoredRecord
+from recollect.mcp.fields import StoredRecord
 from recollect.memory import Memory
 from recollect.memory.history import chain
 from recollect.memory.shapes import bounded, event_dict, record_dict

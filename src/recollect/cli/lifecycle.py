@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.options import (
-    common,
-    filter_options,
-    filters,
-    json_flag,
-    notice,
-    open_memory,
-    progress,
-)
-from recollect.cli.plain import echo, plain, to_json
+from recollect.cli.background import ending
+from recollect.cli.options import common, filter_options, filters, json_flag, open_memory
+from recollect.cli.terminal import echo, notice, plain, progress, to_json
 from recollect.errors import UnknownRecord, UsageError
 
 if TYPE_CHECKING:
+    from recollect.memory import Memory
     from recollect.types import Event, Record
 
 
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
 @json_flag
 def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool, **options: Any) -> int:
     """Remember TEXT. With `-`, read JSON lines from standard input: {"text": …, "tags": […], "scope": {…}}."""
-    from recollect.cli.output import print_json
+    from recollect.cli.terminal import print_json
     from recollect.memory.shapes import record_dict
 
     fields = {name: options[name] for name in _FIELDS if options[name] not in (None, ())}
@@ -84,7 +79,8 @@ def _json_lines() -> Iterator[dict[str, Any]]:
 @json_flag
 def get(record_id: str, as_json: bool, **options: Any) -> int:
     """Show one record."""
-    from recollect.cli.output import print_json, print_record
+    from recollect.cli.output import print_record
+    from recollect.cli.terminal import print_json
     from recollect.memory.shapes import record_dict
 
     with open_memory(options, reads=True) as memory:
@@ -108,7 +104,8 @@ def get(record_id: str, as_json: bool, **options: Any) -> int:
 @json_flag
 def list_(limit: int, offset: int, superseded: bool, any_scope: bool, as_json: bool, **options: Any) -> int:
     """Show records, newest first."""
-    from recollect.cli.output import print_json, print_listing
+    from recollect.cli.output import print_listing
+    from recollect.cli.terminal import print_json
     from recollect.memory.shapes import record_dict
 
     with open_memory(options, reads=True) as memory:
@@ -167,7 +164,7 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
 @json_flag
 def undo(record_id: str, as_json: bool, **options: Any) -> int:
     """Take back the last that happened to the record ID: that it was added, edited, superseded or forgotten."""
-    from recollect.cli.output import print_json
+    from recollect.cli.terminal import print_json
     from recollect.memory.shapes import record_dict
 
     with open_memory(options) as memory:
@@ -186,7 +183,7 @@ def undo(record_id: str, as_json: bool, **options: Any) -> int:
 @json_flag
 def forget(ids: tuple[str, ...], purge: bool, as_json: bool, **options: Any) -> int:
     """Take records out of every answer; all of them, or none if one is unknown."""
-    from recollect.cli.output import print_json
+    from recollect.cli.terminal import print_json
 
     with open_memory(options) as memory:
         memory.forget(*ids, purge=purge)
@@ -204,8 +201,7 @@ def forget(ids: tuple[str, ...], purge: bool, as_json: bool, **options: Any) -> 
 @json_flag
 def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> int:
     """Show everything that happened to a record, oldest first."""
-    from recollect.cli.following import follow_history
-    from recollect.cli.output import print_json
+    from recollect.cli.terminal import print_json
     from recollect.memory.shapes import event_dict
 
     with open_memory(options, reads=True) as memory:
@@ -240,7 +236,7 @@ def _in_words(detail: dict[str, Any]) -> str:
 
 def _told(record: Record, as_json: bool) -> int:
     """The record that holds now: all of it for a program, its id for a person."""
-    from recollect.cli.output import print_json
+    from recollect.cli.terminal import print_json
     from recollect.memory.shapes import record_dict
 
     if as_json:
@@ -248,3 +244,14 @@ def _told(record: Record, as_json: bool) -> int:
     else:
         echo(plain(record.id))
     return 0
+
+
+def follow_history(memory: Memory, record_id: str, show: Callable[[Event], None]) -> None:
+    """Show everything that happened to a record, oldest first, and then what happens to it, until it is ended."""
+    seen = 0
+    with ending(), memory.changes() as ticks:
+        for told in itertools.chain([True], ticks):
+            for event in memory.history(record_id) if told else ():
+                if event.seq > seen:
+                    show(event)
+                    seen = event.seq
