@@ -28,8 +28,7 @@ from recollect.evaluation import Dataset, evaluate, read_dataset
 from recollect.evaluation.corpora import open_corpus
 from recollect.evaluation.scoring import by_place, compare
 from recollect.memory import Memory
-from recollect.rerankers import open_reranker
-from recollect.rerankers.passages import passage
+from recollect.models.rerankers import open_reranker, passage
 from recollect.stages.rerank import WEIGHT, Rerank, Scored
 from recollect.types import Query, Record
 

@@ -14,7 +14,7 @@ from recollect import errors
 from recollect.analysis import LANGUAGES
 from recollect.cli.app import app
 from recollect.config import Settings
-from recollect.embedders import EMBEDDERS
+from recollect.models.embedders import EMBEDDERS
 from recollect.ranking import HALF_LIVES
 
 PAGE = Path(__file__).parent / "reference.md"

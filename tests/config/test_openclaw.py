@@ -16,8 +16,8 @@ from recollect.config.imported import Imported
 from recollect.config.openclaw import read_openclaw
 from recollect.config.relaxed import MOST_BYTES, read_document
 from recollect.config.writing import as_toml, write_settings
-from recollect.embedders import open_embedder
 from recollect.errors import ConfigError, RecollectError, UsageError
+from recollect.models.embedders import open_embedder
 
 PLACE = "agents.defaults.memorySearch"
 HYBRID = f"{PLACE}.query.hybrid"

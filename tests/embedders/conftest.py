@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.embedders.onnx import OnnxEmbedder
 from recollect.models.catalogue import ARCTIC_EMBED_S
 from recollect.models.fetch import fetch
+from recollect.models.hashing import HashingEmbedder
+from recollect.models.onnx import OnnxEmbedder
 
 DIMENSION = 16
 

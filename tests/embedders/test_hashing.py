@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.embedders import open_embedder
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import UsageError
+from recollect.models.embedders import open_embedder
+from recollect.models.hashing import HashingEmbedder
 from recollect.types import Embedder
 
 PINNED = (-0.37796, 0.37796, 0.0, -0.37796, 0.0, 0.75593, 0.0, 0.0)
@@ -74,7 +74,7 @@ def test_similar_spelling_is_nearer_than_another_text(text, like, unlike):
 
 def test_it_is_the_same_in_every_process():
     """Python's own seed for hashing has no part in it: another process gives the same numbers."""
-    program = "from recollect.embedders.hashing import HashingEmbedder as H; print(H(8).query('tide table').tolist())"
+    program = "from recollect.models.hashing import HashingEmbedder as H; print(H(8).query('tide table').tolist())"
     seeds = [{"PYTHONHASHSEED": seed} for seed in ("1", "2")]
     outputs = {subprocess.check_output([sys.executable, "-c", program], env={**os.environ, **seed}) for seed in seeds}
     assert outputs == {f"{HashingEmbedder(8).query('tide table').tolist()}\n".encode()}

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recollect.embedders import open_embedder
-from recollect.embedders.onnx import OnnxEmbedder
 from recollect.errors import ConfigError, ModelError, UsageError
-from recollect.models import runtime
+from recollect.models import onnx
 from recollect.models.catalogue import ARCTIC_EMBED_S, MINILM_L12_RERANKER
+from recollect.models.embedders import open_embedder
+from recollect.models.onnx import OnnxEmbedder
 from recollect.types import Embedder
 
 QUESTION = "How do I repair a leaking dishwasher?"
@@ -104,8 +104,8 @@ def test_mean_pooling_is_the_mean_of_the_states(arctic):
 def test_it_is_loaded_once_whichever_thread_comes_first(arctic, monkeypatch):
     """Sixteen threads that start at once load the model once and agree."""
     loads = []
-    real = runtime._load
-    monkeypatch.setattr(runtime, "_load", lambda *parts: loads.append(parts) or real(*parts))
+    real = onnx._load
+    monkeypatch.setattr(onnx, "_load", lambda *parts: loads.append(parts) or real(*parts))
     fresh = OnnxEmbedder(ARCTIC_EMBED_S)
     with ThreadPoolExecutor(16) as pool:
         vectors = list(pool.map(fresh.query, [QUESTION] * 16))
@@ -171,6 +171,6 @@ def test_a_model_that_is_not_here_fails_at_first_use(arctic, monkeypatch, tmp_pa
 
 def test_opening_it_imports_no_heavy_library(arctic):
     """Opening the embedder imports neither onnxruntime nor tokenizers: commands that never embed must start at once."""
-    program = "import sys; from recollect.embedders import open_embedder; open_embedder('arctic-embed-s');"
+    program = "import sys; from recollect.models.embedders import open_embedder; open_embedder('arctic-embed-s');"
     program += "sys.exit(any(name in sys.modules for name in ('onnxruntime', 'tokenizers', 'httpx2')))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

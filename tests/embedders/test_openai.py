@@ -9,9 +9,9 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import Settings
-from recollect.embedders import open_embedder
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import EmbedderError, UsageError
+from recollect.models.embedders import open_embedder
+from recollect.models.hashing import HashingEmbedder
 from recollect.types import Embedder
 
 KEY = "sk-secret-0123456789"

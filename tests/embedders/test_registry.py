@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.embedders import EMBEDDERS, open_embedder
 from recollect.errors import UsageError
+from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.registry import Entry, Registry
 
 
@@ -83,7 +83,6 @@ def test_a_package_that_lost_its_module_is_named(foreign):
 def test_a_missing_package_says_what_to_install(monkeypatch, spec, package, extra):
     """Without the optional package the error names it and the extra that brings it."""
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"recollect.embedders.{package}", raising=False)
     with pytest.raises(UsageError, match=f"needs the package '{package}'") as caught:
         open_embedder(spec)
     assert caught.value.hint == f"pip install 'recollect[{extra}]'"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from recollect.config import Settings
-from recollect.embedders import open_embedder
 from recollect.memory import Memory
+from recollect.models.embedders import open_embedder
 
 
 class Counting:

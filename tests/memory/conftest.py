@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from recollect.embedders import open_embedder
+from recollect.models.embedders import open_embedder
 from recollect.types import Embedder
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import EmbedderError
 from recollect.fusion import METHODS, NORMALISATIONS
 from recollect.memory.shapes import answer_dict
+from recollect.models.hashing import HashingEmbedder
 from recollect.types import Answer, Put, Record, now
 
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "mist", "ice", "oar", "the", "in", "by")

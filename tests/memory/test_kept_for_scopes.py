@@ -10,8 +10,8 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import LlmSettings, SearchSettings, Settings
-from recollect.embedders import open_embedder
 from recollect.errors import EmbedderError, UsageError
+from recollect.models.embedders import open_embedder
 
 ADA, BOB = Scope("ada"), Scope("bob")
 TEXT = "The vault opens with 4711."

@@ -17,9 +17,9 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import ScopeSettings, SearchSettings, Settings
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import EmbedderError, SearchFailed, UsageError
 from recollect.memory.shapes import answer_dict
+from recollect.models.hashing import HashingEmbedder
 from recollect.types import Answer, Embedder, Filter, Put, Record, Supersede, now
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)

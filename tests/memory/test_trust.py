@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from recollect import Memory
-from recollect.embedders import open_embedder
-from recollect.embedders.onnx import OnnxEmbedder
+from recollect.models.embedders import open_embedder
+from recollect.models.onnx import OnnxEmbedder
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.embedders import open_embedder
 from recollect.errors import Overtaken, UnknownRecord, UsageError
+from recollect.models.embedders import open_embedder
 from recollect.types import Forget, Record, Scope, Still, now
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)

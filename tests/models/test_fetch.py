@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.embedders import open_embedder
 from recollect.errors import ModelError, UsageError
 from recollect.models import cache as cache_module
-from recollect.models import places
-from recollect.models.cache import digest
+from recollect.models import fetch as fetching
+from recollect.models.cache import digest, installed, model_path, remove, staging
 from recollect.models.catalogue import ARCTIC_EMBED_S
-from recollect.models.fetch import fetch, installed, model_path, remove
-from recollect.models.staging import staging
+from recollect.models.embedders import open_embedder
+from recollect.models.fetch import fetch
 
 NAME = ARCTIC_EMBED_S.name
 MODEL, TOKENIZER = ARCTIC_EMBED_S.files
@@ -136,7 +135,7 @@ def test_looking_at_what_pip_does_never_fails(tmp_path):
     worker.start()
     try:
         while not gone.is_set():
-            assert places._growth(tmp_path, ARCTIC_EMBED_S) in (0, 4)
+            assert fetching._growth(tmp_path, ARCTIC_EMBED_S) in (0, 4)
     finally:
         worker.join()
 

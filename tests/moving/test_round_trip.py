@@ -21,8 +21,8 @@ from support import postgres as server_kit
 
 from recollect import Memory, moving
 from recollect.config import Settings
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import StoreError
+from recollect.models.hashing import HashingEmbedder
 from recollect.moving import transfer
 
 WORDS = (DOCS / "guarantees.md").read_text(encoding="utf-8").split()

@@ -16,8 +16,7 @@ from recollect import Memory
 from recollect.cli import main
 from recollect.errors import ConfigError, UsageError
 from recollect.memory.shapes import answer_dict
-from recollect.rerankers import RERANKERS, open_reranker
-from recollect.rerankers.passages import WIDTH, passage
+from recollect.models.rerankers import RERANKERS, WIDTH, open_reranker, passage
 from recollect.stages.rerank import Rerank, Scored
 from recollect.types import Answer, Query, Record, Reranker, Result
 

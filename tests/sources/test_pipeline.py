@@ -22,9 +22,9 @@ import pytest
 
 from recollect import Memory
 from recollect.config import Settings, SourceSettings
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import SearchFailed, SourceFailed, StoreError, TimedOut, UsageError
 from recollect.memory.shapes import answer_dict
+from recollect.models.hashing import HashingEmbedder
 from recollect.types import Answer, SourceTrace, Trace
 
 OURS = {name: name for name in ("id", "text", "title", "path", "score")}
@@ -480,7 +480,7 @@ class Cold(HashingEmbedder):
 
 COLD = """
 import time
-from recollect.embedders.hashing import HashingEmbedder
+from recollect.models.hashing import HashingEmbedder
 OPENED = []
 
 def open(spec, **options):

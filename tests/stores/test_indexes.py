@@ -15,8 +15,8 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import Settings
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import EmbedderError, UsageError
+from recollect.models.hashing import HashingEmbedder
 from recollect.stores.sqlite.visible import Visible
 from recollect.types import Filter, Put, Record
 

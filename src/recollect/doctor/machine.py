@@ -72,7 +72,7 @@ def versions(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's for
 
 def extras(setup: Setup) -> Iterator[Finding]:
     """Whether the packages are there that a setting needs."""
-    from recollect.embedders import EMBEDDERS
+    from recollect.models.embedders import EMBEDDERS
 
     entry = EMBEDDERS.builtin.get(setup.settings.embedder.partition(":")[0])
     needed = [(f"embedder = {setup.settings.embedder!r}", entry.extra, entry.extra)] if entry and entry.extra else []

@@ -23,7 +23,7 @@ WORD = "test"
 
 def model(setup: Setup) -> Iterator[Finding]:
     """The model that embeds: its files, its package or its server."""
-    from recollect.embedders import EMBEDDERS
+    from recollect.models.embedders import EMBEDDERS
 
     spec = setup.settings.embedder
     kind = spec.partition(":")[0]
@@ -44,7 +44,7 @@ def model(setup: Setup) -> Iterator[Finding]:
 
 def reranker(setup: Setup) -> Iterator[Finding]:
     """The model that reads results again, where that is switched on."""
-    from recollect.rerankers import RERANKERS
+    from recollect.models.rerankers import RERANKERS
 
     search = setup.settings.search
     kind = search.rerank_model.partition(":")[0]
@@ -105,7 +105,7 @@ def llm(setup: Setup) -> Iterator[Finding]:
     """The language model, where one is set or needed."""
     import os
 
-    from recollect.llm import open_llm
+    from recollect.models.llm import open_llm
 
     said, search = setup.settings.llm, setup.settings.search
     if said.base_url is None and said.model is None and not search.hyde:

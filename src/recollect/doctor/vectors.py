@@ -12,11 +12,11 @@ import apsw
 from recollect.config import Settings
 from recollect.doctor.findings import Finding, Telling
 from recollect.doctor.setup import Setup
-from recollect.embedders import EMBEDDERS
 from recollect.errors import RecollectError
 from recollect.memory import Memory
 from recollect.memory.embeddings import opener
 from recollect.models.catalogue import MODELS
+from recollect.models.embedders import EMBEDDERS
 from recollect.stores.lance.numbers import tables
 from recollect.stores.sqlite.rows import meta
 

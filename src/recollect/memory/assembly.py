@@ -16,13 +16,12 @@ from typing import Any, TypeAlias
 
 from recollect.config import SYSTEMS, SearchSettings, Settings, SourceSettings
 from recollect.errors import LlmError, ModelError, ModelMissing, RecollectError, UsageError
-from recollect.llm import open_llm
 from recollect.memory.calibration import Calibration
 from recollect.memory.embeddings import Embedding
 from recollect.memory.peers import Peer
+from recollect.models.llm import open_llm
+from recollect.models.rerankers import RERANKERS, passage
 from recollect.pipeline import Pipeline
-from recollect.rerankers import RERANKERS
-from recollect.rerankers.passages import passage
 from recollect.sources import (
     Breaker,
     HydeSource,

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.config import Settings
-from recollect.embedders import is_self_contained, open_embedder
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
+from recollect.models.embedders import is_self_contained, open_embedder
 from recollect.types import (
     Embedder,
     Filter,

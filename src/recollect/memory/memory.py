@@ -31,9 +31,9 @@ from recollect.memory.request import QueryBuilder
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTERS, make_filter, merge_scope, parse_id
 from recollect.memory.writer import Remembering
+from recollect.models.rerankers import open_reranker
 from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
-from recollect.rerankers import open_reranker
 from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store, Work
 
 _log = logging.getLogger("recollect")

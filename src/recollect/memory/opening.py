@@ -7,8 +7,8 @@ from pathlib import Path
 
 from recollect import config
 from recollect.config import Settings
-from recollect.embedders import EMBEDDERS
 from recollect.errors import UsageError
+from recollect.models.embedders import EMBEDDERS
 from recollect.stores import open_store
 from recollect.types import Embedder, Store
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, SourceSettings, shown_place
-from recollect.embedders import is_self_contained
 from recollect.errors import SearchFailed, SourceFailed, TimedOut
 from recollect.memory.embeddings import unnamed_model
 from recollect.memory.shapes import answer_dict
+from recollect.models.embedders import is_self_contained
 from recollect.moving.places import exists
 from recollect.stores import open_store
 from recollect.types import Asked, Store, System

@@ -1,5 +1,6 @@
-"""Models whose files are fetched, verified and run on this machine.
+"""Models: their files and how they are fetched, and the embedders, rerankers and language models that use them.
 
-`catalogue` says which there are, `cache` what is here and whether it is whole, `fetch` brings one in from one of the
-`places`, by way of `staging`; `runtime` runs it.
+`catalogue` lists the models with the hashes of their files, `cache` holds those on this machine, `fetch` brings one in.
+`embedders` and `rerankers` open one by name; `onnx`, `hashing`, `openai` and `adapters` are what they open. `llm` talks
+to a language model. `endpoint` is the HTTP client of `openai` and `llm`.
 """

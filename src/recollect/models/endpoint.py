@@ -1,4 +1,4 @@
-"""One HTTP endpoint that answers JSON, asked with patience: what may pass is tried again, what will not is an error."""
+"""An HTTP endpoint that answers JSON: failures that may pass are retried, others are reported."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from recollect.errors import EmbedderError, FailedError, UsageError
 
 if TYPE_CHECKING:
     import httpx2
+
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -150,3 +151,8 @@ def _advice(status: int) -> str:
     if status in PASSING:
         return "the server may need time; try again later"
     return ADVICE.get(status, "the server's own words say why")
+
+
+def well_formed(text: str) -> str:
+    """The text with what neither a tokenizer nor a server can read (lone surrogates, NUL) replaced by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from recollect.embedders.hashing import HashingEmbedder
+from recollect.models.hashing import HashingEmbedder
 from recollect.types import EVERYTHING, Filter, Forget, Matches, Put, Record, Store, VectorIndex, VectorSpace
 
 if TYPE_CHECKING:

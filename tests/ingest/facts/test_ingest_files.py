@@ -7,8 +7,8 @@ import json
 import apsw
 import pytest
 
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import ConfigError, EmbedderError, UsageError
+from recollect.models.hashing import HashingEmbedder
 
 AGENTS = "# Gateway\n\nThe gateway listens on port 18789.\nDeploys happen on Tuesdays.\n"
 TOOLS = "# Tools\n\nThe camera in the hall is called cam-2.\n"

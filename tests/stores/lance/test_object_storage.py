@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from recollect import Memory
-from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import StoreError
+from recollect.models.hashing import HashingEmbedder
 from recollect.moving import copy
 from recollect.stores.lance import shelf, waiting
 from recollect.testing import StoreContract

@@ -40,7 +40,7 @@ from recollect.evaluation.questions.notes import (
     words_of,
 )
 from recollect.ingest.records import MARKDOWN
-from recollect.llm import Llm
+from recollect.models.llm import Llm
 from recollect.ranking import fold
 from recollect.types import Notes, Progress, Record
 

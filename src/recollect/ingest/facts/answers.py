@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recollect.errors import LlmError
-from recollect.models.text import well_formed
+from recollect.models.endpoint import well_formed
 
 MAX_TEXT = 2000
 """Characters of one fact; a longer one is a copy of the file."""

@@ -1,4 +1,4 @@
-"""A question and a passage read together: one module a system, imported when its name is asked for.
+"""Rerankers by name: a query and a passage read together.
 
 A spec is a name, or a name and what it is to open: `minilm-l12-reranker`, `acme:large`. The part before the first colon
 is looked up; what it leads to is called with the whole spec. A package adds its own under the entry point group
@@ -7,20 +7,25 @@ is looked up; what it leads to is called with the whole spec. A package adds its
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from recollect.analysis import Analyzer, snippet
 from recollect.errors import ModelMissing
 from recollect.models.cache import mend, seems_installed
 from recollect.models.catalogue import MODELS
 from recollect.registry import Entry, Registry
+from recollect.types import Record
 
 if TYPE_CHECKING:
     from recollect.types import Progress, Reranker
 
+
 RERANKERS: Registry[Callable[[str], Reranker]] = Registry(
     kind="reranker",
-    builtin={m.name: Entry("recollect.rerankers.onnx:from_spec") for m in MODELS.values() if m.kind == "reranker"},
+    builtin={
+        m.name: Entry("recollect.models.onnx:open_onnx_reranker") for m in MODELS.values() if m.kind == "reranker"
+    },
     group="recollect.rerankers",
 )
 
@@ -49,3 +54,21 @@ def open_reranker(
 
 def _silent(message: str) -> None:
     """Where nobody listens."""
+
+
+WIDTH = 500
+"""Characters of a text that are read: about a hundred tokens, as in the passages that such models learn from.
+
+Twice as many cost twice the time and rank no better (docs/reranking.md).
+"""
+
+SEEN = 20_000
+"""Characters of a text in which the part is looked for: to look through a book takes longer than to read the part."""
+
+
+def passage(record: Record, terms: Collection[str], analyzer: Analyzer) -> str:
+    """The title, and of a text that is too long the stretch with the most different words of the question."""
+    text = record.text
+    if len(text) > WIDTH:
+        text = snippet(text[:SEEN], terms, analyzer, width=WIDTH)
+    return f"{record.title[:WIDTH]}\n{text}" if record.title else text

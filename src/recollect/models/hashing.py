@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recollect.embedders.vectors import fingerprint
 from recollect.errors import UsageError
+from recollect.models.embedders import fingerprint
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recollect.embedders.vectors import QUERIES_KEPT, fingerprint, frozen, unit_rows
 from recollect.errors import EmbedderError, UsageError
-from recollect.models.endpoint import OPENAI_URL, Endpoint
-from recollect.models.text import well_formed
+from recollect.models.embedders import QUERIES_KEPT, fingerprint, frozen, unit_rows
+from recollect.models.endpoint import OPENAI_URL, Endpoint, well_formed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

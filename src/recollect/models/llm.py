@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from recollect.errors import LlmError, UsageError
-from recollect.models.endpoint import OPENAI_URL, Endpoint
-from recollect.models.text import well_formed
+from recollect.models.endpoint import OPENAI_URL, Endpoint, well_formed
 
 OPENAI_MODEL = "gpt-4o-mini"
 """Asked at OpenAI where no model is named; another server's models are not ours to guess."""
