@@ -14,8 +14,8 @@ from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError, create_model
 
 from recollect.errors import RecollectError, UnknownRecord, UsageError
-from recollect.mcp import fields, inputs
-from recollect.memory import Memory
+from recollect.mcp import inputs
+from recollect.memory import Memory, schema
 from recollect.memory.recall import TOKENS, visible_json
 from recollect.memory.shapes import READ_CHARACTERS, answer_dict, bounded, recall_dict, record_dict
 from recollect.types import Record
@@ -110,7 +110,7 @@ class Reading:
         as_of: inputs.AsOf = "",
         superseded: inputs.Superseded = False,
         min_score: inputs.MinScore = 0.0,
-    ) -> Annotated[CallToolResult, fields.SearchAnswer]:
+    ) -> Annotated[CallToolResult, schema.SearchAnswer]:
         """Search memory for facts and notes that answer a question; the best come first, with ids and scores.
 
         Use it before you answer from memory, and whenever the user refers to something from before: a decision, a
@@ -128,7 +128,7 @@ class Reading:
 
     def memory_recall(
         self, query: inputs.QueryText, tokens: inputs.Tokens = TOKENS, limit: inputs.Limit = 10
-    ) -> Annotated[CallToolResult, fields.RecallBlock]:
+    ) -> Annotated[CallToolResult, schema.RecallBlock]:
         """Recall what memory knows about a task or question, as one block of text within a budget of tokens.
 
         Use it once at the start of work, with the task in a sentence, and again when the subject changes. Entries are
@@ -142,14 +142,14 @@ class Reading:
         self,
         id: inputs.RecordId,  # noqa: A002  (the word of the JSON)
         offset: inputs.Offset = 0,
-    ) -> Annotated[CallToolResult, fields.StoredRecord]:
+    ) -> Annotated[CallToolResult, schema.StoredRecord]:
         """Read one record in full by its id, with its times, tags, source and what superseded it.
 
         A very long text comes in parts: where `next_offset` is set, call again with it as `offset`.
         """
         return answered(bounded(record_dict(self.memory.require(id)), READ_CHARACTERS, offset))
 
-    def memory_status(self) -> Annotated[CallToolResult, fields.MemoryStatus]:
+    def memory_status(self) -> Annotated[CallToolResult, schema.MemoryStatus]:
         """Say what the store holds, which model serves, and the scope this server is bound to.
 
         Use it when results look wrong or empty: `vectors.without` counts records that only words can find yet.
@@ -183,7 +183,7 @@ class Writing:
         decay: inputs.Decay = "",
         expires_at: inputs.ExpiresAt = "",
         supersedes: inputs.Supersedes = "",
-    ) -> Annotated[CallToolResult, fields.StoredRecord]:
+    ) -> Annotated[CallToolResult, schema.StoredRecord]:
         """Remember one fact: a decision, a preference, a name, a lesson, anything worth knowing next time.
 
         One thing in each call, with names and dates instead of "he" or "yesterday". Search first: if memory holds an
@@ -200,7 +200,7 @@ class Writing:
         text: inputs.NewText = "",
         by: inputs.By = "",
         at: inputs.At = "",
-    ) -> Annotated[CallToolResult, fields.StoredRecord]:
+    ) -> Annotated[CallToolResult, schema.StoredRecord]:
         """Replace a record that is no longer true by a new text, or by another record; returns what holds now.
 
         The new text keeps the old one's title, category and tags. The old one is not found any more, but stays in the
@@ -208,7 +208,7 @@ class Writing:
         """
         return _shown_record(self.memory.supersede(id, by or None, text=text or None, at=at or None))
 
-    def memory_forget(self, ids: inputs.RecordIds) -> Annotated[CallToolResult, fields.Forgotten]:
+    def memory_forget(self, ids: inputs.RecordIds) -> Annotated[CallToolResult, schema.Forgotten]:
         """Take records out of every answer, by id. Only when the user asks for it, or when they are plainly wrong.
 
         Where something has changed, use memory_supersede: it keeps the connection between old and new.

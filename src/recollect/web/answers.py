@@ -1,17 +1,14 @@
-"""What the API answers beside the shapes it shares with MCP, as types from which its OpenAPI is made."""
+"""The JSON of HTTP answers as types, for the OpenAPI document; `recollect.memory.schema` has those shared with MCP."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NotRequired
 
-from pydantic import ConfigDict, with_config
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from recollect.mcp.fields import StoredRecord
-
-_open = with_config(ConfigDict(extra="allow"))
+from recollect.memory.schema import HistoryEvent, SourceHealth, StoredRecord, extensible
 
 
 class Json(Response):
@@ -31,31 +28,6 @@ def encoded(content: Any) -> bytes:
 def documented(model: Any, status: int = 200) -> dict[str, Any]:
     """What a route's decorator is told of its answer."""
     return {"response_model": None, "status_code": status, "responses": {status: {"model": model}}}
-
-
-@_open
-class Place(TypedDict):
-    """Where a source ranks a record, however deep."""
-
-    rank: int | None
-    score: float | None
-    fetch_k: int
-    note: NotRequired[str]
-
-
-@_open
-class VerdictAnswer(TypedDict):
-    """What became of a record: `stage` is `found` where it is in the answer."""
-
-    query: str
-    target: str
-    stage: str
-    reason: str
-    rank: int | None
-    sources: dict[str, Place]
-    change: dict[str, Any]
-    advice: str
-    record: StoredRecord | None
 
 
 class RecordList(TypedDict):
@@ -92,17 +64,6 @@ class Undone(TypedDict):
 
     undone: str
     record: StoredRecord | None
-
-
-@_open
-class HistoryEvent(TypedDict):
-    """One line of history."""
-
-    seq: int
-    id: str
-    action: str
-    at: str
-    detail: dict[str, Any]
 
 
 class HistoryAnswer(TypedDict):
@@ -159,7 +120,7 @@ class SettingsAnswer(TypedDict):
     version: str
 
 
-@_open
+@extensible
 class JobAnswer(TypedDict):
     """The last run of indexing, or the one under way."""
 
@@ -173,19 +134,7 @@ class JobAnswer(TypedDict):
     took_ms: float | None
 
 
-@_open
-class SourceHealth(TypedDict):
-    """How a source has been doing."""
-
-    name: str
-    kind: str
-    state: str
-    failures: int
-    reason: NotRequired[str]
-    until: NotRequired[str]
-
-
-@_open
+@extensible
 class StatusAnswer(TypedDict):
     """What the store holds, how current it is, how its parts and this server are doing."""
 

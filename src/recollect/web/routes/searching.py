@@ -10,14 +10,14 @@ from fastapi import APIRouter, Request
 
 from recollect.config import SearchSettings
 from recollect.errors import Forbidden
-from recollect.mcp import fields
 from recollect.memory import Memory
 from recollect.memory.recall import recall
+from recollect.memory.schema import RecallBlock, SearchAnswer, VerdictAnswer
 from recollect.memory.shapes import answer_dict, bounded, recall_dict, verdict_dict
 from recollect.memory.validation import SCOPE_PARTS
 from recollect.types import Trace, Work
 from recollect.web.access import Asker, Reads
-from recollect.web.answers import Json, VerdictAnswer, documented, encoded
+from recollect.web.answers import Json, documented, encoded
 from recollect.web.inputs import RecallBody, SearchBody, WhyNotBody
 from recollect.web.lanes import DEEPEST, Lanes, limits
 
@@ -27,13 +27,13 @@ LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
 """A search that asks for no more than this, or than the settings do, is answered on the threads of all routes."""
 
 
-@router.post("/v1/search", **documented(fields.SearchAnswer))
+@router.post("/v1/search", **documented(SearchAnswer))
 async def search(body: SearchBody, asker: Reads, request: Request) -> Json:
     """Find what answers a question, best first, with the rank that each source gave."""
     return await _answered(request, asker, body, _searched, body.query, body.options(), body.explain)
 
 
-@router.post("/v1/recall", **documented(fields.RecallBlock))
+@router.post("/v1/recall", **documented(RecallBlock))
 async def recall_(body: RecallBody, asker: Reads, request: Request) -> Json:
     """What is known about a question, as one fenced block for a model's context, with citations."""
     return await _answered(request, asker, body, _recalled, body.query, body.options("tokens"), body.tokens)

@@ -1,19 +1,26 @@
-"""What the tools answer, as types: the shape of `recollect.memory.shapes`, from which clients get their schemas.
+"""The JSON of records, answers and histories as types: HTTP and MCP publish their schemas from these.
 
-Fields may be added to that shape; what is not named here is passed on all the same.
+`recollect.memory.shapes` builds the JSON, and a test compares the two. Fields may be added, never renamed or removed;
+clients must accept fields that are not listed here. Nothing imports this module at start-up: `typing_extensions`, which
+pydantic needs, is slow to load.
 """
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any, NotRequired, TypeVar
 
-from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-_open = with_config(ConfigDict(extra="allow"))
+_Shape = TypeVar("_Shape", bound=type)
 
 
-@_open
+def extensible(shape: _Shape) -> _Shape:
+    """Let pydantic accept fields that the shape does not list."""
+    shape.__pydantic_config__ = {"extra": "allow"}  # type: ignore[attr-defined]  # what pydantic.with_config does
+    return shape
+
+
+@extensible
 class StoredRecord(TypedDict):
     """One record; what is not set is left out."""
 
@@ -39,18 +46,18 @@ class StoredRecord(TypedDict):
     next_offset: NotRequired[int]
 
 
-@_open
+@extensible
 class SourceShare(TypedDict):
-    """A result's place in one source's list."""
+    """A result's rank and score in one source's list, and what it contributed to the fused score."""
 
     rank: int
     score: float | None
     contribution: float
 
 
-@_open
+@extensible
 class FoundRecord(StoredRecord):
-    """A record of an answer, with what put it where it is."""
+    """One result: a record, and why it is ranked where it is."""
 
     snippet: str
     rank: int
@@ -64,9 +71,9 @@ class FoundRecord(StoredRecord):
     freshness: NotRequired[str]
 
 
-@_open
+@extensible
 class SourceReport(TypedDict):
-    """How one source did."""
+    """How one source answered the query."""
 
     name: str
     status: str
@@ -76,7 +83,7 @@ class SourceReport(TypedDict):
     trust: NotRequired[float]
 
 
-@_open
+@extensible
 class AnswerTrace(TypedDict):
     """What ran, how long it took, what was dropped and why."""
 
@@ -91,9 +98,9 @@ class AnswerTrace(TypedDict):
     abstained: NotRequired[str]
 
 
-@_open
+@extensible
 class SearchAnswer(TypedDict):
-    """The answer to a search, best first."""
+    """The answer to a search, best result first."""
 
     query: str
     fusion: dict[str, Any]
@@ -101,9 +108,9 @@ class SearchAnswer(TypedDict):
     trace: AnswerTrace
 
 
-@_open
+@extensible
 class Cited(TypedDict):
-    """What a number in a recall block stands for."""
+    """The record that a number in a recall block refers to."""
 
     number: int
     id: str
@@ -113,9 +120,9 @@ class Cited(TypedDict):
     freshness: NotRequired[str]
 
 
-@_open
+@extensible
 class RecallBlock(TypedDict):
-    """A block of text for the context, and what its numbers stand for."""
+    """A block of text for a model's context, and the records that its numbers refer to."""
 
     query: str
     text: str
@@ -125,14 +132,62 @@ class RecallBlock(TypedDict):
     warnings: list[str]
 
 
-@_open
+@extensible
+class SourceRank(TypedDict):
+    """Where a source ranks a record, however deep."""
+
+    rank: int | None
+    score: float | None
+    fetch_k: int
+    note: NotRequired[str]
+
+
+@extensible
+class VerdictAnswer(TypedDict):
+    """Why a record is missing; `stage` is `found` if it is in the answer."""
+
+    query: str
+    target: str
+    stage: str
+    reason: str
+    rank: int | None
+    sources: dict[str, SourceRank]
+    change: dict[str, Any]
+    advice: str
+    record: StoredRecord | None
+
+
+@extensible
+class HistoryEvent(TypedDict):
+    """One change in a record's history."""
+
+    seq: int
+    id: str
+    action: str
+    at: str
+    detail: dict[str, Any]
+
+
+@extensible
+class SourceHealth(TypedDict):
+    """Whether a source has been answering."""
+
+    name: str
+    kind: str
+    state: str
+    failures: int
+    reason: NotRequired[str]
+    until: NotRequired[str]
+
+
+@extensible
 class Forgotten(TypedDict):
-    """What is not found any more."""
+    """The ids of records that were forgotten."""
 
     forgotten: list[str]
 
 
-@_open
+@extensible
 class MemoryStatus(TypedDict):
     """What the store holds, how current it is, and what this server may do."""
 
