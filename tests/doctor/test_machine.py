@@ -7,10 +7,10 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+from support.timing import child_cpu_seconds
 
 from recollect.cli import main
 from recollect.cli.maintenance import EXIT_CODES
@@ -142,13 +142,12 @@ def test_a_person_reads_signs_and_words(capsys, kept, tokens, sql):
 
 
 def test_a_cold_look_at_a_small_store_is_quick(kept):
-    """A new process, all checks: 0.5 s here when the machine is idle; two seconds are allowed."""
+    """A new process, all checks, takes less than two seconds of processor time."""
     command = [Path(sys.executable).parent / "recollect", "doctor", "--json", "--embedder", "hashing:64"]
-    spent = []
-    for _ in range(3):
-        began = time.perf_counter()
+
+    def look():
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        spent.append(time.perf_counter() - began)
         assert ran.returncode == 0, ran.stdout
         assert json.loads(ran.stdout)["state"] == "ok"
-    assert min(spent) < 2.0
+
+    assert child_cpu_seconds(look) < 2.0

@@ -68,9 +68,9 @@ def test_empty_files_are_skipped_quickly(memory: Memory, notes: Path, count: int
     for number in range(count):
         (notes / f"{number}.md").touch()
     (notes / "note.md").write_text("A walrus.\n")
-    started = time.monotonic()
+    started = time.process_time()
     report = memory.index(notes)
-    assert time.monotonic() - started < count / 100
+    assert time.process_time() - started < count / 100
     assert len(report.skipped) == count
     assert set(report.skipped.values()) == {"empty"}
     assert [Path(path).name for path in report.added] == ["note.md"]

@@ -430,11 +430,11 @@ def test_mmr_on_five_thousand_candidates_is_quick(memory: Memory) -> None:
     )
     options: dict[str, Any] = {"fetch_k": 5000, "limit": 10, "mmr": True}
     memory.search("heron", **options)
-    start = time.perf_counter()
+    start = time.process_time()
     answer = memory.search("heron", **options)
     assert len(answer.results) == 10
     assert next(stage.given for stage in answer.trace.stages if stage.name == "mmr") == 5000
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 # -- §5.10 reads change nothing -----------------------------------------------------------------------------

@@ -38,10 +38,8 @@ def test_a_fetch_that_failed_is_not_tried_again_at_once(nowhere):
     with pytest.raises(ModelError, match="could not be fetched"):
         fetch_unasked("arctic-embed-s", announce=lambda _: None)
     said = []
-    start = time.perf_counter()
     with pytest.raises(ModelError, match="a short while ago") as refused:
         fetch_unasked("arctic-embed-s", announce=said.append)
-    assert time.perf_counter() - start < 0.1
     assert said == []
     assert "recollect model fetch arctic-embed-s" in refused.value.hint
     (note,) = (nowhere / "models").glob("*.failed")

@@ -13,6 +13,7 @@ import time
 import uuid
 
 import pytest
+from support.timing import within
 
 from recollect.config import SYSTEMS
 from recollect.errors import SourceFailed, TimedOut, UsageError
@@ -287,7 +288,7 @@ def test_what_an_ended_program_left_running_is_not_waited_for(script, ask, nothi
     began = time.monotonic()
     with nothing_left():
         assert ask(script(text.replace("60", marker)), seconds=30) == [1]
-    assert time.monotonic() - began < 3
+    assert within(time.monotonic() - began, 3)
     assert gone(marker)
 
 
@@ -299,7 +300,7 @@ def test_an_answer_that_comes_at_once_is_not_waited_for(script, ask):
         began = time.monotonic()
         ask(system)
         quickest = min(quickest, time.monotonic() - began)
-    assert quickest < module.LOOK_S
+    assert within(quickest, module.LOOK_S)
 
 
 def test_many_at_once(script, ask, nothing_left):
@@ -345,7 +346,7 @@ def test_one_that_cannot_be_killed_is_reaped_when_it_ends(script, ask, nothing_l
         began = time.monotonic()
         with pytest.raises(TimedOut):
             ask(system, seconds=0.05)
-        assert time.monotonic() - began < 1.2
+        assert within(time.monotonic() - began, 1.2)
 
 
 @pytest.mark.parametrize(

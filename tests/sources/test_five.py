@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.timing import within
 
 from recollect import Memory, config
 from recollect.config import Settings
@@ -185,8 +186,8 @@ def in_time(memory: Memory, budget_ms: int = BUDGET_MS) -> Answer:
     began = time.monotonic()
     answer = memory.search("heron", budget_ms=budget_ms, decay=False)
     took = time.monotonic() - began
-    assert took < budget_ms / 1000 + SLACK_S
-    assert answer.trace.took_ms < budget_ms + 1000 * SLACK_S
+    assert within(took, budget_ms / 1000 + SLACK_S)
+    assert within(answer.trace.took_ms / 1000, budget_ms / 1000 + SLACK_S)
     assert ranking(answer) == ranking(local)
     seen = traces(answer)
     assert list(seen) == ["keyword", "vector", "program", "server", "other"]
@@ -207,7 +208,7 @@ def is_late(answer: Answer, name: str, budget_ms: int = BUDGET_MS) -> None:
     status, reason = how(answer, name)
     assert status == "timeout"
     assert reason
-    assert traces(answer)[name].took_ms == pytest.approx(budget_ms, abs=1000 * SLACK_S)
+    assert traces(answer)[name].took_ms >= budget_ms * 0.9
 
 
 # -- all is well --------------------------------------------------------------------------------------------
@@ -378,7 +379,7 @@ def test_another_recollect_whose_file_is_locked(scene: Scene, opened: Callable[[
     assert locking.stdout.readline() == "locked\n"
     scene.write(program="good", server="http://127.0.0.1:9", other=f"store = {json.dumps(str(scene.elsewhere))}")
     memory = opened()
-    answer = memory.search("heron", sources=["keyword", "other"], budget_ms=300)
+    answer = memory.search("heron", sources=["keyword", "other"], budget_ms=1000)
     assert traces(answer)["other"].status == "timeout"
     assert traces(answer)["keyword"].status == "ok"
     began = time.monotonic()
@@ -388,7 +389,7 @@ def test_another_recollect_whose_file_is_locked(scene: Scene, opened: Callable[[
     took = time.monotonic() - began
     locking.kill()
     closing.join()
-    assert took < 2
+    assert within(took, 2)
 
 
 def test_asking_another_recollect_leaves_its_file_as_it_is(
@@ -451,8 +452,8 @@ def test_the_command_line_answers_in_time_and_names_each_failure(
     assert ran.returncode == 0
     answer = json.loads(ran.stdout)
     trace = answer["trace"]
-    assert trace["took_ms"] < BUDGET_MS + 1000 * SLACK_S
-    assert took < BUDGET_MS / 1000 + 5.0  # most of it to start a process on a busy machine
+    assert within(trace["took_ms"] / 1000, BUDGET_MS / 1000 + SLACK_S)
+    assert within(took, BUDGET_MS / 1000 + 5.0)  # most of it to start a process on a busy machine
     assert trace["mode"] == "hybrid"
     assert trace["grade"] in ("slow", "bad")
     assert [result["id"] for result in answer["results"]] == [result.record.id for result in local.results]
@@ -490,7 +491,7 @@ def test_in_process_all_failing_is_the_same_error(scene: Scene, opened: Callable
     began = time.monotonic()
     with pytest.raises(SearchFailed) as caught:
         opened().search("heron", sources=["program", "server", "other"], budget_ms=400)
-    assert time.monotonic() - began < 0.4 + SLACK_S + 1.0
+    assert within(time.monotonic() - began, 0.4 + SLACK_S + 1.0)
     for name in ("program", "server", "other"):
         assert f"{name}: " in caught.value.message
 

@@ -16,6 +16,7 @@ import time
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from support.timing import within
 
 from recollect.config import SYSTEMS
 from recollect.errors import SourceFailed, TimedOut, UsageError
@@ -451,7 +452,8 @@ def test_a_lookup_that_hangs_is_not_waited_for(system, ask, monkeypatch, nothing
             began = time.monotonic()
             with pytest.raises(TimedOut):
                 ask(asking, seconds=0.1)
-            assert 0.1 + deadlines.GRACE_S <= time.monotonic() - began < 2
+            assert (took := time.monotonic() - began) >= 0.1 + deadlines.GRACE_S
+            assert within(took, 2)
             wait.set()
 
 
@@ -464,7 +466,7 @@ def test_the_first_question_is_in_time_too(wire, settings, ask, monkeypatch):
     began = time.monotonic()
     with pytest.raises(TimedOut):
         ask(asking, seconds=0.1)
-    assert time.monotonic() - began < 1
+    assert within(time.monotonic() - began, 1)
     assert ask(asking) == [1]
     asking.close()
 
@@ -506,7 +508,7 @@ def test_many_at_once(wire, system, ask, nothing_left):
         for thread in threads:
             thread.join()
     assert answers == [[1]] * 30
-    assert time.monotonic() - began < 3
+    assert within(time.monotonic() - began, 3)
     assert len({heard(server, n)[0][1] for n in range(30)}) == 30
 
 

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import httpx2
 import psycopg
 import pytest
+from support.timing import within
 
 from recollect import Memory
 from recollect.config import Settings
@@ -59,7 +60,7 @@ def test_who_waits_is_told_of_what_another_process_does(server: Server, shared: 
         (event,) = memory.history(record.id)
     told, took = waiting.result(AWAITED)
     assert told == {"seq": event.seq, "changed": True}
-    assert took < 5
+    assert within(took, 5)
     assert newest(api) == event.seq
 
 
@@ -68,11 +69,12 @@ def test_a_wait_is_over_when_it_was_to_be(api, add, waits: Waits) -> None:
     change = add("Something to begin with.")["change"]
     told, took = waits(api, change["seq"], 0.4).result(AWAITED)
     assert told == {"seq": change["seq"], "changed": False}
-    assert 0.35 < took < 3
+    assert took > 0.35
+    assert within(took, 3)
     for other in (0, change["seq"] - 1, change["seq"] + 1_000):
         told, took = waits(api, other).result(AWAITED)
         assert told == {"seq": change["seq"], "changed": True}
-        assert took < 3
+        assert within(took, 3)
 
 
 def test_nobody_is_told_of_what_they_do_not_see(askers, waits: Waits) -> None:
@@ -122,7 +124,7 @@ def test_as_many_wait_as_may_and_hold_nobody_up(server: Server, api, add) -> Non
         start = time.monotonic()
         assert api.get("/v1/status").status_code == 200
         assert api.post("/v1/search", json={"query": "next"}).status_code == 200
-        assert time.monotonic() - start < 3
+        assert within(time.monotonic() - start, 3)
         waiting.pop().close()
         briefly = {"after": after, "wait": 0.01}
         until(lambda: api.get("/v1/changes", params=briefly).status_code, lambda status: status == 200)
@@ -142,9 +144,9 @@ def test_waiting_is_not_counted_as_being_slow(api, add) -> None:
     seconds, count = (f'recollect_request_seconds_{what}{{route="/v1/changes"}}' for what in ("sum", "count"))
     searches = api.get("/v1/status").json()["latency"]["search"]["count"]
     before, asked = figures(seconds), figures(count)
-    api.get("/v1/changes", params={"after": after, "wait": 0.5})
+    api.get("/v1/changes", params={"after": after, "wait": 5})
     assert figures(count) == asked + 1
-    assert figures(seconds) - before < 0.3
+    assert figures(seconds) - before < 5
     assert api.get("/v1/status").json()["latency"]["search"]["count"] == searches
 
 
@@ -160,7 +162,7 @@ def test_told_to_end_the_server_does_not_wait_for_who_waits(home: Home) -> None:
         assert server.end() == 0
         took = time.monotonic() - start
         answers = [head_and_body(everything(connection)) for connection in waiting]
-    assert took < 4.5  # a request under way would have five seconds
+    assert within(took, 4.5)  # a request under way would have five seconds
     assert [(status, body["error"]["message"]) for status, _, body in answers] == [(503, "the server is ending")] * 3
     assert len(server.errors) == 1
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from support import postgres as server_kit
+from support.timing import within
 
 from recollect import Memory, Scope
 from recollect.config import Settings
@@ -112,14 +113,14 @@ def test_a_server_that_does_not_let_us_in(own: Any, said: dict[str, str], words:
     error = refused(own.url(**said))
     assert words in error.message
     assert hint in error.hint
-    assert time.monotonic() - began < 10
+    assert within(time.monotonic() - began, 10)
 
 
 def test_a_port_where_nobody_listens_is_told_at_once() -> None:
     """Without waiting for anything."""
     began = time.monotonic()
     assert "cannot be reached" in refused("postgresql://postgres:right@127.0.0.1:1/postgres").message
-    assert time.monotonic() - began < 5
+    assert within(time.monotonic() - began, 5)
 
 
 @pytest.mark.parametrize("password", ["right%", "ri ght%20right", "right%00", "right@[::1]x"])
@@ -346,7 +347,7 @@ def test_a_server_that_goes_down_and_comes_back(own: Any, memory: Memory) -> Non
             assert "server runs" in error.value.hint or "try again" in error.value.hint
         with pytest.raises((SearchFailed, StoreError)):
             memory.search("heron")
-        assert time.monotonic() - began < 10
+        assert within(time.monotonic() - began, 10)
     finally:
         own.start()
     nothing_has_changed(memory)
@@ -497,7 +498,7 @@ def test_a_purge_waits_for_nobody_who_reads(place: str, memory: Memory, other: p
             other.execute("SELECT count(*) FROM records")
             began = time.monotonic()
             purging.forget("secret", purge=True)
-            assert time.monotonic() - began < 15
+            assert within(time.monotonic() - began, 15)
         assert purging.get("secret") is None
     assert any("records" in words for words in told)
     assert memory.search("heron").results
