@@ -55,7 +55,7 @@ def test_the_json_of_a_memory_is_what_the_schema_says(tmp_path):
             "decay": "stable",
             "source": "me",
         }
-        times = {"source": "me", "happened_at": "2026-01-02", "expires_at": "2126-01-02"}
+        times = {"happened_at": "2026-01-02", "expires_at": "2126-01-02"}
         old = memory.add("The tea cup is blue.", user="ada", **full, **times)
         memory.edit(old.id, text="The tea cup is dark blue.")
         memory.supersede(old.id, text="The tea cup is broken.")
