@@ -133,7 +133,7 @@ def find_targets(memory: Memory, dataset: Dataset) -> Targets:
 
 def within_reach(memory: Memory) -> Filter:
     """What judgments may name: all that is stored, or what is on the caller's side of a wall."""
-    return replace(EVERYTHING, any_scope=False, scope=memory.scope) if memory.walled else EVERYTHING
+    return replace(EVERYTHING, any_scope=False, scope=memory.caller) if memory.caller is not None else EVERYTHING
 
 
 def _name(document: str, record: Record | None, grades: Mapping[str, int]) -> str:

@@ -39,7 +39,7 @@ from recollect.types import Notes, Query, Record, Reranker, Scope, Source, Store
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What a pipeline is made of; `bound` is the scope of callers who may not learn of anything beyond it."""
+    """What a pipeline is made of. `caller` is the scope of a scoped caller, who must not learn of anything outside it."""
 
     store: Store
     embedding: Embedding
@@ -48,7 +48,7 @@ class Assembly:
     reranking: Reranking
     outside: Mapping[str, OutsideSource]
     calibration: Calibration
-    bound: Scope | None = None
+    caller: Scope | None = None
 
     def pipeline(self, search: SearchSettings) -> Pipeline:
         """Sources in their fixed order, whatever order they were named in: ours first, then the outside ones."""
@@ -68,11 +68,11 @@ class Assembly:
         stages = order(
             self._vectors_of, self.store.files.states, self._rerank(search), self._confidence(search, sources)
         )
-        told = sources if self.bound is None else [Screened(source) for source in sources]
+        told = sources if self.caller is None else [Screened(source) for source in sources]
         return Pipeline(tuple(told), stages, self.executor, tuple(absent))
 
     def _outside(self, name: str, *, alone: bool) -> OutsideSource:
-        source = self.outside[name] if self.bound is None else self.outside[name].within(self.bound)
+        source = self.outside[name] if self.caller is None else self.outside[name].within(self.caller)
         return replace(source, insist=alone)
 
     def _by_meaning(self, search: SearchSettings, *, alone: bool) -> Sequence[Source]:
@@ -80,8 +80,8 @@ class Assembly:
         plain = VectorSource(self.embedding.serving, alone=alone)
         if not search.hyde:
             return [plain]
-        write: Callable[[str], str] = Hypotheses(replace(self.settings, search=search), self.store.notes, self.bound)
-        if self.bound is not None:
+        write: Callable[[str], str] = Hypotheses(replace(self.settings, search=search), self.store.notes, self.caller)
+        if self.caller is not None:
             write = screened("hyde", write)
         if search.hyde == "replace":
             return [HydeSource(self.embedding.serving, write, replaces=True)]
@@ -244,13 +244,13 @@ class Hypotheses:
 
     settings: Settings
     notes: Notes
-    bound: Scope | None = None
+    caller: Scope | None = None
 
     def __call__(self, question: str) -> str:
         """A hypothetical answer, or an error that says why there is none."""
         said, search = self.settings.llm, self.settings.search
         model = search.hyde_model or said.model
-        key = _key(model or "", said.base_url or "", question, self.bound)
+        key = _key(model or "", said.base_url or "", question, self.caller)
         kept = self.notes.get(key)
         if kept is not None:
             return kept
@@ -272,6 +272,6 @@ class Hypotheses:
         return answer
 
 
-def _key(model: str, base_url: str, question: str, bound: Scope | None) -> str:
-    asked = f"{'' if bound is None else bound.key}{PROMPT}\0{model}\0{base_url}\0{question}"
+def _key(model: str, base_url: str, question: str, caller: Scope | None) -> str:
+    asked = f"{'' if caller is None else caller.key}{PROMPT}\0{model}\0{base_url}\0{question}"
     return "hyde:" + hashlib.blake2b(asked.encode(), digest_size=16).hexdigest()

@@ -79,15 +79,15 @@ class Embedding:
         self._lock = threading.Lock()
         self._opened: dict[str, Embedder | RecollectError] = {}
         self._last = _Last()
-        self._bound: Scope | None = None
+        self._caller: Scope | None = None
 
-    def within(self, spaces: VectorSpaces, bound: Scope | None = None) -> Embedding:
+    def within(self, spaces: VectorSpaces, caller: Scope | None = None) -> Embedding:
         """The same, which reads the vectors of records through another view of its store.
 
-        `bound` is the scope of callers who must not notice what others ask: their queries are embedded for them alone.
+        `caller` is the scope of a scoped caller, who must not notice the queries of others: theirs are embedded apart.
         """
         view = copy.copy(self)
-        view._spaces, view._bound = spaces, bound  # noqa: SLF001  (its own kind)
+        view._spaces, view._caller = spaces, caller  # noqa: SLF001  (its own kind)
         return view
 
     @property
@@ -105,9 +105,9 @@ class Embedding:
             settled = self._last.serving
             if settled is None or active is None or active.fingerprint != settled.space.fingerprint:
                 settled = self._last.serving = self._settle(active)
-        if self._bound is None:
+        if self._caller is None:
             return settled
-        return replace(settled, embedder=_Bound(settled.embedder, self._bound))
+        return replace(settled, embedder=_ScopedEmbedder(settled.embedder, self._caller))
 
     def missing(self, where: Filter | None = None) -> int:
         """How many records (that the filter lets through) have no vector in the space that answered last."""
@@ -251,7 +251,7 @@ def _unspared(passages: Sequence[str], known: Collection[str], seen: Collection[
 
 
 @dataclass(frozen=True, slots=True)
-class _Bound:
+class _ScopedEmbedder:
     """An embedder for the callers of one scope: a query that others have asked is embedded again for them."""
 
     inner: Embedder

@@ -36,7 +36,7 @@ class Obstacle:
 
 def obstacles(record: Record, where: Filter) -> list[Obstacle]:
     """Every part of the filter that hides the record; none where it may be seen."""
-    if walls(record, where):
+    if foreign_parts(record, where):
         return [*_of_scope(record, where)]  # what else hides it would tell what it is
     return [*_of_scope(record, where), *_of_moment(record, where), *_of_wishes(record, where)]
 
@@ -44,7 +44,7 @@ def obstacles(record: Record, where: Filter) -> list[Obstacle]:
 def _of_scope(record: Record, where: Filter) -> Iterator[Obstacle]:
     if where.any_scope or where.scope.admits(record.scope):
         return
-    if others := walls(record, where):
+    if others := foreign_parts(record, where):
         yield Obstacle("scope", f"out of scope: it belongs to another {' and another '.join(others)}")
         return
     theirs = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
@@ -52,7 +52,7 @@ def _of_scope(record: Record, where: Filter) -> Iterator[Obstacle]:
     yield Obstacle("scope", f"out of scope: it belongs to {owner}, which the question does not name", theirs)
 
 
-def walls(record: Record, where: Filter) -> list[str]:
+def foreign_parts(record: Record, where: Filter) -> list[str]:
     """The parts of the asker's scope that are set and not the record's: what lies behind them is not to be told."""
     asked, theirs = where.scope.as_dict(), record.scope.as_dict()
     return [part for part in theirs if asked.get(part, theirs[part]) != theirs[part] and not where.any_scope]
@@ -226,20 +226,20 @@ class Look:
 
 
 def why_not(
-    store: Store, prepare: Prepare, target: str, options: Mapping[str, Any], *, within: Scope | None = None
+    store: Store, prepare: Prepare, target: str, options: Mapping[str, Any], *, caller: Scope | None = None
 ) -> Verdict:
     """The stage that lost the record or file named, and the smallest change found that brings it back.
 
-    With `within` only what that scope may see is there at all.
+    A scoped `caller` learns only of what that scope may see.
     """
     options = _in_parts(options)
-    record = named(store, prepare, target, options) if within is None else seen(store, target, within)
+    record = named(store, prepare, target, options) if caller is None else seen(store, target, caller)
     if isinstance(record, Verdict):
         return record
     first = look(prepare, options, record)
     pipeline, query = prepare(options)
     places = {} if obstacles(record, query.filter) else ranks(pipeline, query, record, first.replies)
-    shown = None if walls(record, query.filter) else record
+    shown = None if foreign_parts(record, query.filter) else record
     verdict = Verdict(target, shown, first.stage, first.reason, first.rank, places, advice=first.advice)
     if first.stage == "found":
         return verdict

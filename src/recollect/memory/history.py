@@ -102,13 +102,13 @@ def _predecessor(memory: Memory, record: Record) -> Record | None:
 
 
 @contextlib.contextmanager
-def changes(store: Store, within: Scope | None, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
-    """Within it, True each time that something has happened that `within` may see, False after each quiet while."""
+def changes(store: Store, caller: Scope | None, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
+    """Within it, True each time that something has happened that `caller` may see, False after each quiet while."""
     with store.changes.listen(quiet) as ticks:
-        if within is None:
+        if caller is None:
             yield ticks
         else:
-            sight = Sight(store.changes, within)
+            sight = Sight(store.changes, caller)
             yield (told and sight.look() for told in ticks)
 
 

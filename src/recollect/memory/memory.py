@@ -59,7 +59,7 @@ class Memory:
         self.settings = settings
         self.scope = settings.scope.scope()
         self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
-        self.walled = False
+        self.caller: Scope | None = None
         self._announce = announce
         self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching, fetch))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
@@ -108,21 +108,21 @@ class Memory:
         No call can name another scope. It shares everything with this one; closing either closes both.
         """
         view = copy.copy(self)
-        view.scope, view.walled, view.store = scope, True, self.store.within(scope)
-        view._queries = replace(self._queries.within(scope), scope=scope, walled=True)  # noqa: SLF001  (its own kind)
-        view._remembering = replace(self._remembering, store=view.store, scope=scope, walled=True)  # noqa: SLF001
+        view.scope, view.caller, view.store = scope, scope, self.store.within(scope)
+        view._queries = replace(self._queries.within(scope), scope=scope, caller=scope)  # noqa: SLF001  (its own kind)
+        view._remembering = replace(self._remembering, store=view.store, scope=scope, caller=scope)  # noqa: SLF001
         return view
 
     def scoped(self, scope: Scope) -> Self:
         """The same memory with this scope set, as settings would set it; behind a wall, only the caller's own."""
         if scope == self.scope:
             return self
-        if self.walled:
+        if self.caller is not None:
             raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
         view = self.within(scope)
-        view.walled = False
-        view._queries = replace(view._queries, walled=False)  # noqa: SLF001
-        view._remembering = replace(view._remembering, walled=False)  # noqa: SLF001
+        view.caller = None
+        view._queries = replace(view._queries, caller=None)  # noqa: SLF001
+        view._remembering = replace(view._remembering, caller=None)  # noqa: SLF001
         return view
 
     def __enter__(self) -> Self:
@@ -217,7 +217,7 @@ class Memory:
         `include` and `exclude` are patterns as in `.gitignore` that narrow what this run looks at. `dry_run` reports
         without storing, `confirm` removes even when a large part of the files has vanished, `force` takes a whole home.
         """
-        self._refuse_walled()
+        self._refuse_scoped()
         named = [paths] if isinstance(paths, str | Path) else list(paths)
         whose = self._scope(scope, user, agent, session)
         marks = make_filter(whose, tags=tags).tags
@@ -238,7 +238,7 @@ class Memory:
 
         `new` are folders that may be mirrored though they never were: for this memory's scope.
         """
-        self._refuse_walled()
+        self._refuse_scoped()
         wanted = list(paths) or list(dict.fromkeys([*new, *self.store.files.roots()]))
         return self._mirroring.again(wanted, new, self.scope, Showing(dry_run, reading, progress))
 
@@ -251,20 +251,20 @@ class Memory:
         progress: Progress | None = None,
     ) -> Extraction:
         """Let the language model of `[llm]` make facts of files. "plan" stores nothing, "dry-run" sends nothing."""
-        self._refuse_walled()
+        self._refuse_scoped()
         job = Job(workspace, paths, mode, self.scope)
         return extract(self.store, self.embedding, self.settings, job, progress)
 
     def export(self, file: str | Path = "-", *, progress: Progress | None = None) -> Moved:
         """Write all that the store holds as JSON lines, zipped where the name ends with .gz; `-` is standard output."""
-        self._refuse_walled("stores are exported", "export")
+        self._refuse_scoped("stores are exported", "export")
         return export(self.store, file, steps=lambda _: progress)
 
     def import_(
         self, file: str | Path, *, merge: bool = False, with_folders: bool = False, progress: Progress | None = None
     ) -> Moved:
         """Add an export's records. `merge`: also to a store with others; `with_folders`: and all else that it holds."""
-        self._refuse_walled("stores are imported", "import")
+        self._refuse_scoped("stores are imported", "import")
         return import_(self.store, file, merge=merge, with_folders=with_folders, steps=lambda _: progress)
 
     @traced("embed", embedded)
@@ -275,7 +275,7 @@ class Memory:
 
     def change_language(self, language: str) -> None:
         """Make this the store's language (of the stemmer), and read the words of every record again."""
-        self._refuse_walled("the language is changed", "language")
+        self._refuse_scoped("the language is changed", "language")
         self.store.keywords.change_language(language)
         self.store.keywords.catch_up()
 
@@ -325,9 +325,8 @@ class Memory:
         `options` are those of `search`; `work` limits how deep sources are read and how long it may take.
         """
         self.store.check()
-        within = self.scope if self.walled else None
         store = self.store.within(self._queries.where(dict(options)).scope)
-        return why_not(store, partial(self._queries.prepare, text, work=work), target, options, within=within)
+        return why_not(store, partial(self._queries.prepare, text, work=work), target, options, caller=self.caller)
 
     def get(
         self,
@@ -341,7 +340,7 @@ class Memory:
         """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
         asking = self._scope(scope, user, agent, session)
         found = self.scoped(asking).store.records.get([parse_id(record_id)])
-        if scope is None and asking == GLOBAL and not self.walled:
+        if scope is None and asking == GLOBAL and self.caller is None:
             return next(iter(found), None)
         return next((record for record in found if asking.admits(record.scope)), None)
 
@@ -354,19 +353,19 @@ class Memory:
         events = self.store.records.history(parse_id(record_id))
         if not events or not self._remembering.knows(record_id):
             raise UnknownRecord(record_id)
-        return visible_history(self.store.records, events, self.scope) if self.walled else events
+        return visible_history(self.store.records, events, self.caller) if self.caller is not None else events
 
     def excerpt(self, record_id: str) -> Excerpt:
         """The file of a chunk, open at its lines; behind a wall only as it was indexed."""
-        return excerpt(self.store, self._remembering.require(record_id), as_indexed=self.walled)
+        return excerpt(self.store, self._remembering.require(record_id), as_indexed=self.caller is not None)
 
     def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
         """Within it, True each time that something has happened that may be seen, False after each quiet while."""
-        return changes(self.store, self.scope if self.walled else None, quiet)
+        return changes(self.store, self.caller, quiet)
 
     def status(self) -> dict[str, Any]:
         """What the store holds, how far its indexes have read it, and which model serves."""
-        return overview.status(self.store, self.scope if self.walled else None)
+        return overview.status(self.store, self.caller)
 
     def sources(self) -> Sequence[Mapping[str, Any]]:
         """Which sources there are, and how each has been doing."""
@@ -398,14 +397,14 @@ class Memory:
             raise UsageError(f"unknown filter {next(iter(said))!r}", hint=f"there are {', '.join(FILTERS)}")
         return self.store.records.list(where, limit=limit, offset=offset)
 
-    def _refuse_walled(self, what: str = "files are mirrored", command: str = "index") -> None:
-        if self.walled:
+    def _refuse_scoped(self, what: str = "files are mirrored", command: str = "index") -> None:
+        if self.caller is not None:
             raise Forbidden(f"{what} by the owner of the store alone", hint=f"ask them to `recollect {command}`")
 
     def _lag(self, answer: Answer) -> dict[str, int]:
         """How far the index is behind: results whose file has changed or gone since, and records without a vector."""
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
-        where = Filter(scope=self.scope, superseded=True) if self.walled else None
+        where = None if self.caller is None else Filter(scope=self.caller, superseded=True)
         return {"files": stale, "vectors": self.embedding.missing(where)}
 
     def _scope(

@@ -13,10 +13,10 @@ from recollect.sources.breaker import FAILURES
 from recollect.types import Filter, Scope, Store
 
 
-def status(store: Store, within: Scope | None = None) -> dict[str, Any]:
+def status(store: Store, caller: Scope | None = None) -> dict[str, Any]:
     """What the store holds, how far its indexes have read it, and which model serves."""
     active = store.spaces.active
-    where = None if within is None else Filter(scope=within, superseded=True)
+    where = None if caller is None else Filter(scope=caller, superseded=True)
     held = store.status() if where is None else {"records": store.count(where)}
     vectors: dict[str, Any] = {"embedder": None, "with": 0, "without": held["records"]["total"]}
     if active is not None:

@@ -21,7 +21,7 @@ class QueryBuilder:
 
     assembly: Assembly
     scope: Scope
-    walled: bool = False
+    caller: Scope | None = None
 
     def prepare(self, text: str, said: Mapping[str, Any], work: Work | None = None) -> tuple[Pipeline, Query]:
         """The query that was meant: settings of `[search]`, filters and scope parts by name, or a `where`."""
@@ -39,16 +39,16 @@ class QueryBuilder:
 
     def within(self, scope: Scope) -> QueryBuilder:
         """The same, with everything read in the name of a scope, where the database itself guards that."""
-        store, bound = self.assembly.store.within(scope), scope if self.walled else None
-        embedding = self.assembly.embedding.within(store.spaces, bound)
-        return replace(self, assembly=replace(self.assembly, store=store, embedding=embedding, bound=bound))
+        store, caller = self.assembly.store.within(scope), None if self.caller is None else scope
+        embedding = self.assembly.embedding.within(store.spaces, caller)
+        return replace(self, assembly=replace(self.assembly, store=store, embedding=embedding, caller=caller))
 
     def where(self, said: dict[str, Any]) -> Filter:
         """The filter that was meant; its parts are taken out of `said`."""
         where: Filter | None = said.pop("where", None)
         filters = {name: said.pop(name) for name in FILTERS if name in said}
         scope = merge_scope(self.scope, said.pop("scope", None), {part: said.pop(part, None) for part in SCOPE_PARTS})
-        if self.walled and (scope != self.scope or filters.get("any_scope") or where is not None):
+        if self.caller is not None and (scope != self.scope or filters.get("any_scope") or where is not None):
             raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
         if where is None:
             return make_filter(scope, **filters)

@@ -46,7 +46,7 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True, slots=True)
 class Remembering:
-    """Writes to one store for one scope; `walled`, it changes nothing that is not this scope's own.
+    """Writes to one store for one scope; with a scoped `caller`, it changes nothing that is not that scope's own.
 
     Vectors are kept after their records are stored: what is refused leaves nothing behind.
     """
@@ -55,7 +55,12 @@ class Remembering:
     embedding: Embedding
     announce: Callable[[str], None]
     scope: Scope
-    walled: bool = False
+    caller: Scope | None = None
+
+    @property
+    def _limit(self) -> Scope | None:
+        """The scope whose records can be reached by id; None is all of them."""
+        return None if self.caller is None and self.scope == GLOBAL else self.scope
 
     def add(self, said: Mapping[str, Any], supersedes: str | None = None) -> Record:
         """Store one record, in the place of another where that is said."""
@@ -106,7 +111,7 @@ class Remembering:
 
     def forget(self, ids: Sequence[str], purge: bool) -> None:
         """Take records out of every answer, all or none."""
-        if self.walled or self.scope != GLOBAL:
+        if self._limit is not None:
             self.own(ids)
         self.store.records.apply([[Forget(parse_id(record_id), purge) for record_id in ids]])
         if purge and (left := self.store.scrub()):
@@ -124,23 +129,22 @@ class Remembering:
             raise UnknownRecord(key)
         if self.store.records.get([key]):
             self.own([key])
-        owner = self.scope if self.walled or self.scope != GLOBAL else None
-        undone, changes = reversal(self.store.records, key, owner, self._seq(key, seq))
+        undone, changes = reversal(self.store.records, key, self._limit, self._seq(key, seq))
         self._stored(changes)
         return undone, next(iter(self.store.records.get([key])), None)
 
     def _seq(self, key: str, line: int | None) -> int | None:
         """The store's number of a line that the caller named; 0, which no line has, where they see no such line."""
-        if line is None or not self.walled:
+        if line is None or self.caller is None:
             return line
-        numbers = line_numbers(self.store.records, self.store.records.history(key), self.scope)
+        numbers = line_numbers(self.store.records, self.store.records.history(key), self.caller)
         return next((seq for seq, number in numbers.items() if number == line), 0)
 
     def own(self, ids: Sequence[str]) -> list[Record]:
         """The records with these ids, which must be the caller's to change."""
         records = [self.require(record_id) for record_id in ids]
         for record in records:
-            if self.walled and not self.scope.owns(record.scope):
+            if self.caller is not None and not self.caller.owns(record.scope):
                 raise Forbidden(
                     f"{record.id!r} is shared with others: it can be read here, not changed",
                     hint="only one who is not bound to a scope may change it",
@@ -150,27 +154,26 @@ class Remembering:
     def require(self, record_id: str) -> Record:
         """The record with this id, or an error where there is none that may be seen."""
         found = self.store.records.get([parse_id(record_id)])
-        everything = self.scope == GLOBAL and not self.walled
         for record in found:
-            if everything or self.scope.admits(record.scope):
+            if self._limit is None or self._limit.admits(record.scope):
                 return record
         raise UnknownRecord(record_id)
 
     def knows(self, record_id: str) -> bool:
         """Whether a record is there to be told of; one that is forgotten, behind the wall, to whom it belongs."""
-        if self.scope == GLOBAL and not self.walled:
+        if self._limit is None:
             return True
         key = parse_id(record_id)
         alive = self.store.records.get([key])
         whose = alive[0].scope if alive else self.store.records.scope_of(key)
-        if whose is None or not self.scope.admits(whose):
+        if whose is None or not self._limit.admits(whose):
             return False
-        return bool(alive) or not self.walled or self.scope.owns(whose)
+        return bool(alive) or self.caller is None or self.caller.owns(whose)
 
     def _is_chunk(self, key: str) -> bool:
         """Whether the id is that of a chunk, as far as the caller may know."""
         found = self.store.records.get([key])
-        return bool(found) and found[0].kind == "chunk" and (not self.walled or self.scope.admits(found[0].scope))
+        return bool(found) and found[0].kind == "chunk" and (self.caller is None or self.caller.admits(found[0].scope))
 
     def _stored(self, changes: Sequence[Change]) -> list[Record]:
         """Make changes as one; the records put, as they now stand, have vectors if these can be had now."""
@@ -200,23 +203,23 @@ class Remembering:
 
     def _seen(self, changes: Iterable[Change]) -> set[str] | None:
         """Behind the wall: the passages of visible records that say the same as what is to be stored."""
-        if not self.walled:
+        if self.caller is None:
             return None
         folds = [fold_hash(change.record.text) for change in changes if isinstance(change, Put)]
-        found = self.store.joins.by_text(folds, replace(EVERYTHING, any_scope=False, scope=self.scope))
+        found = self.store.joins.by_text(folds, replace(EVERYTHING, any_scope=False, scope=self.caller))
         return {record.passage for record in found.values()}
 
     def _put(self, said: Mapping[str, Any], supersedes: str | None) -> list[Change]:
         record = make_record(said, self.scope)
-        if self.walled and record.scope != self.scope:
+        if self.caller is not None and record.scope != self.caller:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
-        if self.walled and (record.kind != "fact" or record.path is not None):
+        if self.caller is not None and (record.kind != "fact" or record.path is not None):
             raise Forbidden("files are mirrored by the owner of the store alone", hint="leave out kind, path and lines")
         if said.get("id") is not None and record.kind == "fact" and self._is_chunk(record.id):
             raise UsageError(f"{record.id!r} is part of a file, which it mirrors", hint="another id, or none")
         changes: list[Change] = [Put(record, merge=said.get("id") is None and supersedes is None)]
         if supersedes is not None:
-            if self.walled or self.scope != GLOBAL:
+            if self._limit is not None:
                 self.own([supersedes])
             changes.append(Supersede(parse_id(supersedes), record.id, made=True))
         return changes
@@ -256,12 +259,12 @@ MADE_FOR_IT = ["add", "supersedes"]
 """All that happened to a record which was stored only to take another's place."""
 
 
-def reversal(records: Records, key: str, owner: Scope | None, seq: int | None = None) -> tuple[str, Sequence[Change]]:
-    """What happened last and was not taken back, and the changes that do so; `owner` changes its own alone.
+def reversal(records: Records, key: str, caller: Scope | None, seq: int | None = None) -> tuple[str, Sequence[Change]]:
+    """What happened last and was not taken back, and the changes that do so; a `caller` changes its own alone.
 
     With `seq`, only that line of the history: where another has come after it, that is an error.
     """
-    events = _lines(records, key, owner)
+    events = _lines(records, key, caller)
     if not events:
         raise UnknownRecord(key)
     target = standing(events)
@@ -269,14 +272,14 @@ def reversal(records: Records, key: str, owner: Scope | None, seq: int | None = 
         raise UsageError(f"nothing that happened to {key!r} is left to undo", hint="see its history")
     if seq is not None and target.seq != seq:
         raise Overtaken(f"something else has happened to {key!r} since", hint="see its history")
-    undone, changes = _reversed(records, target, owner)
+    undone, changes = _reversed(records, target, caller)
     return undone, [Still(key, events[-1].seq), *changes, Undid(key, target.seq)]
 
 
-def _lines(records: Records, key: str, owner: Scope | None) -> Sequence[Event]:
-    """A record's history; what came before a purge is no part of it for an `owner`, who may not have been the same."""
+def _lines(records: Records, key: str, caller: Scope | None) -> Sequence[Event]:
+    """A record's history; what came before a purge is no part of it for a `caller`, who may not have been the same."""
     events = records.history(key)
-    return events if owner is None else since_purge(events)
+    return events if caller is None else since_purge(events)
 
 
 def standing(events: Sequence[Event]) -> Event | None:
@@ -290,7 +293,7 @@ def standing(events: Sequence[Event]) -> Event | None:
     return None
 
 
-def _reversed(records: Records, last: Event, owner: Scope | None) -> tuple[str, Sequence[Change]]:
+def _reversed(records: Records, last: Event, caller: Scope | None) -> tuple[str, Sequence[Change]]:
     key = last.id
     match last.action:
         case "add" | "update" if _alive(records, key).kind != "fact":
@@ -300,29 +303,29 @@ def _reversed(records: Records, last: Event, owner: Scope | None) -> tuple[str, 
         case "update":
             return "update", [Put(replace(_alive(records, key), **_before(last.detail.get("before", {}))))]
         case "forget":
-            return "forget", [Restore(key, owner)]
+            return "forget", [Restore(key, caller)]
         case "supersede":
             new = str(last.detail["by"])
-            lifted, forgotten = _lifted(records, key, new, owner)
+            lifted, forgotten = _lifted(records, key, new, caller)
             return "supersede", [*lifted, *forgotten]
         case "supersedes" if _last(records, str(last.detail["id"])) == ("supersede", key):
             old = str(last.detail["id"])
-            lifted, forgotten = _lifted(records, old, key, owner)
+            lifted, forgotten = _lifted(records, old, key, caller)
             lines = [event.seq for event in records.history(old) if event.action == "supersede"]
             return "supersede", [*lifted, Undid(old, lines[-1]), *forgotten[:-1]]
     raise UsageError(f"the last that happened to {key!r} ({last.action}) cannot be undone", hint="see its history")
 
 
-def _lifted(records: Records, old: str, new: str, owner: Scope | None) -> tuple[list[Change], list[Change]]:
+def _lifted(records: Records, old: str, new: str, caller: Scope | None) -> tuple[list[Change], list[Change]]:
     """The old record holds again; the new one goes, where it was made for nothing else and is the caller's too."""
-    if owner is not None and not owner.owns(_alive(records, old).scope):
+    if caller is not None and not caller.owns(_alive(records, old).scope):
         raise Forbidden("it took the place of another's record, which is not the caller's to bring back")
-    events = _lines(records, new, owner)
+    events = _lines(records, new, caller)
     made = [event.action for event in events] == MADE_FOR_IT and bool(events[-1].detail.get("made"))
-    if not made or (owner is not None and not owner.owns(_alive(records, new).scope)):
-        return [Restore(old, owner)], []
+    if not made or (caller is not None and not caller.owns(_alive(records, new).scope)):
+        return [Restore(old, caller)], []
     line = events[-1].seq
-    return [Still(new, line), Restore(old, owner)], [Forget(new), Undid(new, line)]
+    return [Still(new, line), Restore(old, caller)], [Forget(new), Undid(new, line)]
 
 
 def _last(records: Records, key: str) -> tuple[str, str]:

@@ -123,7 +123,7 @@ class Waiting:
             self._thread.join(patience)
 
     def _side(self, memory: Memory) -> _Side:
-        scope = memory.scope if memory.walled else None
+        scope = memory.caller
         if scope not in self._sides:
             self._sides[scope] = _Side(memory.store.changes, scope)
         return self._sides[scope]

@@ -196,7 +196,7 @@ def _changed(memory: Memory, record: Record, began: datetime, status: int = 200)
 
     The owner reads it back in the record's own scope: behind row-level security it is seen in no other.
     """
-    side = memory if memory.walled else memory.scoped(record.scope)
+    side = memory if memory.caller is not None else memory.scoped(record.scope)
     return Json({**record_dict(record), "change": _change(side, record.id, began)}, status)
 
 
