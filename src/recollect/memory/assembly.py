@@ -39,7 +39,7 @@ from recollect.types import Notes, Query, Record, Reranker, Scope, Source, Store
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What a pipeline is made of. `caller` is the scope of a scoped caller, who must not learn of anything outside it."""
+    """What a pipeline is made of. `caller` is the scope of a scoped caller, who learns of nothing outside it."""
 
     store: Store
     embedding: Embedding
