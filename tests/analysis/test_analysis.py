@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.analysis import LANGUAGES, Analyzer, lead, snippet
-from recollect.analysis.chain import MAX_QUERY_TERMS, MAX_TERM
+from recollect.analysis.analyzer import MAX_QUERY_TERMS, MAX_TERM
 from recollect.analysis.snippets import WIDTH
 
 MANY = settings(max_examples=500, deadline=None)

@@ -18,8 +18,8 @@ from support.timing import within
 from recollect.config import SYSTEMS
 from recollect.errors import SourceFailed, TimedOut, UsageError
 from recollect.sources import command as module
-from recollect.sources.command import CommandSystem
-from recollect.sources.documents import MOST_BYTES
+from recollect.sources.matcher import MOST_BYTES
+from recollect.sources.transports import CommandSystem
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
 
@@ -375,7 +375,7 @@ def test_timeouts_leave_nothing_behind(script, nothing_left, ask, gone, times):
 
 def test_imports_without_posix(start):
     """The module can be imported where there are no process groups, so that the error can be given."""
-    code = "import os; del os.killpg; import recollect.sources.command; print('fine')"
+    code = "import os; del os.killpg; import recollect.sources.transports; print('fine')"
     assert start("-c", code).stdout.read().strip() == "fine"
 
 

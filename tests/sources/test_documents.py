@@ -7,7 +7,7 @@ import json
 import pytest
 
 from recollect.errors import SourceFailed
-from recollect.sources.documents import SHOWN, excerpt, parse
+from recollect.sources.matcher import SHOWN, excerpt, parse
 
 
 @pytest.mark.parametrize("document", [[], {}, [{"id": 1}], {"hits": [{"id": "ä", "score": 0.5}]}, 7, "x", None])

@@ -22,8 +22,8 @@ from recollect.config import SYSTEMS
 from recollect.errors import SourceFailed, TimedOut, UsageError
 from recollect.memory.peers import Peer
 from recollect.sources import deadlines
-from recollect.sources.documents import MOST_BYTES
-from recollect.sources.http import HttpSystem
+from recollect.sources.matcher import MOST_BYTES
+from recollect.sources.transports import HttpSystem
 
 HOSTILE = [
     "; rm -rf /",

@@ -6,7 +6,7 @@ Latin letters. An identifier, a path or a hyphenated word gives its parts and it
 written without spaces give single characters and pairs.
 """
 
-from recollect.analysis.chain import LANGUAGES, Analyzer, Token
+from recollect.analysis.analyzer import LANGUAGES, Analyzer, Token
 from recollect.analysis.snippets import lead, snippet
 
 __all__ = ["LANGUAGES", "Analyzer", "Token", "lead", "snippet"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from recollect.analysis.chain import Analyzer
+from recollect.analysis.analyzer import Analyzer
 
 WIDTH = 240
 """Characters of a snippet: three or four lines of a terminal."""

@@ -21,8 +21,8 @@ from recollect.types import System
 SYSTEMS: Registry[Callable[[Any], System]] = Registry(
     "source kind",
     {
-        "command": Entry("recollect.sources.command:CommandSystem"),
-        "http": Entry("recollect.sources.http:HttpSystem"),
+        "command": Entry("recollect.sources.transports:CommandSystem"),
+        "http": Entry("recollect.sources.transports:HttpSystem"),
         "recollect": Entry("recollect.memory.peers:Peer"),
     },
     "recollect.sources",

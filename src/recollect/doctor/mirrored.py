@@ -11,7 +11,7 @@ from typing import Any
 from recollect.doctor.findings import Finding
 from recollect.doctor.server import Server
 from recollect.doctor.setup import Setup
-from recollect.stages.freshness import freshness
+from recollect.stages.order import freshness
 from recollect.types import FileState
 
 NAMED = 3

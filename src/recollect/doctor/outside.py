@@ -23,7 +23,7 @@ from recollect.doctor.setup import Setup
 from recollect.errors import RecollectError, SourceFailed, TimedOut
 from recollect.memory.peers import Peer
 from recollect.sources.breaker import FAILURES, Breaker, State
-from recollect.sources.joining import read_rows
+from recollect.sources.matcher import read_rows
 from recollect.stores.sqlite.schema import MIGRATIONS
 from recollect.types import GLOBAL, Asked, Notes, System
 

@@ -10,7 +10,7 @@ from recollect.evaluation.curves import Curve
 from recollect.evaluation.drawing import LIGHT, SERIES, SMALL, WIDTH, series
 from recollect.evaluation.results import Duel, Pair, System, label, told
 from recollect.evaluation.scoring import Estimate
-from recollect.types.answers import GRADES
+from recollect.types.search import GRADES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

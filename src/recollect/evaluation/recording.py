@@ -15,7 +15,7 @@ from recollect.evaluation.datasets import Dataset, fingerprint_of
 from recollect.evaluation.scoring import Run, deepest, evaluate
 from recollect.memory import Memory
 from recollect.pipeline import Reply
-from recollect.sources.keyword import COVERED, COVERED_ALONE
+from recollect.sources.local import COVERED, COVERED_ALONE
 from recollect.types import Progress
 
 Options: TypeAlias = Mapping[str, Any]
@@ -71,7 +71,7 @@ def cut(reply: Reply, fetch_k: int) -> Reply:
     among = min(found.among, fetch_k) if found.among and len(found.hits) < fetch_k else None
     trust = found.trust
     if found.among and among is None:
-        # A list that ends is trusted less easily than one that goes on (sources/keyword.py); now it goes on.
+        # A list that ends is trusted less easily than one that goes on (sources/local.py); now it goes on.
         trust = min(1.0, trust * COVERED_ALONE / COVERED)
     return replace(reply, found=replace(found, hits=found.hits[:fetch_k], among=among, trust=trust))
 

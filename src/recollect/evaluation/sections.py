@@ -14,7 +14,7 @@ from recollect.evaluation.curves import Chart, Curve, read_chart
 from recollect.evaluation.marks import ms
 from recollect.evaluation.overlap import percent
 from recollect.evaluation.results import Duel, Json, Pair, System, chance, label, number, part, signed, told
-from recollect.types.answers import GRADES
+from recollect.types.search import GRADES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

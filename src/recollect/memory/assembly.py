@@ -33,7 +33,7 @@ from recollect.sources import (
     screened,
 )
 from recollect.stages import Confidence, Rerank, order
-from recollect.stages.rerank import Scored
+from recollect.stages.order import Scored
 from recollect.types import Notes, Query, Record, Reranker, Scope, Source, Store, System
 
 

@@ -20,7 +20,7 @@ from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
 from recollect.pipeline import Pipeline, Reply, all_failed, fused_results
 from recollect.ranking import fold_hash
-from recollect.sources.joining import below
+from recollect.sources.matcher import below
 from recollect.stages import freshness
 from recollect.types import EVERYTHING, Filter, Query, Record, Result, Scope, Store
 

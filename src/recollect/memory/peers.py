@@ -41,7 +41,7 @@ class Peer:
         """The peer that a table of `[[sources]]` names."""
         if "store" in said.options:
             return Peer(said, settings)
-        from recollect.sources.http import HttpSystem
+        from recollect.sources.transports import HttpSystem
 
         url = f"{said.options['url'].rstrip('/')}/v1/search"
         asking = {**said.options, "url": url, "method": "POST", "body": BODY}

@@ -1,11 +1,8 @@
 """Retrievers: each turns a query into a ranked list. The kinds of outside systems are loaded when they are used."""
 
 from recollect.sources.breaker import Breaker
-from recollect.sources.hyde import HydeSource
-from recollect.sources.joining import Joiner
-from recollect.sources.keyword import KeywordSource
-from recollect.sources.outside import OutsideSource
-from recollect.sources.screened import Screened, screened
-from recollect.sources.vector import VectorSource
+from recollect.sources.external import OutsideSource, Screened, screened
+from recollect.sources.local import HydeSource, KeywordSource, VectorSource
+from recollect.sources.matcher import Joiner
 
 __all__ = ["Breaker", "HydeSource", "Joiner", "KeywordSource", "OutsideSource", "Screened", "VectorSource", "screened"]

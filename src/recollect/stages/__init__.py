@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from recollect.stages.confidence import Confidence
-from recollect.stages.factors import decay, importance
-from recollect.stages.freshness import Freshness, StatesOf, freshness
-from recollect.stages.guard import in_force, in_scope
-from recollect.stages.limits import limit, threshold
-from recollect.stages.mmr import Mmr, VectorsOf
-from recollect.stages.newer import newer
-from recollect.stages.rerank import Rerank
+from recollect.stages.order import (
+    Freshness,
+    Mmr,
+    Rerank,
+    StatesOf,
+    VectorsOf,
+    decay,
+    freshness,
+    importance,
+    in_force,
+    in_scope,
+    limit,
+    newer,
+    threshold,
+)
 from recollect.types import Stage
 
 __all__ = [

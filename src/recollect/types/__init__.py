@@ -8,40 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from recollect.types.answers import (
-    Answer,
-    Found,
-    Hit,
-    Noted,
-    Query,
-    Ranking,
-    Result,
-    SourceTrace,
-    StageTrace,
-    Trace,
-)
-from recollect.types.records import (
-    EVERYTHING,
-    GLOBAL,
-    KINDS,
-    Change,
-    Event,
-    FileState,
-    Filter,
-    Forget,
-    Ingested,
-    Mirrors,
-    Put,
-    Record,
-    Restore,
-    SawFile,
-    Scope,
-    Still,
-    Supersede,
-    Undid,
-    now,
-)
-from recollect.types.seams import (
+from recollect.types.protocols import (
     Asked,
     Changes,
     Embedder,
@@ -65,11 +32,44 @@ from recollect.types.seams import (
     VectorSpace,
     VectorSpaces,
 )
-from recollect.types.work import Work
+from recollect.types.records import (
+    EVERYTHING,
+    GLOBAL,
+    KINDS,
+    Change,
+    Event,
+    FileState,
+    Filter,
+    Forget,
+    Ingested,
+    Mirrors,
+    Put,
+    Record,
+    Restore,
+    SawFile,
+    Scope,
+    Still,
+    Supersede,
+    Undid,
+    now,
+)
+from recollect.types.search import (
+    Answer,
+    Found,
+    Hit,
+    Noted,
+    Query,
+    Ranking,
+    Result,
+    SourceTrace,
+    StageTrace,
+    Trace,
+    Work,
+)
 
 if TYPE_CHECKING:
-    from recollect.types.seams import Matrix as Matrix
-    from recollect.types.seams import Vector as Vector
+    from recollect.types.protocols import Matrix as Matrix
+    from recollect.types.protocols import Vector as Vector
 
 __all__ = [
     "EVERYTHING",

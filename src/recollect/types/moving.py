@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from recollect.types.seams import Progress
+from recollect.types.protocols import Progress
 
 
 class Part(NamedTuple):

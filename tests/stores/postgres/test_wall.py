@@ -16,7 +16,7 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import Settings
-from recollect.sources.joining import Joiner, Row
+from recollect.sources.matcher import Joiner, Row
 from recollect.stores.postgres import PostgresStore, files
 from recollect.types import Filter, Put, Record
 

@@ -1,23 +1,21 @@
-"""An outside search system as a source: asked within its time, its rows joined to our records, left alone if it fails.
-
-A new kind is one class with `ask` and `close` (`recollect.types.System`), named in `config/sources.py` or by a package
-through an entry point; all that is common to them is here.
-"""
+"""Another search system as a source: asked within its time, and left alone for a while if it keeps failing."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.config import SourceSettings
-from recollect.errors import RecollectError, SourceFailed, TimedOut, TooLong
+from recollect.errors import STORE_FAILED, LeftAlone, RecollectError, SourceFailed, StoreError, TimedOut, TooLong
 from recollect.sources.breaker import Breaker
-from recollect.sources.joining import Joiner, Row, read_rows
-from recollect.types import Asked, Found, Query, Scope, System
+from recollect.sources.matcher import Joiner, Row, read_rows
+from recollect.types import Asked, Found, Query, Scope, Source, System
 
 MOMENT_S = 0.02
 
@@ -119,3 +117,67 @@ def _keep(answer: Future[Any], system: System, asked: Asked) -> None:
         answer.set_exception(error)
     except BaseException as error:  # noqa: BLE001  (an edge: the system may be anybody's, and may even exit)
         answer.set_exception(SourceFailed(f"{type(error).__name__}: {error}"))
+
+
+_log = logging.getLogger("recollect.sources")
+
+_WORDS: tuple[tuple[type[SourceFailed], str], ...] = (
+    (TimedOut, "no answer in time"),
+    (LeftAlone, "left alone after repeated failures"),
+    (TooLong, "the question is too long for this source"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """A source whose errors say nothing about where it is or how it is run."""
+
+    source: Source
+
+    @property
+    def name(self) -> str:
+        """Its name in settings, traces and results."""
+        return self.source.name
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its scores may be compared as they are."""
+        return self.source.bounded
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds after which nobody waits for it any more."""
+        return self.source.timeout
+
+    def search(self, query: Query) -> Found:
+        """What the source finds."""
+        try:
+            return self.source.search(query)
+        except Exception as error:  # an edge, as in the pipeline: a source may raise anything
+            raise general(self.name, error) from error
+
+
+def screened(name: str, write: Callable[[str], str]) -> Callable[[str], str]:
+    """A function that writes a text for a source, with errors in general words."""
+
+    def written(text: str) -> str:
+        try:
+            return write(text)
+        except RecollectError as error:
+            raise general(name, error) from error
+
+    return written
+
+
+def general(name: str, error: Exception) -> SourceFailed:
+    """The same failure in general words; the details are logged, unless there are none beyond these words."""
+    for kind, words in _WORDS:
+        if isinstance(error, kind):
+            failure = kind(words)
+            break
+    else:
+        failure = SourceFailed(STORE_FAILED if isinstance(error, StoreError) else "the source failed")
+    message = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
+    if not isinstance(error, LeftAlone | TooLong) and message != failure.message:
+        _log.warning("the source %s failed: %s", name, message)
+    return failure

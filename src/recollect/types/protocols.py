@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from recollect.types.answers import Found, Query, Result
 from recollect.types.records import GLOBAL, Change, Event, FileState, Filter, Record, Scope
+from recollect.types.search import Found, Query, Result
 
 if TYPE_CHECKING:
     import numpy as np
