@@ -17,7 +17,7 @@ from support.timing import within
 
 from recollect.config import SYSTEMS
 from recollect.errors import SourceFailed, TimedOut, UsageError
-from recollect.sources import command as module
+from recollect.sources import transports as module
 from recollect.sources.matcher import MOST_BYTES
 from recollect.sources.transports import CommandSystem
 
