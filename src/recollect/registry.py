@@ -6,6 +6,7 @@ an entry point group. Parts of ours come first: a package cannot replace one by 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -27,11 +28,19 @@ class Entry(NamedTuple):
 
     `self_contained` says that the part sends no text anywhere and loads nothing but files that this project pins by
     hash. Only such a part may be opened because a store names it; any other must be named by the user's own settings.
+    `package` is the package that shows whether the extra is installed, where its name is not that of the extra.
     """
 
     target: str
     extra: str | None = None
     self_contained: bool = False
+    package: str | None = None
+
+    @property
+    def installed(self) -> bool:
+        """Whether the package that shows that its extra is installed can be imported."""
+        package = self.package or self.extra
+        return package is None or importlib.util.find_spec(package.replace("-", "_")) is not None
 
 
 @dataclass(frozen=True)

@@ -258,18 +258,15 @@ def _place(loaded: Loaded) -> list[str]:
     """Where the store is; a server in the user's own file is left to that, since it may have a password."""
     from recollect.config import has_secret, user_file
     from recollect.memory import default_store
+    from recollect.stores import kind_of
 
     store = loaded.settings.store or str(default_store())
-    scheme, separator, where = store.partition("://")
-    if not separator:
-        return [f"--store={Path(store).expanduser().absolute()}"]
-    if scheme == "lancedb" and "://" not in where:
-        return [f"--store=lancedb://{Path(where).expanduser().absolute()}"]
-    if scheme.startswith("postgres") and loaded.origins["store"] == str(user_file()):
+    kind = kind_of(store)
+    if kind.shared and loaded.origins["store"] == str(user_file()):
         return []
     if has_secret(store):
         notice("who may list processes will see the password in --store: put it into ~/.pgpass instead")
-    return [f"--store={store}"]
+    return [f"--store={kind.absolute(store)}"]
 
 
 def _print_commands(commands: Sequence[Sequence[str]], ran: bool) -> None:

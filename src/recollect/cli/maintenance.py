@@ -57,12 +57,12 @@ def doctor(fix: bool, as_json: bool, **options: Any) -> int:
     Looking changes nothing. Exit code 0: nothing is worse than a note; 1: a warning; 3: a failure.
     """
     from recollect.cli.terminal import print_json
-    from recollect.doctor import Setup, Telling, examine, treat, worst
+    from recollect.doctor import Reporter, Setup, examine, treat, worst
 
     setup = Setup.load(**_doctor_options(options))
     findings = examine(setup)
     if fix:
-        findings = treat(setup, findings, Telling(notice, progress))
+        findings = treat(setup, findings, Reporter(notice, progress))
     state = worst(findings)
     if as_json:
         print_json({"checks": [finding.as_dict() for finding in findings], "state": state})

@@ -32,7 +32,11 @@ def common(command: F) -> F:
         click.option("--agent", metavar="NAME", help="The agent asked for, or written to."),
         click.option("--user", metavar="NAME", help="The user asked for, or written to."),
         click.option("--config", metavar="FILE", help="A settings file instead of the user's and the project's."),
-        click.option("--store", metavar="PLACE", help="A file, postgresql://… or lancedb://… (or RECOLLECT_STORE)."),
+        click.option(
+            "--store",
+            metavar="PLACE",
+            help="A file, or a URL such as postgresql://user@host/database (or RECOLLECT_STORE).",
+        ),
     ):
         command = option(command)
     return command
@@ -87,14 +91,13 @@ def open_memory(
     options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False, fetch: bool = True
 ) -> Memory:
     """The memory that the flags and settings name. One who only `reads` does not make a store that is not there."""
-    from recollect.config import shown_place
     from recollect.memory import Memory, default_store
-    from recollect.moving.places import exists
+    from recollect.stores import kind_of
 
     settings = load_settings(options, search).settings
     place = settings.store or str(default_store())
-    if reads and place != ":memory:" and not exists(place):
-        notice(f"there is no store at {shown_place(place)} yet; `recollect index` or `recollect add` makes one")
+    if reads and place != ":memory:" and not (kind := kind_of(place)).exists(place):
+        notice(f"there is no store at {kind.describe(place)} yet; `recollect index` or `recollect add` makes one")
         place = ":memory:"
     return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"), fetch=fetch)
 

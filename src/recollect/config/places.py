@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import quote, unquote
 
@@ -10,7 +11,6 @@ SECRETS = ("password", "sslpassword")
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 _WITH_SIGN = re.compile(r"[A-Za-z][\w+.-]+://[^/@?]*:[^/@]*\?[^/]*@")
-_MISSPELT = re.compile(r"(postgres(ql)?|lancedb|sqlite):(?!//)", re.IGNORECASE)
 
 
 def shown_place(place: str) -> str:
@@ -41,8 +41,12 @@ def has_secret(place: str) -> bool:
 
 
 def misspelt(place: str) -> bool:
-    """Whether it is a URL without its slashes: taken for a file, it would leave a folder `postgresql:` behind."""
-    return bool(_MISSPELT.match(place))
+    """Whether a place looks like a URL whose two slashes are missing, such as `postgresql:/host`.
+
+    Taken for a path, it would leave a folder `postgresql:` behind. A file of that name that exists is a path.
+    """
+    scheme = _SCHEME.match(place)
+    return scheme is not None and not place.startswith("//", scheme.end()) and not os.path.lexists(place)
 
 
 def _shown_parameter(said: str) -> str:

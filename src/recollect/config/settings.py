@@ -122,7 +122,9 @@ class IngestSettings:
 class Settings:
     """All settings."""
 
-    store: str | None = setting(None, "a file (by default in the user's data folder), postgresql://… or lancedb://…")
+    store: str | None = setting(
+        None, "a file (by default in the user's data folder), or a URL such as postgresql://user@host/database"
+    )
     embedder: str = setting("arctic-embed-s", "the model that embeds; `none` is keyword search only")
     language: str | None = setting(
         None, "of the stemmer, for a new store; `recollect language` changes that of a store; english where none is set"

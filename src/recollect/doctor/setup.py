@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
-from urllib.parse import unquote, urlsplit
+from typing import Self
 
 from recollect import config
 from recollect.config.places import shown_place
 from recollect.config.settings import Settings
 from recollect.config.trust import PROJECT_FILE
-from recollect.doctor.findings import Finding
-from recollect.errors import ConfigError, UsageError
+from recollect.errors import ConfigError, RecollectError
+from recollect.memory import Memory, default_store
+from recollect.memory.embeddings import opener
+from recollect.models.catalogue import MODELS
+from recollect.models.embedders import EMBEDDERS
+from recollect.stores import StoreKind, kind_of
+from recollect.stores.health import Examination, Finding, Reporter, is_file
 
-if TYPE_CHECKING:
-    from recollect.stores.lance.place import Place
+SERVICES = ("openai", "ollama")
+"""Embedders that send texts to a server."""
 
 NOWHERE = Path(os.devnull)
 """A folder that holds no project's file."""
@@ -52,45 +56,52 @@ class Setup:
         again = "".join(f" {flag} {shlex.quote(shown_place(str(value)))}" for flag, value in same if value)
         return cls(loaded.settings, tuple(filter(is_file, files)), tuple(wrong), again, loaded.notes)
 
-    def language_note(self, kept: str | None) -> list[Finding]:
-        """A note where the settings name another language than the store has."""
-        wanted = self.settings.language
-        if kept is None or wanted in (None, kept):
-            return []
-        message = f"the settings say language = {wanted!r}, and the store keeps its own, {kept}"
-        return [Finding("keywords", "note", message, f"recollect language {wanted}{self.flags}")]
-
     @property
     def place(self) -> str:
         """Where the store is, as it was said."""
-        from recollect.memory import default_store
-
         return self.settings.store or str(default_store())
 
     @property
-    def kind(self) -> str:
-        """What keeps the store: `sqlite`, `postgresql`, `lancedb`, `memory`, or a scheme that nothing has."""
-        scheme, separator, _ = self.place.partition("://")
-        if not separator:
-            return "memory" if self.place == ":memory:" else "sqlite"
-        return "postgresql" if scheme == "postgres" else scheme
+    def kind(self) -> StoreKind:
+        """The kind of the store. Raises UsageError where nothing has it, or a package that it needs is missing."""
+        return kind_of(self.place)
 
     @property
-    def lance(self) -> Place | None:
-        """Where a store with LanceDB has its file and its vectors; None where it is not one, or not named rightly."""
-        from recollect.stores.lance.place import read_place
+    def examination(self) -> Examination:
+        """What the checks of a store need to know."""
+        settings = self.settings
+        # Texts are not sent to a service, which may charge for it, unless a person runs the command for it.
+        remote = settings.embedder.partition(":")[0] in (*SERVICES, "none")
+        return Examination(
+            self.place,
+            self.flags,
+            settings.language,
+            settings.embedder,
+            partial(fingerprint, settings),
+            None if remote else partial(embed, self.place, settings),
+        )
 
-        with contextlib.suppress(UsageError):
-            return read_place(self.place) if self.kind == "lancedb" else None
-        return None
 
-    @property
-    def store(self) -> Path | None:
-        """The store's file; None where it has none."""
-        if self.kind == "sqlite":
-            said = self.place
-            return Path(unquote(urlsplit(said).path) if "://" in said else said).expanduser()
-        return self.lance.truth if self.lance else None
+def fingerprint(settings: Settings) -> str:
+    """The fingerprint of the embedder in the settings, where it can be told without loading a model; else ""."""
+    name = settings.embedder.partition(":")[0]
+    try:
+        if name in MODELS:
+            return EMBEDDERS.load(name)(settings.embedder).fingerprint
+        if name in ("hashing", *SERVICES):
+            return opener(settings, lambda _: None, None)(settings.embedder).fingerprint
+    except RecollectError:
+        pass  # the check of the model reports what is wrong with it
+    return ""
+
+
+def embed(place: str, settings: Settings, reporter: Reporter) -> None:
+    """Compute the vectors that are missing, and let the embedder in the settings answer."""
+    reporter.announce(f"computing the vectors of {settings.embedder} that are missing")
+    with Memory.open(
+        place, settings=settings, announce=reporter.announce, fetching=reporter.progress("fetching")
+    ) as memory:
+        memory.embed(progress=reporter.progress("embedding"))
 
 
 def _settings(chosen: Path | None, flags: Mapping[str, object]) -> tuple[config.Loaded, list[Finding]]:
@@ -107,14 +118,6 @@ def _settings(chosen: Path | None, flags: Mapping[str, object]) -> tuple[config.
         return config.load(flags=flags), []
     except (ConfigError, OSError) as error:
         return own, [_unread(error, "nothing works in this folder before")]
-
-
-def is_file(path: Path) -> bool:
-    """Whether there is such a file; one behind a closed door is none."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def _unread(error: ConfigError | OSError, what: str) -> Finding:

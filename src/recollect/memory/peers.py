@@ -13,8 +13,7 @@ from recollect.errors import SearchFailed, SourceFailed, TimedOut
 from recollect.memory.embeddings import unnamed_model
 from recollect.memory.shapes import answer_dict
 from recollect.models.embedders import is_self_contained
-from recollect.moving.places import exists
-from recollect.stores import open_store
+from recollect.stores import exists, open_store
 from recollect.types import Asked, Store, System
 
 if TYPE_CHECKING:

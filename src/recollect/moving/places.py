@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
 
+from recollect import stores
 from recollect.config import shown_place
 from recollect.errors import UsageError
-from recollect.stores import check_kind, open_store
+from recollect.stores import open_store
 from recollect.types import Store
 from recollect.types.moving import Moving
 
@@ -33,21 +33,7 @@ def opened(place: Place) -> Iterator[Moving]:
 
 def exists(place: Place) -> bool:
     """Whether there is a store; nothing is made."""
-    if not isinstance(place, str | Path):
-        return True
-    scheme, separator, _ = str(place).partition("://")
-    check_kind(str(place))
-    if separator and scheme in ("postgresql", "postgres"):
-        from recollect.stores.postgres.moving import has_store
-
-        return has_store(str(place))
-    if scheme == "lancedb" and separator:
-        from recollect.stores.lance.place import read_place
-
-        path = Path(read_place(str(place)).truth)
-    else:
-        path = Path(unquote(urlsplit(str(place)).path) if separator else place).expanduser()
-    return path.exists()  # an empty file too: opening it says what may have happened
+    return not isinstance(place, str | Path) or stores.exists(str(place))
 
 
 def require(place: Place) -> None:
@@ -61,5 +47,5 @@ def require(place: Place) -> None:
 def _moving(store: Store) -> Moving:
     moving: Moving | None = getattr(store, "moving", None)
     if moving is None:
-        raise UsageError(f"{type(store).__name__} cannot be moved", hint="a file or PostgreSQL can")
+        raise UsageError(f"{type(store).__name__} cannot be moved", hint="a store must have `moving` for that")
     return moving

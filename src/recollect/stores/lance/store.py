@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from recollect.errors import UsageError
+from recollect.stores.health import Examination, Finding
+from recollect.stores.kinds import StoreKind
 from recollect.stores.lance.filling import Filling
 from recollect.stores.lance.moving import LanceMoving
 from recollect.stores.lance.numbers import HELD
@@ -17,6 +21,7 @@ from recollect.stores.lance.vectors import LanceVectors
 from recollect.stores.lance.waiting import Table
 from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.store import SqliteKind
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Filter, Scope, VectorSpace
 
@@ -78,6 +83,35 @@ class LanceStore:
     def close(self) -> None:
         """Close the file; closing twice is harmless. What waits there is searched there."""
         self._truth.close()
+
+
+class LanceKind(StoreKind):
+    """`lancedb:///folder`, or `lancedb://s3://bucket/prefix?truth=FILE`."""
+
+    def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> LanceStore:
+        """Open the store, and make it where it does not exist."""
+        return LanceStore(place, language=language, read_only=read_only)
+
+    def exists(self, place: str) -> bool:
+        """Whether the file of the records is there."""
+        return read_place(place).truth.exists()
+
+    def absolute(self, place: str) -> str:
+        """With the absolute path of a local folder."""
+        where = place.partition("://")[2]
+        return place if "://" in where else f"lancedb://{Path(where).expanduser().absolute()}"
+
+    @contextlib.contextmanager
+    def inspect(self, place: str) -> Iterator[SqliteStore]:
+        """The file of the records, read without leaving a trace: LanceDB is not opened."""
+        with SqliteKind().inspect(str(read_place(place).truth)) as store:
+            yield store
+
+    def examine(self, check: str, examination: Examination) -> list[Finding]:
+        """The findings of one check."""
+        from recollect.stores.lance import health
+
+        return health.examine(check, examination)
 
 
 class LanceSpaces:

@@ -11,11 +11,13 @@ from typing import Any
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
+from recollect.stores.health import Examination, Finding
+from recollect.stores.kinds import StoreKind
 from recollect.stores.postgres.database import Connection, Database, plain
 from recollect.stores.postgres.failures import LOST, translated
 from recollect.stores.postgres.files import PostgresFiles, PostgresJoins, PostgresNotes
 from recollect.stores.postgres.keywords import Derived, PostgresKeywords
-from recollect.stores.postgres.moving import PostgresMoving
+from recollect.stores.postgres.moving import PostgresMoving, has_store
 from recollect.stores.postgres.records import CHANNEL, PostgresRecords
 from recollect.stores.postgres.rows import condition, meta, numbers
 from recollect.stores.postgres.schema import migrate
@@ -115,6 +117,36 @@ class PostgresStore:
     def close(self) -> None:
         """Give the connections back; closing twice is harmless."""
         self._database.close()
+
+
+class PostgresKind(StoreKind):
+    """`postgresql://user@host/database?schema=recollect&read=postgresql://…`."""
+
+    shared = True
+
+    def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> PostgresStore:
+        """Open the store, and make it where it does not exist."""
+        return PostgresStore(place, language=language, read_only=read_only)
+
+    def exists(self, place: str) -> bool:
+        """Whether the schema is there."""
+        return has_store(place)
+
+    @contextlib.contextmanager
+    def inspect(self, place: str) -> Iterator[PostgresStore]:
+        """The main server's store, to be read only."""
+        from recollect.stores.postgres.health import looking, require_ready
+
+        with looking(place) as server:
+            require_ready(server)
+            with contextlib.closing(PostgresStore(server.url, read_only=True)) as store:
+                yield store
+
+    def examine(self, check: str, examination: Examination) -> list[Finding]:
+        """The findings of one check."""
+        from recollect.stores.postgres import health
+
+        return [] if check == "disk" else health.examine(check, examination)
 
 
 def _written_anew(connection: Connection, name: str) -> bool:

@@ -32,9 +32,12 @@ OPENING_ATTEMPTS = 3
 
 
 class Database:
-    """A pool of reading connections and one writing connection to the same file."""
+    """A pool of reading connections and one writing connection to the same file.
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    With `untouched`, for a health check, no file appears beside the store either.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False, untouched: bool = False) -> None:
         self.path = path
         self._place = path.absolute()  # the current folder may change while the store is open
         self._pid = os.getpid()
@@ -45,7 +48,8 @@ class Database:
         self._closed = False
         check_engine(apsw.sqlite_lib_version())
         self.read_only = _is_read_only(path) or read_only
-        self._frozen = False
+        # In WAL mode a reader makes log files that stay. A file without a log can be read as it lies there.
+        self._frozen = untouched and not Path(f"{path}-wal").exists()
         with translated(path):
             if path.exists():
                 refuse_empty(path)

@@ -53,6 +53,9 @@ _TABLES = """
     CREATE TABLE lengths (row INTEGER PRIMARY KEY, length INTEGER NOT NULL) STRICT;
 """
 
+_TABLE_NAMES = ("terms", "terms_instance", "terms_docsize", "lengths")
+"""The tables without which there is no index; the third is FTS5's own."""
+
 
 class SqliteKeywords:
     """Search by words in one SQLite store."""
@@ -104,7 +107,7 @@ class SqliteKeywords:
     def follow(self, connection: apsw.Connection) -> None:
         """Index the next changes inside a transaction that is already open."""
         self._follow_language(connection)
-        done = self._indexed_to(connection)
+        done = self.indexed_to(connection)
         if done is None:
             connection.execute(_TABLES)
             done = 0
@@ -140,7 +143,7 @@ class SqliteKeywords:
 
     def lag(self, connection: apsw.Connection) -> int:
         """How many changes it has not read."""
-        return sequence(connection) - (self._indexed_to(connection) or 0)
+        return sequence(connection) - (self.indexed_to(connection) or 0)
 
     def _settle_language(self, language: str | None) -> Analyzer:
         """The store's own language. A store that has none yet takes the one that is named, or English."""
@@ -179,14 +182,14 @@ class SqliteKeywords:
 
     def _lags(self, connection: apsw.Connection) -> bool:
         self._follow_language(connection)
-        done = self._indexed_to(connection)
+        done = self.indexed_to(connection)
         return done is None or done < sequence(connection)
 
-    def _indexed_to(self, connection: apsw.Connection) -> int | None:
+    def indexed_to(self, connection: apsw.Connection) -> int | None:
         """The last change indexed by this same analysis; None where there is no such index."""
         noted = meta(connection, "keywords")
-        tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('terms', 'terms_instance', 'lengths')"
-        if noted is None or connection.execute(tables).get != 3:  # noqa: PLR2004  (as many as are named)
+        tables = f"SELECT count(*) FROM sqlite_schema WHERE name IN {_TABLE_NAMES}"
+        if noted is None or connection.execute(tables).get != len(_TABLE_NAMES):
             return None
         fingerprint, done = noted.rsplit(" ", 1)
         return int(done) if fingerprint == self._analyzer.fingerprint else None

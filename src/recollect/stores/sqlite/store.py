@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import apsw
 
 from recollect.errors import StoreError
+from recollect.stores.health import Examination, Finding, NotExamined
+from recollect.stores.kinds import StoreKind
 from recollect.stores.sqlite import overview
-from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.database import Database, check_engine
 from recollect.stores.sqlite.files import SqliteFiles
 from recollect.stores.sqlite.joins import SqliteJoins
 from recollect.stores.sqlite.keywords import SqliteKeywords
@@ -27,12 +32,14 @@ from recollect.types import Filter, Scope
 class SqliteStore:
     """One file; `:memory:` is a file too, in a temporary folder that goes when the store is closed."""
 
-    def __init__(self, path: str | Path, *, language: str | None = None, read_only: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, *, language: str | None = None, read_only: bool = False, untouched: bool = False
+    ) -> None:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if str(path) == ":memory:":
             self._folder = tempfile.TemporaryDirectory(prefix="recollect-")
             path = Path(self._folder.name) / "memory.db"
-        self._database = Database(_expanded(path), read_only=read_only)
+        self._database = Database(local_path(path), read_only=read_only, untouched=untouched)
         visible = VisibleSets()
         try:
             self.keywords = SqliteKeywords(self._database, visible, language)
@@ -95,10 +102,57 @@ class SqliteStore:
             self._folder = None
 
 
-def _expanded(path: str | Path) -> Path:
+class SqliteKind(StoreKind):
+    """A file: a path, `:memory:`, or `sqlite:///home/ada/notes.db`."""
+
+    def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> SqliteStore:
+        """Open the file, and make it where it does not exist."""
+        path = place if place == ":memory:" else local_path(place)
+        return SqliteStore(path, language=language, read_only=read_only)
+
+    def exists(self, place: str) -> bool:
+        """Whether there is a file. An empty one counts: opening it says what may have happened."""
+        return local_path(place).exists()
+
+    def absolute(self, place: str) -> str:
+        """The absolute path."""
+        return place if "://" in place else str(local_path(place).absolute())
+
+    def engine(self) -> str:
+        """The version of SQLite; one that can lose acknowledged writes is an error."""
+        check_engine(apsw.sqlite_lib_version())
+        return f"SQLite {apsw.sqlite_lib_version()}"
+
+    @contextlib.contextmanager
+    def inspect(self, place: str) -> Iterator[SqliteStore]:
+        """The store, read without leaving a trace."""
+        from recollect.stores.sqlite.health import require_readable
+
+        if place == ":memory:":
+            raise NotExamined("it is kept in memory alone")
+        path = local_path(place)
+        require_readable(path)
+        with contextlib.closing(SqliteStore(path, read_only=True, untouched=True)) as store:
+            yield store
+
+    def examine(self, check: str, examination: Examination) -> list[Finding]:
+        """The findings of one check."""
+        from recollect.stores.sqlite import health
+
+        if examination.place != ":memory:":
+            return health.examine(check, local_path(examination.place), examination)
+        if check == "store":
+            return [Finding("store", "note", "kept in memory alone: there is nothing to look into")]
+        if check == "disk":
+            return []
+        raise NotExamined("it is kept in memory alone")
+
+
+def local_path(place: str | Path) -> Path:
+    """The path of a place that is a path, or a URL of one such as `sqlite:///home/ada/notes.db`."""
     try:
-        return Path(path).expanduser()
+        return Path(unquote(urlsplit(str(place)).path) if "://" in str(place) else place).expanduser()
     except RuntimeError as error:
         raise StoreError(
-            f"{path} cannot be a store: {error}", hint="name a file in a folder you may write to"
+            f"{place} cannot be a store: {error}", hint="name a file in a folder you may write to"
         ) from error

@@ -13,22 +13,36 @@ from typing import Any
 
 import apsw
 
-from recollect.doctor.findings import Finding, Telling
-from recollect.doctor.setup import Setup
-from recollect.doctor.vectors import fill
 from recollect.errors import RecollectError, StoreError
+from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.lance import LanceStore
-from recollect.stores.lance.numbers import newest
-from recollect.stores.lance.place import Place
+from recollect.stores.lance.numbers import newest, tables
+from recollect.stores.lance.place import Place, read_place
 from recollect.stores.lance.shelf import Lost, Shelf
 from recollect.stores.lance.state import State, state_of
+from recollect.stores.sqlite import health as file
 from recollect.types import VectorSpace
 
 WAIT_S = 10.0
 """For object storage, which is asked again and again before it is given up."""
 
 
-def lance(place: Place, setup: Setup, connection: apsw.Connection) -> Iterator[Finding]:
+def examine(check: str, examination: Examination) -> list[Finding]:
+    """The findings of one check: those of the file, and for vectors those of LanceDB."""
+    place = read_place(examination.place)
+    if check != "vectors":
+        return file.examine(check, place.truth, examination)
+    file.require_readable(place.truth)
+    return file.steadily(place.truth, lambda: list(_vectors(place, examination)))
+
+
+def _vectors(place: Place, examination: Examination) -> Iterator[Finding]:
+    yield from file.vectors(place.truth, examination, tables)
+    with file.looking(place.truth) as connection:
+        yield from lance(place, examination, connection)
+
+
+def lance(place: Place, examination: Examination, connection: apsw.Connection) -> Iterator[Finding]:
     """What is to be said of LanceDB's part, beside what the file has."""
     if find_spec("lancedb") is None:
         return  # the check of packages says so
@@ -36,15 +50,15 @@ def lance(place: Place, setup: Setup, connection: apsw.Connection) -> Iterator[F
     latest = newest(connection)
     for number, *said in spaces:
         state, space = state_of(connection, number), VectorSpace(*said)
-        yield from _table(place, setup, space, state)
+        yield from _table(place, examination, space, state)
         waiting = latest - state.number
         if waiting >= place.batch:
             words = f"up to {waiting:,} vectors of {space.embedder} wait in the file, where each search compares them"
-            mend = f"recollect doctor --fix{setup.flags} hands them on"
-            yield Finding("vectors", "warning", words, mend, partial(settle, setup.place))
+            mend = f"recollect doctor --fix{examination.flags} hands them on"
+            yield Finding("vectors", "warning", words, mend, partial(settle, examination.place))
 
 
-def _table(place: Place, setup: Setup, space: VectorSpace, state: State) -> Iterator[Finding]:
+def _table(place: Place, examination: Examination, space: VectorSpace, state: State) -> Iterator[Finding]:
     """Whether the table is there, as far as the file says that it has been filled."""
     if not state.number or not state.table:
         return
@@ -56,8 +70,8 @@ def _table(place: Place, setup: Setup, space: VectorSpace, state: State) -> Iter
             mend = f"the file says that they are at {state.dataset}: name that place"
             yield Finding("vectors", "failure", f"{said}, or never were there", mend)
             return
-        mend = f"recollect doctor --fix{setup.flags} makes them again"
-        yield Finding("vectors", "warning", said, mend, partial(restore, setup, space))
+        mend = f"recollect doctor --fix{examination.flags} makes them again"
+        yield Finding("vectors", "warning", said, mend, partial(restore, examination, space))
     except RecollectError as error:
         yield Finding("vectors", "failure", error.message, error.hint)
     else:
@@ -85,24 +99,23 @@ def _asked(place: Place, space: VectorSpace, state: State) -> int:
         raise StoreError(said, hint=hint) from None
 
 
-def settle(url: str, telling: Telling) -> None:
+def settle(url: str, reporter: Reporter) -> None:
     """Hand LanceDB what waits."""
-    telling.announce("handing LanceDB what waits")
+    reporter.announce("handing LanceDB what waits")
     store = LanceStore(url)
     try:
-        store.moving.settle(telling.progress("indexing"))
+        store.moving.settle(reporter.progress("indexing"))
     finally:
         store.close()
 
 
-def restore(setup: Setup, space: VectorSpace, telling: Telling) -> None:
+def restore(examination: Examination, space: VectorSpace, reporter: Reporter) -> None:
     """Make a table again from the file, and compute what was in LanceDB alone, unless that would send texts away."""
-    telling.announce("making LanceDB's table again")
-    store = LanceStore(setup.place)
+    reporter.announce("making LanceDB's table again")
+    store = LanceStore(examination.place)
     try:
         store.spaces.open(space).filling.restore()
     finally:
         store.close()
-    local = setup.settings.embedder.partition(":")[0] not in ("openai", "ollama", "none")
-    if store.place.remote and local:
-        fill(setup.place, setup.settings, telling)
+    if store.place.remote and examination.embed:
+        examination.embed(reporter)

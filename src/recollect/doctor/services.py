@@ -1,0 +1,247 @@
+"""Checks of what is loaded or asked over a network: the models, the language model, and external sources."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from recollect.config import SYSTEMS, Settings, SourceSettings
+from recollect.doctor.setup import SERVICES, Setup
+from recollect.errors import RecollectError, SourceFailed, TimedOut
+from recollect.memory.embeddings import opener
+from recollect.memory.peers import Peer
+from recollect.models.cache import cache_root, digest, mend
+from recollect.models.catalogue import MODELS, Model
+from recollect.models.embedders import EMBEDDERS
+from recollect.models.rerankers import RERANKERS
+from recollect.sources.breaker import FAILURES, Breaker, State
+from recollect.sources.joining import read_rows
+from recollect.stores import kind_of
+from recollect.stores.health import Finding, NotExamined, Reporter
+from recollect.types import GLOBAL, Asked, System
+
+LONGEST_S = 5.0
+"""How long a server of models may take, whatever the settings allow: somebody waits for the whole list."""
+
+WORD = "test"
+"""What is sent to find out whether somebody answers."""
+
+
+def model(setup: Setup) -> Iterator[Finding]:
+    """The model that embeds: its files, its package or its server."""
+    spec = setup.settings.embedder
+    kind = spec.partition(":")[0]
+    if spec == "none":
+        yield Finding("model", "ok", "none is set: keyword search only")
+    elif kind in MODELS:
+        yield _files("model", MODELS[kind], needed=_in_use(setup))
+    elif kind in SERVICES:
+        yield _server(setup, spec)
+    else:
+        try:
+            EMBEDDERS.check(kind)
+        except RecollectError as error:
+            yield Finding("model", "failure", error.message, error.hint)
+        else:
+            yield Finding("model", "ok", f"{spec} has no files that could be checked")
+
+
+def _in_use(setup: Setup) -> bool:
+    """Whether there is a store that needs the model; a server is not asked."""
+    try:
+        if setup.kind.shared:
+            return True
+        with setup.kind.inspect(setup.place):
+            return True
+    except RecollectError:
+        return False
+
+
+def reranker(setup: Setup) -> Iterator[Finding]:
+    """The model that reads results again, where that is switched on."""
+    search = setup.settings.search
+    kind = search.rerank_model.partition(":")[0]
+    if not search.rerank:
+        yield Finding("reranker", "ok", "switched off")
+    elif kind in MODELS:
+        yield _files("reranker", MODELS[kind], needed=True)
+    else:
+        try:
+            RERANKERS.check(kind)
+        except RecollectError as error:
+            yield Finding("reranker", "failure", error.message, error.hint)
+        else:
+            yield Finding("reranker", "ok", f"{search.rerank_model} has no files that could be checked")
+
+
+def _files(check: str, known: Model, *, needed: bool) -> Finding:
+    folder = cache_root() / known.folder
+    fix = partial(_fetch, known)
+    if not folder.is_dir():
+        size = f"{known.carrier.size / 1e6:.0f} MB"
+        said = f"{known.name} is not on this machine; what needs it first fetches it ({size})"
+        return Finding(check, "warning" if needed else "note", said, mend(known), fix)
+    for file in known.files:
+        try:
+            right = digest(folder / file.name) in {copy.sha256 for copy in file.copies}
+        except OSError as error:
+            said = f"{folder / file.name} cannot be read: {error.strerror}"
+            return Finding(check, "failure", said, mend(known), fix)
+        if not right:
+            said = f"{folder / file.name} is damaged: its SHA-256 is not the pinned one"
+            return Finding(check, "failure", said, f"recollect doctor --fix, or {mend(known)}", fix)
+    return Finding(check, "ok", f"{known.name}: {len(known.files)} files, every SHA-256 as pinned")
+
+
+def _fetch(known: Model, reporter: Reporter) -> None:
+    """Fetch it again."""
+    from recollect.models.fetch import fetch
+
+    fetch(known.name, announce=reporter.announce, progress=reporter.progress("fetching"))
+
+
+def _server(setup: Setup, spec: str) -> Finding:
+    said = setup.settings.openai
+    brief = replace(setup.settings, openai=replace(said, timeout=min(said.timeout, LONGEST_S), retries=0))
+    began = time.monotonic()
+    try:
+        length = opener(brief, lambda _: None, None)(spec).query(WORD).shape[0]
+    except RecollectError as error:
+        return Finding("model", "warning", f"{spec}: {error.message}", error.hint)
+    took = (time.monotonic() - began) * 1000
+    return Finding("model", "ok", f"{spec} answered with a vector of {length} numbers in {took:.0f} ms")
+
+
+def llm(setup: Setup) -> Iterator[Finding]:
+    """The language model, where one is set or needed."""
+    from recollect.models.llm import open_llm
+
+    said, search = setup.settings.llm, setup.settings.search
+    if said.base_url is None and said.model is None and not search.hyde:
+        yield Finding("llm", "ok", "none is set; only ingest-files and HyDE need one")
+        return
+    began = time.monotonic()
+    try:
+        opened = open_llm(
+            base_url=said.base_url,
+            model=(search.hyde_model if search.hyde else None) or said.model,
+            api_key=os.environ.get(said.api_key_env),
+            timeout=min(said.timeout, LONGEST_S),
+            retries=0,
+        )
+        request = {"model": opened.model, "messages": [{"role": "user", "content": WORD}], "max_tokens": 1}
+        answer = opened.endpoint.post("/chat/completions", request)
+    except RecollectError as error:
+        yield Finding("llm", "warning", error.message, error.hint)
+        return
+    took = (time.monotonic() - began) * 1000
+    if isinstance(answer, dict) and answer.get("choices"):
+        yield Finding("llm", "ok", f"{opened.model} at {opened.endpoint.host} answered in {took:.0f} ms")
+    else:
+        odd = f"{opened.endpoint.host} answered something that is not a chat completion"
+        yield Finding("llm", "warning", odd, "check base_url under [llm]: usually it ends in /v1")
+
+
+MOMENT_S = 0.02
+
+
+def sources(setup: Setup) -> Iterator[Finding]:
+    """Whether outside sources answer, how fast, and which are left alone for a while."""
+    said = setup.settings.sources
+    if not said:
+        yield Finding("sources", "ok", "no outside source is set")
+        return
+    states = _states(setup)
+    with ThreadPoolExecutor(len(said)) as pool:
+        answers = pool.map(partial(_asked, setup.settings), said)
+        for source, found in zip(said, answers, strict=True):
+            yield found
+            yield from _resting(source, states.get(source.name, State()))
+
+
+def _asked(settings: Settings, said: SourceSettings) -> Finding:
+    began = time.monotonic()
+    try:
+        what = _inspected(said.options["store"]) if "store" in said.options else _answered(settings, said)
+    except RecollectError as error:
+        hint = error.hint or f"check its table [[sources]] with the name {said.name!r}"
+        return Finding("sources", "warning", f"{said.name}: {error.message}", hint)
+    took = (time.monotonic() - began) * 1000
+    return Finding("sources", "ok", f"{said.name} ({said.kind}): {what} in {took:.0f} ms of {said.timeout_ms}")
+
+
+def _answered(settings: Settings, said: SourceSettings) -> str:
+    try:
+        system = Peer.of(said, settings) if said.kind == "recollect" else SYSTEMS.load(said.kind)(said)
+    except RecollectError:
+        raise
+    except Exception as error:  # a kind may be anybody's
+        raise SourceFailed(f"it cannot be set up: {type(error).__name__}: {error}") from error
+    try:
+        rows = read_rows(_answer(system, said), said.results, said.fields)
+    finally:
+        with contextlib.suppress(Exception):  # the same
+            system.close()
+    return f"answered with {len(rows)} row{'' if len(rows) == 1 else 's'}"
+
+
+def _answer(system: System, said: SourceSettings) -> Any:
+    """What it answers, in a thread of its own: whatever it does, nobody waits beyond its timeout."""
+    answer: Future[Any] = Future()
+    asked = Asked(WORD, 1, GLOBAL, time.monotonic() + said.timeout_ms / 1000)
+
+    def ask() -> None:
+        try:
+            answer.set_result(system.ask(asked))
+        except RecollectError as error:
+            answer.set_exception(error)
+        except BaseException as error:  # noqa: BLE001  (an edge: it may be anybody's, and may even exit)
+            answer.set_exception(SourceFailed(f"{type(error).__name__}: {error}"))
+
+    threading.Thread(target=ask, name="asks a system", daemon=True).start()
+    try:
+        return answer.result(asked.seconds_left + MOMENT_S)
+    except FutureTimeout:
+        limit = f"no answer after {said.timeout_ms} ms, its own timeout"
+        raise TimedOut(limit, hint="raise timeout_ms of this source") from None
+
+
+def _inspected(place: str) -> str:
+    """Another store is not searched: that could fetch a model for it."""
+    kind = kind_of(place)
+    shown = kind.describe(place)
+    try:
+        with kind.inspect(place):
+            return f"the store {shown} can be {'reached' if kind.shared else 'read'},"
+    except NotExamined as error:
+        if isinstance(error.__cause__, RecollectError):
+            raise error.__cause__ from None
+        if error.message == "there is no store yet":
+            raise SourceFailed(
+                f"there is no store at {shown}", hint="check `store` in its table of [[sources]]"
+            ) from None
+        raise SourceFailed(f"{shown}: {error.message}", hint="recollect --version") from None
+
+
+def _states(setup: Setup) -> Mapping[str, State]:
+    """How each source has been doing, as searches left it in the store."""
+    with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as store:
+        return {said.name: Breaker(said.fingerprint, store.notes).seen() for said in setup.settings.sources}
+    return {}
+
+
+def _resting(said: SourceSettings, state: State) -> Iterator[Finding]:
+    left = state.until - time.time()
+    if state.failures >= FAILURES and left > 0:
+        until = datetime.fromtimestamp(state.until, UTC).strftime("%H:%M:%S UTC")
+        words = f"{said.name}: searches leave it alone until {until} ({left:.0f} s), after {state.failures} failures"
+        yield Finding("sources", "warning", f"{words}; the last: {state.reason}", "it is tried again by itself")

@@ -1,0 +1,195 @@
+"""What a health check reports, what it needs to know about the setup, and the checks that fit every store."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from recollect.errors import RecollectError
+from recollect.ranking import fold_hash
+from recollect.stores.rows import passage_hash
+from recollect.types import Progress, Record, Store
+
+State: TypeAlias = Literal["ok", "note", "warning", "failure"]
+
+STATES: tuple[State, ...] = ("ok", "note", "warning", "failure")
+"""From best to worst: fine · worth knowing · works, but less well than it should · broken."""
+
+LONGEST_S = 5.0
+"""How long one check may read a store; a store of gigabytes would keep a person waiting for minutes."""
+
+SAMPLE = 50
+"""Records whose words are compared with the keyword index one by one; the others are only counted."""
+
+MOST_CHARACTERS = 20_000
+"""Longer records are not analysed again by a check."""
+
+MOST_NAMED = 5
+RESTORE = "restore the store from a backup; `recollect get ID` shows what is there now"
+INDEX = "change its file (a blank line is enough) and run `recollect index` again, or restore the store from a backup"
+
+
+class NotExamined(RecollectError):
+    """A store whose content cannot be examined; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Where a fix announces what it does, and where long work reports its progress."""
+
+    announce: Callable[[str], None]
+    progress: Callable[[str], Progress | None] = lambda _: None
+
+
+Fix: TypeAlias = Callable[[Reporter], None]
+"""Repairs what was found, or raises the reason why not. It can be repeated, and deletes nothing that is a user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a check. `mend` says what to do, `fix` does it; `fixed` tells whether that was tried and worked."""
+
+    check: str
+    state: State
+    message: str
+    mend: str = ""
+    fix: Fix | None = None
+    fixed: bool | None = None
+
+    def as_dict(self) -> dict[str, str | bool]:
+        """The finding as JSON."""
+        fields: dict[str, str | bool] = {name: getattr(self, name) for name in ("check", "state", "message", "mend")}
+        return fields if self.fixed is None else {**fields, "fixed": self.fixed}
+
+
+def worst(findings: Iterable[Finding]) -> State:
+    """The worst state among them."""
+    return max((finding.state for finding in findings), key=STATES.index, default="ok")
+
+
+Space: TypeAlias = tuple[int, str, str]
+"""The number of a vector space, its fingerprint, and the name of its model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What a store's checks need to know: the address of the store, and what the settings say about it.
+
+    `flags` are the command-line flags that make a suggested command act on the same store. `fingerprint` gives that of
+    the embedder in the settings, or "" where it is known only after loading a model. `embed` computes the vectors that
+    are missing; it is None where that would send texts to a service.
+    """
+
+    place: str
+    flags: str = ""
+    language: str | None = None
+    embedder: str = "none"
+    fingerprint: Callable[[], str] = str
+    embed: Fix | None = None
+
+    def language_note(self, stored: str | None) -> list[Finding]:
+        """A note where the settings name another language than the store has."""
+        if stored is None or self.language in (None, stored):
+            return []
+        message = f"the settings say language = {self.language!r}, and the store keeps its own, {stored}"
+        return [Finding("keywords", "note", message, f"recollect language {self.language}{self.flags}")]
+
+    def spaces(self, spaces: Sequence[Space], active: str | None) -> tuple[Space | None, Space | None]:
+        """The active space, and that of the embedder in the settings: of several the active one, else the first."""
+        serving = next((space for space in spaces if space[1] == active), None)
+        mine = self.fingerprint()
+        own = [space for space in spaces if (space[1] == mine if mine else space[2] == self.embedder)]
+        return serving, serving if serving in own else next(iter(own), None)
+
+    def vectors(self, serving: str | None, *, same: bool, missing: int, total: int) -> Finding:
+        """Whether every record has a vector: `serving` is the active model, `same` whether the settings name it."""
+        mend = f"recollect embed --embedder {shlex.quote(self.embedder)}{self.flags}"
+        if serving and not same:
+            other = f"{serving} answers, {self.embedder} is set: {missing:,} records have no vector of it"
+            return Finding("vectors", "warning", other, mend, self.embed)
+        if missing:
+            return Finding("vectors", "warning", f"{missing:,} of {total:,} records have none", mend, self.embed)
+        return Finding("vectors", "ok", f"all {total:,} records have one of {self.embedder}")
+
+
+def examine_any(check: str, store: Store, shown: str, examination: Examination) -> list[Finding]:
+    """The checks of a store that brings none of its own, made through what every store can do."""
+    match check:
+        case "store":
+            count = store.status()["records"]["total"]
+            return [Finding("store", "ok", f"{shown}: {count:,} records")]
+        case "keywords":
+            note = examination.language_note(store.keywords.analyzer.language)
+            behind = store.status().get("keyword_lag", 0)
+            said = f"{behind:,} changes behind; it catches up before it answers" if behind else "up to date"
+            return [*note, Finding("keywords", "note" if behind else "ok", said)]
+        case "vectors" if examination.embedder == "none":
+            return [Finding("vectors", "ok", "none wanted: keyword search only")]
+        case "vectors":
+            return [_vectors(store, examination)]
+    return []
+
+
+def _vectors(store: Store, examination: Examination) -> Finding:
+    total, active = store.status()["records"]["total"], store.spaces.active
+    known: list[Space] = [] if active is None else [(0, active.fingerprint, active.embedder)]
+    serving, own = examination.spaces(known, active.fingerprint if active else None)
+    missing = store.spaces.open(active).coverage()[1] if own and active else total
+    return examination.vectors(serving[2] if serving else None, same=own is not None, missing=missing, total=total)
+
+
+class Altered(NamedTuple):
+    """The records whose text is not what was stored, as (id, kind), and whether there was time to compare all."""
+
+    records: list[tuple[str, str]]
+    finished: bool
+
+    @property
+    def message(self) -> str:
+        """How many they are, and their ids."""
+        ids = ", ".join(record_id for record_id, _ in self.records[:MOST_NAMED])
+        more = f" and {len(self.records) - MOST_NAMED:,} more" if len(self.records) > MOST_NAMED else ""
+        count = f"{len(self.records):,} record{'' if len(self.records) == 1 else 's'}"
+        return f"the text or title of {count} is not what was stored: {ids}{more}"
+
+    @property
+    def mend(self) -> str:
+        """A chunk can be restored from its file; a fact only from a backup."""
+        return INDEX if all(kind == "chunk" for _, kind in self.records) else RESTORE
+
+
+def altered(rows: Iterable[Any]) -> Altered:
+    """Compare texts and titles with the hashes beside them; rows are (id, kind, title, text, fold, passage)."""
+    end = time.monotonic() + LONGEST_S
+    records: list[tuple[str, str]] = []
+    for key, kind, title, text, fold, passage in rows:
+        if time.monotonic() > end:
+            return Altered(records, finished=False)
+        # The second hash counts for ASCII alone: other versions of Python may fold other texts in another way.
+        folded = not text.isascii() or fold_hash(text) == fold
+        if passage_hash(Record("", text, title=title).passage) != passage or not folded:
+            records.append((key, kind))
+    return Altered(records, finished=True)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file that may be reached; one in a closed folder does not count."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def readable_by_others(path: Path) -> bool:
+    """Whether a file's mode, and that of every folder above it, lets anyone read it."""
+    if os.name != "posix" or not is_file(path):
+        return False
+    return bool(path.stat().st_mode & stat.S_IROTH) and all(
+        folder.stat().st_mode & stat.S_IXOTH for folder in path.absolute().parents
+    )
