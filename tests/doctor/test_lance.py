@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from importlib.util import find_spec
 
@@ -9,7 +10,6 @@ import pytest
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.doctor import machine
 
 pytest.importorskip("lancedb")
 
@@ -70,7 +70,7 @@ def test_vectors_that_wait_in_great_numbers_are_handed_on(doctor, place, monkeyp
 
 def test_a_bucket_that_does_not_answer_is_a_failure_in_time(doctor, tmp_path, monkeypatch):
     """Nobody waits for all the times that it is asked again."""
-    monkeypatch.setattr("recollect.doctor.lance.WAIT_S", 0.3)
+    monkeypatch.setattr("recollect.stores.lance.health.WAIT_S", 0.3)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "quiet")
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
@@ -90,7 +90,7 @@ def test_a_bucket_that_does_not_answer_is_a_failure_in_time(doctor, tmp_path, mo
 @pytest.mark.parametrize(("url", "extra"), [("lancedb:///tmp/x", "lancedb"), ("postgresql://127.0.0.1:9", "postgres")])
 def test_what_a_store_needs_and_is_not_installed_is_said(doctor, monkeypatch, url, extra):
     """With the extra to install, and the other checks are made all the same."""
-    monkeypatch.setattr(machine.importlib.util, "find_spec", lambda name: None if "/" not in name else find_spec(name))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "/" not in name else find_spec(name))
     told = doctor("--store", url)
     assert (told["extras"]["state"], told["extras"]["mend"]) == ("failure", f"pip install 'recollect[{extra}]'")
     assert told["versions"]["state"] == "ok"

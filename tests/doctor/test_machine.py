@@ -15,8 +15,8 @@ from support.timing import child_cpu_seconds
 from recollect.cli import main
 from recollect.cli.maintenance import EXIT_CODES
 from recollect.doctor import CHECKS, STATES, Finding, Setup, examine, worst
-from recollect.doctor.machine import room
 from recollect.errors import StoreError
+from recollect.stores.sqlite.health import room
 
 posix = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
 

@@ -15,8 +15,11 @@ from support import DOCS
 from recollect.cli import main
 from recollect.cli.completion import SHELLS
 from recollect.cli.maintenance import EXIT_CODES, SIGNS
-from recollect.doctor import CHECKS, lance, machine, models, outside, postings, roles, server, spaces, store, vectors
-from recollect.doctor.looking import LONGEST_S
+from recollect.doctor import CHECKS, checks, machine, services
+from recollect.stores import health
+from recollect.stores.lance import health as lance
+from recollect.stores.postgres import health as postgres
+from recollect.stores.sqlite import health as sqlite
 
 PAGE = (DOCS / "doctor.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
@@ -62,7 +65,7 @@ def test_every_fix_has_its_row():
 
 def _fixing():
     """Checks whose functions make a Finding with a fifth value, the fix."""
-    for module in (machine, models, outside, store, vectors, lance, roles, postings, spaces):
+    for module in (checks, machine, services, health, sqlite, lance, postgres):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding" and len(node.args) == 5:
                 first = node.args[0]
@@ -71,11 +74,11 @@ def _fixing():
 
 def test_the_bounds_are_the_codes():
     """Seconds for a store, and for a server of models."""
-    assert f"for damage for {LONGEST_S:g} seconds" in PAGE
-    assert f"given\n{models.LONGEST_S:g} seconds" in PAGE
-    assert f"`{outside.WORD}`" in PAGE
-    assert f"PostgreSQL in {server.WAIT_S} seconds, a bucket in {lance.WAIT_S:g}" in " ".join(PAGE.split())
-    assert f"more than {roles.FAR_BYTES // 1_000_000} MB or {roles.FAR_S:g} seconds" in " ".join(PAGE.split())
+    assert f"for damage for {health.LONGEST_S:g} seconds" in PAGE
+    assert f"given\n{services.LONGEST_S:g} seconds" in PAGE
+    assert f"`{services.WORD}`" in PAGE
+    assert f"PostgreSQL in {postgres.WAIT_S} seconds, a bucket in {lance.WAIT_S:g}" in " ".join(PAGE.split())
+    assert f"more than {postgres.FAR_BYTES // 1_000_000} MB or {postgres.FAR_S:g} seconds" in " ".join(PAGE.split())
 
 
 # -- completion, installed as the page says, in the shell itself --------------------------------------------

@@ -318,8 +318,8 @@ def test_a_replica_that_follows_is_ok(doctor):
 
 def test_a_question_that_takes_too_long_is_given_up(doctor, place, monkeypatch):
     """What was not looked at is not said to be whole."""
-    monkeypatch.setattr("recollect.doctor.server.LONGEST_S", 0.01)
-    monkeypatch.setattr("recollect.doctor.postings._TALLIED", "SELECT pg_sleep(1)")
+    monkeypatch.setattr("recollect.stores.postgres.health.LONGEST_S", 0.01)
+    monkeypatch.setattr("recollect.stores.postgres.health._TALLIED", "SELECT pg_sleep(1)")
     found = doctor()["keywords"]
     assert found["state"] == "note"
 
@@ -333,5 +333,5 @@ def test_a_source_that_is_a_store_in_postgresql_is_reached(doctor, place, settin
     team, gone, odd = told
     assert (told[team]["state"], "can be reached, in" in team) == ("ok", True)
     assert (told[gone]["state"], "cannot be reached" in gone) == ("warning", True)
-    assert odd == f"odd: there is no store at {tmp_path}/x/memory.db"
+    assert odd == f"odd: there is no store at lancedb://{tmp_path}/x"
     assert "quiet" not in str(told)

@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
 
+from recollect.config import misspelt
 from recollect.doctor.machine import extras, own_files, settings, tokens, versions
 from recollect.doctor.services import llm, model, reranker, sources
 from recollect.doctor.setup import Setup
@@ -23,6 +24,7 @@ from recollect.types import EVERYTHING, FileState, Store
 Check: TypeAlias = Callable[[Setup], Iterable[Finding]]
 """Looks at a setup and changes nothing. Its name is that of its findings."""
 
+UNREADABLE = "the store cannot be read"
 NAMED = 3
 """Folders that are named one by one."""
 
@@ -58,6 +60,9 @@ def files(setup: Setup) -> list[Finding]:
     """Whether the files that were indexed are still as they were."""
     try:
         kind = setup.kind
+    except RecollectError:
+        return [_not_examined("files", UNREADABLE)]
+    try:
         with kind.inspect(setup.place) as opened:
             return list(_files(opened, setup.flags, shared=kind.shared))
     except NotExamined as error:
@@ -71,9 +76,9 @@ def _in_store(check: str, setup: Setup) -> list[Finding]:
     try:
         kind = setup.kind
     except RecollectError:
-        if check == "store":
+        if check == "store" and not misspelt(setup.place):
             raise
-        return [_not_examined(check, "the store cannot be read")]
+        return [_not_examined(check, UNREADABLE)]  # the check of the store, or of the settings, says why
     try:
         return list(kind.examine(check, setup.examination))
     except NotExamined as error:

@@ -10,8 +10,8 @@ from typing import Any
 
 from psycopg import errors as pg
 
-from recollect.errors import StoreError
-from recollect.stores.health import Examination, Finding
+from recollect.errors import RecollectError, StoreError
+from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.kinds import StoreKind
 from recollect.stores.postgres.database import Connection, Database, plain
 from recollect.stores.postgres.failures import LOST, translated
@@ -137,10 +137,16 @@ class PostgresKind(StoreKind):
         """The main server's store, to be read only."""
         from recollect.stores.postgres.health import looking, require_ready
 
-        with looking(place) as server:
-            require_ready(server)
-            with contextlib.closing(PostgresStore(server.url, read_only=True)) as store:
-                yield store
+        try:
+            with looking(place) as server:
+                require_ready(server)
+                url = server.url
+        except NotExamined:
+            raise
+        except RecollectError as error:
+            raise NotExamined("the store cannot be read") from error
+        with contextlib.closing(PostgresStore(url, read_only=True)) as store:
+            yield store
 
     def examine(self, check: str, examination: Examination) -> list[Finding]:
         """The findings of one check."""
