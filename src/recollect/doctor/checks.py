@@ -17,7 +17,7 @@ from recollect.doctor.machine import extras, own_files, settings, tokens, versio
 from recollect.doctor.services import llm, model, reranker, sources
 from recollect.doctor.setup import Setup
 from recollect.errors import RecollectError
-from recollect.stages.freshness import freshness
+from recollect.stages.order import freshness
 from recollect.stores.health import Finding, NotExamined, Reporter
 from recollect.types import EVERYTHING, FileState, Store
 

@@ -24,7 +24,7 @@ from recollect.models.catalogue import MODELS, Model
 from recollect.models.embedders import EMBEDDERS
 from recollect.models.rerankers import RERANKERS
 from recollect.sources.breaker import FAILURES, Breaker, State
-from recollect.sources.joining import read_rows
+from recollect.sources.matcher import read_rows
 from recollect.stores import kind_of
 from recollect.stores.health import Finding, NotExamined, Reporter
 from recollect.types import GLOBAL, Asked, System
