@@ -8,7 +8,7 @@ import json
 import keyword
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,21 +21,76 @@ from recollect.errors import RecollectError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+COMMANDS = {
+    "search": ("search", "Search facts and files."),
+    "recall": ("search", "Search, and print one block of text for a model's context."),
+    "fuse": ("rankings", "Fuse ranked lists from files into one."),
+    "overlap": ("rankings", "Compare what the sources find."),
+    "why-not": ("search", "Explain why a record is missing from the results."),
+    "add": ("lifecycle", "Add a fact, or many from standard input."),
+    "get": ("lifecycle", "Show one record."),
+    "list": ("lifecycle", "List records, newest first."),
+    "supersede": ("lifecycle", "Replace a record by a newer one."),
+    "edit": ("lifecycle", "Edit a fact."),
+    "forget": ("lifecycle", "Hide records from every search (`undo` restores them)."),
+    "undo": ("lifecycle", "Undo the last change to a record."),
+    "history": ("lifecycle", "Show the changes to a record."),
+    "index": ("files", "Index folders and files: markdown, plain text and source code."),
+    "watch": ("background", "Index folders, and again whenever their files change."),
+    "service": ("background", "Run `watch` in the background (systemd or launchd)."),
+    "ingest-files": ("files", "Extract facts from files with a language model."),
+    "embed": ("files", "Compute missing vectors."),
+    "language": ("maintenance", "Show or change the language of the keyword index."),
+    "copy": ("maintenance", "Copy a store into another store."),
+    "export": ("maintenance", "Export the store as JSON lines."),
+    "import": ("maintenance", "Import what `export` wrote."),
+    "eval": ("lab", "Measure search on judged questions: yours, or public sets."),
+    "serve": ("serve", "Serve the web page, the JSON API and MCP over HTTP."),
+    "token": ("serve", "Create, list and remove access tokens for `serve`."),
+    "mcp": ("serve", "Serve the memory to an agent over MCP, on standard input and output."),
+    "status": ("maintenance", "Show what the store holds and how current its indexes are."),
+    "doctor": ("maintenance", "Find problems, and say how to fix them."),
+    "config": ("configuration", "Show the settings and where each comes from, or import OpenClaw's."),
+    "trust": ("configuration", "Trust the settings file of a project."),
+    "model": ("configuration", "List, fetch, locate or remove models."),
+    "demo": ("search", "Try search on the sample notes of the package."),
+    "completion": ("completion", "Print a completion script for your shell."),
+}
+"""Command → its module and its line in the help, so that `--help` imports no command."""
+
+SYNONYMS = {
+    "remember": "add", "store": "add", "save": "add", "find": "search", "query": "search", "ask": "recall",
+    "context": "recall", "delete": "forget", "remove": "forget", "rm": "forget", "update": "edit", "show": "get",
+    "ls": "list", "restore": "undo", "log": "history", "ingest": "index", "settings": "config", "explain": "why-not",
+}  # fmt: skip
+"""Names that newcomers try → the command they mean."""
+
 
 class Commands(click.Group):
-    """A group made of a table: command → the module of `package` that has it, and its line in the help."""
+    """A group that imports a command's module only when the command is run.
 
-    def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], package: str, **options: Any) -> None:
+    `table` maps each command to its module in `package` and its line in the help.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        table: Mapping[str, tuple[str, str]],
+        package: str,
+        synonyms: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(*arguments, **options)
         self._table = table
         self._package = package
+        self._synonyms = synonyms or {}
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click gives it)
-        """The commands in the order a newcomer meets them."""
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click passes it)
+        """The commands in the order of the table."""
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command itself; for a shell that completes, with the words that its flags can be given."""
+        """The command; while a shell completes, its flags also know their possible values."""
         if cmd_name not in self._table:
             return None
         module = importlib.import_module(f"{self._package}.{self._table[cmd_name][0]}")
@@ -44,8 +99,21 @@ class Commands(click.Group):
             return None
         return _taught(command) if ctx.resilient_parsing else command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first argument; an unknown one gets a suggestion."""
+        name = args[0]
+        if name in self._table or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        likely = [self._synonyms[name]] if name in self._synonyms else get_close_matches(name, self._table, 1)
+        hint = f" Did you mean {likely[0]!r}?" if likely else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The flags before a command, taught likewise."""
+        """The flags before a command."""
         if ctx.resilient_parsing:
             _taught(self)
         return super().get_params(ctx)
@@ -54,15 +122,15 @@ class Commands(click.Group):
         """The commands that begin like this, from the table alone, and the flags."""
         from click.shell_completion import CompletionItem
 
-        named = [CompletionItem(name, help=about) for name, (_, about) in self._table.items()]
-        # Past the group's own, which would import every module for its command's help.
+        names = [CompletionItem(name, help=text) for name, (_, text) in self._table.items()]
+        # Not the group's own method: it would import every module for its command's help.
         flags = super(click.Group, self).shell_complete(ctx, incomplete)
-        return [*(item for item in named if item.value.startswith(incomplete)), *flags]
+        return [*(item for item in names if item.value.startswith(incomplete)), *flags]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list of commands, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, about) for name, (_, about) in self._table.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
 
 
 def _taught(command: click.Command) -> click.Command:
@@ -71,61 +139,24 @@ def _taught(command: click.Command) -> click.Command:
     return taught(command)
 
 
-def _attribute(name: str) -> str:
-    """The function of a command: its name, with an underscore behind it where Python has that name already."""
-    plain_name = name.replace("-", "_")
-    return f"{plain_name}_" if hasattr(builtins, plain_name) or keyword.iskeyword(plain_name) else plain_name
-
-
-COMMANDS = {
-    "search": ("search", "Find what answers a question."),
-    "recall": ("search", "Put what answers a question into a block for a model."),
-    "fuse": ("rankings", "Fuse ranked lists from files into one."),
-    "overlap": ("rankings", "Show how far the sources find the same."),
-    "why-not": ("search", "Say why a record is not in an answer."),
-    "add": ("lifecycle", "Remember a text, or many from standard input."),
-    "get": ("lifecycle", "Show one record."),
-    "list": ("lifecycle", "Show records, newest first."),
-    "supersede": ("lifecycle", "Let one record take another's place."),
-    "edit": ("lifecycle", "Change what is said of a fact."),
-    "forget": ("lifecycle", "Take records out of every answer."),
-    "undo": ("lifecycle", "Take back the last that happened to a record."),
-    "history": ("lifecycle", "Show everything that happened to a record."),
-    "index": ("files", "Mirror a folder of markdown files."),
-    "watch": ("background", "Mirror folders, and keep them current."),
-    "service": ("background", "Let the system run `watch` for you."),
-    "ingest-files": ("files", "Let a language model make facts of files."),
-    "embed": ("files", "Compute the vectors that are missing."),
-    "language": ("maintenance", "Show or change the language of the keyword index."),
-    "copy": ("maintenance", "Copy all that a store holds into another."),
-    "export": ("maintenance", "Write all that the store holds as JSON lines."),
-    "import": ("maintenance", "Add what an export holds."),
-    "eval": ("lab", "Measure search on judged questions: yours, or public sets."),
-    "serve": ("serve", "Serve the page, the JSON API and MCP over HTTP."),
-    "token": ("serve", "Make, list and remove the tokens that `serve` lets in."),
-    "mcp": ("serve", "Serve the memory to agents over MCP."),
-    "status": ("maintenance", "Show what the store holds and how current it is."),
-    "doctor": ("maintenance", "Find what is wrong, and say how to mend it."),
-    "config": ("configuration", "Show the settings and where each came from, or import OpenClaw's."),
-    "trust": ("configuration", "Let a project's settings file have effect."),
-    "model": ("configuration", "List, fetch, find or remove models."),
-    "demo": ("search", "Try it on the notes that come with it."),
-    "completion": ("completion", "Print the script that completes commands in a shell."),
-}
-"""Command → the module that has it, and its line in the help, so that `--help` imports none of them."""
+def _attribute(command: str) -> str:
+    """The function of a command: its name, with a trailing underscore where Python uses that name."""
+    name = command.replace("-", "_")
+    return f"{name}_" if hasattr(builtins, name) or keyword.iskeyword(name) else name
 
 
 @click.command(
     cls=Commands,
     table=COMMANDS,
     package="recollect.cli",
+    synonyms=SYNONYMS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="recollect")
 @common
 @click.pass_context
 def app(context: click.Context, /, **options: Any) -> None:
-    """Recollect remembers, and finds again: hybrid search over your facts and notes.
+    """Hybrid memory search: keyword and vector search over your facts and notes.
 
     \b
     Start here:
@@ -135,8 +166,8 @@ def app(context: click.Context, /, **options: Any) -> None:
     context.obj = options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one way out for each way to end)
-    """Run a command; 0 found or done, 1 nothing found, 2 wrong use, 3 failed."""
+def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one return for each way to end)
+    """Run a command and return its exit code: 0 found or done, 1 nothing found, 2 wrong usage, 3 failed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
     try:
@@ -144,41 +175,41 @@ def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one 
         outcome = app.main(args=words, prog_name="recollect", standalone_mode=False, color=color)
         sys.stdout.flush()
     except RecollectError as error:
-        shown = {"code": error.code, "message": one_line(error.message), "hint": one_line(error.hint)}
-        return _say(error.as_dict() if as_json else {"error": shown}, as_json, error.exit_code)
+        _print_error(error.as_dict()["error"], as_json, clean=one_line)
+        return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         echo(error.format_message())
         return 0
     except click.ClickException as error:
         hint = f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
-        message = plain_text(error.format_message())  # of several lines where it lists what can be chosen
-        return _say({"error": {"code": "usage", "message": message, "hint": hint}}, as_json, 2)
+        message = plain_text(error.format_message())  # several lines where it lists the choices
+        _print_error({"code": "usage", "message": message, "hint": hint}, as_json)
+        return 2
     except (click.Abort, KeyboardInterrupt):
-        echo("interrupted; what was stored stays", err=True)
+        echo("interrupted; everything stored so far is kept", err=True)
         return 130
     except SystemExit as stop:
-        # click leaves this way when the reader has seen enough (`| head`).
+        # click exits this way when the reader of a pipe has closed it (`| head`).
         return _pipe_closed() if isinstance(stop.__context__, BrokenPipeError) else int(stop.code or 0)
     except BrokenPipeError:
         return _pipe_closed()
     except OSError as error:
-        message = f"the answer cannot be written: {error.strerror or error}"
-        return _say({"error": {"code": "failed", "message": message, "hint": ""}}, as_json, 3)
+        message = f"cannot write the output: {error.strerror or error}"
+        _print_error({"code": "failed", "message": message, "hint": ""}, as_json)
+        return 3
     return outcome if isinstance(outcome, int) else 0
 
 
 def _pipe_closed() -> int:
-    """No error: and the interpreter must not complain about it at exit either."""
+    """A closed pipe is no error; without this the interpreter would complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
-def _say(error: dict[str, dict[str, str]], as_json: bool, code: int) -> int:
+def _print_error(error: Mapping[str, str], as_json: bool, clean: Callable[[str], str] = str) -> None:
     if as_json:
-        echo(json.dumps(error), err=True)
-    else:
-        shown = error["error"]
-        echo(f"{click.style('error:', fg='red', bold=True)} {shown['message']}", err=True)
-        if shown["hint"]:
-            echo(f"  {shown['hint']}", err=True)
-    return code
+        echo(json.dumps({"error": error}), err=True)
+        return
+    echo(f"{click.style('error:', fg='red', bold=True)} {clean(error['message'])}", err=True)
+    if error["hint"]:
+        echo(f"  {clean(error['hint'])}", err=True)
