@@ -135,6 +135,6 @@ def test_vectors_that_do_not_fit_on_the_disk_are_told_apart_from_records(small: 
     )  # fmt: skip
     assert ran.returncode == 0
     assert "stored without vectors: the disk is full" in ran.stderr
-    assert "remembered 400" in ran.stderr
+    assert "added 400 records" in ran.stderr
     with Memory.open(small / "memory.db", embedder="none", settings=Settings()) as memory:
         assert len(memory.list(limit=1000)) == 400

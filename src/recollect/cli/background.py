@@ -1,4 +1,4 @@
-"""Folders that stay current: watch, and service, which lets the system run it."""
+"""Commands that keep folders indexed: watch, and service, which runs it in the background."""
 
 from __future__ import annotations
 
@@ -6,247 +6,222 @@ import contextlib
 import dataclasses
 import os
 import shlex
-import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect.cli.files import index_flags
 from recollect.cli.options import common, given, json_flag, load_settings, open_memory
-from recollect.cli.terminal import echo, notice, one_line, plain, progress, to_json
+from recollect.cli.terminal import (
+    counted,
+    echo,
+    emit,
+    notice,
+    one_line,
+    plain,
+    print_table,
+    progress,
+    to_json,
+    until_interrupted,
+)
 
 if TYPE_CHECKING:
     from recollect.config import Loaded
-    from recollect.errors import RecollectError
     from recollect.ingest import Report
     from recollect.ingest.service import Platform
     from recollect.ingest.watch import Pass
 
+CHANGES = ("added", "changed", "moved", "removed", "rescoped")
+"""Fields of a report that list files with a change."""
 
-KINDS = ("added", "changed", "moved", "removed", "rescoped")
+NO_SERVICE = "no Recollect service is installed"
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
-@click.option("--include", multiple=True, metavar="GLOB", help="Only files like this, as in .gitignore; repeatable.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="No files like this, as in .gitignore; repeatable.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Put this tag on every chunk; repeat for more.")
-@click.option("--force", is_flag=True, help="Watch even a whole home folder.")
-@click.option("--once", is_flag=True, help="Mirror once and end.")
+@index_flags
+@click.option("--once", is_flag=True, help="Index once and exit.")
 @click.option(
-    "--rescan",
-    type=click.FloatRange(min=0, min_open=True),
-    default=10,
-    show_default=True,
-    metavar="MINUTES",
-    help="Compare whole folders this often, whatever the system reports.",
-)
+    "--rescan", type=click.FloatRange(min=0, min_open=True), default=10, show_default=True, metavar="MINUTES",
+    help="Also compare whole folders this often, in case the system missed a change.",
+)  # fmt: skip
 @common
 @json_flag
 def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **options: Any) -> int:
-    """Mirror the folders PATH…, and go on doing so as their files change, until Ctrl-C."""
+    """Index the folders PATH…, and again whenever their files change, until Ctrl-C."""
     from recollect.ingest import watch as watching
 
     roots = watching.folders(paths)
-    asked = {name: options[name] for name in ("tags", "include", "exclude", "force")}
-    show = _Shown(as_json)
-    with ending(), open_memory(options) as memory, contextlib.ExitStack() as locks:
+    index_options = {name: options[name] for name in ("tags", "include", "exclude", "force")}
+    printer = _PassPrinter(as_json)
+    with until_interrupted(), open_memory(options) as memory, contextlib.ExitStack() as locks:
 
-        def mirror(root: Path) -> Report:
-            return memory.index(root, **asked, progress=progress("embedding"))
+        def index(root: Path) -> Report:
+            return memory.index(root, **index_options, progress=progress("embedding"))
 
         if once:
-            passes = [watching.compare(root, mirror) for root in roots]
+            passes = [watching.compare(root, index) for root in roots]
             for done in passes:
-                show(done)
+                printer.show(done)
             return 3 if any(done.error for done in passes) else 0
         store = memory.status()["store"]
         file = None if "://" in store else watching.whole(store)
         for root in roots:
             locks.enter_context(watching.sole_watcher(root, str(file or store)))
-        for done in watching.watch(roots, mirror, rescan=rescan * 60, ignore=file, announce=notice):
-            show(done)
+        for done in watching.watch(roots, index, rescan=rescan * 60, ignore=file, announce=notice):
+            printer.show(done)
     return 0
 
 
-@contextlib.contextmanager
-def ending() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are how what runs on is meant to end: what was committed stays, the rest is undone."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with contextlib.suppress(KeyboardInterrupt):
-            yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-class _Shown:
-    """A line for a pass that changed something; with JSON a line for every pass."""
+class _PassPrinter:
+    """Prints a line for each pass that changed something; as JSON a line for every pass."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
-        self._before: dict[Path, Report] = {}
+        self._reports: dict[Path, Report] = {}
 
-    def __call__(self, done: Pass) -> None:
+    def show(self, done: Pass) -> None:
         if done.error is not None:
-            self._say(done.error)
+            hint = f" ({done.error.hint})" if done.error.hint else ""
+            text = f"{click.style('error:', fg='red', bold=True)} {one_line(done.error.message + hint)}"
+            echo(to_json(done.error.as_dict()) if self._as_json else text, err=True)
         if done.report is None:
             return
-        before = self._before.get(done.root)
-        self._before[done.root] = done.report
+        before = self._reports.get(done.root)
+        self._reports[done.root] = done.report
         at = datetime.now().astimezone()
         if self._as_json:
             line = {"at": at.isoformat(timespec="seconds"), "root": str(done.root), "took_ms": round(done.took_ms, 1)}
-            new = dict(done.report.skipped.items() - (before.skipped if before else {}).items())
-            report = dataclasses.asdict(done.report) | {"skipped": new}
-            echo(to_json(line | report))
+            skipped = dict(done.report.skipped.items() - (before.skipped if before else {}).items())
+            echo(to_json(line | dataclasses.asdict(done.report) | {"skipped": skipped}))
             return
-        counts = {kind: len(getattr(done.report, kind)) for kind in KINDS}
+        counts = {kind: len(getattr(done.report, kind)) for kind in CHANGES}
         if any(counts.values()):
-            what = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
-            echo(f"{at:%H:%M:%S}  {plain(str(done.root))}: {what}")
-        vanished = done.report.unconfirmed
-        if vanished and vanished != (before.unconfirmed if before else []):
+            text = ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+            echo(f"{at:%H:%M:%S}  {plain(str(done.root))}: {text}")
+        missing = done.report.unconfirmed
+        if missing and missing != (before.unconfirmed if before else []):
+            root = plain(str(done.root))
             notice(
-                f"{len(vanished):,} files of {plain(str(done.root))} have vanished at once; they were not removed. "
-                f"If that is right: recollect index --confirm {shlex.quote(plain(str(done.root)))}"
+                f"{counted(len(missing), 'file')} of {root} disappeared at once and were kept in the index. "
+                f"If they are really gone: recollect index --confirm {shlex.quote(root)}"
             )
-
-    def _say(self, error: RecollectError) -> None:
-        if self._as_json:
-            echo(to_json(error.as_dict()), err=True)
-        else:
-            hint = f" ({error.hint})" if error.hint else ""
-            message = one_line(f"{error.message}{hint}")
-            echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
 
 
 @click.group()
 def service() -> None:
-    """Let the system run `recollect watch`: systemd's user units, or launchd on macOS."""
+    """Run `recollect watch` in the background: as a systemd user unit, or with launchd on macOS."""
 
 
-paths_argument = click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH…]")
-platform_option = click.option(
-    "--platform", type=click.Choice(["systemd", "launchd"]), help="Instead of what this machine has."
+_paths = click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH…]")
+_platform = click.option(
+    "--platform", type=click.Choice(["systemd", "launchd"]), help="The service manager, if not that of this machine."
 )
 
 
 @service.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
-@click.option("--include", multiple=True, metavar="GLOB", help="Only files like this, as in .gitignore; repeatable.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="No files like this, as in .gitignore; repeatable.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Put this tag on every chunk; repeat for more.")
-@click.option("--force", is_flag=True, help="Watch even a whole home folder.")
-@click.option("--timer", is_flag=True, help="Mirror every ten minutes instead of watching, as for a network drive.")
-@click.option("--print", "only_print", is_flag=True, help="Show the files without installing them.")
-@platform_option
+@index_flags
+@click.option("--timer", is_flag=True, help="Index every ten minutes instead of watching; for network drives.")
+@click.option("--print", "only_print", is_flag=True, help="Print the unit files without installing them.")
+@_platform
 @common
 @json_flag
 def install(
     paths: tuple[str, ...], *, only_print: bool, platform: Platform | None, as_json: bool, **options: Any
-) -> int:
-    """Write what the system needs to watch the folders PATH…, and switch it on where that can be done from here."""
-    from recollect.cli.terminal import print_json
+) -> None:
+    """Install a service that watches the folders PATH…, and start it if the service manager can be reached."""
     from recollect.ingest import service as services
     from recollect.ingest.watch import folders
 
-    chosen = platform or services.here()
-    wanted = services.Service(folders(paths), tuple(_flags(options)), options["timer"])
-    files, commands = services.units(wanted, chosen), services.switching_on(wanted, chosen)
+    manager = platform or services.here()
+    watcher = services.Service(folders(paths), tuple(_watch_flags(options)), options["timer"])
+    files, commands = services.units(watcher, manager), services.switching_on(watcher, manager)
     if only_print:
-        if as_json:
-            print_json([{"path": str(unit.path), "text": unit.text} for unit in files])
-        else:
-            echo("\n".join(f"# {plain(str(unit.path))}\n{unit.text}" for unit in files), nl=False)
-        return 0
+        text = "\n".join(f"# {plain(str(unit.path))}\n{unit.text}" for unit in files)
+        value = [{"path": str(unit.path), "text": unit.text} for unit in files]
+        emit(as_json, value, lambda: echo(text, nl=False))
+        return
     services.write(files)
-    ran = services.reachable(chosen)
+    ran = services.reachable(manager)
     if ran:
         services.run(commands)
-    if as_json:
-        print_json({"files": [str(unit.path) for unit in files], "commands": commands, "ran": ran})
-        return 0
-    for unit in files:
-        echo(plain(f"wrote {unit.path}"))
-    _print_commands(commands, ran)
-    return 0
+    _emit_actions("wrote", [unit.path for unit in files], commands, ran, as_json)
 
 
 @service.command()
-@paths_argument
-@platform_option
+@_paths
+@_platform
 @json_flag
 def uninstall(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> int:
-    """Switch off and remove the service of the folders PATH…, or every one of ours."""
-    from recollect.cli.terminal import print_json
+    """Stop and remove the service of the folders PATH…; without PATH, every service of Recollect."""
     from recollect.ingest import service as services
 
-    chosen = platform or services.here()
-    files = services.installed(chosen, _name(paths))
-    commands = services.switching_off(files, chosen)
-    ran = services.reachable(chosen)
+    manager = platform or services.here()
+    files = services.installed(manager, _name(paths))
+    commands = services.switching_off(files, manager)
+    ran = services.reachable(manager)
     if ran:
         services.run(commands)
     for path in files:
         path.unlink()
     if ran and files:
-        services.run(services.reloading(chosen))
-    if as_json:
-        print_json({"files": [str(path) for path in files], "commands": commands, "ran": ran})
-    elif files:
-        for path in files:
-            echo(plain(f"removed {path}"))
-        _print_commands(commands, ran)
-    else:
-        notice("no service of ours is installed")
+        services.run(services.reloading(manager))
+    _emit_actions("removed", files, commands, ran, as_json)
     return 0 if files else 1
 
 
+def _emit_actions(
+    verb: str, files: Sequence[Path], commands: Sequence[Sequence[str]], ran: bool, as_json: bool
+) -> None:
+    """The files that were written or removed, and the commands that were run or are left to the user."""
+    lines = [f"{verb} {path}" for path in files]
+    if commands:
+        lines += ["done:" if ran else "now run:", *(f"  {shlex.join(command)}" for command in commands)]
+    value = {"files": [str(path) for path in files], "commands": commands, "ran": ran}
+    emit(as_json, value, lambda: echo("\n".join(map(plain, lines))) if files else notice(NO_SERVICE))
+
+
 @service.command()
-@paths_argument
-@platform_option
+@_paths
+@_platform
 @json_flag
 def status(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> int:
-    """Show what is installed for the folders PATH…, or at all, and whether it runs."""
-    from recollect.cli.terminal import print_json, print_table
+    """Show the service of the folders PATH… and whether it runs; without PATH, every service of Recollect."""
     from recollect.ingest import service as services
 
-    chosen = platform or services.here()
-    asked = services.reachable(chosen)
+    manager = platform or services.here()
+    reachable = services.reachable(manager)
     rows = [
-        (services.state(path, chosen) if asked else "unknown", path)
-        for path in services.installed(chosen, _name(paths))
+        (services.state(path, manager) if reachable else "unknown", str(path))
+        for path in services.installed(manager, _name(paths))
     ]
-    if as_json:
-        print_json([{"path": str(path), "state": state} for state, path in rows])
-    elif rows:
-        print_table([(state, str(path)) for state, path in rows])
-    else:
-        notice("no service of ours is installed")
+    value = [{"path": path, "state": state} for state, path in rows]
+    emit(as_json, value, lambda: print_table(rows, empty=NO_SERVICE))
     return 0 if rows else 1
 
 
 def _name(paths: Sequence[str]) -> str | None:
-    """The name of the folders' service; the folders themselves may be gone by now."""
+    """The name of the service of these folders, which need not exist any more."""
     from recollect.ingest.service import Service
     from recollect.ingest.watch import whole
 
     return Service(tuple(dict.fromkeys(whole(path) for path in paths))).name if paths else None
 
 
-def _flags(options: Mapping[str, Any]) -> list[str]:
-    """What a service must be told, since it has neither this folder nor this environment."""
+def _watch_flags(options: Mapping[str, Any]) -> list[str]:
+    """The flags of `watch` in the unit file: a service has neither this folder nor this environment."""
     from recollect.config import user_file
 
     loaded = load_settings(options)
-    flags = _place(loaded)
+    flags = _store_flag(loaded)
     if config := given(options)["config"] or os.environ.get("RECOLLECT_CONFIG"):
         flags.append(f"--config={Path(config).absolute()}")
     for flag, name in (("embedder", "embedder"), *((part, f"scope.{part}") for part in ("user", "agent", "session"))):
-        # What the user's own file says is left to it: the service reads it too, and it may change.
+        # The service reads the user's own settings file itself, and that may change later.
         if loaded.origins[name] not in ("default", str(user_file())) and loaded.value(name) is not None:
             flags.append(f"--{flag}={loaded.value(name)}")
     for flag, name in (("include", "include"), ("exclude", "exclude"), ("tag", "tags")):
@@ -254,8 +229,8 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
     return [*flags, *(["--force"] if options["force"] else [])]
 
 
-def _place(loaded: Loaded) -> list[str]:
-    """Where the store is; a server in the user's own file is left to that, since it may have a password."""
+def _store_flag(loaded: Loaded) -> list[str]:
+    """--store with a full path or URL; none for a server in the user's own file, whose URL may hold a password."""
     from recollect.config import has_secret, user_file
     from recollect.memory import default_store
     from recollect.stores import kind_of
@@ -265,12 +240,5 @@ def _place(loaded: Loaded) -> list[str]:
     if kind.shared and loaded.origins["store"] == str(user_file()):
         return []
     if has_secret(store):
-        notice("who may list processes will see the password in --store: put it into ~/.pgpass instead")
+        notice("other users of this machine can see the password in --store; put it into ~/.pgpass instead")
     return [f"--store={kind.absolute(store)}"]
-
-
-def _print_commands(commands: Sequence[Sequence[str]], ran: bool) -> None:
-    if commands:
-        echo("done:" if ran else "now run:")
-    for command in commands:
-        echo(plain(f"  {shlex.join(command)}"))

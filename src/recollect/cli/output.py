@@ -1,35 +1,37 @@
-"""How answers, records and verdicts look on a terminal."""
+"""Answers, records and verdicts of `why-not` as text for a terminal."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import textwrap
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.terminal import echo, one_line, plain, plain_text
+from recollect.cli.terminal import counted, echo, notice, one_line, plain, plain_text, width
 from recollect.fusion import METHODS
 from recollect.types import Answer, Record, Result, now
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Place, Verdict
-import shlex
-from collections.abc import Mapping, Sequence
 
-from recollect.cli.terminal import width
+MARGIN = "    "
+FLAGS = {"tags": "--tag"}
+"""Options whose flag has another name."""
 
 
 def print_answer(answer: Answer, *, explain: bool = False) -> None:
-    """The results on standard output, what happened on standard error."""
+    """Print the results on standard output, the summary and the warnings on standard error."""
     for rank, result in enumerate(answer.results, 1):
         echo(_headline(rank, result))
         if place := where(result.record):
             stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
             echo(click.style(f"    {place}{stale}", dim=True))
-        echo(textwrap.fill(plain_text(result.snippet), width(), initial_indent="    ", subsequent_indent="    "))
+        echo(indented(plain_text(result.snippet)))
         if explain:
             echo(_explanation(result))
     if explain:
@@ -40,8 +42,8 @@ def print_answer(answer: Answer, *, explain: bool = False) -> None:
 
 
 def print_record(record: Record) -> None:
-    """A record in full."""
-    about = [
+    """Print a record in full."""
+    details = [
         ("id", record.id),
         ("kind", record.kind),
         ("scope", " ".join(f"{part}={name}" for part, name in record.scope.as_dict().items())),
@@ -60,13 +62,15 @@ def print_record(record: Record) -> None:
         echo(click.style(plain(record.title), bold=True))
     echo(plain_text(record.text))
     echo()
-    for name, value in about:
+    for name, value in details:
         if value:
             echo(click.style(plain(f"{name:>10}  {value}"), dim=True))
 
 
 def print_listing(records: list[Record]) -> None:
-    """A line a record."""
+    """Print one line for each record."""
+    if not records:
+        notice("nothing found")
     longest = min(32, max((len(record.id) for record in records), default=0))
     for record in records:
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
@@ -76,7 +80,7 @@ def print_listing(records: list[Record]) -> None:
 
 
 def where(record: Record) -> str:
-    """The record's file and lines, as short as they can be from here."""
+    """The file and lines of a record, relative to the current folder or the home folder where possible."""
     if record.path is None:
         return ""
     path = Path(record.path)
@@ -90,36 +94,36 @@ def where(record: Record) -> str:
     return plain(f"{path}:{first}-{last}" if last > first else f"{path}:{first}")
 
 
+def indented(text: str) -> str:
+    """The text wrapped to the width of the terminal, with a margin."""
+    return textwrap.fill(text, width(), initial_indent=MARGIN, subsequent_indent=MARGIN)
+
+
 def _headline(rank: int, result: Result) -> str:
     record = result.record
     name = plain_text(textwrap.shorten(record.title or record.text, max(30, width() - 40), placeholder=" …"))
+    score = f"{result.score:.2f}"
+    score += "" if result.confidence is None else f" (confidence {result.confidence:.2f})"
     ranks = "  ".join(f"{plain(source)} #{share.rank}" for source, share in result.shares.items())
     ranks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
-    return (
-        f"{rank:>2}. {click.style(name, bold=True)}  "
-        f"{click.style(_scores(result), fg='green')}  {click.style(ranks, fg='cyan')}"
-    )
-
-
-def _scores(result: Result) -> str:
-    sure = "" if result.confidence is None else f" (confidence {result.confidence:.2f})"
-    return f"{result.score:.2f}{sure}"
+    name, score, ranks = click.style(name, bold=True), click.style(score, fg="green"), click.style(ranks, fg="cyan")
+    return f"{rank:>2}. {name}  {score}  {ranks}"
 
 
 def _explanation(result: Result) -> str:
-    lines = [
-        f"      {plain(name)}: rank {share.rank}, score {_number(share.score)} → {share.contribution:.6f}"
-        for name, share in result.shares.items()
-    ]
+    lines = []
+    for name, share in result.shares.items():
+        score = "–" if share.score is None else f"{share.score:.4f}"
+        lines.append(f"      {plain(name)}: rank {share.rank}, score {score} → {share.contribution:.6f}")
     factors = "".join(f" × {name} {factor:.4f}" for name, factor in result.factors.items())
-    moved = "".join(f", moved by {stage} from {old} to {new}" for stage, (old, new) in result.moves.items())
-    most = f"{result.fused:.6f} in all, {result.base:.4f} of the most possible"
-    lines.append(f"      {most}{factors} → {result.total:.4f}{moved}")
+    moves = "".join(f", moved by {stage} from {old} to {new}" for stage, (old, new) in result.moves.items())
+    fused = f"fused score {result.fused:.6f}, {result.base:.4f} of the highest possible"
+    lines.append(f"      {fused}{factors} → {result.total:.4f}{moves}")
     return click.style("\n".join(lines), dim=True)
 
 
 def _stages(answer: Answer) -> str:
-    """What each source and each stage was given, left and took."""
+    """One line for each source and each stage: hits or records in and out, and the time it took."""
     trace = answer.trace
     rows = [
         plain(f"  {source.name:<10} {source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {source.reason}")
@@ -135,74 +139,68 @@ def _stages(answer: Answer) -> str:
 def _summary(answer: Answer) -> str:
     ranking, trace = answer.query.ranking, answer.trace
     how = f"{ranking.fusion} k={ranking.rrf_k:g}" if "rrf_k" in METHODS[ranking.fusion].reads else ranking.fusion
-    count = len(answer.results)
-    found = "nothing found" if not count else f"{count} result{'s' if count > 1 else ''}"
+    outcome = counted(len(answer.results), "result") if answer.results else "nothing found"
     if trace.abstained:
-        found = one_line(f"no answer: {trace.abstained}")
-    return f"{found} · {trace.mode} · {how} · {trace.took_ms:.0f} ms"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+        outcome = one_line(f"no answer: {trace.abstained}")
+    return f"{outcome} · {trace.mode} · {how} · {trace.took_ms:.0f} ms"
 
 
 def _time(at: datetime | None) -> str:
     return "" if at is None else at.strftime("%Y-%m-%d %H:%M UTC")
 
 
-FLAGS = {"tags": "--tag"}
-"""Options whose flag has another name."""
-
-
 def print_verdict(verdict: Verdict, tags: Sequence[str] = ()) -> None:
-    """What became of the record, each source's rank of it, and what to do."""
+    """Print where the record was lost, its rank in each source's list, and what to do."""
     if verdict.record is not None:
         name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
         echo(click.style(plain_text(name), bold=True))
-        echo(click.style(f"    {plain(verdict.record.id)}  {where(verdict.record)}".rstrip(), dim=True))
-    color = "green" if verdict.stage == "found" else "yellow"
-    label = "found" if verdict.stage == "found" else f"lost at: {verdict.stage}"
-    echo(f"{click.style(label, fg=color)}")
-    echo(textwrap.fill(one_line(verdict.reason), width(), initial_indent="    ", subsequent_indent="    "))
+        echo(click.style(f"{MARGIN}{plain(verdict.record.id)}  {where(verdict.record)}".rstrip(), dim=True))
+    in_results = verdict.stage == "found"
+    echo(click.style("found", fg="green") if in_results else click.style(f"lost at: {verdict.stage}", fg="yellow"))
+    echo(indented(one_line(verdict.reason)))
     for source, place in verdict.places.items():
-        echo(click.style(f"    {plain(source):<10} {_verdict_place(place)}", dim=True))
+        echo(click.style(f"{MARGIN}{plain(source):<10} {_rank(place)}", dim=True))
     if verdict.change:
-        kept = verdict.change.get("tags", ())
-        wrong = [f"--tag {shlex.quote(tag)}" for tag in tags if kept and tag not in kept]
-        dropped = [flag(name) for name, value in verdict.change.items() if value in (None, ())] + wrong
-        added = flags({name: value for name, value in verdict.change.items() if name != "tags"})
-        words = [added, f"without {', '.join(dropped)}" if dropped else ""]
-        echo(plain(f"brings it back: the same search {' and '.join(word for word in words if word)}"))
+        echo(plain(f"brings it back: the same search {_changed_flags(verdict.change, tags)}"))
     elif verdict.advice:
         echo(f"what to do: {one_line(verdict.advice)}")
-    elif verdict.stage != "found":
+    elif not in_results:
         echo("no single option of search brings it back")
 
 
-def flags(change: Mapping[str, Any]) -> str:
-    """Options of `search` as they are written on the command line; what is taken away is not written."""
+def _changed_flags(change: Mapping[str, Any], tags: Sequence[str]) -> str:
+    """The flags to add and to leave out, for a change of options and the tags of the query."""
+    right = change.get("tags", ())
+    removed = [_flag(name) for name, value in change.items() if value in (None, ())]
+    removed += [f"--tag {shlex.quote(tag)}" for tag in tags if right and tag not in right]
+    added = _flags({name: value for name, value in change.items() if name != "tags"})
+    words = [added, f"without {', '.join(removed)}" if removed else ""]
+    return " and ".join(word for word in words if word)
+
+
+def _flags(options: Mapping[str, Any]) -> str:
+    """Options of `search` as flags; an option without a value gives none."""
     words: list[str] = []
-    for name, value in change.items():
+    for name, value in options.items():
         match value:
             case None | ():
                 continue
             case True:
-                words.append(flag(name))
+                words.append(_flag(name))
             case False:
                 words.append(f"--no-{name.replace('_', '-')}")
             case tuple() | list():
-                words += [f"{flag(name)} {shlex.quote(str(part))}" for part in value]
+                words += [f"{_flag(name)} {shlex.quote(str(part))}" for part in value]
             case _:
-                words.append(f"{flag(name)} {shlex.quote(str(value))}")
+                words.append(f"{_flag(name)} {shlex.quote(str(value))}")
     return " ".join(words)
 
 
-def flag(name: str) -> str:
-    """The flag of an option."""
-    return FLAGS.get(name, f"--{name.replace('_', '-')}")
+def _flag(option: str) -> str:
+    return FLAGS.get(option, f"--{option.replace('_', '-')}")
 
 
-def _verdict_place(place: Place) -> str:
+def _rank(place: Place) -> str:
     if place.rank is None:
         return plain(place.note)
     score = "" if place.score is None else f", score {place.score:.4f}"

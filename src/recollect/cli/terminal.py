@@ -1,18 +1,20 @@
 """All printing: escaped text, JSON, tables, notices, progress bars and the log of a server.
 
-Text that comes from outside (records, file names, settings, errors) may hold control characters. Nothing that is printed
-here moves the cursor, forges a line or hides a word.
+Text from outside (records, file names, settings, errors) may hold control characters. Nothing that is printed here
+moves the cursor, forges a line or hides a word.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import shutil
+import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -148,6 +150,17 @@ def bar(label: str, done: int, total: int, seconds: float) -> str:
 def _span(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"  # noqa: PLR2004
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end a command that runs on and on; what is not committed is rolled back."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def log_to_stderr() -> None:
