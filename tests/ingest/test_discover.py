@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.ingest.discover import Wishes, roots_of, walk
+from recollect.ingest.discovery import Wishes, roots_of, walk
 
 
 def names(root: Path, **wishes: tuple[str, ...]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from recollect import Memory
-from recollect.ingest.discover import Walk, Wishes, walk
+from recollect.ingest.discovery import Walk, Wishes, walk
 
 NAMES = (
     "a", "b", "ab", "abc", "a.md", "b.md", "foo", "bar", "foo.bar", "a b", "-", "]", "[", "*", "!x", "#x", "A", "a-b",

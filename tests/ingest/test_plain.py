@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support import ROOT
 
 from recollect.ingest.chunks import MOST, split_lines, tokens
-from recollect.ingest.plain import read_text
+from recollect.ingest.documents import read_text
 
 WORDS = "one two three four five six seven eight nine ten " * 12
 

@@ -15,7 +15,8 @@ from recollect.errors import LlmError, UsageError
 
 if TYPE_CHECKING:
     from recollect.ingest import Report
-    from recollect.ingest.facts import Piece, Verdict
+    from recollect.ingest.facts import Verdict
+    from recollect.ingest.pieces import Piece
     from recollect.memory.extraction import Extraction
 
 NAMED_FILES = 5

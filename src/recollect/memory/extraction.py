@@ -12,7 +12,8 @@ import numpy as np
 
 from recollect.config import Settings
 from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
-from recollect.ingest.facts import ACTIONS, Judge, Piece, Verdict, expand, messages, read, split, tokens
+from recollect.ingest.facts import ACTIONS, Judge, Verdict, messages, tokens
+from recollect.ingest.pieces import Piece, expand, read, split
 from recollect.memory.embeddings import Embedding, guarded
 from recollect.models.llm import Llm, open_llm
 from recollect.types import Change, Filter, Ingested, Progress, Put, Record, Scope, Serving, Store, Supersede

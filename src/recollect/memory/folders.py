@@ -12,8 +12,7 @@ from typing import Any
 
 from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.ingest import Mirror, Report, Step, Telling, Wishes, in_batches, roots_of
-from recollect.ingest.discover import MAX_FILE
-from recollect.ingest.ignore import holds_key
+from recollect.ingest.discovery import MAX_FILE, holds_key
 from recollect.ingest.text import HEAD, decode, is_text
 from recollect.stages import freshness
 from recollect.types import FileState, Mirrors, Progress, Record, Scope, Store

@@ -39,7 +39,7 @@ from recollect.evaluation.questions.notes import (
     target_of,
     words_of,
 )
-from recollect.ingest.records import MARKDOWN
+from recollect.ingest.documents import MARKDOWN
 from recollect.models.llm import Llm
 from recollect.ranking import fold
 from recollect.types import Notes, Progress, Record

@@ -37,8 +37,7 @@ from recollect.evaluation.questions.generation import (
     worth_asking,
 )
 from recollect.evaluation.questions.notes import Leak, Row, Vocabulary, table, target_of
-from recollect.ingest.markdown import MAX_FRONT_MATTER
-from recollect.ingest.records import origin_of
+from recollect.ingest.documents import MAX_FRONT_MATTER, origin_of
 from recollect.memory import Memory
 from recollect.memory.extraction import language_model
 from recollect.types import FileState, Filter, KeywordIndex, Progress, Record, Store

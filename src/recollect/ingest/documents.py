@@ -1,0 +1,264 @@
+"""A file's text as a document: markdown, prose or source code, cut into chunks that follow its structure."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import PurePath
+from typing import Any
+
+from recollect.ingest.chunks import BLOCK, GLUED, LINE, Chunk, Unit, bounded, pack, split_lines, units_of
+from recollect.ingest.text import decode
+
+MAX_FRONT_MATTER = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A whole text: its title, what its front matter says, its chunks; `named` where the title is only its name."""
+
+    title: str
+    chunks: tuple[Chunk, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    named: bool = False
+
+
+@dataclass(slots=True)
+class _Block:
+    """A top-level block: its kind, where it stands, where the next begins, and for a heading its level and words."""
+
+    kind: str
+    start: int
+    end: int
+    rest: int = 0
+    level: int = 0
+    heading: str = ""
+
+
+def read_note(text: str, name: str) -> Note:
+    """The note in `text`; `name` is its title where it has none."""
+    lines = split_lines(text)
+    metadata, first = _front_matter(lines)
+    blocks = _blocks(lines, first)
+    own = word(metadata.get("title")) or _title(blocks)
+    title = own or name
+    return Note(bounded(title), tuple(pack(list(_units(lines, blocks, title)))), metadata, named=not own)
+
+
+def word(value: object) -> str:
+    """What front matter says in one word or line; a list or a mapping there is none."""
+    return str(value).strip() if isinstance(value, str | int | float | date) else ""
+
+
+def _blocks(lines: Sequence[str], offset: int) -> list[_Block]:
+    """Top-level blocks; what is between two of them (blank lines, link definitions) belongs to the one above."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.core.ruler.enableOnly(["normalize", "block"])  # what stands inside a line is kept as it is
+    tokens = parser.parse("".join(lines[offset:]))
+    blocks = [_Block("start", offset, offset)]
+    for position, token in enumerate(tokens):
+        if token.level == 0 and token.map and token.nesting >= 0:
+            block = _Block(token.type, token.map[0] + offset, token.map[1] + offset)
+            if token.type == "heading_open":
+                block.level, block.heading = int(token.tag[1]), tokens[position + 1].content
+            blocks.append(block)
+    for block, after in itertools.pairwise(blocks):
+        block.rest = after.start
+    blocks[-1].rest = len(lines)
+    return blocks
+
+
+def _title(blocks: list[_Block]) -> str:
+    return next((block.heading for block in blocks if block.level == 1), "")
+
+
+def _units(lines: Sequence[str], blocks: list[_Block], title: str) -> Iterator[Unit]:
+    """Every line but the title in one unit."""
+    path: dict[int, str] = {}
+    begun = after_heading = False
+    for position, block in enumerate(blocks):
+        start = block.start
+        if block.level and block.heading == title == bounded(title) and not begun and _has_text(lines[block.end :]):
+            start = block.end  # the note's title stands above every chunk already; a note that is no more keeps it
+        elif block.level:
+            path = {level: words for level, words in path.items() if level < block.level} | {block.level: block.heading}
+        if not "".join(lines[start : block.rest]).strip():
+            continue
+        weight = GLUED if after_heading else 10 - block.level if block.level else BLOCK
+        headings = tuple(bounded(words) for words in path.values() if words and words != title)
+        first, *rest = units_of(lines, start, block.rest, weight, headings)
+        yield first
+        begun = True
+        lead = _lead(lines, blocks, position)
+        yield from (Unit(unit.text, unit.lines, unit.weight, (*headings, *lead)) for unit in rest)
+        after_heading = bool(block.level) and start == block.start
+
+
+def _has_text(lines: Sequence[str]) -> bool:
+    return any(line.strip() for line in lines)
+
+
+def _lead(lines: Sequence[str], blocks: list[_Block], position: int) -> tuple[str, ...]:
+    """What the later parts of a long block need to be understood: a table's head, the line that ends in a colon."""
+    block = blocks[position]
+    if block.kind == "table_open":
+        return (bounded(lines[block.start].strip().strip("|")),)
+    above = blocks[position - 1] if position else None
+    if above is not None and above.kind == "paragraph_open":
+        line = lines[above.end - 1].strip()
+        return (bounded(line),) if line.endswith(":") else ()
+    return ()
+
+
+def _front_matter(lines: list[str]) -> tuple[dict[str, Any], int]:
+    """The YAML between two lines of `---` at the top, and the line after it; what is not YAML is text."""
+    if not lines or lines[0].rstrip() != "---":
+        return {}, 0
+    end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
+    block = "".join(lines[1:end]) if end else ""
+    if end is None or len(block) > MAX_FRONT_MATTER:
+        return {}, 0
+    import yaml
+
+    try:
+        values = yaml.safe_load(block)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        # A date of the 45th of May is a ValueError, a thousand brackets are a RecursionError.
+        return {}, 0
+    return (values, end + 1) if isinstance(values, dict) else ({}, 0)
+
+
+PROSE = frozenset((".txt", ".text", ".rst", ".rest", ".org", ".adoc", ".asciidoc", ".tex", ".log", ".textile", ""))
+"""Suffixes of texts whose indentation says nothing of structure; everything else is read as code."""
+
+DEEPEST = 3
+"""Lines of context that code carries: the class, the function, the block it stands in."""
+
+_ORG = re.compile(r"(\*+)\s+(\S.*)")
+_UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
+_ADOC = re.compile(r"(={1,6})\s+(\S.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Paragraph:
+    """Lines up to a blank one: where they stand, what they are below, and how good it is to cut before them."""
+
+    start: int
+    end: int
+    weight: int
+    headings: tuple[str, ...]
+
+
+def read_text(text: str, name: str, suffix: str) -> Note:
+    """The text as a note named for its file; a title of its own goes before that."""
+    lines = split_lines(text)
+    paragraphs = list(_prose(lines, suffix) if suffix in PROSE else _code(lines))
+    title = _own_title(lines, paragraphs, suffix)
+    units = [unit for paragraph in paragraphs for unit in _paragraph_units(lines, paragraph, title)]
+    return Note(title or name, tuple(pack(units)), named=not title)
+
+
+def _paragraph_units(lines: Sequence[str], paragraph: _Paragraph, title: str) -> Iterator[Unit]:
+    headings = tuple(words for words in paragraph.headings if words != title)
+    return units_of(lines, paragraph.start, paragraph.end, paragraph.weight, headings)
+
+
+def _own_title(lines: Sequence[str], paragraphs: Sequence[_Paragraph], suffix: str) -> str:
+    if suffix == ".org":
+        named = (line.partition(":")[2].strip() for line in lines[:20] if line.lower().startswith("#+title:"))
+        return next(named, "")
+    if suffix in (".rst", ".rest", ".adoc", ".asciidoc"):
+        return next((paragraph.headings[0] for paragraph in paragraphs[:1] if paragraph.headings), "")
+    return ""
+
+
+def _spans(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Runs of lines, each with the blank lines after it."""
+    start = next((at for at, line in enumerate(lines) if line.strip()), len(lines))
+    for at in range(start + 1, len(lines)):
+        if lines[at].strip() and not lines[at - 1].strip():
+            yield start, at
+            start = at
+    if start < len(lines):
+        yield start, len(lines)
+
+
+def _prose(lines: Sequence[str], suffix: str) -> Iterator[_Paragraph]:
+    path: dict[int, str] = {}
+    styles: list[str] = []
+    for start, end in _spans(lines):
+        level, words = _heading(lines, start, end, suffix, styles)
+        if level:
+            path = {upper: said for upper, said in path.items() if upper < level} | {level: words}
+        yield _Paragraph(start, end, max(10 - level, LINE) if level else BLOCK, tuple(path.values()))
+
+
+def _heading(lines: Sequence[str], start: int, end: int, suffix: str, styles: list[str]) -> tuple[int, str]:
+    """The level and words of the heading that a paragraph begins with; level 0 where it has none."""
+    if suffix == ".org" and (match := _ORG.match(lines[start])):
+        return len(match[1]), match[2].strip()
+    if suffix in (".adoc", ".asciidoc") and (match := _ADOC.match(lines[start])):
+        return len(match[1]), match[2].strip()
+    if suffix not in (".rst", ".rest"):
+        return 0, ""
+    return _underlined([line.strip() for line in lines[start : min(end, start + 3)]], styles)
+
+
+def _underlined(lines: list[str], styles: list[str]) -> tuple[int, str]:
+    """A heading of reStructuredText; its levels are in the order in which their lines first occur."""
+    match lines:
+        case [over, words, under] if over == under and _UNDERLINE.match(over):
+            style = over[0] * 2
+        case [words, under, *_] if _UNDERLINE.match(under) and len(under) >= len(words):
+            style = under[0]
+        case _:
+            return 0, ""
+    if style not in styles:
+        styles.append(style)
+    return styles.index(style) + 1, words
+
+
+def _code(lines: Sequence[str]) -> Iterator[_Paragraph]:
+    """Paragraphs below the less indented lines above them: the class and the function that a part stands in."""
+    above: list[tuple[int, str]] = []
+    for start, end in _spans(lines):
+        indent = _indent(lines[start])
+        while above and above[-1][0] >= indent:
+            above.pop()
+        yield _Paragraph(start, end, BLOCK + 1 if not indent else BLOCK, tuple(words for _, words in above[-DEEPEST:]))
+        for line in lines[start:end]:
+            if line.strip():
+                while above and above[-1][0] >= _indent(line):
+                    above.pop()
+                above.append((_indent(line), bounded(line.strip())[:80]))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+MARKDOWN = frozenset((".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd"))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where chunks come from: a file's path, and the file as a note."""
+
+    path: str
+    note: Note
+
+
+def origin_of(content: bytes, path: str) -> Origin:
+    """A file's content read as what its suffix says: markdown, prose, or code."""
+    name = PurePath(path)
+    suffix = name.suffix.lower()
+    text = decode(content)
+    if suffix in MARKDOWN:
+        return Origin(path, read_note(text, name.stem))
+    # The suffix of a source file is part of what it is called: `main.rs`, `docker-compose.yml`.
+    return Origin(path, read_text(text, name.stem if suffix == ".txt" else name.name, suffix))
