@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint types layers unit torture bench eval docs screenshots clean
+.PHONY: demo test ci lint types layers unit suite deadlines torture bench eval docs screenshots clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/recollect demo
 
-test: lint types layers unit
+test: lint types layers unit  # what one runs after every change
+
+ci: lint types layers suite  # what must pass before a change lands
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -21,7 +23,13 @@ layers: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not torture"  # on two cores: a third of the time is waiting
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not torture and not ci"  # on two cores: a third of the time is waiting
+
+suite: $(VENV)/.dev .node/.installed
+	RECOLLECT_TEST_PROFILE=ci $(BIN)/pytest -n 3 --dist loadgroup -m "not torture"
+
+deadlines: $(VENV)/.dev  # upper bounds on the wall clock: on a quiet machine only
+	RECOLLECT_DEADLINES=1 $(BIN)/pytest -n 0 -m "not torture" $$(grep -rl support.timing tests --include='test_*.py')
 
 torture: $(VENV)/.dev
 	$(BIN)/pytest -m torture -s --timeout 3600
@@ -39,7 +47,7 @@ docs: $(VENV)/.dev
 	$(BIN)/python docs/render_reference.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .node build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --python $(BIN)/python -e . ; \
@@ -50,3 +58,9 @@ $(VENV)/.dev: pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --python $(BIN)/python -e ".[dev]" ; \
 	else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" ; fi
 	@touch $@ $(VENV)/.installed
+
+.node/.installed:  # the MCP conformance suite and inspector, and the Node that they need; only where npm is present
+	@mkdir -p .node
+	@if command -v npm >/dev/null 2>&1; then \
+	npm install --silent --no-fund --no-audit --prefix .node @modelcontextprotocol/conformance @modelcontextprotocol/inspector node@22; fi
+	@touch $@

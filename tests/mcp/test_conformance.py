@@ -1,16 +1,18 @@
-"""The protocol's own conformance suite and its inspector, against the real server; where they are installed.
+"""The protocol's own conformance suite and its inspector, against the real server.
 
-`npm install --prefix DIR @modelcontextprotocol/conformance @modelcontextprotocol/inspector node@22`, and
-`PATH=DIR/node_modules/.bin:$PATH`.
+`make ci` installs them into `.node` where npm is present; `make .node/.installed` does so alone.
 """
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
+from support import ROOT
+
+BIN = ROOT / ".node" / "node_modules" / ".bin"
+INSTALLED = {name: (BIN / name).exists() for name in ("conformance", "mcp-inspector")}
 
 OURS = (
     "server-initialize", "ping", "tools-list", "server-sse-multiple-streams", "resources-list", "prompts-list",
@@ -21,20 +23,22 @@ OURS = (
 
 def ran(*words, **environment):
     """A command that ended well, and what it said."""
-    settings = {**os.environ, **environment}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, env=settings)
+    settings = {**os.environ, **environment, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [BIN / words[0], *words[1:]], capture_output=True, text=True, check=False, timeout=120, env=settings
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.skipif(not shutil.which("conformance"), reason="the conformance suite is not installed (npm)")
+@pytest.mark.skipif(not INSTALLED["conformance"], reason="make .node/.installed")
 @pytest.mark.parametrize("scenario", OURS)
 def test_the_conformance_suite(bare, scenario, tmp_path):
     """Each scenario that is for any server passes over HTTP."""
     ran("conformance", "server", "--url", bare.url, "--scenario", scenario, "-o", str(tmp_path))
 
 
-@pytest.mark.skipif(not shutil.which("mcp-inspector"), reason="the inspector is not installed (npm)")
+@pytest.mark.skipif(not INSTALLED["mcp-inspector"], reason="make .node/.installed")
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_the_inspector(bare, served, tmp_path, transport):
     """Somebody else's client lists the tools and stores a fact, over either transport."""
