@@ -45,6 +45,7 @@ screenshots: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/render_reference.py
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
 
 clean:
 	rm -rf $(VENV) .node build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

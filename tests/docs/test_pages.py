@@ -1,8 +1,11 @@
 """Pages of the docs that describe settings and words of the code: they must be the code's own."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from support import DOCS
 
 from recollect import config
@@ -34,3 +37,12 @@ def test_the_why_not_page_names_every_stage():
     assert len(stages) > 18
     for stage in stages - {"found"}:
         assert f"`{stage}`" in page, stage
+
+
+@pytest.mark.ci
+def test_the_site_builds_without_a_warning(tmp_path):
+    """Every link between pages leads somewhere, every page is in the navigation, every docstring can be rendered."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", DOCS, tmp_path]
+    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    assert (built.returncode, built.stderr) == (0, "")
+    assert (tmp_path / "glossary.html").exists()
