@@ -46,8 +46,8 @@ def measure(files: list[Path], folder: Path, embedder: str) -> list[tuple[str, .
     root = folder / "docs"
     rows = []
     with Memory.open(folder / "memory.db", embedder=embedder, settings=Settings()) as memory:
-        if memory.embedding.configured:
-            memory.embedding.serving()  # the model is loaded before the clock runs
+        if memory.embeddings.configured:
+            memory.embeddings.serving()  # the model is loaded before the clock runs
 
         def run(name: str) -> None:
             start = time.perf_counter()

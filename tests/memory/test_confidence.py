@@ -415,7 +415,7 @@ def test_a_source_that_fails_costs_its_evidence_only(notes, monkeypatch):
     def fail(*_):
         raise RuntimeError("no model today")
 
-    monkeypatch.setattr(notes.embedding, "serving", fail)
+    monkeypatch.setattr(notes.embeddings, "serving", fail)
     assert best(notes, ANSWERED) == alone
 
 

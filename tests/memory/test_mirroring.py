@@ -97,7 +97,7 @@ def test_the_text_of_a_file_is_not_overwritten_by_its_id(open_memory: Callable[.
     memory = open_memory()
     memory.index(notes / "open.md")
     (chunk,) = memory.list()
-    with pytest.raises(UsageError, match="part of a file"):
+    with pytest.raises(UsageError, match="a chunk of an indexed file"):
         memory.add("Hijacked.", id=chunk.id)
     new = memory.supersede(chunk.id, text="The harbour never closes.")
     assert (new.kind, memory.edit(new.id, title="Harbour").title) == ("fact", "Harbour")

@@ -425,7 +425,7 @@ def test_mmr_on_five_thousand_candidates_is_quick(memory: Memory) -> None:
     records = [Record(f"r{i}", f"heron {i}") for i in range(5000)]
     memory.store.records.apply([Put(record) for record in records[i : i + 500]] for i in range(0, 5000, 500))
     vectors = chance.normal(size=(5000, 64)).astype(np.float32)
-    memory.embedding.serving().index.save(
+    memory.embeddings.serving().index.save(
         [r.passage for r in records], vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     )
     options: dict[str, Any] = {"fetch_k": 5000, "limit": 10, "mmr": True}
@@ -915,7 +915,7 @@ def test_a_store_half_embedded_is_searched_by_words(open_memory: OpenMemory) -> 
     """While most records have no vector, those that have one must not outrank better ones; alone, vectors answer."""
     open_memory(embedder="none").add_many([{"text": f"heron number {n}"} for n in range(100)])
     memory = open_memory()
-    index = memory.embedding.serving().index
+    index = memory.embeddings.serving().index
     some = index.missing(20)
     index.save(some, HashingEmbedder(64).passages(some))
     answer = memory.search("heron number 7")

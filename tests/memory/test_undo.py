@@ -156,7 +156,7 @@ def test_a_part_of_a_file_is_the_files(memory: Memory, tmp_path: Path) -> None:
     note.write_text("# Boats\n\nThe boat is blue.\n")
     memory.index(note)
     (chunk,) = memory.list()
-    with pytest.raises(UsageError, match="part of a file"):
+    with pytest.raises(UsageError, match="a chunk of an indexed file"):
         memory.undo(chunk.id)
     memory.forget(chunk.id)
     assert memory.undo(chunk.id) == ("forget", chunk)

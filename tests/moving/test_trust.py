@@ -226,7 +226,7 @@ def test_vectors_that_would_steer_other_searches_are_left_out(
     moved = memory.import_(export)
     assert (moved.added["vector"], moved.left_out["vector"]) == (1, 2)
     own = memory.add("my own diary")
-    assert not np.allclose(memory.embedding.vectors([own.id])[own.id], unit)
+    assert not np.allclose(memory.embeddings.vectors([own.id])[own.id], unit)
     assert all(abs(result.similarity or 0) <= 1.01 for result in memory.search("heron").results)
 
 

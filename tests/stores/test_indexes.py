@@ -207,7 +207,7 @@ def test_a_search_under_way_does_not_lose_a_record_that_another_thread_updates(
     The interleaving of two threads is made certain: the update comes when the search has just taken its rows.
     """
     memory.add_many([{"text": f"gannet {i}", "id": f"g{i}"} for i in range(5)])
-    index, vector = memory.embedding.serving().index, HashingEmbedder(64).query("gannet 3")
+    index, vector = memory.embeddings.serving().index, HashingEmbedder(64).query("gannet 3")
     index.search(vector, Filter(), 5)
     holds = Visible.holds
 

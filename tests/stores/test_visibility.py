@@ -255,7 +255,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
     with Memory.open(path, embedder="hashing:64", settings=Settings()) as memory:
         records = [record_of(i) for i in range(MANY)]
         memory.store.records.apply([Put(record) for record in records[i : i + 500]] for i in range(0, MANY, 500))
-        serving = memory.embedding.serving()
+        serving = memory.embeddings.serving()
         passages = sorted({record.passage for record in records})
         vectors = np.random.default_rng(7).normal(size=(len(passages), 64)).astype(np.float32)
         serving.index.save(passages, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

@@ -17,7 +17,7 @@ from typing import Any
 from recollect.config import SYSTEMS, Settings, SourceSettings
 from recollect.doctor.setup import SERVICES, Setup
 from recollect.errors import RecollectError, SourceFailed, TimedOut
-from recollect.memory.embeddings import opener
+from recollect.memory.opening import embedder_opener
 from recollect.memory.peers import Peer
 from recollect.models.cache import cache_root, digest, mend
 from recollect.models.catalogue import MODELS, Model
@@ -114,7 +114,7 @@ def _server(setup: Setup, spec: str) -> Finding:
     brief = replace(setup.settings, openai=replace(said, timeout=min(said.timeout, LONGEST_S), retries=0))
     began = time.monotonic()
     try:
-        length = opener(brief, lambda _: None, None)(spec).query(WORD).shape[0]
+        length = embedder_opener(brief, lambda _: None, None)(spec).query(WORD).shape[0]
     except RecollectError as error:
         return Finding("model", "warning", f"{spec}: {error.message}", error.hint)
     took = (time.monotonic() - began) * 1000

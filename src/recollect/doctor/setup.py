@@ -16,7 +16,7 @@ from recollect.config.settings import Settings
 from recollect.config.trust import PROJECT_FILE
 from recollect.errors import ConfigError, RecollectError
 from recollect.memory import Memory, default_store
-from recollect.memory.embeddings import opener
+from recollect.memory.opening import embedder_opener
 from recollect.models.catalogue import MODELS
 from recollect.models.embedders import EMBEDDERS
 from recollect.stores import StoreKind, kind_of
@@ -89,7 +89,7 @@ def fingerprint(settings: Settings) -> str:
         if name in MODELS:
             return EMBEDDERS.load(name)(settings.embedder).fingerprint
         if name in ("hashing", *SERVICES):
-            return opener(settings, lambda _: None, None)(settings.embedder).fingerprint
+            return embedder_opener(settings, lambda _: None, None)(settings.embedder).fingerprint
     except RecollectError:
         pass  # the check of the model reports what is wrong with it
     return ""

@@ -201,7 +201,7 @@ def _ask(plan: Plan, dataset: Dataset, memory: Memory, bars: Bars, timed: int) -
 
 def _check_embedder(plan: Plan, memory: Memory) -> None:
     for name, options in plan.systems.items():
-        if options.get("sources") == ["vector"] and not memory.embedding.configured:
+        if options.get("sources") == ["vector"] and not memory.embeddings.configured:
             raise UsageError(f"the system {name!r} needs an embedder", hint="--embedder arctic-embed-s")
 
 

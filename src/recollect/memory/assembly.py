@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from recollect.config import SYSTEMS, SearchSettings, Settings, SourceSettings
 from recollect.errors import LlmError, ModelError, ModelMissing, RecollectError, UsageError
 from recollect.memory.calibration import Calibration
-from recollect.memory.embeddings import Embedding
+from recollect.memory.embeddings import Embeddings
 from recollect.memory.peers import Peer
 from recollect.models.llm import open_llm
 from recollect.models.rerankers import RERANKERS, passage
@@ -42,7 +42,7 @@ class Assembly:
     """What a pipeline is made of. `caller` is the scope of a scoped caller, who learns of nothing outside it."""
 
     store: Store
-    embedding: Embedding
+    embeddings: Embeddings
     settings: Settings
     executor: Executor
     reranking: Reranking
@@ -60,7 +60,7 @@ class Assembly:
             raise UsageError("no source is named", hint=f"there are {', '.join(there)}")
         sources: list[Source] = [KeywordSource(self.store.keywords)] if "keyword" in names else []
         absent: list[tuple[str, str]] = []
-        if "vector" in names and self.embedding.configured:
+        if "vector" in names and self.embeddings.configured:
             sources += self._by_meaning(search, alone=set(names) == {"vector"})
         elif "vector" in names:
             absent.append(("vector", "no embedder is configured"))
@@ -77,15 +77,15 @@ class Assembly:
 
     def _by_meaning(self, search: SearchSettings, *, alone: bool) -> Sequence[Source]:
         """The vector source, with HyDE beside it or in its place where that is asked for."""
-        plain = VectorSource(self.embedding.serving, alone=alone)
+        plain = VectorSource(self.embeddings.serving, alone=alone)
         if not search.hyde:
             return [plain]
         write: Callable[[str], str] = Hypotheses(replace(self.settings, search=search), self.store.notes, self.caller)
         if self.caller is not None:
             write = screened("hyde", write)
         if search.hyde == "replace":
-            return [HydeSource(self.embedding.serving, write, replaces=True)]
-        return [plain, HydeSource(self.embedding.serving, write)]
+            return [HydeSource(self.embeddings.serving, write, replaces=True)]
+        return [plain, HydeSource(self.embeddings.serving, write)]
 
     def _confidence(self, search: SearchSettings, sources: Sequence[Source]) -> Confidence | None:
         """The stage where it is asked for. A list that HyDE writes has no unrelated queries to be compared with."""
@@ -104,8 +104,8 @@ class Assembly:
     def _vectors_of(self, ids: Sequence[str]) -> dict[str, Any]:
         """For MMR: vectors where they can be had; without them it compares words."""
         with contextlib.suppress(RecollectError):
-            if self.embedding.configured:
-                return self.embedding.vectors(ids)
+            if self.embeddings.configured:
+                return self.embeddings.vectors(ids)
         return {}
 
 

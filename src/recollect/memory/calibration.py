@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, TimedOut
-from recollect.memory.embeddings import Embedding, guarded
+from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.ranking import LENGTHS, Evidence, Null
 from recollect.stages.confidence import RANK_TO_BEAT, Gauge, evidence
 from recollect.types import Filter, Query, Serving, Store
@@ -46,9 +46,9 @@ Ask: TypeAlias = Callable[[str, Filter], Evidence]
 class Calibration:
     """Gauges for queries. What was measured is kept in the store, and in memory where the store may only be read."""
 
-    def __init__(self, store: Store, embedding: Embedding) -> None:
+    def __init__(self, store: Store, embeddings: Embeddings) -> None:
         self._store = store
-        self._embedding = embedding
+        self._embeddings = embeddings
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[int, Null]] = {}
 
@@ -73,7 +73,7 @@ class Calibration:
         return Gauge(len(terms), index.search(terms, query.filter, 1).most, nulls)
 
     def _null_of_vectors(self, where: Filter, deadline: float | None) -> Null:
-        serving = self._embedding.serving(deadline)
+        serving = self._embeddings.serving(deadline)
         return self._null(f"vector {serving.space.fingerprint}", where, _ByMeaning(serving), deadline)
 
     def _null(self, what: str, where: Filter, ask: Ask, deadline: float | None) -> Null:
@@ -124,7 +124,7 @@ class _ByMeaning:
     serving: Serving
 
     def __call__(self, text: str, where: Filter) -> Evidence:
-        with guarded(self.serving.embedder):
+        with errors_of(self.serving.embedder):
             vector = self.serving.embedder.query(text)
         matches = self.serving.index.search(vector, where, RANK_TO_BEAT)
         return evidence([match.score for match in matches.found], 1.0, bounded=True)

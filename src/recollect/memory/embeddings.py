@@ -1,24 +1,22 @@
-"""Which embedder serves a store, and what happens when it is missing, new or changed.
+"""The vectors of a store: which embedder serves it, and what happens when that is missing, new or changed.
 
-The store's vectors belong to the model that made them. A newly configured model fills its own space beside the
-old one; until it is complete the old one answers. A store may have come from somebody else, so its word is not enough
-to open a model that sends texts somewhere or loads files from elsewhere: such a model must be named by the settings.
+A store's vectors belong to the model that made them. A newly configured model fills a vector space of its own; until
+that is complete, the old model answers. A store may come from somebody else, so a model that sends text over the
+network or loads unpinned files is opened only if the settings name it, never because the store does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from recollect.config import Settings
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
-from recollect.models.embedders import is_self_contained, open_embedder
+from recollect.models.embedders import is_self_contained
 from recollect.types import (
     Embedder,
     Filter,
@@ -40,51 +38,32 @@ LONGEST_NAME = 100
 """Characters of a model's name that a message shows."""
 
 OpenEmbedder: TypeAlias = Callable[[str], Embedder]
-"""A name → the embedder, or an error that says why not."""
-
-Keep: TypeAlias = Callable[[Sequence[str]], None]
-"""Keeps the vectors of these passages, of those that were embedded."""
+"""Opens an embedder by name, or raises an error that says why it cannot."""
 
 
 @dataclass(slots=True)
-class _Last:
-    """What answered last, for all views of a store."""
+class _Current:
+    """What answered last, shared by all views of a store."""
 
     serving: Serving | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Embedded:
-    """Passages and their vectors, in the same order."""
+class Embeddings:
+    """The vectors of one store. Models are opened when first needed; one that failed to open is not tried again."""
 
-    passages: Sequence[str] = ()
-    vectors: Any = None
-
-    def save(self, index: VectorIndex, wanted: Collection[str]) -> None:
-        """Keep the vectors of those passages that are wanted."""
-        places = [place for place, passage in enumerate(self.passages) if passage in wanted]
-        if places and len(places) == len(self.passages):
-            index.save(self.passages, self.vectors)
-        elif places:
-            index.save([self.passages[place] for place in places], self.vectors[places])
-
-
-class Embedding:
-    """The vector side of one store. Models are opened when first needed; one that failed is not tried again."""
-
-    def __init__(self, spaces: VectorSpaces, wanted: str | Embedder | None, open_embedder: OpenEmbedder) -> None:
+    def __init__(self, spaces: VectorSpaces, embedder: str | Embedder | None, open_embedder: OpenEmbedder) -> None:
         self._spaces = spaces
-        self._wanted = None if wanted in (None, "none") else wanted
+        self._configured = None if embedder in (None, "none") else embedder
         self._open = open_embedder
         self._lock = threading.Lock()
         self._opened: dict[str, Embedder | RecollectError] = {}
-        self._last = _Last()
+        self._current = _Current()
         self._caller: Scope | None = None
 
-    def within(self, spaces: VectorSpaces, caller: Scope | None = None) -> Embedding:
-        """The same, which reads the vectors of records through another view of its store.
+    def within(self, spaces: VectorSpaces, caller: Scope | None = None) -> Embeddings:
+        """The same embeddings, reading vectors through another view of the store.
 
-        `caller` is the scope of a scoped caller, who must not notice the queries of others: theirs are embedded apart.
+        A scoped `caller` must not notice the queries of others, so its queries are embedded and cached apart.
         """
         view = copy.copy(self)
         view._spaces, view._caller = spaces, caller  # noqa: SLF001  (its own kind)
@@ -92,72 +71,77 @@ class Embedding:
 
     @property
     def configured(self) -> bool:
-        """Whether there is to be an embedder at all."""
-        return self._wanted is not None
+        """Whether there is an embedder at all."""
+        return self._configured is not None
 
     def serving(self, deadline: float | None = None) -> Serving:
-        """What answers now: the wanted model if its space is active (in any process), else the model whose space is.
+        """The model and index that answer now: the configured model if its space is active, else the active space's.
 
         One caller at a time opens a model; the others wait for it until their deadline, a time of `time.monotonic`.
         """
         with self._turn(deadline):
             active = self._spaces.active
-            settled = self._last.serving
-            if settled is None or active is None or active.fingerprint != settled.space.fingerprint:
-                settled = self._last.serving = self._settle(active)
+            current = self._current.serving
+            if current is None or active is None or active.fingerprint != current.space.fingerprint:
+                current = self._current.serving = self._choose(active)
         if self._caller is None:
-            return settled
-        return replace(settled, embedder=_ScopedEmbedder(settled.embedder, self._caller))
+            return current
+        return replace(current, embedder=_ScopedEmbedder(current.embedder, self._caller))
 
     def missing(self, where: Filter | None = None) -> int:
-        """How many records (that the filter lets through) have no vector in the space that answered last."""
-        settled = self._last.serving
-        return settled.index.coverage(where)[1] if settled and settled.index.coverage()[1] else 0
+        """How many records (that pass the filter) have no vector in the space that answered last."""
+        current = self._current.serving
+        return current.index.coverage(where)[1] if current and current.index.coverage()[1] else 0
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Any]:
-        """The vectors of records in the space that answers, where there are any; no model is opened for that."""
+        """The vectors of these records in the active space, for those that have one. Opens no model."""
         active = self._spaces.active
         return self._spaces.open(active).vectors(ids) if active else {}
 
     def ensure(
-        self, passages: Sequence[str], progress: Progress | None = None, *, seen: Collection[str] | None = None
+        self, passages: Sequence[str], progress: Progress | None = None, *, visible: Collection[str] | None = None
     ) -> None:
-        """See to it that passages have vectors, in the space that answers.
+        """Compute and save the vectors that these passages lack in the active space.
 
-        A passage that has one is not embedded again. With `seen`, that holds for these passages only: the others are
-        embedded even if another scope has them, so that the time it takes tells nothing about what is stored there.
+        With `visible`, a stored passage that is not among them is embedded all the same (and not saved twice): the
+        time that takes must not tell a scoped caller what other scopes have stored.
         """
-        serving = self.serving()
-        known = serving.index.known(passages)
-        new = _unspared(passages, known, seen)
+        serving, known, new = self._plan(passages, visible)
         for start in range(0, len(new), BATCH):
             batch = new[start : start + BATCH]
-            self._embed(serving.embedder, batch).save(serving.index, set(batch) - known)
+            _save(serving.index, batch, _embed(serving.embedder, batch), set(batch) - known)
             if progress:
                 progress(start + len(batch), len(new))
 
-    def prepare(self, passages: Sequence[str], *, seen: Collection[str] | None = None) -> Keep:
-        """Embed passages as `ensure` does, and keep nothing yet: what comes back keeps the vectors of some."""
-        serving = self.serving()
-        known = serving.index.known(passages)
-        new = _unspared(passages, known, seen)
-        embedded = self._embed(serving.embedder, new) if new else _Embedded()
-        return lambda wanted: embedded.save(serving.index, set(wanted) - known)
+    def prepare(
+        self, passages: Sequence[str], *, visible: Collection[str] | None = None
+    ) -> Callable[[Sequence[str]], None]:
+        """Embed passages as `ensure` does without saving; returns a function that saves the vectors of some of them."""
+        serving, known, new = self._plan(passages, visible)
+        vectors = _embed(serving.embedder, new) if new else None
+        return lambda stored: _save(serving.index, new, vectors, set(stored) - known)
 
     def fill(self, progress: Progress | None = None) -> int:
-        """Compute every missing vector of the wanted model, and let its space answer once none is missing."""
-        wanted = self._embedder()
-        space = self._space_of(wanted, self._spaces.active)
+        """Compute every missing vector of the configured model, then make its space the active one."""
+        embedder = self._embedder()
+        space = self._space_of(embedder, self._spaces.active)
         index = self._spaces.open(space)
         total, done, last = index.coverage()[1], 0, set[str]()
-        # A text that is not what was stored does not fit its hash, and stays missing: `doctor` names it.
+        # A passage that does not match its stored hash stays missing (`doctor` reports it), so stop when none is new.
         while (batch := index.missing(BATCH)) and set(batch) != last:
-            self._embed(wanted, batch).save(index, batch)
+            _save(index, batch, _embed(embedder, batch), batch)
             done, last = done + len(batch), set(batch)
             if progress:
                 progress(min(done, total), total)
         self._spaces.activate(space)
         return done
+
+    def _plan(self, passages: Sequence[str], visible: Collection[str] | None) -> tuple[Serving, set[str], list[str]]:
+        """What serves, the passages that have a vector, and those to embed."""
+        serving = self.serving()
+        known = set(serving.index.known(passages))
+        spared = known if visible is None else known & set(visible)
+        return serving, known, [passage for passage in dict.fromkeys(passages) if passage not in spared]
 
     @contextlib.contextmanager
     def _turn(self, deadline: float | None) -> Iterator[None]:
@@ -169,52 +153,52 @@ class Embedding:
         finally:
             self._lock.release()
 
-    def _embed(self, embedder: Embedder, passages: Sequence[str]) -> _Embedded:
-        with guarded(embedder):
-            return _Embedded(passages, embedder.passages(passages))
-
-    def _settle(self, active: VectorSpace | None) -> Serving:
-        wanted = self._embedder()
-        if active is not None and active.fingerprint != wanted.fingerprint:
+    def _choose(self, active: VectorSpace | None) -> Serving:
+        embedder = self._embedder()
+        if active is not None and active.fingerprint != embedder.fingerprint:
             if self._spaces.open(active).coverage()[0]:
-                return self._serve_old(active, wanted)
+                return self._serve_old(active, embedder)
             active = None
-        space = self._space_of(wanted, active)
+        space = self._space_of(embedder, active)
         if active is None:
             self._spaces.activate(space)
-        return Serving(wanted, self._spaces.open(space), space)
+        return Serving(embedder, self._spaces.open(space), space)
 
-    def _serve_old(self, active: VectorSpace, wanted: Embedder) -> Serving:
-        """The old model answers until the new one's vectors are complete, if the store's word is enough to open it."""
-        name, move = shown_model(active.embedder), f"`recollect embed --embedder {wanted.name}` moves to {wanted.name}"
-        another = EmbedderError(f"the store's vectors are of another {name} than today's", hint=move)
+    def _serve_old(self, active: VectorSpace, embedder: Embedder) -> Serving:
+        """Let the old model answer until the new one's vectors are complete, if the store may name it."""
+        name, move = (
+            model_label(active.embedder),
+            f"`recollect embed --embedder {embedder.name}` moves to {embedder.name}",
+        )
+        changed = EmbedderError(f"the store's vectors were made by another version of {name}", hint=move)
         if not is_self_contained(active.embedder):
-            if active.embedder == wanted.name:
-                raise another
-            raise EmbedderError(unnamed_model(name), hint=_use_or_name(name, wanted))
+            if active.embedder == embedder.name:
+                raise changed
+            hint = f'`recollect embed` computes vectors with {embedder.name}; to use {name}, set embedder = "{name}"'
+            raise EmbedderError(unconfigured_model(name), hint=hint)
         try:
             old = self._opened_once(active.embedder)
         except RecollectError as error:
-            raise EmbedderError(
-                f"the store's vectors are of {name}, which cannot be used now: {error.message}", hint=move
-            ) from error
+            message = f"the store's vectors were made by {name}, which cannot be used now: {error.message}"
+            raise EmbedderError(message, hint=move) from error
         if old.fingerprint != active.fingerprint:
-            raise another
+            raise changed
         return Serving(old, self._spaces.open(active), active, f"{name} still answers; {move}")
 
     def _space_of(self, embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
         if active is not None and active.fingerprint == embedder.fingerprint:
             return active
-        with guarded(embedder):
+        with errors_of(embedder):
             dimension = embedder.query("How long is a vector?").shape[0]
         return VectorSpace(embedder.fingerprint, embedder.name, dimension)
 
     def _embedder(self) -> Embedder:
-        if self._wanted is None:
+        if self._configured is None:
             raise UsageError("no embedder is configured", hint="set one: --embedder arctic-embed-s")
-        return self._opened_once(self._wanted) if isinstance(self._wanted, str) else self._wanted
+        return self._opened_once(self._configured) if isinstance(self._configured, str) else self._configured
 
     def _opened_once(self, name: str) -> Embedder:
+        # A missing model is looked for again: it may have been fetched meanwhile.
         if name not in self._opened or isinstance(self._opened[name], ModelMissing):
             try:
                 self._opened[name] = self._open(name)
@@ -226,96 +210,60 @@ class Embedding:
         return opened
 
 
-def unnamed_model(name: str) -> str:
-    """Why the model that made a store's vectors is not opened: nobody but the store names it."""
-    return f"the store's vectors were made by {shown_model(name)}, which your settings do not name"
+def _embed(embedder: Embedder, passages: Sequence[str]) -> Matrix:
+    with errors_of(embedder):
+        return embedder.passages(passages)
 
 
-def shown_model(name: str) -> str:
-    """A model's name as it stands in a store, safe to show: anybody may have written it."""
-    shown = name if name.isprintable() else ascii(name)
-    return shown if len(shown) <= LONGEST_NAME else f"{shown[:LONGEST_NAME]}…"
+def _save(index: VectorIndex, passages: Sequence[str], vectors: Any, wanted: Collection[str]) -> None:
+    """Save the vectors of those passages that are wanted."""
+    rows = [row for row, passage in enumerate(passages) if passage in wanted]
+    if rows:
+        index.save([passages[row] for row in rows], vectors if len(rows) == len(passages) else vectors[rows])
 
 
-def _use_or_name(name: str, wanted: Embedder) -> str:
-    return f'`recollect embed` computes vectors with {wanted.name}; to use {name}, set embedder = "{name}" yourself'
+def unconfigured_model(name: str) -> str:
+    """The message for a model that made a store's vectors and is not opened, because only the store names it."""
+    return f"the store's vectors were made by {model_label(name)}, which your settings do not name"
 
 
-def _unspared(passages: Sequence[str], known: Collection[str], seen: Collection[str] | None) -> list[str]:
-    """The passages that are to be embedded: all but those that are known, and seen where that is asked for."""
-    return [
-        passage
-        for passage in dict.fromkeys(passages)
-        if passage not in known or (seen is not None and passage not in seen)
-    ]
+def model_label(name: str) -> str:
+    """A model's name from a store, safe to print: anybody may have written it."""
+    label = name if name.isprintable() else ascii(name)
+    return label if len(label) <= LONGEST_NAME else f"{label[:LONGEST_NAME]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class _ScopedEmbedder:
-    """An embedder for the callers of one scope: a query that others have asked is embedded again for them."""
+    """An embedder for the callers of one scope: a cached query vector of other callers is not reused for them."""
 
     inner: Embedder
     scope: Scope
 
     @property
     def name(self) -> str:
-        """The name that opens it again."""
         return self.inner.name
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever the vectors of the same text would."""
         return self.inner.fingerprint
 
     def passages(self, texts: Sequence[str]) -> Matrix:
-        """One unit vector a text, in order."""
         return self.inner.passages(texts)
 
     def query(self, text: str) -> Vector:
-        """The unit vector of a query; an embedder that keeps some keeps them apart for each scope."""
         return self.inner.query_of(self.scope.key, text) if isinstance(self.inner, Keeper) else self.inner.query(text)
 
     def legibility(self, text: str) -> float:
-        """How well it reads a text; one that cannot tell is taken to read all."""
         return self.inner.legibility(text) if isinstance(self.inner, Reader) else 1.0
 
 
 @contextlib.contextmanager
-def guarded(embedder: Embedder) -> Iterator[None]:
-    """An embedder may be anybody's, so whatever it raises becomes an error of ours."""
+def errors_of(embedder: Embedder) -> Iterator[None]:
+    """Turn whatever an embedder raises, which may be third-party code, into an `EmbedderError`."""
     try:
         yield
     except RecollectError:
         raise
     except Exception as error:
         raise EmbedderError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error
-
-
-def opener(
-    settings: Settings, announce: Callable[[str], None], fetching: Progress | None, fetch: bool = True
-) -> OpenEmbedder:
-    """How embedders are opened by name: with what the settings say of endpoints."""
-
-    def open_by_name(name: str) -> Embedder:
-        return open_embedder(name, announce=announce, progress=fetching, fetch=fetch, **_endpoint(settings, name))
-
-    return open_by_name
-
-
-def _endpoint(settings: Settings, name: str) -> dict[str, Any]:
-    """What an endpoint is told beside its model's name; a key is read from the environment only when it is needed."""
-    kind = name.partition(":")[0]
-    if kind not in ("openai", "ollama"):
-        return {}
-    said = settings.openai
-    options = {
-        "base_url": said.base_url,
-        # A key is for the server it was made for; a local Ollama has no use for it.
-        "api_key": os.environ.get(said.api_key_env) if kind == "openai" else None,
-        "dimensions": said.dimensions,
-        "query_prefix": said.query_prefix,
-        "passage_prefix": said.passage_prefix,
-        "timeout": said.timeout,
-        "retries": said.retries,
-    }
-    return {name: value for name, value in options.items() if value is not None}

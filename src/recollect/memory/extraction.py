@@ -14,7 +14,7 @@ from recollect.config import Settings
 from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
 from recollect.ingest.facts import ACTIONS, Judge, Verdict, messages, tokens
 from recollect.ingest.pieces import Piece, expand, read, split
-from recollect.memory.embeddings import Embedding, guarded
+from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.models.llm import Llm, open_llm
 from recollect.types import Change, Filter, Ingested, Progress, Put, Record, Scope, Serving, Store, Supersede
 
@@ -115,7 +115,7 @@ class Job:
 
 
 def extract(
-    store: Store, embedding: Embedding, settings: Settings, job: Job, progress: Progress | None = None
+    store: Store, embeddings: Embeddings, settings: Settings, job: Job, progress: Progress | None = None
 ) -> Extraction:
     """Read the files, ask the model about every piece that was not read before, and store what is new."""
     if job.mode not in MODES:
@@ -126,7 +126,7 @@ def extract(
     report.waiting = list(waiting.values())
     if not waiting:
         return report
-    neighbours = Neighbours(embedding, job.scope, report.warnings)
+    neighbours = Neighbours(embeddings, job.scope, report.warnings)
     known = store.records.list(Filter(scope=job.scope, kinds=("fact",)), limit=MOST_FACTS)
     judge = Judge(known, neighbours, similarity=settings.ingest.similarity, scope=job.scope)
     report.estimate(judge)
@@ -242,11 +242,11 @@ LOOKED_AT = 5
 class Neighbours:
     """Asks the embedder that serves. Without one, or when it fails, nothing is near, and a warning says so once."""
 
-    def __init__(self, embedding: Embedding, scope: Scope, warnings: list[str]) -> None:
-        self._embedding = embedding
+    def __init__(self, embeddings: Embeddings, scope: Scope, warnings: list[str]) -> None:
+        self._embeddings = embeddings
         self._scope = scope
         self._warnings = warnings
-        self._usable = embedding.configured
+        self._usable = embeddings.configured
         self._serving: Serving | None = None
         self._vectors: dict[str, Vector] = {}
         self._new: list[tuple[Record, Vector]] = []
@@ -276,7 +276,7 @@ class Neighbours:
         if record.id not in self._vectors and self._usable:
             try:
                 self._serving = self._serving or self._opened()
-                with guarded(self._serving.embedder):
+                with errors_of(self._serving.embedder):
                     self._vectors[record.id] = self._serving.embedder.passages([record.passage])[0]
             except RecollectError as error:
                 self._usable = False
@@ -284,7 +284,7 @@ class Neighbours:
         return self._vectors.get(record.id)
 
     def _opened(self) -> Serving:
-        serving = self._embedding.serving()
+        serving = self._embeddings.serving()
         missing = serving.index.coverage()[1]
         if missing:
             self._warnings.append(

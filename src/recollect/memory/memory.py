@@ -20,17 +20,17 @@ from recollect.ingest import Report, Telling, Wishes
 from recollect.memory import overview
 from recollect.memory.assembly import Assembly, Reranking, open_outside
 from recollect.memory.calibration import Calibration
-from recollect.memory.embeddings import Embedding, opener
+from recollect.memory.embeddings import Embeddings
 from recollect.memory.explain import Verdict, why_not
 from recollect.memory.extraction import Extraction, Job, extract
 from recollect.memory.folders import Excerpt, Mirroring, Showing, excerpt
 from recollect.memory.history import changes, visible_history
-from recollect.memory.opening import check_embedder, load_settings, open_in_language
+from recollect.memory.opening import check_embedder, embedder_opener, load_settings, open_in_language
 from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.request import QueryBuilder
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import FILTERS, make_filter, merge_scope, parse_id
-from recollect.memory.writer import Remembering
+from recollect.memory.writer import Writer
 from recollect.models.rerankers import open_reranker
 from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
@@ -61,16 +61,16 @@ class Memory:
         self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
         self.caller: Scope | None = None
         self._announce = announce
-        self.embedding = Embedding(store.spaces, embedder, opener(settings, announce, fetching, fetch))
+        self.embeddings = Embeddings(store.spaces, embedder, embedder_opener(settings, announce, fetching, fetch))
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
         self._outside = open_outside(settings, store)
         reranker = partial(open_reranker, announce=announce, progress=fetching, fetch=fetch)
         reranking = Reranking(store, self._executor, reranker)
-        calibration = Calibration(store, self.embedding)
-        assembly = Assembly(store, self.embedding, settings, self._executor, reranking, self._outside, calibration)
+        calibration = Calibration(store, self.embeddings)
+        assembly = Assembly(store, self.embeddings, settings, self._executor, reranking, self._outside, calibration)
         self._queries = QueryBuilder(assembly, self.scope)
-        self._remembering = Remembering(store, self.embedding, announce, self.scope)
-        embed = (lambda progress: self.embed(progress=progress)) if self.embedding.configured else None
+        self._writer = Writer(store, self.embeddings, announce, self.scope)
+        embed = (lambda progress: self.embed(progress=progress)) if self.embeddings.configured else None
         self._mirroring = Mirroring(store, embed, announce)
 
     @classmethod
@@ -110,7 +110,7 @@ class Memory:
         view = copy.copy(self)
         view.scope, view.caller, view.store = scope, scope, self.store.within(scope)
         view._queries = replace(self._queries.within(scope), scope=scope, caller=scope)  # noqa: SLF001  (its own kind)
-        view._remembering = replace(self._remembering, store=view.store, scope=scope, caller=scope)  # noqa: SLF001
+        view._writer = replace(self._writer, store=view.store, scope=scope, caller=scope)  # noqa: SLF001
         return view
 
     def scoped(self, scope: Scope) -> Self:
@@ -122,7 +122,7 @@ class Memory:
         view = self.within(scope)
         view.caller = None
         view._queries = replace(view._queries, caller=None)  # noqa: SLF001
-        view._remembering = replace(view._remembering, caller=None)  # noqa: SLF001
+        view._writer = replace(view._writer, caller=None)  # noqa: SLF001
         return view
 
     def __enter__(self) -> Self:
@@ -160,18 +160,18 @@ class Memory:
         expires_at, source, path, lines. The same text in the same scope is one record: adding it again updates it.
         """
         scoped = {"scope": scope, "user": user, "agent": agent, "session": session}
-        return self._remembering.add({**fields, **scoped, "text": text}, supersedes)
+        return self._writer.add({**fields, **scoped, "text": text}, supersedes)
 
     def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
         """Remember many, given as `{"text": …, …}`. All are checked before the first is stored."""
-        return self._remembering.add_many(records, progress)
+        return self._writer.add_many(records, progress)
 
     def edit(self, record_id: str, **fields: Any) -> Record:
         """Change what is said of a fact, in place: text, title, category, tags, … None clears a field.
 
         Where something has become otherwise, `supersede` it instead: an edit is for what was written wrongly.
         """
-        return self._remembering.edit(record_id, fields)
+        return self._writer.edit(record_id, fields)
 
     def supersede(
         self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
@@ -180,11 +180,11 @@ class Memory:
 
         The new record inherits the old one's scope, category, tags and title. Returns the record that holds now.
         """
-        return self._remembering.supersede(record_id, by, text, at)
+        return self._writer.supersede(record_id, by, text, at)
 
     def forget(self, *ids: str, purge: bool = False) -> None:
         """Take records out of every answer, all or none; with `purge`, wipe their content for good."""
-        self._remembering.forget(ids, purge)
+        self._writer.forget(ids, purge)
 
     def undo(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None]:
         """Take back the last that happened to a record: `add`, `update`, `supersede` or `forget`, but for a purge.
@@ -192,7 +192,7 @@ class Memory:
         With `seq` only if that is still the last line of its history. Returns which it was, and the record as it
         stands now (None where that is forgotten).
         """
-        return self._remembering.undo(record_id, seq)
+        return self._writer.undo(record_id, seq)
 
     @traced("index", indexed)
     def index(
@@ -253,7 +253,7 @@ class Memory:
         """Let the language model of `[llm]` make facts of files. "plan" stores nothing, "dry-run" sends nothing."""
         self._refuse_scoped()
         job = Job(workspace, paths, mode, self.scope)
-        return extract(self.store, self.embedding, self.settings, job, progress)
+        return extract(self.store, self.embeddings, self.settings, job, progress)
 
     def export(self, file: str | Path = "-", *, progress: Progress | None = None) -> Moved:
         """Write all that the store holds as JSON lines, zipped where the name ends with .gz; `-` is standard output."""
@@ -271,7 +271,7 @@ class Memory:
     def embed(self, *, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model; returns how many. Can be interrupted and run again."""
         self.store.keywords.catch_up()
-        return self.embedding.fill(progress)
+        return self.embeddings.fill(progress)
 
     def change_language(self, language: str) -> None:
         """Make this the store's language (of the stemmer), and read the words of every record again."""
@@ -346,18 +346,18 @@ class Memory:
 
     def require(self, record_id: str) -> Record:
         """The record with this id that may be seen; an error where there is none."""
-        return self._remembering.require(record_id)
+        return self._writer.require(record_id)
 
     def history(self, record_id: str) -> list[Event]:
         """All that happened to a record, oldest first, also to a forgotten one; behind a wall numbered from 1."""
         events = self.store.records.history(parse_id(record_id))
-        if not events or not self._remembering.knows(record_id):
+        if not events or not self._writer.knows(record_id):
             raise UnknownRecord(record_id)
         return visible_history(self.store.records, events, self.caller) if self.caller is not None else events
 
     def excerpt(self, record_id: str) -> Excerpt:
         """The file of a chunk, open at its lines; behind a wall only as it was indexed."""
-        return excerpt(self.store, self._remembering.require(record_id), as_indexed=self.caller is not None)
+        return excerpt(self.store, self._writer.require(record_id), as_indexed=self.caller is not None)
 
     def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
         """Within it, True each time that something has happened that may be seen, False after each quiet while."""
@@ -405,7 +405,7 @@ class Memory:
         """How far the index is behind: results whose file has changed or gone since, and records without a vector."""
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
         where = None if self.caller is None else Filter(scope=self.caller, superseded=True)
-        return {"files": stale, "vectors": self.embedding.missing(where)}
+        return {"files": stale, "vectors": self.embeddings.missing(where)}
 
     def _scope(
         self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None

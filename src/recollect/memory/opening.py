@@ -1,58 +1,91 @@
-"""What `Memory.open` needs before it can build anything: settings, an open store, and the embedder that is wanted."""
+"""What `Memory.open` opens: the settings, the store in its language, and models by name."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from recollect import config
 from recollect.config import Settings
 from recollect.errors import UsageError
-from recollect.models.embedders import EMBEDDERS
+from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.stores import open_store
-from recollect.types import Embedder, Store
+from recollect.types import Embedder, Progress, Store
 
 
 def default_store() -> Path:
-    """The store of a person who named none."""
+    """The store that is used when none is named."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
 
 
 def load_settings(announce: Callable[[str], None]) -> Settings:
-    """The settings of all places; what was not used is announced."""
+    """The settings of files and environment; `announce` receives notes about what was ignored."""
     loaded = config.load()
     for note in loaded.notes:
         announce(note)
     return loaded.settings
 
 
-def check_embedder(wanted: str | Embedder) -> None:
-    """Refuse a name that nothing has. A model that is missing is found out when it is needed."""
-    if isinstance(wanted, str) and wanted != "none":
-        EMBEDDERS.check(wanted.partition(":")[0])
+def check_embedder(embedder: str | Embedder) -> None:
+    """Refuse an unknown name. Whether the model is on this machine is checked when it is needed."""
+    if isinstance(embedder, str) and embedder != "none":
+        EMBEDDERS.check(embedder.partition(":")[0])
 
 
 def open_in_language(
-    place: str | Path | None, settings: Settings, named: str | None, announce: Callable[[str], None]
+    place: str | Path | None, settings: Settings, language: str | None, announce: Callable[[str], None]
 ) -> Store:
-    """Open the store. One that exists keeps its language: another in the settings is announced, a `named` one refused.
+    """Open the store. An existing store keeps its language: another one is refused, or announced if only a setting.
 
     Opening a store never rebuilds its keyword index; `Memory.change_language` does.
     """
-    wanted = named or settings.language
+    wanted = language or settings.language
     store = open_store(str(place or settings.store or default_store()), language=wanted)
-    if wanted is None or (kept := store.keywords.analyzer.language) == wanted:
+    if wanted is None or (actual := store.keywords.analyzer.language) == wanted:
         return store
-    if named is None:
+    if language is None:
         announce(
-            f"the settings say language = {wanted!r}, and the store keeps its own, {kept};"
+            f"the settings say language = {wanted!r}, and the store keeps its own, {actual};"
             f" `recollect language {wanted}` changes it"
         )
         return store
     store.close()
     raise UsageError(
-        f"the store's language is {kept}, not {named}",
-        hint=f"leave the language out; Memory.change_language({named!r}) or `recollect language {named}` changes it",
+        f"the store's language is {actual}, not {language}",
+        hint=f"leave the language out; Memory.change_language({language!r}) or `recollect language {language}`"
+        " changes it",
     )
+
+
+def embedder_opener(
+    settings: Settings, announce: Callable[[str], None], progress: Progress | None, fetch: bool = True
+) -> Callable[[str], Embedder]:
+    """A function that opens embedders by name, with the endpoint of the settings."""
+
+    def open_by_name(name: str) -> Embedder:
+        return open_embedder(name, announce=announce, progress=progress, fetch=fetch, **_endpoint(settings, name))
+
+    return open_by_name
+
+
+def _endpoint(settings: Settings, name: str) -> dict[str, Any]:
+    """The options of an endpoint beside its model's name; a key is read from the environment when it is needed."""
+    kind = name.partition(":")[0]
+    if kind not in ("openai", "ollama"):
+        return {}
+    openai = settings.openai
+    options = {
+        "base_url": openai.base_url,
+        # A key is for the server it was made for; a local Ollama has no use for it.
+        "api_key": os.environ.get(openai.api_key_env) if kind == "openai" else None,
+        "dimensions": openai.dimensions,
+        "query_prefix": openai.query_prefix,
+        "passage_prefix": openai.passage_prefix,
+        "timeout": openai.timeout,
+        "retries": openai.retries,
+    }
+    return {name: value for name, value in options.items() if value is not None}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings, SourceSettings, shown_place
 from recollect.errors import SearchFailed, SourceFailed, TimedOut
-from recollect.memory.embeddings import unnamed_model
+from recollect.memory.embeddings import unconfigured_model
 from recollect.memory.shapes import answer_dict
 from recollect.models.embedders import is_self_contained
 from recollect.stores import exists, open_store
@@ -95,6 +95,6 @@ class Peer:
             return active.embedder
         _log.warning(
             "the source %r is searched by keywords: %s; name it as `embedder` in its table of [[sources]] to use it",
-            self.said.name, unnamed_model(active.embedder),
+            self.said.name, unconfigured_model(active.embedder),
         )  # fmt: skip
         return "none"

@@ -40,8 +40,8 @@ class QueryBuilder:
     def within(self, scope: Scope) -> QueryBuilder:
         """The same, with everything read in the name of a scope, where the database itself guards that."""
         store, caller = self.assembly.store.within(scope), None if self.caller is None else scope
-        embedding = self.assembly.embedding.within(store.spaces, caller)
-        return replace(self, assembly=replace(self.assembly, store=store, embedding=embedding, caller=caller))
+        embeddings = self.assembly.embeddings.within(store.spaces, caller)
+        return replace(self, assembly=replace(self.assembly, store=store, embeddings=embeddings, caller=caller))
 
     def where(self, said: dict[str, Any]) -> Filter:
         """The filter that was meant; its parts are taken out of `said`."""

@@ -227,7 +227,7 @@ def test_a_purge_leaves_no_byte_of_a_vector(opened: Opened, url: str) -> None:
     memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(40))
     memory.add("a most private matter", id="secret")
     memory.add_many({"text": f"heron {i}"} for i in range(40))
-    (vector,) = memory.embedding.vectors(["secret"]).values()
+    (vector,) = memory.embeddings.vectors(["secret"]).values()
     assert holds(dataset(memory), vector)
     memory.forget("secret", purge=True)
     assert not holds(dataset(memory), vector)

@@ -139,7 +139,7 @@ def test_a_purge_reaches_object_storage(opened: Opened, on_s3: OnS3, path: Path,
     memory = opened(on_s3(path))
     memory.add("a most private matter", id="secret")
     memory.add_many({"text": f"otter {i}"} for i in range(30))
-    (vector,) = memory.embedding.vectors(["secret"]).values()
+    (vector,) = memory.embeddings.vectors(["secret"]).values()
     assert holds(objects, vector)
     memory.forget("secret", purge=True)
     assert not holds(objects, vector)
@@ -184,7 +184,7 @@ def test_a_store_is_copied_in_and_out(opened: Opened, on_s3: OnS3, path: Path, t
     copy(there.store, back.store)
     keys = [f"o{i}" for i in range(60)]
     assert back.embed() == 0
-    here, home = plain.embedding.vectors(keys), back.embedding.vectors(keys)
+    here, home = plain.embeddings.vectors(keys), back.embeddings.vectors(keys)
     assert all(np.array_equal(here[key], home[key]) for key in keys)
 
 

@@ -148,7 +148,7 @@ def test_vectors_can_be_had_by_record(opened: Opened, url: str, path: object) ->
     for memory in (ours, theirs):
         memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(25))
     wanted = [f"o{i}" for i in range(25)]
-    here, there = ours.embedding.vectors(wanted), theirs.embedding.vectors(wanted)
+    here, there = ours.embeddings.vectors(wanted), theirs.embeddings.vectors(wanted)
     assert here.keys() == there.keys() == set(wanted)
     assert all(np.array_equal(here[key], there[key]) for key in wanted)
 

@@ -67,7 +67,7 @@ def get_settings(asker: Reads, request: Request) -> Json:
     """What a search is answered with where nothing is said, and who asks."""
     memory, caller = asker.memory, told(asker.caller, request.app.state.access)
     search = dataclasses.asdict(memory.settings.search)
-    return Json({"search": search, "vectors": memory.embedding.configured, "caller": caller, "version": __version__})
+    return Json({"search": search, "vectors": memory.embeddings.configured, "caller": caller, "version": __version__})
 
 
 @router.get("/v1/facets", **documented(Facets))
