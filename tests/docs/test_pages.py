@@ -9,6 +9,7 @@ import pytest
 from support import DOCS
 
 from recollect import config
+from recollect.memory import explain
 
 
 def test_the_sources_page_shows_settings_that_are_accepted(tmp_path):
@@ -28,8 +29,7 @@ def test_the_sources_page_shows_settings_that_are_accepted(tmp_path):
 def test_the_why_not_page_names_every_stage():
     """A verdict's word can be looked up."""
     page = (DOCS / "why-not.md").read_text(encoding="utf-8")
-    source = Path(config.__file__).parents[1] / "memory"
-    code = "".join((source / name).read_text(encoding="utf-8") for name in ("whynot.py", "naming.py", "obstacles.py"))
+    code = Path(explain.__file__).read_text(encoding="utf-8")
     stages = set(re.findall(r'(?:Look|Obstacle)\(\s*"(\w+)"', code)) | set(
         re.findall(r'target, None, "([\w ]+)"', code)
     )
