@@ -30,7 +30,7 @@ def test_it_shows_what_became_of_each_key_and_changes_nothing(run, file):
     assert ran.code == 0
     for words in (
         "agents.defaults.memorySearch.query.hybrid.vectorWeight → search.vector_weight = 0.6",
-        "(not said) → search.fusion = weighted",
+        "(not set) → search.fusion = weighted",
         "8 × 5",
         "recollect index PATH",
         "agents.defaults.memorySearch.colour\n    Recollect has no such setting",
@@ -127,7 +127,7 @@ def test_what_goes_before_the_file_is_said(run, file, monkeypatch):
     """A variable that says otherwise would make the import look broken."""
     monkeypatch.setenv("RECOLLECT_SEARCH_FUSION", "borda")
     ran = run("config", "import", file, "--write")
-    assert "search.fusion is borda here: RECOLLECT_SEARCH_FUSION goes before the file" in ran.err
+    assert "search.fusion is borda here: RECOLLECT_SEARCH_FUSION overrides the file" in ran.err
 
 
 def test_wrong_use_is_said_in_a_line(run, file, home):

@@ -136,9 +136,9 @@ def test_a_person_reads_signs_and_words(capsys, kept, tokens, sql):
     assert any(line.startswith(" " * 21 + "→ recollect doctor --fix") for line in lines)
     assert any(re.match(r"! warning  tokens ", line) for line in lines)
     assert lines[-1] == "1 failure, 1 warning"
-    assert "`recollect doctor --fix` can mend 2 of these" in shown.err
+    assert "`recollect doctor --fix` can fix 2 of these" in shown.err
     assert main(["doctor", "--fix"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "nothing is wrong"
+    assert capsys.readouterr().out.splitlines()[-1] == "no problems found"
 
 
 def test_a_cold_look_at_a_small_store_is_quick(kept):

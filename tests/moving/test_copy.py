@@ -318,7 +318,7 @@ def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any])
     assert done.returncode == 0, done.stderr
     assert b'"sha256": "' in done.stdout
     again = run("copy", rich, there)
-    assert again.stdout.startswith(b"copied nothing\nthere already: 3")
+    assert again.stdout.startswith(b"copied nothing\nalready there: 3")
     same = run("copy", rich, rich)
     assert (same.returncode, b"same store" in same.stderr) == (2, True)
     assert run("--store", there, "add", "a stranger", "--embedder", "none").returncode == 0

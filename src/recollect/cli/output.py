@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.terminal import counted, echo, notice, one_line, plain, plain_text, width
+from recollect.cli.terminal import MARGIN, counted, echo, indented, notice, one_line, plain, plain_text, width
 from recollect.fusion import METHODS
 from recollect.types import Answer, Record, Result, now
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Place, Verdict
 
-MARGIN = "    "
 FLAGS = {"tags": "--tag"}
 """Options whose flag has another name."""
 
@@ -92,11 +91,6 @@ def where(record: Record) -> str:
         return plain(os.fspath(path))
     first, last = record.lines
     return plain(f"{path}:{first}-{last}" if last > first else f"{path}:{first}")
-
-
-def indented(text: str) -> str:
-    """The text wrapped to the width of the terminal, with a margin."""
-    return textwrap.fill(text, width(), initial_indent=MARGIN, subsequent_indent=MARGIN)
 
 
 def _headline(rank: int, result: Result) -> str:

@@ -13,6 +13,7 @@ import re
 import shutil
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -31,6 +32,7 @@ HIDDEN = (
 WIDTH = 100
 """The longest line, in columns; a narrower terminal gets shorter lines."""
 
+MARGIN = "    "
 BAR_WIDTH = 24
 REDRAW_SECONDS = 0.1
 
@@ -100,6 +102,11 @@ def width() -> int:
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
+def indented(text: str) -> str:
+    """The text wrapped to the width of the terminal, with a margin."""
+    return textwrap.fill(text, width(), initial_indent=MARGIN, subsequent_indent=MARGIN)
+
+
 def as_text(value: Any) -> str:
     """A setting or a count as a person reads it."""
     match value:
@@ -118,8 +125,9 @@ def as_text(value: Any) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """`1 file`, `2 files`, `2 queries`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def progress(label: str) -> Callable[[int, int], None] | None:
