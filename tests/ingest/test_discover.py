@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.ingest.discovery import Wishes, roots_of, walk
+from recollect.ingest.discovery import resolve_roots, walk
 
 
-def names(root: Path, **wishes: tuple[str, ...]) -> list[str]:
-    """The files that a walk finds worth reading, below the root."""
-    found = walk(roots_of([root], Wishes(**wishes)), Wishes(**wishes))
-    return [os.path.relpath(place.path, root) for place in found.places]
+def names(root: Path, **patterns: tuple[str, ...]) -> list[str]:
+    """The files that a walk finds, relative to the root."""
+    result = walk(resolve_roots([root]), **patterns)
+    return [os.path.relpath(file.path, root) for file in result.files]
 
 
 def make(root: Path, files: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from recollect import Memory
-from recollect.ingest.discovery import Walk, Wishes, walk
+from recollect.ingest.discovery import Walk, walk
 
 NAMES = (
     "a", "b", "ab", "abc", "a.md", "b.md", "foo", "bar", "foo.bar", "a b", "-", "]", "[", "*", "!x", "#x", "A", "a-b",
@@ -29,14 +29,14 @@ UNCLEAR = re.compile(r"[^/*]\*\*+(/|$|\\/|\s)|\*\*+\\/")
 """Two stars after a letter and before a slash: Git's own versions differ, by an accident of memory."""
 
 
-def seen(root: Path, **wishes: tuple[str, ...]) -> Walk:
+def seen(root: Path, **patterns: tuple[str, ...]) -> Walk:
     """What a walk finds."""
-    return walk([root], Wishes(**wishes))
+    return walk([root], **patterns)
 
 
 def names(found: Walk, root: Path) -> list[str]:
     """The files worth reading, below the root."""
-    return [os.path.relpath(place.path, root) for place in found.places]
+    return [os.path.relpath(place.path, root) for place in found.files]
 
 
 def some_name(chance: random.Random) -> str:
@@ -87,7 +87,7 @@ def test_random_patterns_keep_out_what_git_check_ignore_names(tmp_path: Path, se
     ignored = set(answer.split("\0"))
     assert len(files) > 500
     assert 100 < len(ignored & set(files)) < len(files) - 100
-    assert [place.path for place in seen(tmp_path).places] == [path for path in files if path not in ignored]
+    assert [place.path for place in seen(tmp_path).files] == [path for path in files if path not in ignored]
 
 
 @pytest.mark.timeout(60)
@@ -102,9 +102,9 @@ def test_no_pattern_takes_more_than_a_moment(tmp_path: Path, pattern: str) -> No
     deep.mkdir(parents=True)
     (deep / ("a" * 200 + ".md")).write_text("a")
     start = time.process_time()
-    assert len(seen(tmp_path, exclude=(pattern,)).places) == 1
+    assert len(seen(tmp_path, exclude=(pattern,)).files) == 1
     (tmp_path / ".gitignore").write_text(pattern)
-    assert len(seen(tmp_path).places) == 1
+    assert len(seen(tmp_path).files) == 1
     assert time.process_time() - start < 5
 
 
@@ -116,7 +116,7 @@ def test_fifty_thousand_patterns_do_not_hold_up_a_folder(tmp_path: Path, pattern
     for number in range(10):
         (tmp_path / f"name{number}.md").write_text("a")
     start = time.process_time()
-    assert len(seen(tmp_path).places) == 10
+    assert len(seen(tmp_path).files) == 10
     assert time.process_time() - start < 10
 
 
@@ -183,7 +183,7 @@ def test_an_unusable_ignore_file_above_the_root_closes_it(tmp_path: Path) -> Non
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").symlink_to(docs / "a.md")
     found = seen(docs)
-    assert found.places == []
+    assert found.files == []
     assert list(found.skipped) == [str(tmp_path / ".gitignore")]
 
 
@@ -195,7 +195,7 @@ def test_a_folder_that_its_repository_ignores_has_nothing_to_read(tmp_path: Path
     (build / ".gitignore").write_text("!a.md\n")
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").write_text("build/\n")
-    assert seen(build).places == []
+    assert seen(build).files == []
 
 
 def test_lines_end_where_git_says(tmp_path: Path) -> None:

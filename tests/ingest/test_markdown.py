@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.ingest import read_note
+from recollect.ingest import read_markdown
 from recollect.ingest.chunks import MOST, tokens
 
 NOTE = """---
@@ -26,7 +26,7 @@ First of all.
 
 def test_front_matter_title_and_lines_are_read():
     """The title is the first heading, front matter is metadata, and lines count from the top of the file."""
-    note = read_note(NOTE, "file")
+    note = read_markdown(NOTE, "file")
     assert note.title == "Tomatoes"
     assert note.metadata["tags"] == ["garden", "2026"]
     assert note.metadata["category"] == "home"
@@ -38,14 +38,14 @@ def test_front_matter_title_and_lines_are_read():
 def test_a_heading_in_a_fence_is_no_heading():
     """Structure comes from a parser, not from lines that begin with #."""
     body = "\n\n".join(f"```\n# fenced {n}\n```\n\n" + "words " * 120 for n in range(3))
-    note = read_note(f"# Real\n\n{body}", "file")
+    note = read_markdown(f"# Real\n\n{body}", "file")
     assert {chunk.headings for chunk in note.chunks} == {()}
 
 
 def test_sections_begin_new_chunks_with_their_headings():
     """A long note is split at its headings, and each chunk carries the headings above it."""
     text = "# Top\n\n" + "".join(f"## Part {n}\n\n{'word ' * 150}\n\n### Detail\n\nEnd {n}.\n\n" for n in range(3))
-    note = read_note(text, "file")
+    note = read_markdown(text, "file")
     assert [chunk.headings[0] for chunk in note.chunks] == ["Part 0", "Part 1", "Part 2"]
     assert all("Top" not in chunk.headings for chunk in note.chunks)
 
@@ -53,7 +53,7 @@ def test_sections_begin_new_chunks_with_their_headings():
 def test_broken_front_matter_is_text():
     """What is not YAML, or not a mapping, or never ends, is kept as text."""
     for head in ("---\n: : [\n---\n", "---\n- a\n- b\n---\n", "---\ntags: [x]\n"):
-        note = read_note(f"{head}Body text.", "name")
+        note = read_markdown(f"{head}Body text.", "name")
         assert note.metadata == {}
         assert "Body text." in "".join(chunk.text for chunk in note.chunks)
         assert note.title == "name"
@@ -63,7 +63,7 @@ def test_broken_front_matter_is_text():
 @given(st.text(alphabet=st.sampled_from("# -*`>\n\n\nabc\t|[]():"), max_size=3000))
 def test_chunks_tile_the_note(text):
     """Every line with words is in exactly one chunk, in order, with the right line numbers; chunks are bounded."""
-    note = read_note(text, "name")
+    note = read_markdown(text, "name")
     lines = text.splitlines(keepends=True)
     seen = []
     for chunk in note.chunks:
@@ -78,7 +78,7 @@ def test_chunks_tile_the_note(text):
 
 def test_a_long_block_is_cut_between_lines():
     """A fence of 500 lines becomes several chunks, none of them huge."""
-    note = read_note("# T\n\n```\n" + "x = 1234567890\n" * 500 + "```\n", "n")
+    note = read_markdown("# T\n\n```\n" + "x = 1234567890\n" * 500 + "```\n", "n")
     assert len(note.chunks) > 4
     assert max(tokens(chunk.text) for chunk in note.chunks) <= MOST
 
@@ -86,7 +86,7 @@ def test_a_long_block_is_cut_between_lines():
 def test_links_and_fences_are_kept_as_they_are_written():
     """Wikilinks, link texts, definitions and a whole fence that fits stay in one chunk with their words."""
     fence = "```python\n" + "".join(f"step_{n}()\n\n" for n in range(60)) + "```\n"
-    note = read_note(
+    note = read_markdown(
         f"# T\n\nSee [[Garden plan|the plan]] and [the shed][s].\n\n{fence}\n[s]: https://shed.example\n", "n"
     )
     joined = "\n".join(chunk.text for chunk in note.chunks)
@@ -101,27 +101,27 @@ def test_front_matter_that_is_no_plain_word_says_nothing():
     bomb = "a: &a [x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(24)
     )
-    note = read_note(f"---\n{bomb}title: *y\n---\n# Real\n\nBody.\n", "n")
+    note = read_markdown(f"---\n{bomb}title: *y\n---\n# Real\n\nBody.\n", "n")
     assert note.title == "Real"
 
 
 def test_a_title_as_long_as_a_book_is_cut_and_its_words_are_kept():
     """The title is context for every chunk, so it must be short; the heading's own words stay in the text."""
     heading = " ".join(f"word{n}" for n in range(500))
-    note = read_note(f"# {heading}\n\nBody.\n", "n")
+    note = read_markdown(f"# {heading}\n\nBody.\n", "n")
     assert tokens(note.title) <= 65
     assert "word499" in "".join(chunk.text for chunk in note.chunks)
 
 
 def test_other_separators_of_unicode_do_not_move_lines():
     """A line separator, a form feed or a carriage return inside a paragraph shifts no line number below."""
-    note = read_note("# T\r\n\r\nOne\u2028still one\x0cstill.\r\n\r\nLast walrus.\r\n", "n")
+    note = read_markdown("# T\r\n\r\nOne\u2028still one\x0cstill.\r\n\r\nLast walrus.\r\n", "n")
     assert [(chunk.lines, chunk.text.splitlines()[-1]) for chunk in note.chunks] == [((3, 5), "Last walrus.")]
 
 
 def test_a_note_that_is_only_a_heading_can_be_found():
     """Its title is its text; under a title that is followed by something, it is not said twice."""
-    (chunk,) = read_note("# Call the plumber\n", "a").chunks
+    (chunk,) = read_markdown("# Call the plumber\n", "a").chunks
     assert chunk.text.strip() == "# Call the plumber"
-    (chunk,) = read_note("# Call the plumber\n\nOn Monday.\n", "a").chunks
+    (chunk,) = read_markdown("# Call the plumber\n\nOn Monday.\n", "a").chunks
     assert "plumber" not in chunk.text

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support import ROOT
 
 from recollect.ingest.chunks import MOST, split_lines, tokens
-from recollect.ingest.documents import read_text
+from recollect.ingest.documents import read_plain
 
 WORDS = "one two three four five six seven eight nine ten " * 12
 
@@ -15,7 +15,7 @@ WORDS = "one two three four five six seven eight nine ten " * 12
 def test_code_carries_the_class_and_function_it_stands_in() -> None:
     """A chunk from the middle of a long method says whose it is."""
     body = "".join(f"        value_{n} = compute(value_{n - 1}, {n})\n\n" for n in range(1, 80))
-    note = read_text(
+    note = read_plain(
         f"import os\n\n\nclass Engine:\n    def start(self):\n{body}\n\ndef other():\n    pass\n", "e.py", ".py"
     )
     assert note.title == "e.py"
@@ -26,18 +26,18 @@ def test_code_carries_the_class_and_function_it_stands_in() -> None:
 
 def test_headings_of_org_and_restructured_text_are_context() -> None:
     """Each format's own headings, and its own title."""
-    org = read_text(f"#+TITLE: Garden\n\n* Beds\n** Tomatoes\n{WORDS}\n\n** Beans\n{WORDS}\n", "g", ".org")
+    org = read_plain(f"#+TITLE: Garden\n\n* Beds\n** Tomatoes\n{WORDS}\n\n** Beans\n{WORDS}\n", "g", ".org")
     assert org.title == "Garden"
     assert org.chunks[-1].headings == ("Beds", "Beans")
-    rst = read_text(f"Garden\n======\n\n{WORDS}\n\nBeans\n-----\n\n{WORDS}\n", "g", ".rst")
-    assert (rst.title, rst.named) == ("Garden", False)
+    rst = read_plain(f"Garden\n======\n\n{WORDS}\n\nBeans\n-----\n\n{WORDS}\n", "g", ".rst")
+    assert (rst.title, rst.untitled) == ("Garden", False)
     assert rst.chunks[-1].headings == ("Beans",)
 
 
 def test_a_line_longer_than_a_model_reads_is_cut_between_sentences() -> None:
     """Nothing is lost, every piece has the line's number, and none is too long."""
     line = " ".join(f"Sentence number {n} is about tea and walruses." for n in range(400))
-    note = read_text(line, "n", ".txt")
+    note = read_plain(line, "n", ".txt")
     assert len(note.chunks) > 5
     assert {chunk.lines for chunk in note.chunks} == {(1, 1)}
     assert "".join(chunk.text for chunk in note.chunks) == line
@@ -52,7 +52,7 @@ def test_a_line_longer_than_a_model_reads_is_cut_between_sentences() -> None:
 )
 def test_chunks_hold_every_line_once(text: str, suffix: str) -> None:
     """In order and with the right numbers, whatever the format and the line ends."""
-    note = read_text(text, "name", suffix)
+    note = read_plain(text, "name", suffix)
     lines = split_lines(text)
     seen: list[int] = []
     for chunk in note.chunks:
@@ -69,7 +69,7 @@ def test_this_projects_own_sources_are_read_whole() -> None:
     assert len(files) > 40
     for path in files:
         text = path.read_text()
-        note = read_text(text, path.name, ".py")
+        note = read_plain(text, path.name, ".py")
         assert all(tokens(chunk.text) <= MOST for chunk in note.chunks)
         joined = "\n".join(chunk.text for chunk in note.chunks)
         assert joined.split() == text.split(), path

@@ -138,8 +138,8 @@ def test_an_answer_that_must_be_whole_is_refused_where_it_is_not(server, reply, 
     server.script = [reply("At s", finish=finish), reply("At s", finish=finish), reply("At six.")]
     assert opened(server).chat(ASKED) == "At s"
     with pytest.raises(LlmError, match=reason):
-        opened(server).chat(ASKED, whole=True)
-    assert opened(server).chat(ASKED, whole=True) == "At six."
+        opened(server).chat(ASKED, complete=True)
+    assert opened(server).chat(ASKED, complete=True) == "At six."
 
 
 def test_no_key_and_no_endpoint_says_what_to_set(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 from recollect.config import Settings
 from recollect.errors import ModelError
 from recollect.memory import Memory
-from recollect.models.fetch import RETRY_AFTER_S, fetch_unasked
+from recollect.models.fetch import RETRY_AFTER_S, fetch_automatically
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def test_search_answers_by_keyword_and_says_why(nowhere):
 def test_a_fetch_that_failed_is_not_tried_again_at_once(nowhere):
     """The second try fails at once with the reason of the first; after a while it is tried again."""
     with pytest.raises(ModelError, match="could not be fetched"):
-        fetch_unasked("arctic-embed-s", announce=lambda _: None)
+        fetch_automatically("arctic-embed-s", announce=lambda _: None)
     said = []
     with pytest.raises(ModelError, match="a short while ago") as refused:
-        fetch_unasked("arctic-embed-s", announce=said.append)
+        fetch_automatically("arctic-embed-s", announce=said.append)
     assert said == []
     assert "recollect model fetch arctic-embed-s" in refused.value.hint
     (note,) = (nowhere / "models").glob("*.failed")
@@ -48,7 +48,7 @@ def test_a_fetch_that_failed_is_not_tried_again_at_once(nowhere):
 
     os.utime(note, (old, old))
     with pytest.raises(ModelError, match="could not be fetched"):
-        fetch_unasked("arctic-embed-s", announce=said.append)
+        fetch_automatically("arctic-embed-s", announce=said.append)
     assert said
 
 
@@ -56,7 +56,7 @@ def test_offline_is_said_at_once_and_leaves_nothing(nowhere, monkeypatch):
     """RECOLLECT_OFFLINE forbids the network, without a note of failure that would outlive it."""
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
     with pytest.raises(ModelError, match="RECOLLECT_OFFLINE"):
-        fetch_unasked("arctic-embed-s", announce=lambda _: None)
+        fetch_automatically("arctic-embed-s", announce=lambda _: None)
     assert not list(nowhere.rglob("*.failed"))
 
 

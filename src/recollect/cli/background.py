@@ -68,7 +68,7 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
                 printer.show(done)
             return 3 if any(done.error for done in passes) else 0
         store = memory.status()["store"]
-        file = None if "://" in store else watching.whole(store)
+        file = None if "://" in store else watching.absolute(store)
         for root in roots:
             locks.enter_context(watching.sole_watcher(root, str(file or store)))
         for done in watching.watch(roots, index, rescan=rescan * 60, ignore=file, announce=notice):
@@ -137,9 +137,9 @@ def install(
     from recollect.ingest import service as services
     from recollect.ingest.watch import folders
 
-    manager = platform or services.here()
+    manager = platform or services.native_platform()
     watcher = services.Service(folders(paths), tuple(_watch_flags(options)), options["timer"])
-    files, commands = services.units(watcher, manager), services.switching_on(watcher, manager)
+    files, commands = services.units(watcher, manager), services.enable_commands(watcher, manager)
     if only_print:
         text = "\n".join(f"# {plain(str(unit.path))}\n{unit.text}" for unit in files)
         value = [{"path": str(unit.path), "text": unit.text} for unit in files]
@@ -160,16 +160,16 @@ def uninstall(paths: tuple[str, ...], platform: Platform | None, as_json: bool) 
     """Stop and remove the service of the folders PATH…; without PATH, every service of Recollect."""
     from recollect.ingest import service as services
 
-    manager = platform or services.here()
+    manager = platform or services.native_platform()
     files = services.installed(manager, _name(paths))
-    commands = services.switching_off(files, manager)
+    commands = services.disable_commands(files, manager)
     ran = services.reachable(manager)
     if ran:
         services.run(commands)
     for path in files:
         path.unlink()
     if ran and files:
-        services.run(services.reloading(manager))
+        services.run(services.reload_commands(manager))
     _emit_actions("removed", files, commands, ran, as_json)
     return 0 if files else 1
 
@@ -193,7 +193,7 @@ def status(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> 
     """Show the service of the folders PATH… and whether it runs; without PATH, every service of Recollect."""
     from recollect.ingest import service as services
 
-    manager = platform or services.here()
+    manager = platform or services.native_platform()
     reachable = services.reachable(manager)
     rows = [
         (services.state(path, manager) if reachable else "unknown", str(path))
@@ -207,9 +207,9 @@ def status(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> 
 def _name(paths: Sequence[str]) -> str | None:
     """The name of the service of these folders, which need not exist any more."""
     from recollect.ingest.service import Service
-    from recollect.ingest.watch import whole
+    from recollect.ingest.watch import absolute
 
-    return Service(tuple(dict.fromkeys(whole(path) for path in paths))).name if paths else None
+    return Service(tuple(dict.fromkeys(absolute(path) for path in paths))).name if paths else None
 
 
 def _watch_flags(options: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from recollect.errors import LlmError, UsageError
 
 if TYPE_CHECKING:
     from recollect.ingest import Report
-    from recollect.ingest.facts import Verdict
+    from recollect.ingest.facts import FactVerdict
     from recollect.ingest.pieces import Piece
     from recollect.memory.extraction import Extraction
 
@@ -159,7 +159,7 @@ def _print_extraction(report: Extraction) -> None:
     echo(_extraction_summary(report))
 
 
-def _fact(piece: Piece, verdict: Verdict) -> str:
+def _fact(piece: Piece, verdict: FactVerdict) -> str:
     """A fact that the model extracted, its place in the file, and what happens to it."""
     color = {"add": "green", "supersedes": "yellow"}.get(verdict.action, "white")
     first, last = verdict.lines or piece.lines

@@ -108,13 +108,13 @@ def _fetch_models(settings: Settings) -> None:
     """
     from recollect.models.cache import installed
     from recollect.models.catalogue import MODELS
-    from recollect.models.fetch import fetch_unasked, offline
+    from recollect.models.fetch import fetch_automatically, offline
 
     search = settings.search
     for name in (settings.embedder, search.rerank_model if search.rerank else "none"):
         if name in MODELS and not offline() and not installed(name):
             try:
-                fetch_unasked(name, announce=notice)
+                fetch_automatically(name, announce=notice)
             except ModelError as error:
                 notice(f"searching without {name}: {error.message} ({error.hint})")
 

@@ -19,7 +19,7 @@ from recollect.doctor.setup import SERVICES, Setup
 from recollect.errors import RecollectError, SourceFailed, TimedOut
 from recollect.memory.opening import embedder_opener
 from recollect.memory.peers import Peer
-from recollect.models.cache import cache_root, digest, mend
+from recollect.models.cache import cache_root, digest, fetch_command
 from recollect.models.catalogue import MODELS, Model
 from recollect.models.embedders import EMBEDDERS
 from recollect.models.rerankers import RERANKERS
@@ -89,16 +89,16 @@ def _files(check: str, known: Model, *, needed: bool) -> Finding:
     if not folder.is_dir():
         size = f"{known.carrier.size / 1e6:.0f} MB"
         said = f"{known.name} is not on this machine; what needs it first fetches it ({size})"
-        return Finding(check, "warning" if needed else "note", said, mend(known), fix)
+        return Finding(check, "warning" if needed else "note", said, fetch_command(known), fix)
     for file in known.files:
         try:
             right = digest(folder / file.name) in {copy.sha256 for copy in file.copies}
         except OSError as error:
             said = f"{folder / file.name} cannot be read: {error.strerror}"
-            return Finding(check, "failure", said, mend(known), fix)
+            return Finding(check, "failure", said, fetch_command(known), fix)
         if not right:
             said = f"{folder / file.name} is damaged: its SHA-256 is not the pinned one"
-            return Finding(check, "failure", said, f"recollect doctor --fix, or {mend(known)}", fix)
+            return Finding(check, "failure", said, f"recollect doctor --fix, or {fetch_command(known)}", fix)
     return Finding(check, "ok", f"{known.name}: {len(known.files)} files, every SHA-256 as pinned")
 
 

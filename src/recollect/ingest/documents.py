@@ -13,22 +13,34 @@ from typing import Any
 from recollect.ingest.chunks import BLOCK, GLUED, LINE, Chunk, Unit, bounded, pack, split_lines, units_of
 from recollect.ingest.text import decode
 
+MARKDOWN = frozenset((".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd"))
+
+PROSE = frozenset((".txt", ".text", ".rst", ".rest", ".org", ".adoc", ".asciidoc", ".tex", ".log", ".textile", ""))
+"""Suffixes of texts whose indentation has no meaning; every other file is read as source code."""
+
 MAX_FRONT_MATTER = 64 * 1024
+
+MAX_CODE_CONTEXT = 3
+"""Lines of context for a chunk of code: the class, the function and the block that contain it."""
+
+_ORG = re.compile(r"(\*+)\s+(\S.*)")
+_UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
+_ADOC = re.compile(r"(={1,6})\s+(\S.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """A whole text: its title, what its front matter says, its chunks; `named` where the title is only its name."""
+class Document:
+    """A file's text: title, chunks and front matter. `untitled` means that the title is only the file's name."""
 
     title: str
     chunks: tuple[Chunk, ...]
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    named: bool = False
+    untitled: bool = False
 
 
 @dataclass(slots=True)
 class _Block:
-    """A top-level block: its kind, where it stands, where the next begins, and for a heading its level and words."""
+    """A top-level block of markdown: its kind and lines, where the next begins (`rest`), and its level as a heading."""
 
     kind: str
     start: int
@@ -38,27 +50,48 @@ class _Block:
     heading: str = ""
 
 
-def read_note(text: str, name: str) -> Note:
-    """The note in `text`; `name` is its title where it has none."""
+@dataclass(frozen=True, slots=True)
+class _Paragraph:
+    """Lines up to a blank one: its range, the headings above it, and how good a cut before it is."""
+
+    start: int
+    end: int
+    weight: int
+    headings: tuple[str, ...]
+
+
+def read_document(content: bytes, path: str) -> Document:
+    """Read a file's content as its suffix says: markdown, prose or source code."""
+    name = PurePath(path)
+    suffix = name.suffix.lower()
+    text = decode(content)
+    if suffix in MARKDOWN:
+        return read_markdown(text, name.stem)
+    # The suffix of a source file is part of its name: `main.rs`, `docker-compose.yml`.
+    return read_plain(text, name.stem if suffix == ".txt" else name.name, suffix)
+
+
+def read_markdown(text: str, name: str) -> Document:
+    """Read a markdown note; `name` is its title if it has none of its own."""
     lines = split_lines(text)
     metadata, first = _front_matter(lines)
     blocks = _blocks(lines, first)
-    own = word(metadata.get("title")) or _title(blocks)
+    own = metadata_text(metadata.get("title")) or _title(blocks)
     title = own or name
-    return Note(bounded(title), tuple(pack(list(_units(lines, blocks, title)))), metadata, named=not own)
+    return Document(bounded(title), tuple(pack(list(_units(lines, blocks, title)))), metadata, untitled=not own)
 
 
-def word(value: object) -> str:
-    """What front matter says in one word or line; a list or a mapping there is none."""
+def metadata_text(value: object) -> str:
+    """A value of the front matter as one line of text; empty for a list or a mapping."""
     return str(value).strip() if isinstance(value, str | int | float | date) else ""
 
 
 def _blocks(lines: Sequence[str], offset: int) -> list[_Block]:
-    """Top-level blocks; what is between two of them (blank lines, link definitions) belongs to the one above."""
+    """The top-level blocks. Lines between two of them (blank lines, link definitions) belong to the one above."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable("table")
-    parser.core.ruler.enableOnly(["normalize", "block"])  # what stands inside a line is kept as it is
+    parser.core.ruler.enableOnly(["normalize", "block"])  # inline markup stays in the text
     tokens = parser.parse("".join(lines[offset:]))
     blocks = [_Block("start", offset, offset)]
     for position, token in enumerate(tokens):
@@ -78,13 +111,13 @@ def _title(blocks: list[_Block]) -> str:
 
 
 def _units(lines: Sequence[str], blocks: list[_Block], title: str) -> Iterator[Unit]:
-    """Every line but the title in one unit."""
+    """All lines but the title, each in one unit."""
     path: dict[int, str] = {}
     begun = after_heading = False
     for position, block in enumerate(blocks):
         start = block.start
         if block.level and block.heading == title == bounded(title) and not begun and _has_text(lines[block.end :]):
-            start = block.end  # the note's title stands above every chunk already; a note that is no more keeps it
+            start = block.end  # every chunk has the title already; a note without other text keeps it
         elif block.level:
             path = {level: words for level, words in path.items() if level < block.level} | {block.level: block.heading}
         if not "".join(lines[start : block.rest]).strip():
@@ -104,7 +137,7 @@ def _has_text(lines: Sequence[str]) -> bool:
 
 
 def _lead(lines: Sequence[str], blocks: list[_Block], position: int) -> tuple[str, ...]:
-    """What the later parts of a long block need to be understood: a table's head, the line that ends in a colon."""
+    """Context for the later parts of a long block: a table's header, or the line above that ends in a colon."""
     block = blocks[position]
     if block.kind == "table_open":
         return (bounded(lines[block.start].strip().strip("|")),)
@@ -116,7 +149,7 @@ def _lead(lines: Sequence[str], blocks: list[_Block], position: int) -> tuple[st
 
 
 def _front_matter(lines: list[str]) -> tuple[dict[str, Any], int]:
-    """The YAML between two lines of `---` at the top, and the line after it; what is not YAML is text."""
+    """The YAML between two lines of `---` at the top, and the number of the line after it. Invalid YAML is text."""
     if not lines or lines[0].rstrip() != "---":
         return {}, 0
     end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
@@ -133,34 +166,13 @@ def _front_matter(lines: list[str]) -> tuple[dict[str, Any], int]:
     return (values, end + 1) if isinstance(values, dict) else ({}, 0)
 
 
-PROSE = frozenset((".txt", ".text", ".rst", ".rest", ".org", ".adoc", ".asciidoc", ".tex", ".log", ".textile", ""))
-"""Suffixes of texts whose indentation says nothing of structure; everything else is read as code."""
-
-DEEPEST = 3
-"""Lines of context that code carries: the class, the function, the block it stands in."""
-
-_ORG = re.compile(r"(\*+)\s+(\S.*)")
-_UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
-_ADOC = re.compile(r"(={1,6})\s+(\S.*)")
-
-
-@dataclass(frozen=True, slots=True)
-class _Paragraph:
-    """Lines up to a blank one: where they stand, what they are below, and how good it is to cut before them."""
-
-    start: int
-    end: int
-    weight: int
-    headings: tuple[str, ...]
-
-
-def read_text(text: str, name: str, suffix: str) -> Note:
-    """The text as a note named for its file; a title of its own goes before that."""
+def read_plain(text: str, name: str, suffix: str) -> Document:
+    """Read prose or source code; `name` is its title if it has none of its own."""
     lines = split_lines(text)
     paragraphs = list(_prose(lines, suffix) if suffix in PROSE else _code(lines))
     title = _own_title(lines, paragraphs, suffix)
     units = [unit for paragraph in paragraphs for unit in _paragraph_units(lines, paragraph, title)]
-    return Note(title or name, tuple(pack(units)), named=not title)
+    return Document(title or name, tuple(pack(units)), untitled=not title)
 
 
 def _paragraph_units(lines: Sequence[str], paragraph: _Paragraph, title: str) -> Iterator[Unit]:
@@ -170,15 +182,15 @@ def _paragraph_units(lines: Sequence[str], paragraph: _Paragraph, title: str) ->
 
 def _own_title(lines: Sequence[str], paragraphs: Sequence[_Paragraph], suffix: str) -> str:
     if suffix == ".org":
-        named = (line.partition(":")[2].strip() for line in lines[:20] if line.lower().startswith("#+title:"))
-        return next(named, "")
+        titles = (line.partition(":")[2].strip() for line in lines[:20] if line.lower().startswith("#+title:"))
+        return next(titles, "")
     if suffix in (".rst", ".rest", ".adoc", ".asciidoc"):
         return next((paragraph.headings[0] for paragraph in paragraphs[:1] if paragraph.headings), "")
     return ""
 
 
 def _spans(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Runs of lines, each with the blank lines after it."""
+    """The paragraphs as line ranges, each with the blank lines after it."""
     start = next((at for at, line in enumerate(lines) if line.strip()), len(lines))
     for at in range(start + 1, len(lines)):
         if lines[at].strip() and not lines[at - 1].strip():
@@ -194,12 +206,12 @@ def _prose(lines: Sequence[str], suffix: str) -> Iterator[_Paragraph]:
     for start, end in _spans(lines):
         level, words = _heading(lines, start, end, suffix, styles)
         if level:
-            path = {upper: said for upper, said in path.items() if upper < level} | {level: words}
+            path = {upper: text for upper, text in path.items() if upper < level} | {level: words}
         yield _Paragraph(start, end, max(10 - level, LINE) if level else BLOCK, tuple(path.values()))
 
 
 def _heading(lines: Sequence[str], start: int, end: int, suffix: str, styles: list[str]) -> tuple[int, str]:
-    """The level and words of the heading that a paragraph begins with; level 0 where it has none."""
+    """The level and text of the heading that a paragraph begins with; level 0 if it has none."""
     if suffix == ".org" and (match := _ORG.match(lines[start])):
         return len(match[1]), match[2].strip()
     if suffix in (".adoc", ".asciidoc") and (match := _ADOC.match(lines[start])):
@@ -210,7 +222,7 @@ def _heading(lines: Sequence[str], start: int, end: int, suffix: str, styles: li
 
 
 def _underlined(lines: list[str], styles: list[str]) -> tuple[int, str]:
-    """A heading of reStructuredText; its levels are in the order in which their lines first occur."""
+    """A heading of reStructuredText. Its levels are numbered in the order in which the styles first occur."""
     match lines:
         case [over, words, under] if over == under and _UNDERLINE.match(over):
             style = over[0] * 2
@@ -224,13 +236,15 @@ def _underlined(lines: list[str], styles: list[str]) -> tuple[int, str]:
 
 
 def _code(lines: Sequence[str]) -> Iterator[_Paragraph]:
-    """Paragraphs below the less indented lines above them: the class and the function that a part stands in."""
+    """Paragraphs of source code, with the less indented lines above them as headings: the class, the function."""
     above: list[tuple[int, str]] = []
     for start, end in _spans(lines):
         indent = _indent(lines[start])
         while above and above[-1][0] >= indent:
             above.pop()
-        yield _Paragraph(start, end, BLOCK + 1 if not indent else BLOCK, tuple(words for _, words in above[-DEEPEST:]))
+        yield _Paragraph(
+            start, end, BLOCK + 1 if not indent else BLOCK, tuple(words for _, words in above[-MAX_CODE_CONTEXT:])
+        )
         for line in lines[start:end]:
             if line.strip():
                 while above and above[-1][0] >= _indent(line):
@@ -240,25 +254,3 @@ def _code(lines: Sequence[str]) -> Iterator[_Paragraph]:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-MARKDOWN = frozenset((".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx", ".qmd", ".rmd"))
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where chunks come from: a file's path, and the file as a note."""
-
-    path: str
-    note: Note
-
-
-def origin_of(content: bytes, path: str) -> Origin:
-    """A file's content read as what its suffix says: markdown, prose, or code."""
-    name = PurePath(path)
-    suffix = name.suffix.lower()
-    text = decode(content)
-    if suffix in MARKDOWN:
-        return Origin(path, read_note(text, name.stem))
-    # The suffix of a source file is part of what it is called: `main.rs`, `docker-compose.yml`.
-    return Origin(path, read_text(text, name.stem if suffix == ".txt" else name.name, suffix))

@@ -28,7 +28,7 @@ SHORTEST_SPAN = 4
 _NUMBER = re.compile(r"\d+")
 
 
-class Neighbours(Protocol):
+class NearbyFacts(Protocol):
     """Knows which facts are near in meaning."""
 
     def nearest(self, record: Record) -> Sequence[tuple[Record, float]]:
@@ -39,7 +39,7 @@ class Neighbours(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class FactVerdict:
     """What is done with one proposed fact, and why. `other` is the fact it repeats or replaces."""
 
     action: str
@@ -55,7 +55,7 @@ class Verdict:
 class Judge:
     """Judges fact after fact, each in the light of what is known and of those it has let in before."""
 
-    def __init__(self, known: Iterable[Record], neighbours: Neighbours, *, similarity: float, scope: Scope) -> None:
+    def __init__(self, known: Iterable[Record], neighbours: NearbyFacts, *, similarity: float, scope: Scope) -> None:
         self._known: dict[bytes, Record] = {}
         self._of_file: dict[str, dict[str, Record]] = {}
         self._neighbours = neighbours
@@ -70,27 +70,30 @@ class Judge:
         """The live facts that were made of a file before: what a new one from it may supersede."""
         return list(self._of_file.get(path, {}).values())
 
-    def read(self, piece: Piece, answer: str) -> list[Verdict]:
+    def read(self, piece: Piece, answer: str) -> list[FactVerdict]:
         """A verdict for each line of the model's answer about one piece."""
         candidates, malformed = parse(answer)
         bad = [
-            Verdict("malformed", line, lines=piece.lines, reason="not a JSON line with a text") for line in malformed
+            FactVerdict("malformed", line, lines=piece.lines, reason="not a JSON line with a text")
+            for line in malformed
         ]
         return [*(self._judge(piece, candidate) for candidate in candidates), *bad]
 
-    def _judge(self, piece: Piece, said: Candidate) -> Verdict:
+    def _judge(self, piece: Piece, said: Candidate) -> FactVerdict:
         lines = piece.find(said.span) if len("".join(said.span.split())) >= SHORTEST_SPAN else None
         if lines is None:
-            return Verdict("rejected", said.text, said.span, piece.lines, reason="no such span in the file's text")
+            return FactVerdict("rejected", said.text, said.span, piece.lines, reason="no such span in the file's text")
         if twin := self._known.get(fold_hash(said.text)):
-            return Verdict("duplicate", said.text, said.span, lines, other=twin, similarity=1.0, reason="the same text")
+            return FactVerdict(
+                "duplicate", said.text, said.span, lines, other=twin, similarity=1.0, reason="the same text"
+            )
         record = _record(piece, said, lines, self._scope)
         old = self._superseded(piece.path, said.supersedes)
         if old is None and (near := self._repeated(record)):
-            return Verdict("duplicate", said.text, said.span, lines, None, *near, reason="nearly the same")
+            return FactVerdict("duplicate", said.text, said.span, lines, None, *near, reason="nearly the same")
         self._known[fold_hash(record.text)] = record
         self._neighbours.remember(record)
-        return Verdict("supersedes" if old else "add", said.text, said.span, lines, record, old)
+        return FactVerdict("supersedes" if old else "add", said.text, said.span, lines, record, old)
 
     def _repeated(self, record: Record) -> tuple[Record, float] | None:
         """The known fact that says nearly the same. One that differs in a number is near, and yet another fact."""

@@ -1,4 +1,4 @@
-"""Index folders as a set difference: new chunks are put, missing ones forgotten, an unchanged file costs one stat."""
+"""Index folders as a set difference: store new chunks, forget missing ones, and only stat an unchanged file."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from recollect.ingest.discovery import MAX_FILE, READ_FLAGS, Place, Selection, Walk, Wishes, holds_key, walk
-from recollect.ingest.documents import Note, Origin, origin_of, word
-from recollect.ingest.text import HEAD, is_text
+from recollect.ingest.discovery import MAX_FILE, FoundFile, PatternSelection, Walk, walk
+from recollect.ingest.documents import Document, metadata_text, read_document
+from recollect.ingest.text import HEAD, NotAFile, holds_key, is_text, open_regular, reason_of
 from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, SawFile, Scope
 
 GROUP = 200
-"""Changes that hold or fail as one."""
+"""Changes in one transaction."""
 
 BATCH = 1000
 """Changes handed to the store at once."""
 
 BATCH_SECONDS = 0.1
-"""After so long, what is ready is stored: an interrupt costs no more."""
+"""After this time the changes that are ready are stored, so that an interrupt loses no more than this."""
 
 RACY_NS = 20_000_000
-"""A file changed less than this before it is read may change again within the same tick of its clock."""
+"""A file changed less than this before it is read may change again without a new modification time."""
 
 MANY, SHARE = 20, 0.2
-"""When more files than both vanish at once, a disk is missing more often than a person has deleted them."""
+"""When more files than both vanish at once, a missing disk is more likely than a deletion."""
 
 UNREAD, MISSING = -1, -2
-"""In place of a file's time of change: its chunks were changed without reading it; a walk did not find it."""
+"""In place of a modification time: the chunks were changed without reading the file; a walk did not find the file."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of the files, or with `dry_run` what would.
+    """What was done with the files, or with `dry_run` what would be done.
 
     `moved` is from old path to new. `rescoped` are files whose chunks got another scope or a new tag; they are also in
     `changed`, or in `skipped` if they could not be read now. `skipped` is by path with the reason. `unconfirmed` are
@@ -58,7 +58,7 @@ class Report:
     dry_run: bool = False
 
     def fail(self, path: str, reason: str) -> None:
-        """Skip a file that was reported as done already: it could not be stored."""
+        """Report a file as skipped because it could not be stored."""
         for paths in (self.added, self.changed, self.removed, self.rescoped):
             if path in paths:
                 paths.remove(path)
@@ -67,26 +67,43 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """What the one who indexes says of every chunk, and of the run."""
+class IndexOptions:
+    """Options of one indexing run: scope and tags of every chunk, and which files to read.
+
+    `include` and `exclude` are patterns as in `.gitignore`. `force` allows a whole home folder. `confirm` accepts that
+    many files vanished at once.
+    """
 
     scope: Scope = field(default_factory=Scope)
     tags: tuple[str, ...] = ()
-    wishes: Wishes = field(default_factory=Wishes)
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    force: bool = False
     confirm: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The options to store with a root, for the next run: all but `confirm`."""
+        lists = {name: list(getattr(self, name)) for name in ("tags", "include", "exclude")}
+        return {"scope": self.scope.as_dict(), "force": self.force, **lists}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
+        """The options that `as_dict` stored."""
+        tags, include, exclude = (tuple(stored[name]) for name in ("tags", "include", "exclude"))
+        return cls(Scope(**stored["scope"]), tags, include, exclude, bool(stored["force"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """Changes that one file asks for, few enough for a short transaction."""
+class FileChanges:
+    """Changes for one file, few enough for a short transaction."""
 
     path: str
     changes: list[Change]
 
 
-def in_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Steps gathered outside of any transaction: nobody waits for a lock while a file is read and parsed."""
-    batch: list[Step] = []
+def in_batches(steps: Iterable[FileChanges]) -> Iterator[list[FileChanges]]:
+    """Collect steps outside of any transaction: nobody waits for a lock while a file is read and parsed."""
+    batch: list[FileChanges] = []
     size, deadline = 0, time.monotonic() + BATCH_SECONDS
     for step in steps:
         batch.append(step)
@@ -98,55 +115,55 @@ def in_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
         yield batch
 
 
-class Mirror:
-    """One run: what the store knows, what the walk found, and the difference.
+class IndexRun:
+    """One run over some roots: the files that the store knows, the files of the walk, and the difference.
 
-    A walk notes in the store which files are missing (`notes`) before anything is read. So a file that is missing is
-    counted as vanished by one walk only, and runs that are interrupted before their removals do not add up to what
+    A run first marks the missing files in the store (`missing_marks`), before it reads any file. So a missing file
+    counts as newly vanished in one run only, and runs that are interrupted before their removals do not add up to what
     looks like a missing disk.
     """
 
-    def __init__(self, roots: Sequence[Path], files: Files, telling: Telling, report: Report) -> None:
+    def __init__(self, roots: Sequence[Path], files: Files, options: IndexOptions, report: Report) -> None:
         self._files = files
-        self._telling = telling
+        self._options = options
         self._report = report
-        self._found = walk(roots, telling.wishes)
-        self._known = self._recall(roots)
-        self._differing = self._compare(roots)
-        self._ignored = {path for path in self._unseen() if self._found.ignores(path)}
-        self._missing = {path for path in self._unseen() - self._ignored if self._is_missing(path)}
-        self._noted = {path for path in self._missing if self._known[path].mtime_ns == MISSING}
+        self._walk = walk(roots, include=options.include, exclude=options.exclude)
+        self._known = self._known_states(roots)
+        self._differing = self._find_differing(roots)
+        absent = self._known.keys() - {file.path for file in self._walk.files}
+        self._ignored = {path for path in absent if self._walk.ignores(path)}
+        self._missing = {path for path in absent - self._ignored if self._is_missing(path)}
+        self._marked = {path for path in self._missing if self._known[path].mtime_ns == MISSING}
         self._vanished: dict[str, list[str]] = {}
         for path in sorted(self._ignored | self._missing):
             self._vanished.setdefault(self._known[path].digest, []).append(path)
-        self._naming: Naming | None = None
+        self._chunk_ids: ChunkIds | None = None
 
-    def notes(self) -> Iterator[Step]:
-        """Note the files that are missing since this walk, unless too many are, and those that are there again."""
-        new = self._missing - self._noted
+    def missing_marks(self) -> Iterator[FileChanges]:
+        """Mark the files that are missing since this run, unless too many are; unmark those that are back."""
+        new = self._missing - self._marked
         if new and self._is_plausible(len(new)):
-            self._noted |= new
-            yield from _steps("", [self._note(path, MISSING) for path in sorted(new)])
+            self._marked |= new
+            yield from _steps("", [self._mark(path, MISSING) for path in sorted(new)])
         back = [path for path, state in self._known.items() if state.mtime_ns == MISSING and path not in self._missing]
-        yield from _steps("", [self._note(path, 0) for path in sorted(back)])
+        yield from _steps("", [self._mark(path, 0) for path in sorted(back)])
 
-    def steps(self, progress: Progress | None = None) -> Iterator[Step]:
-        """The changes that make the store mirror the files, file by file, removals last."""
-        found = self._found
-        listed = {place.path for place in found.places}
-        for path in sorted(self._differing - listed - self._missing - self._ignored):
+    def steps(self, progress: Progress | None = None) -> Iterator[FileChanges]:
+        """The changes that bring the store up to date, file by file."""
+        files = self._walk.files
+        for path in sorted(self._differing - {file.path for file in files} - self._missing - self._ignored):
             yield from _steps(path, self._rescope(path))
-        for done, place in enumerate(found.places, 1):
-            yield from _steps(place.path, self._file(place))
+        for done, file in enumerate(files, 1):
+            yield from _steps(file.path, self._compare(file))
             if progress:
-                progress(done, len(found.places))
+                progress(done, len(files))
         # Removals come last, so that the vectors of text that moved to another file are still there for it.
         yield from self._removals()
-        self._report.skipped = dict(sorted(found.skipped.items()))
+        self._report.skipped = dict(sorted(self._walk.skipped.items()))
 
-    def _recall(self, roots: Sequence[Path]) -> dict[str, FileState]:
-        """What is known of the files below these roots, under whichever root they were indexed."""
-        known = self._files.states([place.path for place in self._found.places])
+    def _known_states(self, roots: Sequence[Path]) -> dict[str, FileState]:
+        """The stored states of the files below these roots, whichever root they were indexed under."""
+        known = self._files.states([file.path for file in self._walk.files])
         nested = {Path(state.root) for state in known.values()} | set(map(Path, self._files.roots()))
         for folder in nested:
             if any(folder.is_relative_to(root) or root.is_relative_to(folder) for root in roots):
@@ -155,104 +172,98 @@ class Mirror:
                         known[path] = state
         return known
 
-    def _compare(self, roots: Sequence[Path]) -> set[str]:
-        """The known files whose chunks have another scope, or lack a tag, and that this run is to look at."""
-        wishes = self._telling.wishes
-        differing = self._files.differing(list(self._known), self._telling.scope, self._telling.tags)
-        if not (wishes.include or wishes.exclude):
+    def _find_differing(self, roots: Sequence[Path]) -> set[str]:
+        """The known files whose chunks have another scope or lack a tag, and that the patterns select."""
+        options = self._options
+        differing = self._files.differing(list(self._known), options.scope, options.tags)
+        if not (options.include or options.exclude):
             return differing
-        chosen = Selection.of(wishes)
+        selection = PatternSelection.at_root(options.include, options.exclude)
         below = {path: next(root for root in roots if Path(path).is_relative_to(root)) for path in differing}
-        return {path for path, root in below.items() if chosen.reaches(Path(path).relative_to(root).parts)}
-
-    def _unseen(self) -> set[str]:
-        return self._known.keys() - {place.path for place in self._found.places}
+        return {path for path, root in below.items() if selection.reaches(Path(path).relative_to(root).parts)}
 
     def _is_missing(self, path: str) -> bool:
-        """Whether a file is gone for sure, or is nothing to read any more. What cannot be read now is neither."""
-        return self._found.refuses(path) or (path not in self._found.skipped and _is_gone(path))
+        """Whether a file is gone for sure, or is not a file to read any more. An unreadable file is neither."""
+        return self._walk.refuses(path) or (path not in self._walk.skipped and _is_gone(path))
 
     def _is_plausible(self, count: int) -> bool:
-        """Whether so many files may have been deleted since the last walk."""
-        left = len(self._known) - len(self._noted)
-        return self._telling.confirm or not (count > MANY and count > SHARE * left)
+        """Whether so many files may have been deleted since the last run."""
+        left = len(self._known) - len(self._marked)
+        return self._options.confirm or not (count > MANY and count > SHARE * left)
 
-    def _note(self, path: str, mark: int) -> Change:
+    def _mark(self, path: str, mark: int) -> Change:
         return SawFile(path, replace(self._known[path], mtime_ns=mark))
 
-    def _file(self, place: Place) -> list[Change]:
-        """What one file asks for."""
-        known = self._known.get(place.path)
-        differs = place.path in self._differing
+    def _compare(self, file: FoundFile) -> list[Change]:
+        """The changes for one file."""
+        known = self._known.get(file.path)
+        # The outermost root that a file was indexed under stays its root.
+        root = known.root if known and Path(file.root).is_relative_to(known.root) else file.root
+        differs = file.path in self._differing
         current = known if not differs else None
-        if current and (current.mtime_ns, current.size) == (place.stat.st_mtime_ns, place.stat.st_size):
+        if current and (current.mtime_ns, current.size) == (file.stat.st_mtime_ns, file.stat.st_size):
             self._report.unchanged += 1
-            root = self._root(place)
             return [] if current.root == root else [SawFile(current.path, replace(current, root=root))]
-        read = _read(place.path, self._found)
-        if read is None:
-            return self._rescope(place.path) if differs and place.path not in self._found.refused else []
-        content, state = read
-        origin = FileState(place.path, self._root(place), _settled(state), len(content), FileState.digest_of(content))
-        if current and current.digest == origin.digest and current.mtime_ns != UNREAD:
+        result = _read(file.path, self._walk)
+        if result is None:
+            return self._rescope(file.path) if differs and file.path not in self._walk.refused else []
+        content, modified = result
+        state = FileState(file.path, root, modified, len(content), FileState.digest_of(content))
+        if current and current.digest == state.digest and current.mtime_ns != UNREAD:
             self._report.unchanged += 1
-            return [SawFile(origin.path, origin)]
-        return self._difference(origin, origin_of(content, place.path), known)
+            return [SawFile(state.path, state)]
+        return self._replace_chunks(state, read_document(content, file.path), known)
 
-    def _difference(self, state: FileState, origin: Origin, known: FileState | None) -> list[Change]:
-        path = state.path
+    def _replace_chunks(self, state: FileState, document: Document, known: FileState | None) -> list[Change]:
+        path, options = state.path, self._options
         before = self._files.chunks(path)
-        ids = self._ids(path, [chunk.text for chunk in origin.note.chunks], before)
-        after = records_of(origin, self._telling.scope, self._telling.tags, ids)
+        ids = self._ids(path, [chunk.text for chunk in document.chunks], before)
+        after = _records(path, document, options.scope, options.tags, ids)
         self._report.chunks += len(after)
-        old = self._came_from(state) if known is None else None
-        if old is not None:
+        vanished = self._vanished.get(state.digest) if known is None else None
+        if vanished:
+            old = vanished.pop(0)
             self._report.moved[old] = path
-            left = self._files.chunks(old)
+            old_chunks = self._files.chunks(old)
             return [
-                *(Put(record) for record in followed(after, left, keep_title=origin.note.named)),
+                *(Put(record) for record in _carry_over(after, old_chunks, keep_title=document.untitled)),
                 *_forget(before, after),
-                *_forget(left, after),
+                *_forget(old_chunks, after),
                 SawFile(old, None),
                 SawFile(path, state),
             ]
         (self._report.changed if known or before else self._report.added).append(path)
         if path in self._differing:
             self._report.rescoped.append(path)
-            after = list(followed(after, before, keep_title=origin.note.named))
+            after = list(_carry_over(after, before, keep_title=document.untitled))
         return [*(Put(record) for record in after), *_forget(before, after), SawFile(path, state)]
 
     def _rescope(self, path: str) -> list[Change]:
-        """The stored chunks of a file that is not read in this run, under its scope and tags; to be read the next time.
+        """Give the stored chunks of a file that is not read in this run the new scope and tags.
 
-        Nothing must stay visible to others because a file could not be read.
+        Chunks must not stay visible to others because a file could not be read. The next run reads the file again.
         """
-        before = sorted(self._files.chunks(path), key=lambda record: record.lines or (0, 0))
+        before = sorted(self._files.chunks(path), key=_line_range)
         ids = self._ids(path, [record.text for record in before], before)
-        scope, tags = self._telling.scope, self._telling.tags
+        scope, tags = self._options.scope, self._options.tags
         after = [
             replace(record, id=key, scope=scope, tags=tuple(dict.fromkeys((*record.tags, *tags))))
             for key, record in zip(ids, before, strict=True)
         ]
         self._report.rescoped.append(path)
-        return [*(Put(record) for record in after), *_forget(before, after), self._note(path, UNREAD)]
+        return [*(Put(record) for record in after), *_forget(before, after), self._mark(path, UNREAD)]
 
     def _ids(self, path: str, texts: Sequence[str], before: Sequence[Record]) -> list[str]:
-        if self._naming is None:
+        if self._chunk_ids is None:
             key = b"" if self._report.dry_run else self._files.chunk_key()  # a dry run stores nothing, no key either
-            self._naming = Naming(self._telling.scope, key)
-        return self._naming.ids(path, texts, before)
+            self._chunk_ids = ChunkIds(self._options.scope, key)
+        return self._chunk_ids.make(path, texts, before)
 
-    def _came_from(self, state: FileState) -> str | None:
-        """The vanished file of the same content, each only once."""
-        same = self._vanished.get(state.digest)
-        return same.pop(0) if same else None
-
-    def _removals(self) -> Iterator[Step]:
-        """Forget what is ignored, what a walk has noted as missing, and the rest unless it is too much at once."""
-        refused = {path for path in self._known if path in self._found.refused}  # also those that turned out so
+    def _removals(self) -> Iterator[FileChanges]:
+        """Forget ignored files, files marked as missing, and newly missing ones unless too many vanished at once."""
+        refused = {path for path in self._known if path in self._walk.refused}  # also files refused after the walk
         gone = (self._ignored | self._missing | refused) - self._report.moved.keys()
-        new = gone - self._ignored - self._noted
+        new = gone - self._ignored - self._marked
         if not self._is_plausible(len(new)):
             self._report.unconfirmed = sorted(new)
             gone -= new
@@ -262,51 +273,138 @@ class Mirror:
             self._report.removed.append(path)
             yield from _steps(path, [*_forget(self._files.chunks(path), ()), SawFile(path, None)])
 
-    def _root(self, place: Place) -> str:
-        """The outermost root that a file was indexed under."""
-        known = self._known.get(place.path)
-        return known.root if known and Path(place.root).is_relative_to(known.root) else place.root
+
+@dataclass(frozen=True, slots=True)
+class ChunkIds:
+    """Ids for the chunks of a scope: a hash of the content with the store's key, so that nobody can guess them."""
+
+    scope: Scope
+    key: bytes
+
+    def make(self, path: str, texts: Iterable[str], before: Iterable[Record]) -> list[str]:
+        """One id a chunk, in order. A chunk that is in the store already (`before`) keeps its id."""
+        stored = sorted((record for record in before if record.scope == self.scope), key=_line_range)
+        known = dict(zip(_numbered(record.text for record in stored), (record.id for record in stored), strict=True))
+        return [known.get((text, nth)) or self._new(path, text, nth) for text, nth in _numbered(texts)]
+
+    def _new(self, path: str, text: str, nth: int) -> str:
+        """By content, not by position: a line inserted above changes nothing below but line numbers."""
+        scope = (part for pair in sorted(self.scope.as_dict().items()) for part in pair)
+        name = "\0".join((path, text, str(nth), *scope))
+        return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12, key=self.key).hexdigest()
 
 
-def _read(path: str, found: Walk) -> tuple[bytes, os.stat_result] | None:
-    """A file's content and its state when it was opened; None, with the reason noted, if it is not text."""
+def _records(path: str, document: Document, scope: Scope, tags: tuple[str, ...], ids: Sequence[str]) -> list[Record]:
+    """The chunks of a document as records, with its front matter and the options of the run."""
+    common = _common_fields(document, scope, tags)
+    return [
+        Record(
+            id=key,
+            kind="chunk",
+            title=" › ".join((document.title, *chunk.headings)),
+            text=chunk.text,
+            path=path,
+            lines=chunk.lines,
+            **common,
+        )
+        for key, chunk in zip(ids, document.chunks, strict=True)
+    ]
+
+
+def _common_fields(document: Document, scope: Scope, tags: Iterable[str]) -> dict[str, Any]:
+    value = document.metadata.get("tags") or ()
+    values: Iterable[object] = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
+    own = tuple(tag for item in values if (tag := metadata_text(item).lstrip("#")))
+    return {
+        "scope": scope,
+        "tags": tuple(dict.fromkeys((*own, *tags))),
+        "category": metadata_text(document.metadata.get("category")) or None,
+        "happened_at": _as_datetime(document.metadata.get("date")),
+        "source": "index",
+    }
+
+
+def _as_datetime(value: object) -> datetime | None:
+    match value:
+        case datetime():
+            return value if value.tzinfo else value.replace(tzinfo=UTC)
+        case date():
+            return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    return None
+
+
+def _carry_over(after: Sequence[Record], before: Sequence[Record], *, keep_title: bool) -> Iterator[Record]:
+    """New records of a file that moved, with the dates, importance and history of the old records of the same text.
+
+    `keep_title` is for a title that is only the file's name: it stays until the text changes, since the title is
+    part of what is embedded, and a move must not cost an embedding.
+    """
+    # The stored records come in no order: a text that occurs twice is told apart by its lines.
+    old: dict[str, list[Record]] = {}
+    for record in sorted(before, key=_line_range, reverse=True):
+        old.setdefault(record.text, []).append(record)
+    for record in after:
+        same = old.get(record.text)
+        if not same:
+            yield record
+            continue
+        previous = same.pop()
+        yield replace(
+            record,
+            title=previous.title if keep_title else record.title,
+            created_at=previous.created_at,
+            importance=previous.importance,
+            decay=previous.decay,
+            superseded_by=previous.superseded_by,
+            superseded_at=previous.superseded_at,
+        )
+
+
+def _line_range(record: Record) -> tuple[int, int]:
+    return record.lines or (0, 0)
+
+
+def _numbered(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Each text with the number of its occurrence, from 1."""
+    counts: dict[str, int] = {}
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+        yield text, counts[text]
+
+
+def _read(path: str, result: Walk) -> tuple[bytes, int] | None:
+    """A file's content and modification time; None, with the reason in the walk's result, if it cannot be indexed.
+
+    The time is 0 where the file may still change without changing it: then it is read again in the next run.
+    """
     try:
-        with open(os.open(path, READ_FLAGS), "rb") as file:  # noqa: PTH123  (of a descriptor)
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode):
-                found.refuse(path, "not a file")
-                return None
+        with open_regular(path) as file:
+            modified = os.fstat(file.fileno()).st_mtime_ns  # before reading: a later change is seen in the next run
             head = file.read(HEAD)
             if holds_key(head) or not is_text(head):
-                found.refuse(path, "looks like a secret" if holds_key(head) else "binary")
+                result.refuse(path, "looks like a secret" if holds_key(head) else "binary")
                 return None
-            return head + file.read(MAX_FILE), state
+            return head + file.read(MAX_FILE), 0 if time.time_ns() - modified < RACY_NS else modified
+    except NotAFile as error:
+        result.refuse(path, reason_of(error))
     except OSError as error:
-        found.skipped[path] = (error.strerror or "cannot be read").lower()
-        return None
-
-
-def _settled(state: os.stat_result) -> int:
-    """The time of change, or 0 where the file may still change without changing it: then it is read again."""
-    return 0 if time.time_ns() - state.st_mtime_ns < RACY_NS else state.st_mtime_ns
+        result.skipped[path] = reason_of(error)
+    return None
 
 
 def _forget(before: Iterable[Record], after: Iterable[Record]) -> list[Change]:
-    kept = {record.id for record in after}
-    return [Forget(record.id, purge=True) for record in before if record.id not in kept]
+    remaining = {record.id for record in after}
+    return [Forget(record.id, purge=True) for record in before if record.id not in remaining]
 
 
-def _steps(path: str, changes: list[Change]) -> Iterator[Step]:
-    """Groups small enough for a short transaction.
-
-    A file counts as seen with its last one, so that a crash between two of them only means that it is read again.
-    """
+def _steps(path: str, changes: list[Change]) -> Iterator[FileChanges]:
+    """Changes in groups. The last one marks the file as seen, so after a crash between two the file is read again."""
     for start in range(0, len(changes), GROUP):
-        yield Step(path, changes[start : start + GROUP])
+        yield FileChanges(path, changes[start : start + GROUP])
 
 
 def _is_gone(path: str) -> bool:
-    """Gone for sure: the nearest folder above that is there can be read. What cannot be looked at is not gone."""
+    """Whether a file is gone for sure: the nearest existing folder above it can be read."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)  # a folder has taken its name
     except (FileNotFoundError, NotADirectoryError):
@@ -322,102 +420,3 @@ def _is_gone(path: str) -> bool:
             return False
         return True
     return False
-
-
-@dataclass(frozen=True, slots=True)
-class Naming:
-    """How the chunks of a scope get their ids: by content, with the store's key, so that nobody can guess them."""
-
-    scope: Scope
-    key: bytes
-
-    def ids(self, path: str, texts: Iterable[str], before: Iterable[Record]) -> list[str]:
-        """One id a chunk, in order. A chunk that is in the store already (`before`) keeps the id that it has."""
-        stored = sorted((record for record in before if record.scope == self.scope), key=_first_line)
-        known = dict(zip(_counted(record.text for record in stored), (record.id for record in stored), strict=True))
-        return [known.get((text, nth)) or self._new(path, text, nth) for text, nth in _counted(texts)]
-
-    def _new(self, path: str, text: str, nth: int) -> str:
-        """By content, not by place: a line inserted above changes nothing below but line numbers."""
-        whose = (part for pair in sorted(self.scope.as_dict().items()) for part in pair)
-        name = "\0".join((path, text, str(nth), *whose))
-        return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12, key=self.key).hexdigest()
-
-
-def records_of(origin: Origin, scope: Scope, tags: tuple[str, ...], ids: Sequence[str]) -> list[Record]:
-    """The chunks as records, with what the front matter and the one who indexes say of all of them."""
-    common = _common(origin.note, scope, tags)
-    return [
-        Record(
-            id=key,
-            kind="chunk",
-            title=" › ".join((origin.note.title, *chunk.headings)),
-            text=chunk.text,
-            path=origin.path,
-            lines=chunk.lines,
-            **common,
-        )
-        for key, chunk in zip(ids, origin.note.chunks, strict=True)
-    ]
-
-
-def followed(after: Sequence[Record], before: Sequence[Record], *, keep_title: bool) -> Iterator[Record]:
-    """Records of a file that moved, with what was known of them at the old place.
-
-    `keep_title` is for a title that is only the file's name: it stays until the text changes, since the title is
-    part of what is embedded, and a move is to cost no embedding.
-    """
-    # Records come in no order, so that texts that occur twice are told apart by their lines.
-    old: dict[str, list[Record]] = {}
-    for record in sorted(before, key=_first_line, reverse=True):
-        old.setdefault(record.text, []).append(record)
-    for record in after:
-        same = old.get(record.text)
-        if not same:
-            yield record
-            continue
-        was = same.pop()
-        yield replace(
-            record,
-            title=was.title if keep_title else record.title,
-            created_at=was.created_at,
-            importance=was.importance,
-            decay=was.decay,
-            superseded_by=was.superseded_by,
-            superseded_at=was.superseded_at,
-        )
-
-
-def _first_line(record: Record) -> tuple[int, int]:
-    return record.lines or (0, 0)
-
-
-def _counted(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Each text with how often it has occurred so far."""
-    counts: dict[str, int] = {}
-    for text in texts:
-        counts[text] = counts.get(text, 0) + 1
-        yield text, counts[text]
-
-
-def _common(note: Note, scope: Scope, tags: Iterable[str]) -> dict[str, Any]:
-    said = note.metadata.get("tags") or ()
-    named: Iterable[object] = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else ()
-    own = tuple(tag for said in named if (tag := word(said).lstrip("#")))
-    category = word(note.metadata.get("category"))
-    return {
-        "scope": scope,
-        "tags": tuple(dict.fromkeys((*own, *tags))),
-        "category": category or None,
-        "happened_at": _when(note.metadata.get("date")),
-        "source": "index",
-    }
-
-
-def _when(value: object) -> datetime | None:
-    match value:
-        case datetime():
-            return value if value.tzinfo else value.replace(tzinfo=UTC)
-        case date():
-            return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return None

@@ -29,7 +29,7 @@ RESTART_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitFile:
     """A file that the system reads."""
 
     path: Path
@@ -64,7 +64,7 @@ class Service:
         return words
 
 
-def here() -> Platform:
+def native_platform() -> Platform:
     """What this machine has."""
     return "launchd" if sys.platform == "darwin" else "systemd"
 
@@ -76,7 +76,7 @@ def executable() -> list[str]:
     return [str(Path(found).absolute())] if found else [sys.executable, "-m", "recollect"]
 
 
-def units(service: Service, platform: Platform) -> list[Unit]:
+def units(service: Service, platform: Platform) -> list[UnitFile]:
     """The files of a service."""
     return list(_systemd(service) if platform == "systemd" else _launchd(service))
 
@@ -93,7 +93,7 @@ def installed(platform: Platform, name: str | None = None) -> list[Path]:
     return sorted(found)
 
 
-def switching_on(service: Service, platform: Platform) -> list[list[str]]:
+def enable_commands(service: Service, platform: Platform) -> list[list[str]]:
     """The commands that let a service run, now and after the next login, as its files say now."""
     if platform == "systemd":
         watch, timer = f"recollect-watch-{service.name}.service", f"recollect-mirror-{service.name}.timer"
@@ -105,7 +105,7 @@ def switching_on(service: Service, platform: Platform) -> list[list[str]]:
     return [["launchctl", "unload", "-w", other], ["launchctl", "unload", wanted], ["launchctl", "load", "-w", wanted]]
 
 
-def switching_off(paths: Sequence[Path], platform: Platform) -> list[list[str]]:
+def disable_commands(paths: Sequence[Path], platform: Platform) -> list[list[str]]:
     """The commands that end services, to be run before their files go."""
     if platform == "systemd":
         switched = [path.name for path in paths if path.name.startswith("recollect-watch-") or path.suffix == ".timer"]
@@ -113,7 +113,7 @@ def switching_off(paths: Sequence[Path], platform: Platform) -> list[list[str]]:
     return [["launchctl", "unload", "-w", str(path)] for path in paths]
 
 
-def reloading(platform: Platform) -> list[list[str]]:
+def reload_commands(platform: Platform) -> list[list[str]]:
     """The commands after files have gone."""
     return [["systemctl", "--user", "daemon-reload"]] if platform == "systemd" else []
 
@@ -128,7 +128,7 @@ def state(path: Path, platform: Platform) -> str:
 def reachable(platform: Platform) -> bool:
     """Whether the system's manager of services answers to this user, here and now."""
     asking = ["systemctl", "--user", "show-environment"] if platform == "systemd" else ["launchctl", "list"]
-    if platform != here() or shutil.which(asking[0]) is None:
+    if platform != native_platform() or shutil.which(asking[0]) is None:
         return False
     return _run(asking).returncode == 0
 
@@ -144,7 +144,7 @@ def run(commands: Sequence[Sequence[str]]) -> None:
             )
 
 
-def write(files: Sequence[Unit]) -> None:
+def write(files: Sequence[UnitFile]) -> None:
     """Write the files where the system looks for them."""
     for unit in files:
         try:
@@ -169,7 +169,7 @@ def _folder(platform: Platform) -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
 
 
-def _systemd(service: Service) -> Iterator[Unit]:
+def _systemd(service: Service) -> Iterator[UnitFile]:
     folder, name = _folder("systemd"), service.name
     watch = f"""\
 [Unit]
@@ -205,9 +205,9 @@ OnUnitActiveSec={EVERY_SECONDS}
 [Install]
 WantedBy=timers.target
 """
-    yield Unit(folder / f"recollect-watch-{name}.service", watch)
-    yield Unit(folder / f"recollect-mirror-{name}.service", mirror)
-    yield Unit(folder / f"recollect-mirror-{name}.timer", timer)
+    yield UnitFile(folder / f"recollect-watch-{name}.service", watch)
+    yield UnitFile(folder / f"recollect-mirror-{name}.service", mirror)
+    yield UnitFile(folder / f"recollect-mirror-{name}.timer", timer)
 
 
 def _quoted(command: Sequence[str]) -> str:
@@ -222,7 +222,7 @@ def _escaped(word: str) -> str:
     return "".join(f"\\x{ord(letter):02x}" if ord(letter) < ord(" ") else letter for letter in word)
 
 
-def _launchd(service: Service) -> Iterator[Unit]:
+def _launchd(service: Service) -> Iterator[UnitFile]:
     folder, name = _folder("launchd"), service.name
     log = str(Path.home() / "Library" / "Logs" / f"recollect-{name}.log")
     both = {"RunAtLoad": True, "ProcessType": "Background", "StandardOutPath": log, "StandardErrorPath": log}
@@ -241,4 +241,4 @@ def _launchd(service: Service) -> Iterator[Unit]:
         "Disabled": not service.timer,
     }
     for job in (watch, mirror):
-        yield Unit(folder / f"{job['Label']}.plist", plistlib.dumps(both | job, sort_keys=False).decode())
+        yield UnitFile(folder / f"{job['Label']}.plist", plistlib.dumps(both | job, sort_keys=False).decode())

@@ -54,14 +54,14 @@ class Pass:
 
 def folders(paths: Iterable[str | Path]) -> tuple[Path, ...]:
     """The folders named, each once, as the mirror knows them."""
-    roots = tuple(dict.fromkeys(whole(path) for path in paths))
+    roots = tuple(dict.fromkeys(absolute(path) for path in paths))
     for root in roots:
         if not root.is_dir():
             raise UsageError(f"{root} is not a folder", hint="name folders that are there")
     return roots
 
 
-def whole(path: str | Path) -> Path:
+def absolute(path: str | Path) -> Path:
     """A path from the root on, without links; it need not be there."""
     try:
         return Path(path).expanduser().resolve()

@@ -12,7 +12,7 @@ import numpy as np
 
 from recollect.config import Settings
 from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
-from recollect.ingest.facts import ACTIONS, Judge, Verdict, messages, tokens
+from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, messages, tokens
 from recollect.ingest.pieces import Piece, expand, read, split
 from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.models.llm import Llm, open_llm
@@ -39,7 +39,7 @@ class Extraction:
     waiting: list[Piece] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     sent: int = 0
-    verdicts: list[tuple[Piece, Verdict]] = field(default_factory=list)
+    verdicts: list[tuple[Piece, FactVerdict]] = field(default_factory=list)
     failed: list[tuple[Piece, str]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -188,11 +188,11 @@ def _unread(store: Store, pieces: Sequence[Piece], scope: Scope) -> dict[str, Pi
     return {digest: piece for digest, piece in found.items() if digest not in done}
 
 
-def _ask(llm: Llm, piece: Piece, judge: Judge, report: Extraction) -> list[Verdict] | None:
+def _ask(llm: Llm, piece: Piece, judge: Judge, report: Extraction) -> list[FactVerdict] | None:
     """The verdicts on what the model finds in a piece; None where it gave no answer, or not what was asked for."""
     report.sent += 1
     try:
-        answer = llm.chat(messages(piece, judge.of_file(piece.path)), whole=True)
+        answer = llm.chat(messages(piece, judge.of_file(piece.path)), complete=True)
         verdicts = judge.read(piece, answer)
     except LlmError as error:
         report.failed.append((piece, error.message))
@@ -201,7 +201,7 @@ def _ask(llm: Llm, piece: Piece, judge: Judge, report: Extraction) -> list[Verdi
     return verdicts
 
 
-def _store(store: Store, piece: Piece, verdicts: Sequence[Verdict], digest: str, report: Extraction) -> None:
+def _store(store: Store, piece: Piece, verdicts: Sequence[FactVerdict], digest: str, report: Extraction) -> None:
     """A piece's facts and the note that it was read hold or fail as one."""
     changes: list[Change] = []
     for verdict in verdicts:
@@ -216,7 +216,7 @@ def _store(store: Store, piece: Piece, verdicts: Sequence[Verdict], digest: str,
         report.failed.append((piece, error.message))
 
 
-def _fact(piece: Piece, verdict: Verdict) -> dict[str, Any]:
+def _fact(piece: Piece, verdict: FactVerdict) -> dict[str, Any]:
     """One verdict as JSON, without what it does not have."""
     record, other = verdict.record, verdict.other
     shown = {

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import FailedError, RecollectError, UsageError
-from recollect.ingest import Mirror, Report, Step, Telling, Wishes, in_batches, roots_of
-from recollect.ingest.discovery import MAX_FILE, holds_key
-from recollect.ingest.text import HEAD, decode, is_text
+from recollect.ingest import FileChanges, IndexOptions, IndexRun, Report, in_batches, resolve_roots
+from recollect.ingest.discovery import MAX_FILE
+from recollect.ingest.text import HEAD, decode, holds_key, is_text
 from recollect.stages import freshness
 from recollect.types import FileState, Mirrors, Progress, Record, Scope, Store
 
@@ -38,7 +38,7 @@ class Mirroring:
     embed: Callable[[Progress | None], int] | None
     announce: Callable[[str], None]
 
-    def index(self, paths: Sequence[str | Path], telling: Telling, showing: Showing) -> Report:
+    def index(self, paths: Sequence[str | Path], telling: IndexOptions, showing: Showing) -> Report:
         """Mirror these, and keep what was told of them for the next time."""
         report = self._mirrored(paths, telling, showing)
         self._embed(report, showing)
@@ -57,21 +57,21 @@ class Mirroring:
         self._embed(whole, showing)
         return whole
 
-    def _mirrored(self, paths: Sequence[str | Path], telling: Telling, showing: Showing) -> Report:
+    def _mirrored(self, paths: Sequence[str | Path], telling: IndexOptions, showing: Showing) -> Report:
         report = Report(dry_run=showing.dry_run)
-        roots = roots_of(paths, telling.wishes)
-        mirror = Mirror(roots, self.store.files, telling, report)
+        roots = resolve_roots(paths, force=telling.force)
+        mirror = IndexRun(roots, self.store.files, telling, report)
         failed: dict[str, str] = {}
-        for batch in chain([list(mirror.notes())], in_batches(mirror.steps(showing.reading))):
+        for batch in chain([list(mirror.missing_marks())], in_batches(mirror.steps(showing.reading))):
             if not showing.dry_run:
                 self._store(batch, failed)
         for path, reason in failed.items():
             report.fail(path, reason)
         if not showing.dry_run:
-            self.store.records.apply([[Mirrors(str(root), _told(telling)) for root in roots]])
+            self.store.records.apply([[Mirrors(str(root), telling.as_dict()) for root in roots]])
         return report
 
-    def _store(self, batch: Sequence[Step], failed: dict[str, str]) -> None:
+    def _store(self, batch: Sequence[FileChanges], failed: dict[str, str]) -> None:
         """Store what files ask for. A file that the store refuses is left as it was, and the others are stored."""
         steps = [step for step in batch if step.path not in failed]
         try:
@@ -94,7 +94,7 @@ class Mirroring:
 
 def _as_before(
     path: str, kept: Mapping[str, Mapping[str, Any] | None], new: Sequence[str], scope: Scope
-) -> Telling | str:
+) -> IndexOptions | str:
     """What was told of the nearest folder around a path; or why it cannot be mirrored in one way.
 
     Nobody who asks for a second look has given what was kept from some to all.
@@ -102,23 +102,11 @@ def _as_before(
     around = [root for root in kept if Path(path).is_relative_to(root)]
     if not around and not any(Path(path).is_relative_to(folder) for folder in new):
         raise UsageError(f"{path} is not indexed", hint="`recollect index` mirrors it")
-    said = kept[max(around, key=len)] if around else _told(Telling(scope))
+    said = kept[max(around, key=len)] if around else IndexOptions(scope).as_dict()
     if said is None:
         return UNTOLD
     inside = [told for root, told in kept.items() if root != path and Path(root).is_relative_to(path)]
-    return APART if any(told != said for told in inside) else _telling_of(said)
-
-
-def _told(telling: Telling) -> dict[str, Any]:
-    """What is kept of a telling: all but what was meant for one run."""
-    wishes = telling.wishes
-    lists = {"tags": telling.tags, "include": wishes.include, "exclude": wishes.exclude}
-    return {"scope": telling.scope.as_dict(), "force": wishes.force, **{name: list(of) for name, of in lists.items()}}
-
-
-def _telling_of(said: Mapping[str, Any]) -> Telling:
-    wishes = Wishes(tuple(said["include"]), tuple(said["exclude"]), bool(said["force"]))
-    return Telling(Scope(**said["scope"]), tuple(said["tags"]), wishes)
+    return APART if any(told != said for told in inside) else IndexOptions.from_dict(said)
 
 
 def _add(whole: Report, more: Report) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from recollect.config import Settings
 from recollect.errors import Forbidden, UnknownRecord, UsageError
-from recollect.ingest import Report, Telling, Wishes
+from recollect.ingest import IndexOptions, Report
 from recollect.memory import overview
 from recollect.memory.assembly import Assembly, Reranking, open_outside
 from recollect.memory.calibration import Calibration
@@ -221,7 +221,7 @@ class Memory:
         named = [paths] if isinstance(paths, str | Path) else list(paths)
         whose = self._scope(scope, user, agent, session)
         marks = make_filter(whose, tags=tags).tags
-        telling = Telling(whose, marks, Wishes(tuple(include), tuple(exclude), force), confirm)
+        telling = IndexOptions(whose, marks, tuple(include), tuple(exclude), force, confirm)
         return self._mirroring.index(named, telling, Showing(dry_run, reading, progress))
 
     @traced("index", indexed)

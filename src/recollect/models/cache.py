@@ -15,12 +15,13 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from recollect.errors import ModelError
-from recollect.models.catalogue import Model, ModelFile, find
+from recollect.errors import ModelError, ModelMissing
+from recollect.models.catalogue import Model, ModelFile, get_model
+from recollect.types import Progress
 
 
 def cache_root() -> Path:
@@ -34,10 +35,10 @@ def cache_root() -> Path:
 
 def model_path(name: str) -> Path:
     """The folder of a model whose files are all there and as pinned."""
-    model = find(name)
+    model = get_model(name)
     folder = cache_root() / model.folder
     if not folder.is_dir():
-        raise ModelError(f"the model {name} is not on this machine ({folder})", hint=mend(model))
+        raise ModelError(f"the model {name} is not on this machine ({folder})", hint=fetch_command(model))
     for file in model.files:
         _verify(model, file, folder / file.name)
     return folder
@@ -54,7 +55,7 @@ def installed(name: str) -> bool:
 
 def seems_installed(name: str) -> bool:
     """Whether files of the right names and sizes are here. What is in them is checked when they are loaded."""
-    model = find(name)
+    model = get_model(name)
     try:
         return all(
             (cache_root() / model.folder / file.name).stat().st_size in {copy.size for copy in file.copies}
@@ -64,9 +65,21 @@ def seems_installed(name: str) -> bool:
         return False
 
 
+def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress: Progress | None, fetch: bool) -> None:
+    """See to it that a model is on this machine: fetch it, or raise ModelMissing if `fetch` is false."""
+    if seems_installed(name):
+        return
+    if not fetch:
+        hint = f"`{fetch_command(get_model(name))}` fetches it"
+        raise ModelMissing(f"the model {name} is not on this machine", hint=hint)
+    from recollect.models.fetch import fetch_automatically
+
+    fetch_automatically(name, announce=announce or (lambda _: None), progress=progress)
+
+
 def remove(name: str) -> bool:
     """Delete a model's files; whether there were any. It is out of sight at once, whatever happens to the deletion."""
-    folder = cache_root() / find(name).folder
+    folder = cache_root() / get_model(name).folder
     if not folder.is_dir():
         return False
     with staging(cache_root()) as aside:
@@ -88,7 +101,7 @@ def put_in_place(model: Model, ready: Path) -> Path:
     return target
 
 
-def mend(model: Model) -> str:
+def fetch_command(model: Model) -> str:
     """The command that brings a model in, and back in order."""
     return f"recollect model fetch {model.name}"
 
@@ -109,12 +122,12 @@ def _verify(model: Model, file: ModelFile, path: Path) -> None:
         right = bool(accepted) and digest(path) in accepted
     except OSError as error:
         raise ModelError(
-            f"{path} of the model {model.name} cannot be read: {error.strerror}", hint=mend(model)
+            f"{path} of the model {model.name} cannot be read: {error.strerror}", hint=fetch_command(model)
         ) from error
     if not right:
         raise ModelError(
             f"{path} is not the {file.name} of the model {model.name}: its SHA-256 is not the pinned one",
-            hint=mend(model),
+            hint=fetch_command(model),
         )
 
 

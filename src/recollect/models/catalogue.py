@@ -202,7 +202,7 @@ MODELS: Mapping[str, Model] = MappingProxyType(
 )
 
 
-def find(name: str) -> Model:
+def get_model(name: str) -> Model:
     """The model of that name."""
     try:
         return MODELS[name]

@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recollect.errors import EmbedderError, ModelMissing, UsageError
-from recollect.models.cache import mend, seems_installed
+from recollect.errors import EmbedderError, UsageError
+from recollect.models.cache import ensure_model
 from recollect.models.catalogue import MODELS
 from recollect.registry import Entry, Registry, missing_package
 
@@ -56,12 +56,8 @@ def open_embedder(
     factory = EMBEDDERS.load(name)
     if options:
         _check(factory, spec, options)
-    if name in MODELS and not seems_installed(name):
-        if not fetch:
-            raise ModelMissing(f"the model {name} is not on this machine", hint=f"`{mend(MODELS[name])}` fetches it")
-        from recollect.models.fetch import fetch_unasked
-
-        fetch_unasked(name, announce=announce or _silent, progress=progress)
+    if name in MODELS:
+        ensure_model(name, announce=announce, progress=progress, fetch=fetch)
     try:
         return factory(spec, **options)
     except ImportError as error:
@@ -82,10 +78,6 @@ def _check(factory: Callable[..., Embedder], spec: str, options: dict[str, Any])
         inspect.signature(factory).bind(spec, **options)
     except TypeError as error:
         raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
-
-
-def _silent(message: str) -> None:
-    """Where nobody listens."""
 
 
 QUERIES_KEPT = 256

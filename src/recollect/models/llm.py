@@ -33,11 +33,11 @@ class Llm:
         model: str | None = None,
         max_tokens: int | None = None,
         temperature: float | None = None,
-        whole: bool = False,
+        complete: bool = False,
     ) -> str:
         """The model's answer as text; what is left out is as it was opened with.
 
-        With `whole`, an answer that was cut off or withheld is an error.
+        With `complete`, an answer that was cut off or withheld is an error.
         """
         asked = model or self.model
         request = {
@@ -48,11 +48,11 @@ class Llm:
         }
         who = f"{asked} at {self.endpoint.host}"
         text, ended = _choice(self.endpoint.post("/chat/completions", request), who)
-        if ended == "length" and (whole or not text.strip()):
+        if ended == "length" and (complete or not text.strip()):
             said = "its answer was complete" if text.strip() else "it said anything"
             limit = f"max_tokens = {request['max_tokens']}"
             raise LlmError(f"{who} used up its tokens ({limit}) before {said}", hint="raise `max_tokens` under [llm]")
-        if whole and ended == "content_filter":
+        if complete and ended == "content_filter":
             raise LlmError(f"{who} withheld part of its answer (content_filter)", hint="ask another model")
         return text
 

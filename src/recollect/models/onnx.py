@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from recollect.errors import ConfigError, ModelError, UsageError
-from recollect.models.cache import mend, model_path
-from recollect.models.catalogue import Model, find
+from recollect.models.cache import fetch_command, model_path
+from recollect.models.catalogue import Model, get_model
 from recollect.models.embedders import QUERIES_KEPT, fingerprint, frozen, unit_rows
 from recollect.models.endpoint import well_formed
 from recollect.registry import missing_package
@@ -126,7 +126,9 @@ def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:
         tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         session = InferenceSession(str(folder / "model.onnx"), _options(), providers=["CPUExecutionProvider"])
     except Exception as error:  # both libraries raise their own, down to Exception itself
-        raise ModelError(f"the model {model.name} in {folder} cannot be loaded: {error}", hint=mend(model)) from error
+        raise ModelError(
+            f"the model {model.name} in {folder} cannot be loaded: {error}", hint=fetch_command(model)
+        ) from error
     tokenizer.enable_truncation(model.max_tokens)
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
@@ -233,7 +235,7 @@ POOLINGS = {"cls": first_token, "mean": mean_of_tokens}
 
 def open_onnx_embedder(spec: str, *, threads: int | None = None) -> OnnxEmbedder:
     """`arctic-embed-s`: the catalogue's model of that name."""
-    return OnnxEmbedder(find(spec), threads=threads)
+    return OnnxEmbedder(get_model(spec), threads=threads)
 
 
 class OnnxReranker:
@@ -265,4 +267,4 @@ def _copied(logits: Array) -> Array:
 
 def open_onnx_reranker(spec: str) -> OnnxReranker:
     """`minilm-l12-reranker`: the catalogue's model of that name."""
-    return OnnxReranker(find(spec))
+    return OnnxReranker(get_model(spec))

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from recollect.analysis import Analyzer, snippet
-from recollect.errors import ModelMissing
-from recollect.models.cache import mend, seems_installed
+from recollect.models.cache import ensure_model
 from recollect.models.catalogue import MODELS
 from recollect.registry import Entry, Registry
 from recollect.types import Record
@@ -43,17 +42,9 @@ def open_reranker(
     """
     name = spec.partition(":")[0]
     factory = RERANKERS.load(name)
-    if name in MODELS and not seems_installed(name):
-        if not fetch:
-            raise ModelMissing(f"the model {name} is not on this machine", hint=f"`{mend(MODELS[name])}` fetches it")
-        from recollect.models.fetch import fetch_unasked
-
-        fetch_unasked(name, announce=announce or _silent, progress=progress)
+    if name in MODELS:
+        ensure_model(name, announce=announce, progress=progress, fetch=fetch)
     return factory(spec)
-
-
-def _silent(message: str) -> None:
-    """Where nobody listens."""
 
 
 WIDTH = 500

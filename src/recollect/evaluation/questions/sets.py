@@ -37,7 +37,7 @@ from recollect.evaluation.questions.generation import (
     worth_asking,
 )
 from recollect.evaluation.questions.notes import Leak, Row, Vocabulary, table, target_of
-from recollect.ingest.documents import MAX_FRONT_MATTER, origin_of
+from recollect.ingest.documents import MAX_FRONT_MATTER, read_document
 from recollect.memory import Memory
 from recollect.memory.extraction import language_model
 from recollect.types import FileState, Filter, KeywordIndex, Progress, Record, Store
@@ -204,7 +204,7 @@ def _named(path: str, state: FileState) -> list[str]:
         or FileState.digest_of(content) != state.digest
     ):
         return []
-    metadata = origin_of(content, path).note.metadata
+    metadata = read_document(content, path).metadata
     said = next((metadata[name] for name in _ALIASES if metadata.get(name)), ())
     names = said.split(",") if isinstance(said, str) else said if isinstance(said, list) else ()
     return [name.strip() for name in names if isinstance(name, str) and name.strip()]
