@@ -77,7 +77,7 @@ def add(store: Store, number: int) -> None:
 
 
 def found(store: Store, query: np.ndarray, where: Filter) -> list[str]:
-    return [match.record.id for match in store.spaces.open(SPACE).search(query, where, DEPTH).found]
+    return [match.record.id for match in store.spaces.open(SPACE).search(query, where, DEPTH).entries]
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, Any]:

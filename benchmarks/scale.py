@@ -29,7 +29,7 @@ import numpy as np
 from recollect.config import Settings
 from recollect.memory import Memory
 from recollect.stores.rows import passage_hash
-from recollect.types import Filter, Match, Result, Scope, VectorSpace
+from recollect.types import Filter, Hit, Result, Scope, VectorSpace
 from recollect.types.moving import FIELDS, Part
 
 ROOT = Path(__file__).parents[1]
@@ -135,12 +135,12 @@ def latencies(memories: dict[str, Memory]) -> Iterator[str]:
         yield row(view, way, *cells, f"{ratio:.2f}", " / ".join(shared) or f"{shared_of(found, 10):.3f}")
 
 
-def searched(way: str, memory: Memory, query: str, where: Filter) -> Sequence[Match | Result]:
+def searched(way: str, memory: Memory, query: str, where: Filter) -> Sequence[Hit | Result]:
     match way:
         case "keyword":
-            return memory.store.keywords.search(query.split(), where, DEPTH).found
+            return memory.store.keywords.search(query.split(), where, DEPTH).entries
         case "vector":
-            return memory.store.spaces.open(SPACE).search(Plane().query(query), where, DEPTH).found
+            return memory.store.spaces.open(SPACE).search(Plane().query(query), where, DEPTH).entries
     return memory.search(query, where=where).results
 
 

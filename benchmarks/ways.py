@@ -110,8 +110,7 @@ def _add(into: dict[str, list[float]], way: str, qrels: Mapping[str, Any], run: 
 
 def _ranked(heard: Recording, key: str, fuse: Callable[[Scored, Scored], dict[str, float]]) -> Mapping[str, float]:
     lists = {
-        reply.source.name: [(hit.record.id, hit.score or 0.0) for hit in reply.found.hits[:100]]
-        for reply in heard.replies[key]
+        reply.source: [(hit.record.id, hit.score or 0.0) for hit in reply.entries[:100]] for reply in heard.replies[key]
     }
     scores = fuse(lists.get("keyword", []), lists.get("vector", []))
     return by_place(sorted(scores, key=lambda one: -scores[one])[:10])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.fusion import METHODS, NORMALISATIONS, Entry, Fused, RankedList, calculate_rrf_score, fuse
+from recollect.fusion import METHODS, NORMALISATIONS, Fused, Hit, RankedList, calculate_rrf_score, fuse
 
 CASES = [
     *itertools.product(("rrf", "borda"), ("none",)),
@@ -32,7 +32,7 @@ def ranked_list(code: bytes, source: str = "only", *, lowest: float = -1.0) -> R
     by_id = {IDS[which % len(IDS)]: score for score, which in sorted(by_score.items())}
     bounded = kind >= 128
     scale = (lambda score: lowest + score * (1 - lowest) / 255) if bounded else (lambda score: score / 5)
-    entries = [Entry(key, scale(score)) for key, score in sorted(by_id.items(), key=lambda pair: -pair[1])]
+    entries = [Hit(key, scale(score)) for key, score in sorted(by_id.items(), key=lambda pair: -pair[1])]
     return RankedList(source, entries, (1 + kind % 128) / 13, bounded)
 
 
@@ -55,10 +55,10 @@ def _with_both(ranking: RankedList, code: bytes) -> RankedList:
     entries = list(ranking.entries)
     high = sum(code) % (len(entries) + 1)
     most = 1.0 if ranking.bounded else 60.0
-    entries.insert(high, Entry("winner", entries[high - 1].score if high else most))
+    entries.insert(high, Hit("winner", entries[high - 1].score if high else most))
     if len(code) % 2:
         low = high + 1 + sum(code) // 7 % (len(entries) - high)
-        entries.insert(low, Entry("loser", entries[low - 1].score))
+        entries.insert(low, Hit("loser", entries[low - 1].score))
     return RankedList(ranking.source, entries, ranking.weight, ranking.bounded)
 
 
@@ -102,8 +102,8 @@ def test_rrf_of_ranks_one_and_two_is_the_plain_sum():
 
 def test_weighted_without_normalisation_is_openclaws_blend():
     """At 0.7 / 0.3 a document scores 0.7 · cosine + 0.3 · s / (1 + s), and what is absent adds 0."""
-    vector = RankedList("vector", [Entry("a", 0.8), Entry("b", 0.5)], weight=0.7, bounded=True)
-    keyword = RankedList("keyword", [Entry("b", 4.0), Entry("c", 1.0)], weight=0.3)
+    vector = RankedList("vector", [Hit("a", 0.8), Hit("b", 0.5)], weight=0.7, bounded=True)
+    keyword = RankedList("keyword", [Hit("b", 4.0), Hit("c", 1.0)], weight=0.3)
     results = fuse([keyword, vector], method="weighted", normalisation="none")
     assert ids(results) == ["b", "a", "c"]
     assert [result.fused for result in results] == pytest.approx([0.7 * 0.5 + 0.3 * 0.8, 0.7 * 0.8, 0.3 * 0.5])
@@ -159,7 +159,7 @@ def test_better_in_every_list_never_loses(lists):
 @given(lists=RANKED_LISTS, silent=RANKED_LIST, place=THREE)
 def test_weight_zero_is_absence(lists, silent, place):
     """A list of weight 0, wherever it stands, leaves everything as if it were not there."""
-    muted = RankedList("silent", [*silent.entries, Entry("unscored")], 0.0, silent.bounded)
+    muted = RankedList("silent", [*silent.entries, Hit("unscored")], 0.0, silent.bounded)
     for method, normalisation in CASES:
         alone = fuse(lists, method=method, normalisation=normalisation)
         beside = fuse([*lists[:place], muted, *lists[place:]], method=method, normalisation=normalisation)
@@ -190,7 +190,7 @@ def test_scores_lie_between_0_and_1(lists):
 @given(lists=st.lists(CODES, min_size=1, max_size=3).map(named))
 def test_first_in_every_list_scores_1(lists):
     """What every list puts first has all that there was to get, under the methods that read ranks."""
-    topped = [RankedList(one.source, [Entry("top", 99.0), *one.entries], one.weight, one.bounded) for one in lists]
+    topped = [RankedList(one.source, [Hit("top", 99.0), *one.entries], one.weight, one.bounded) for one in lists]
     for method in ("rrf", "borda"):
         first = fuse(topped, method=method)[0]
         assert (first.id, first.score) == ("top", pytest.approx(1.0)), method
@@ -202,7 +202,7 @@ def test_a_document_named_twice_keeps_its_better_place(lists, which, below):
     """Repeats further down change nothing: the better place counts, and what follows moves up."""
     repeated = []
     for one in lists:
-        again = [Entry(entry.id, 0.0) for entry in one.entries[which : which + 1]]
+        again = [Hit(entry.id, 0.0) for entry in one.entries[which : which + 1]]
         place = which + below
         entries = [*one.entries[:place], *again, *one.entries[place:], *again]
         repeated.append(RankedList(one.source, entries, one.weight, one.bounded))
@@ -266,18 +266,18 @@ def test_fusing_does_not_depend_on_the_hash_seed():
 def test_ties_score_comes_first():
     """The higher score wins, though the other document has the better place, the earlier source and the later date."""
     lists = [
-        RankedList("a", [Entry("aa"), Entry("zz")]),
-        RankedList("b", [Entry("filler"), Entry("zz")]),
+        RankedList("a", [Hit("aa"), Hit("zz")]),
+        RankedList("b", [Hit("filler"), Hit("zz")]),
     ]
     assert ids(fuse(lists)) == ["zz", "aa", "filler"]
 
 
 def test_ties_then_the_best_rank():
     """Of equal scores, the document with the better best place wins, though it is older and its id comes later."""
-    new, old = Entry("aa"), Entry("zz")
+    new, old = Hit("aa"), Hit("zz")
     lists = [
-        RankedList("a", [old, new, Entry("p"), Entry("q")]),
-        RankedList("b", [Entry("q"), new, old, Entry("p")]),
+        RankedList("a", [old, new, Hit("p"), Hit("q")]),
+        RankedList("b", [Hit("q"), new, old, Hit("p")]),
     ]
     first, second = fuse(lists, method="borda")[:2]
     assert first.fused == second.fused
@@ -286,8 +286,8 @@ def test_ties_then_the_best_rank():
 
 def test_ties_then_source_order():
     """Of equal scores and places, the document of the earlier source wins, though its id is later."""
-    keyword = RankedList("keyword", [Entry("zz")])
-    vector = RankedList("vector", [Entry("aa")])
+    keyword = RankedList("keyword", [Hit("zz")])
+    vector = RankedList("vector", [Hit("aa")])
     assert ids(fuse([keyword, vector])) == ["zz", "aa"]
     assert ids(fuse([vector, keyword])) == ["aa", "zz"]
 
@@ -377,7 +377,7 @@ def test_an_empty_list_takes_nothing_away(method, normalisation):
 @pytest.mark.parametrize(("method", "normalisation"), CASES)
 def test_nothing_in_nothing_out(method, normalisation):
     """No lists, only empty lists and only lists of weight 0 give an empty ranking."""
-    for lists in ([], {}, {"a": [], "b": []}, [RankedList("a", [Entry("x", 1.0)], weight=0)]):
+    for lists in ([], {}, {"a": [], "b": []}, [RankedList("a", [Hit("x", 1.0)], weight=0)]):
         assert fuse(lists, method=method, normalisation=normalisation) == []
 
 
@@ -394,7 +394,7 @@ def test_bad_weights_are_refused(bad):
     with pytest.raises(ValueError, match="weight of 'keyword'"):
         fuse({"keyword": ["x"]}, weights={"keyword": bad})
     with pytest.raises(ValueError, match="weight of 'keyword'"):
-        RankedList("keyword", [Entry("x")], weight=bad)
+        RankedList("keyword", [Hit("x")], weight=bad)
 
 
 @pytest.mark.parametrize("bad", [-1, -0.001, math.nan, math.inf])
@@ -417,7 +417,7 @@ def test_unknown_names_are_refused():
 def test_one_source_name_twice_is_refused():
     """Two lists of one name would overwrite each other's shares."""
     with pytest.raises(ValueError, match="same source name"):
-        fuse([RankedList("a", [Entry("x")]), RankedList("a", [Entry("y")])])
+        fuse([RankedList("a", [Hit("x")]), RankedList("a", [Hit("y")])])
 
 
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
@@ -433,7 +433,7 @@ def test_weights_must_name_a_list():
     with pytest.raises(ValueError, match="not there: vektor"):
         fuse({"vector": ["x"]}, weights={"vektor": 2.0})
     with pytest.raises(ValueError, match="carries its own weight"):
-        fuse([RankedList("vector", [Entry("x")])], weights={"vector": 2.0})
+        fuse([RankedList("vector", [Hit("x")])], weights={"vector": 2.0})
 
 
 @pytest.mark.parametrize("item", [7, None, ("x",), ("x", "high"), (1, 2.0)])
@@ -445,7 +445,7 @@ def test_items_that_are_no_ids_are_refused(item):
 
 def test_a_rank_that_is_given_counts_instead_of_the_position():
     """Gaps stay gaps, equal ranks earn the same and are told apart by id, and what is left out moves nobody up."""
-    lists = [RankedList("a", [Entry("y", rank=2), Entry("x", rank=2), Entry("x", rank=3), Entry("z", rank=7)])]
+    lists = [RankedList("a", [Hit("y", rank=2), Hit("x", rank=2), Hit("x", rank=3), Hit("z", rank=7)])]
     assert [(one.id, one.fused) for one in fuse(lists)] == [("x", 1 / 62), ("y", 1 / 62), ("z", 1 / 67)]
     assert [one.shares["a"].rank for one in fuse(lists, method="borda")] == [2, 2, 7]
 
@@ -454,25 +454,25 @@ def test_a_rank_that_is_given_counts_instead_of_the_position():
 def test_given_ranks_are_whole_and_in_order(ranks):
     """From 1, best first, for every entry or for none."""
     with pytest.raises(ValueError, match="from 1, best first"):
-        RankedList("a", [Entry(str(number), rank=rank) for number, rank in enumerate(ranks)])
+        RankedList("a", [Hit(str(number), rank=rank) for number, rank in enumerate(ranks)])
 
 
 def test_blend_measures_how_far_a_score_stands_above_the_tail():
     """A list that juts out counts for more than one that is level, and the first of every list is a score of 1."""
-    sure = RankedList("sure", [Entry("a", 9.0), Entry("b", 2.0), Entry("c", 1.9), Entry("d", 1.8), Entry("e", 1.7)])
-    level = RankedList("level", [Entry("b", 5.0), Entry("c", 4.9), Entry("d", 4.8), Entry("e", 4.7), Entry("a", 4.6)])
+    sure = RankedList("sure", [Hit("a", 9.0), Hit("b", 2.0), Hit("c", 1.9), Hit("d", 1.8), Hit("e", 1.7)])
+    level = RankedList("level", [Hit("b", 5.0), Hit("c", 4.9), Hit("d", 4.8), Hit("e", 4.7), Hit("a", 4.6)])
     results = fuse([sure, level], method="blend")
     assert results[0].id == "a"
     assert fuse([sure], method="blend")[0].score == 1.0
-    both = fuse([sure, RankedList("other", [Entry("a", 3.0), Entry("z", 1.0)])], method="blend")
+    both = fuse([sure, RankedList("other", [Hit("a", 3.0), Hit("z", 1.0)])], method="blend")
     assert both[0].score == 1.0
 
 
 def test_blend_counts_what_a_complete_list_leaves_out_as_zero():
     """One hit among a hundred documents stands out; one hit of a list that was cut off after it does not."""
-    vectors = RankedList("vector", [Entry(f"d{i}", 0.7 - i / 1000) for i in range(100)], bounded=True)
-    alone = RankedList("keyword", [Entry("d50", 3.0)], among=100)
-    cut = RankedList("keyword", [Entry("d50", 3.0)])
+    vectors = RankedList("vector", [Hit(f"d{i}", 0.7 - i / 1000) for i in range(100)], bounded=True)
+    alone = RankedList("keyword", [Hit("d50", 3.0)], among=100)
+    cut = RankedList("keyword", [Hit("d50", 3.0)])
     best = fuse([alone, vectors], method="blend")[0]
     assert (best.id, best.shares["keyword"].contribution) == ("d50", 0.5)
     (same,) = (one for one in fuse([cut, vectors], method="blend") if one.id == "d50")
@@ -481,7 +481,7 @@ def test_blend_counts_what_a_complete_list_leaves_out_as_zero():
 
 def test_blend_treats_equal_scores_alike_and_needs_scores():
     """All equal is no difference; no score is an error that names the way out."""
-    equal = fuse([RankedList("a", [Entry("x", 1.0), Entry("y", 1.0)])], method="blend")
+    equal = fuse([RankedList("a", [Hit("x", 1.0), Hit("y", 1.0)])], method="blend")
     assert equal[0].fused == equal[1].fused > 0
     with pytest.raises(ValueError, match="without a score"):
         fuse({"a": ["x", "y"]}, method="blend")

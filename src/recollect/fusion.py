@@ -1,6 +1,6 @@
 """Ranked lists in, one ranking out; every score is a sum of contributions that can be shown.
 
-The mathematics only: no I/O and no other module of ours, so that `recollect.fuse` costs one small import.
+The mathematics only: no I/O, and nothing imported but the types, so that `recollect.fuse` costs one small import.
 Adding a method is one function with the decorator `@method`; adding a normalisation is one with `@normalisation`.
 The command line, the page, the JSON shapes, the pipeline and the evaluation all read the two tables.
 """
@@ -8,65 +8,21 @@ The command line, the page, the JSON shapes, the pipeline and the evaluation all
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
+from recollect.types.search import DEFAULT_K, Contribution, Hit, RankedList
+
+__all__ = ["DEFAULT_K", "METHODS", "NORMALISATIONS", "Fused", "Hit", "RankedList", "calculate_rrf_score", "fuse"]
+
 T = TypeVar("T")
 
-DEFAULT_K = 60
-"""RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1."""
-
+Entry = Hit
+"""The former name of `Hit`."""
 
 ROUNDING = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One document's place in a list, its score where the source gave one, its rank where that is not its position."""
-
-    id: str
-    score: float | None = None
-    rank: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RankedList:
-    """What one source answered, best first. `bounded` scores (a cosine) are used as they are, others are squashed.
-
-    `among` is set where the list is all that the source found among so many documents: the others score 0 there.
-    """
-
-    source: str
-    entries: Sequence[Entry]
-    weight: float = 1.0
-    bounded: bool = False
-    among: int | None = None
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.weight) and self.weight >= 0):
-            raise ValueError(f"the weight of {self.source!r} must be a number of 0 or more, not {self.weight!r}")
-        bad = next((e for e in self.entries if e.score is not None and not math.isfinite(e.score)), None)
-        if bad is not None:
-            raise ValueError(f"{self.source!r} gave {bad.id!r} the score {bad.score!r}; scores must be finite numbers")
-        given = [entry.rank for entry in self.entries if entry.rank is not None]
-        if given and (given[0] < 1 or len(given) < len(self.entries) or any(map(operator.gt, given, given[1:]))):
-            raise ValueError(f"{self.source!r} must give a rank to every entry or to none, from 1, best first")
-
-    def places(self) -> list[tuple[int, Entry]]:
-        """Each entry with its rank: the one it came with, else its position, from 1."""
-        return [(entry.rank or position, entry) for position, entry in enumerate(self.entries, 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one source gave to one document."""
-
-    rank: int
-    score: float | None
-    contribution: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +32,13 @@ class Fused:
     id: str
     fused: float
     score: float
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    shares: Mapping[str, Contribution] = field(default_factory=dict)
 
 
-Contributions: TypeAlias = list[dict[str, float]]
+Amounts: TypeAlias = list[dict[str, float]]
 """For each list in turn: document id → what the list gives to it."""
 
-Compute: TypeAlias = Callable[[Sequence[RankedList], float, str], tuple[Contributions, float]]
+Compute: TypeAlias = Callable[[Sequence[RankedList], float, str], tuple[Amounts, float]]
 """(lists, k, normalisation) → contributions, and the most that one document could collect."""
 
 Normalise: TypeAlias = Callable[[Sequence[float], bool], list[float]]
@@ -183,7 +139,7 @@ def fuse(
 
 
 @method("blend", "how far each score stands above the rest of its list", label="Blend", by_trust=True)
-def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Contributions, float]:
+def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Amounts, float]:
     """A convex combination of how far each score stands above the tail of its list: Σ w · above(score) / Σ w.
 
     What a list is nearly level at says little, what juts out of it says much; so a source that is sure of itself
@@ -196,21 +152,21 @@ def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[
 
 
 @method("rrf", "Σ w / (k + rank): ranks only", label="RRF", reads=("rrf_k",), by_score=False)
-def rrf(lists: Sequence[RankedList], k: float, _normalisation: str) -> tuple[Contributions, float]:
+def rrf(lists: Sequence[RankedList], k: float, _normalisation: str) -> tuple[Amounts, float]:
     """Reciprocal Rank Fusion: Σ w / (k + rank). Scores are not read."""
     shares = [{entry.id: ranking.weight / (k + rank) for rank, entry in ranking.places()} for ranking in lists]
     return shares, math.fsum(ranking.weight / (k + 1) for ranking in lists)
 
 
 @method("weighted", "Σ w · normalised score", label="Weighted", reads=("normalisation",))
-def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
+def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Amounts, float]:
     """A convex combination of normalised scores: Σ w · norm(score) / Σ w."""
     total = math.fsum(ranking.weight for ranking in lists)
     return [_scaled(ranking, normalisation, ranking.weight / total) for ranking in lists], 1.0
 
 
 @method("combmnz", "the weighted sum, times how many sources agree", label="CombMNZ", reads=("normalisation",))
-def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Contributions, float]:
+def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Amounts, float]:
     """CombMNZ: the weighted sum, times the number of lists that hold the document."""
     shares, _ = weighted(lists, _k, normalisation)
     found = {key: sum(key in share for share in shares) for share in shares for key in share}
@@ -218,7 +174,7 @@ def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple
 
 
 @method("borda", "points for every place above the last", label="Borda", by_score=False)
-def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Contributions, float]:
+def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Amounts, float]:
     """Borda count: with c documents in all, rank r earns (c - r + 1) / c; an absent document earns nothing."""
     places = [ranking.places() for ranking in lists]
     # A rank that came with its entry can be beyond the documents that are here: then there were at least that many.
@@ -321,12 +277,12 @@ def _next(scores: Sequence[float]) -> float:
     return min(scores) - (max(scores) - min(scores)) / len(scores)
 
 
-def _collect(lists: Sequence[RankedList], contributions: Contributions, ceiling: float) -> list[Fused]:
-    shares: dict[str, dict[str, Share]] = {}
+def _collect(lists: Sequence[RankedList], contributions: Amounts, ceiling: float) -> list[Fused]:
+    shares: dict[str, dict[str, Contribution]] = {}
     order: dict[str, tuple[int, int]] = {}
     for position, (ranking, given) in enumerate(zip(lists, contributions, strict=True)):
         for rank, entry in ranking.places():
-            shares.setdefault(entry.id, {})[ranking.source] = Share(rank, entry.score, given[entry.id])
+            shares.setdefault(entry.id, {})[ranking.source] = Contribution(rank, entry.score, given[entry.id])
             place = (rank, position)
             order[entry.id] = min(order.get(entry.id, place), place)
     # Positions differ within a source, so that rank and source break every tie; ranks that were given may not.
@@ -334,7 +290,7 @@ def _collect(lists: Sequence[RankedList], contributions: Contributions, ceiling:
     return sorted(results, key=lambda result: (-result.fused, *order[result.id], result.id))
 
 
-def _fused(key: str, shares: dict[str, Share], ceiling: float) -> Fused:
+def _fused(key: str, shares: dict[str, Contribution], ceiling: float) -> Fused:
     total = math.fsum(share.contribution for share in shares.values())
     return Fused(key, total, min(1.0, max(0.0, total / ceiling)), shares)
 
@@ -344,8 +300,7 @@ def _without_repeats(ranking: RankedList) -> RankedList:
     first = {entry.id: entry for entry in reversed(ranking.entries)}
     if len(first) == len(ranking.entries):
         return ranking
-    kept = tuple({entry.id: first[entry.id] for entry in ranking.entries}.values())
-    return RankedList(ranking.source, kept, ranking.weight, ranking.bounded, ranking.among)
+    return replace(ranking, entries=tuple({entry.id: first[entry.id] for entry in ranking.entries}.values()))
 
 
 def _as_lists(
@@ -353,7 +308,7 @@ def _as_lists(
 ) -> list[RankedList]:
     if isinstance(lists, Mapping):
         lists = [
-            RankedList(source, tuple(_as_entry(item) for item in items), weights.get(source, 1.0))
+            RankedList(source, tuple(_as_hit(item) for item in items), weights.get(source, 1.0))
             for source, items in lists.items()
         ]
     elif weights:
@@ -367,14 +322,14 @@ def _as_lists(
     return ranked
 
 
-def _as_entry(item: object) -> Entry:
+def _as_hit(item: object) -> Hit:
     match item:
-        case Entry():
+        case Hit():
             return item
         case str():
-            return Entry(item)
+            return Hit(item)
         case (str(key), int() | float() as score):
-            return Entry(key, float(score))
+            return Hit(key, float(score))
     raise ValueError(f"a ranking holds ids or (id, score) pairs, not {item!r}")
 
 

@@ -1,16 +1,14 @@
-from types import SimpleNamespace
-
 import pytest
 
 from recollect.evaluation.overlap import Finding, answering, findings, pooled, recommendation
 from recollect.evaluation.recording import Recording, record
-from recollect.pipeline import Reply
-from recollect.types import Found, Hit, Record, SourceTrace
+from recollect.types import Hit, RankedList, Record
 
 
 def reply(name, ids, error=None, texts=None):
-    hits = tuple(Hit(Record(key, (texts or {}).get(key, key)), (texts or {}).get(key, key).encode()) for key in ids)
-    return Reply(SimpleNamespace(name=name), SourceTrace(name, "ok"), Found(hits), error)
+    texts_by_id = {key: (texts or {}).get(key, key) for key in ids}
+    hits = tuple(Hit(key, record=Record(key, text), text_hash=text.encode()) for key, text in texts_by_id.items())
+    return RankedList(name, hits, error=error)
 
 
 def recording(**questions):

@@ -85,7 +85,7 @@ def compare(collection: Collection, folder: Path) -> Compared:
 def _ask_us(texts: dict[str, str], queries: dict[str, list[str]], folder: Path) -> dict[str, dict[str, float]]:
     store = SqliteStore(folder / "memory.db")
     store.records.apply([Put(Record(id=key, text=text, created_at=THEN))] for key, text in texts.items())
-    answers = {key: store.keywords.search(terms, Filter(), DEPTH).found for key, terms in queries.items()}
+    answers = {key: store.keywords.search(terms, Filter(), DEPTH).entries for key, terms in queries.items()}
     store.close()
     return {key: {match.record.id: match.score for match in found} for key, found in answers.items()}
 
@@ -207,7 +207,7 @@ def test_other_users_records_do_not_move_a_score(notes, open_store):
     where = Filter(scope=Scope(user="ada"))
     for question in sample_notes().queries.values():
         terms = Analyzer().query(question)
-        answers = [store.keywords.search(terms, where, DEPTH).found for store in (alone, shared)]
+        answers = [store.keywords.search(terms, where, DEPTH).entries for store in (alone, shared)]
         assert answers[0], question
         assert answers[0] == answers[1], question
 
@@ -218,7 +218,7 @@ def test_a_title_counts_more_than_the_text(open_store):
         Record("in-text", "sauna cellar", title="boiler", created_at=THEN),
         Record("in-title", "boiler cellar", title="sauna", created_at=THEN),
     ]
-    title, text = open_store(records).keywords.search(["sauna"], Filter(), 2).found
+    title, text = open_store(records).keywords.search(["sauna"], Filter(), 2).entries
     assert (title.record.id, text.record.id) == ("in-title", "in-text")
     assert title.score / text.score == pytest.approx((TITLE_WEIGHT / (TITLE_WEIGHT + 1.2)) / (1 / (1 + 1.2)))
 
@@ -231,12 +231,12 @@ def test_equal_scores_go_newer_first(open_store):
     old = Record("a", "the boiler leaks", created_at=THEN)
     new = Record("b", "a boiler leaks", created_at=THEN + timedelta(days=1))
     store = open_store([new, old])
-    assert [match.record.id for match in store.keywords.search(["boiler"], Filter(), 2).found] == ["b", "a"]
+    assert [match.record.id for match in store.keywords.search(["boiler"], Filter(), 2).entries] == ["b", "a"]
 
 
 def test_equal_scores_and_times_go_by_id(open_store):
     """Of two records that match alike and are of one time, the lower id comes first, whichever was stored first."""
     records = [Record("b", "a boiler leaks", created_at=THEN), Record("a", "the boiler leaks", created_at=THEN)]
     for order in (records, records[::-1]):
-        found = open_store(order).keywords.search(["boiler"], Filter(), 1).found
+        found = open_store(order).keywords.search(["boiler"], Filter(), 1).entries
         assert [match.record.id for match in found] == ["a"]

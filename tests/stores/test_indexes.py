@@ -218,7 +218,7 @@ def test_a_search_under_way_does_not_lose_a_record_that_another_thread_updates(
         return holds(visible, rows)
 
     monkeypatch.setattr(Visible, "holds", interrupted)
-    assert {match.record.id for match in index.search(vector, Filter(), 5).found} == {"g0", "g1", "g2", "g3", "g4"}
+    assert {match.record.id for match in index.search(vector, Filter(), 5).entries} == {"g0", "g1", "g2", "g3", "g4"}
 
 
 # -- thrown away and rebuilt --------------------------------------------------------------------------------

@@ -552,7 +552,7 @@ def test_a_supersession_set_for_later_begins_then(memory: Memory) -> None:
     assert set(texts(memory, "rule")) == {"the old rule", "the new rule"}
     terms, later = ["rule"], Filter(now=now() + timedelta(days=2))
     for where, count in ((later, 1), (Filter(), 2), (later, 1)):
-        assert len(memory.store.keywords.search(terms, where, 10).found) == count
+        assert len(memory.store.keywords.search(terms, where, 10).entries) == count
         assert len(memory.store.records.list(where, limit=10)) == count
     assert texts(memory, "rule", as_of=later.now) == ["the new rule"]
 

@@ -225,7 +225,9 @@ def test_a_cosine_does_not_depend_on_what_else_is_in_the_matrix(tmp_path: Path, 
             indexes.append(memory.store.spaces.open(space))
             indexes[-1].save([record.passage for record in records[:count]], vectors[:count])
         for query in unit(1000):
-            shared, alone = ([(m.record.id, m.score) for m in index.search(query, where, 9).found] for index in indexes)
+            shared, alone = (
+                [(m.record.id, m.score) for m in index.search(query, where, 9).entries] for index in indexes
+            )
             assert len(alone) == mine
             assert shared == alone
 

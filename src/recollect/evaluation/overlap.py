@@ -16,9 +16,8 @@ from typing import Any
 
 from recollect.errors import SearchFailed
 from recollect.evaluation.recording import Judged, Part, Recording
-from recollect.pipeline import Reply
 from recollect.ranking import fold
-from recollect.types import Record
+from recollect.types import RankedList, Record
 
 PERSISTENCE = 0.9
 """RBO's p: with 0.9 the first ten places carry 86 % of the weight."""
@@ -255,7 +254,7 @@ def pooled(several: Sequence[Finding]) -> Finding:
 def answering(recording: Recording) -> list[str]:
     """The sources that answered a question at least, in their order."""
     replies = itertools.chain.from_iterable(recording.replies.values())
-    return list(dict.fromkeys(reply.source.name for reply in replies if reply.error is None))
+    return list(dict.fromkeys(reply.source for reply in replies if reply.error is None))
 
 
 def recommendation(finding: Finding) -> tuple[str, str]:
@@ -283,16 +282,16 @@ def _reach(finding: Finding, gains: bool) -> str:
     return f"together they reach {100 * finding.union:.1f} %, {points}{worth}"
 
 
-def _found(replies: Sequence[Reply], judged: Mapping[str, int], depth: int) -> Iterator[frozenset[str]]:
+def _found(replies: Sequence[RankedList], judged: Mapping[str, int], depth: int) -> Iterator[frozenset[str]]:
     """For each relevant record or file the sources that have it, or a record of the same text, in their list."""
-    hits = {reply.source.name: reply.found.hits[:depth] for reply in replies if reply.error is None}
+    hits = {reply.source: reply.entries[:depth] for reply in replies if reply.error is None}
     texts: dict[str | None, set[bytes]] = {}
     for hit in itertools.chain.from_iterable(hits.values()):
         for name in {hit.record.id, hit.record.path}:
-            texts.setdefault(name, set()).add(hit.fold)
+            texts.setdefault(name, set()).add(hit.text_hash)
     for document in (key for key, grade in judged.items() if grade > 0):
         same = texts.get(document, set())
-        yield frozenset(name for name, listed in hits.items() if any(hit.fold in same for hit in listed))
+        yield frozenset(name for name, listed in hits.items() if any(hit.text_hash in same for hit in listed))
 
 
 def _counted(a: str, b: str, depth: int, questions: int, found: Sequence[frozenset[str]]) -> Finding:

@@ -14,9 +14,9 @@ from recollect.evaluation.corpora import Bars, Targets, find_targets
 from recollect.evaluation.datasets import Dataset, fingerprint_of
 from recollect.evaluation.scoring import Run, deepest, evaluate
 from recollect.memory import Memory
-from recollect.pipeline import Reply
+from recollect.pipeline import reason
 from recollect.sources.local import COVERED, COVERED_ALONE
-from recollect.types import Progress
+from recollect.types import Progress, RankedList
 
 Options: TypeAlias = Mapping[str, Any]
 """Some settings of `[search]`, by name."""
@@ -31,7 +31,7 @@ class Recording:
 
     memory: Memory
     texts: Mapping[str, str]
-    replies: Mapping[str, Sequence[Reply]]
+    replies: Mapping[str, Sequence[RankedList]]
 
     def run(self, options: Mapping[str, Any], *, limit: int = 100) -> Run:
         """Every question's ranking under these options of `search`. The score is one over the place."""
@@ -40,7 +40,7 @@ class Recording:
     def _rank(self, key: str, options: Mapping[str, Any], limit: int) -> dict[str, float]:
         pipeline, query = self.memory.prepare(self.texts[key], **{**options, "limit": limit})
         asked = {source.name for source in pipeline.sources}
-        replies = [cut(reply, query.fetch_k) for reply in self.replies[key] if reply.source.name in asked]
+        replies = [cut(reply, query.fetch_k) for reply in self.replies[key] if reply.source in asked]
         results = pipeline.answer(query, replies, time.perf_counter()).results
         return {result.record.id: 1.0 / rank for rank, result in enumerate(results, 1)}
 
@@ -54,7 +54,7 @@ def record(
     progress: Progress | None = None,
 ) -> Recording:
     """Ask every source every question, once. `options` are those of `search` that all settings to be tried share."""
-    replies: dict[str, Sequence[Reply]] = {}
+    replies: dict[str, Sequence[RankedList]] = {}
     for done, (key, text) in enumerate(questions.items(), 1):
         pipeline, query = memory.prepare(text, **{**(options or {}), "fetch_k": depth})
         replies[key] = pipeline.ask(query)
@@ -63,17 +63,16 @@ def record(
     return Recording(memory, dict(questions), replies)
 
 
-def cut(reply: Reply, fetch_k: int) -> Reply:
+def cut(reply: RankedList, fetch_k: int) -> RankedList:
     """The reply of a source that had been read only so deep: a shorter list is the head of a longer one."""
-    found = reply.found
-    if reply.source.name not in OURS:
+    if reply.source not in OURS:
         return reply  # an outside system is read as deep as it is set to, whatever the query says
-    among = min(found.among, fetch_k) if found.among and len(found.hits) < fetch_k else None
-    trust = found.trust
-    if found.among and among is None:
+    among = min(reply.among, fetch_k) if reply.among and len(reply.entries) < fetch_k else None
+    trust = reply.trust
+    if reply.among and among is None:
         # A list that ends is trusted less easily than one that goes on (sources/local.py); now it goes on.
         trust = min(1.0, trust * COVERED_ALONE / COVERED)
-    return replace(reply, found=replace(found, hits=found.hits[:fetch_k], among=among, trust=trust))
+    return replace(reply, entries=reply.entries[:fetch_k], among=among, trust=trust)
 
 
 MEASURE = "nDCG@10"
@@ -101,7 +100,7 @@ class Part:
     def failures(self) -> Counter[str]:
         """What sources gave as the reason not to answer, and how often."""
         replies = (reply for several in self.recording.replies.values() for reply in several)
-        return Counter(f"{reply.trace.name}: {reply.trace.reason}" for reply in replies if reply.error is not None)
+        return Counter(f"{reply.source}: {reason(reply.error)}" for reply in replies if reply.error is not None)
 
 
 @dataclass(frozen=True, slots=True)

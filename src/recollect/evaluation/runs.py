@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from recollect.errors import UsageError
-from recollect.fusion import DEFAULT_K, Entry, Fused, RankedList, fuse
+from recollect.fusion import DEFAULT_K, Fused, Hit, RankedList, fuse
 
-Run: TypeAlias = dict[str | None, tuple[Entry, ...]]
+Run: TypeAlias = dict[str | None, tuple[Hit, ...]]
 """Question → its ranking, best first. A list that names no question has the key None; an empty file is an empty run."""
 
 COLUMNS = "question Q0 document rank score tag"
@@ -82,7 +82,7 @@ class Reader:
         """A list that names no question; one without anything is no list."""
         return {None: self._entries("result", items)} if items else {}
 
-    def _entries(self, what: str, items: Sequence[object]) -> tuple[Entry, ...]:
+    def _entries(self, what: str, items: Sequence[object]) -> tuple[Hit, ...]:
         return self._ordered([self._item(f"{what} {number}", item) for number, item in enumerate(items, 1)])
 
     def _lines(self, lines: Iterable[tuple[int, str]]) -> Run:
@@ -127,7 +127,7 @@ class Reader:
             raise self._wrong(place, f"has the score {_short(score)}; scores are finite numbers")
         return float(score)
 
-    def _ordered(self, items: Sequence[Item]) -> tuple[Entry, ...]:
+    def _ordered(self, items: Sequence[Item]) -> tuple[Hit, ...]:
         """By rank, else by falling score, else as listed; whichever it is, for all of them."""
         if self._all_have("rank", items):
             return _best_places(sorted(items, key=lambda item: item.rank or 0))
@@ -186,10 +186,10 @@ def write_trec(rankings: Mapping[str, Iterable[tuple[str, float]]], tag: str = "
             ceiling = below - max(abs(below) * STEP, SMALLEST)
 
 
-def _best_places(items: Iterable[Item]) -> tuple[Entry, ...]:
-    kept: dict[str, Entry] = {}
+def _best_places(items: Iterable[Item]) -> tuple[Hit, ...]:
+    kept: dict[str, Hit] = {}
     for item in items:
-        kept.setdefault(item.id, Entry(item.id, item.score, item.rank))
+        kept.setdefault(item.id, Hit(item.id, item.score, item.rank))
     return tuple(kept.values())
 
 
@@ -248,7 +248,7 @@ def fuse_runs(
     return fused
 
 
-def by_question(runs: Mapping[str, Run]) -> dict[str | None, dict[str, Sequence[Entry]]]:
+def by_question(runs: Mapping[str, Run]) -> dict[str | None, dict[str, Sequence[Hit]]]:
     """Each question with every source's list, empty where the source has none for it.
 
     A list that names no question goes with the one question of the others, and with nothing where they have several.

@@ -33,6 +33,7 @@ from recollect.evaluation.scoring import (
     without_self,
 )
 from recollect.memory import Memory
+from recollect.pipeline import reason
 from recollect.types import now
 
 SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
@@ -229,9 +230,9 @@ def _said(recording: Recording) -> tuple[str, ...]:
     said: Counter[str] = Counter()
     questions = len(recording.texts)
     for reply in (reply for replies in recording.replies.values() for reply in replies):
-        said.update(reply.found.warnings)
+        said.update(reply.warnings)
         if reply.error is not None:
-            said[f"{reply.trace.name} did not answer: {reply.trace.reason}"] += 1
+            said[f"{reply.source} did not answer: {reason(reply.error)}"] += 1
     return tuple(f"{message} ({count:,} of {questions:,} questions)" for message, count in said.most_common(MOST_SAID))
 
 

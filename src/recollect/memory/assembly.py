@@ -24,10 +24,10 @@ from recollect.models.rerankers import RERANKERS, passage
 from recollect.pipeline import Pipeline
 from recollect.sources import (
     Breaker,
+    ExternalSource,
     HydeSource,
-    Joiner,
     KeywordSource,
-    OutsideSource,
+    ResultMatcher,
     Screened,
     VectorSource,
     screened,
@@ -46,7 +46,7 @@ class Assembly:
     settings: Settings
     executor: Executor
     reranking: Reranking
-    outside: Mapping[str, OutsideSource]
+    outside: Mapping[str, ExternalSource]
     calibration: Calibration
     caller: Scope | None = None
 
@@ -71,7 +71,7 @@ class Assembly:
         told = sources if self.caller is None else [Screened(source) for source in sources]
         return Pipeline(tuple(told), stages, self.executor, tuple(absent))
 
-    def _outside(self, name: str, *, alone: bool) -> OutsideSource:
+    def _outside(self, name: str, *, alone: bool) -> ExternalSource:
         source = self.outside[name] if self.caller is None else self.outside[name].within(self.caller)
         return replace(source, insist=alone)
 
@@ -109,13 +109,13 @@ class Assembly:
         return {}
 
 
-def open_outside(settings: Settings, store: Store) -> dict[str, OutsideSource]:
+def open_outside(settings: Settings, store: Store) -> dict[str, ExternalSource]:
     """The outside sources of the settings, by name, ready to be asked."""
     return {
-        said.name: OutsideSource(
+        said.name: ExternalSource(
             said,
             _system(said, settings),
-            Joiner(said.name, said.join, store.records, store.joins),
+            ResultMatcher(said.name, said.join, store.records, store.joins),
             Breaker(said.fingerprint, store.notes),
         )
         for said in settings.sources

@@ -70,7 +70,7 @@ class Calibration:
                 # A model that fails now costs its evidence, not the answer, as long as there is other evidence.
                 if not nulls:
                     raise
-        return Gauge(len(terms), index.search(terms, query.filter, 1).most, nulls)
+        return Gauge(len(terms), index.search(terms, query.filter, 1).max_score, nulls)
 
     def _null_of_vectors(self, where: Filter, deadline: float | None) -> Null:
         serving = self._embeddings.serving(deadline)
@@ -78,7 +78,7 @@ class Calibration:
 
     def _null(self, what: str, where: Filter, ask: Ask, deadline: float | None) -> Null:
         """What was kept, if the store is still about as large; else what is measured now, if there is time."""
-        key, count = _key(what, where), self._store.keywords.search([], where, 1).among
+        key, count = _key(what, where), self._store.keywords.search([], where, 1).among or 0
         # One measures, and the others wait for what it finds.
         with self._lock:
             kept = next((one for one in self._known(key) if abs(count - one[0]) <= MUCH * one[0]), None)
@@ -114,7 +114,7 @@ class Calibration:
 
     def _by_words(self, text: str, where: Filter) -> Evidence:
         matches = self._store.keywords.search(self._store.keywords.analyzer.query(text), where, RANK_TO_BEAT)
-        return evidence([match.score for match in matches.found], matches.most or 1.0, bounded=False)
+        return evidence(matches.scores, matches.max_score or 1.0, bounded=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class _ByMeaning:
         with errors_of(self.serving.embedder):
             vector = self.serving.embedder.query(text)
         matches = self.serving.index.search(vector, where, RANK_TO_BEAT)
-        return evidence([match.score for match in matches.found], 1.0, bounded=True)
+        return evidence(matches.scores, 1.0, bounded=True)
 
 
 def _in_time(ask: Ask, deadline: float | None, text: str, where: Filter) -> Evidence:

@@ -18,11 +18,11 @@ from recollect.config.sources import OURS
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
-from recollect.pipeline import Pipeline, Reply, all_failed, fused_results
+from recollect.pipeline import Pipeline, all_failed, fused_results, reason
 from recollect.ranking import fold_hash
 from recollect.sources.matcher import below
 from recollect.stages import freshness
-from recollect.types import EVERYTHING, Filter, Query, Record, Result, Scope, Store
+from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Result, Scope, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _foreign(prepare: Prepare, options: Mapping[str, Any], target: str) -> Recor
     pipeline, query = prepare(options)
     asked = tuple(source for source in pipeline.sources if target.startswith(f"{source.name}:"))
     replies = replace(pipeline, sources=asked).ask(query)
-    hits = (hit.record for reply in replies for hit in reply.found.hits)
+    hits = (hit.record for reply in replies for hit in reply.entries)
     return next((record for record in hits if record.id == target), None)
 
 
@@ -222,7 +222,7 @@ class Look:
     change: Mapping[str, Any] = field(default_factory=dict)
     rank: int | None = None
     advice: str = ""
-    replies: Sequence[Reply] = ()
+    replies: Sequence[RankedList] = ()
 
 
 def why_not(
@@ -293,14 +293,14 @@ def look(prepare: Prepare, options: Mapping[str, Any], record: Record) -> Look:
     return replace(seen, replies=replies)
 
 
-def ranks(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[Reply]) -> dict[str, Place]:
+def ranks(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> dict[str, Place]:
     """Every source's rank of the record. Ours are read as deep as allowed; an outside one has answered already."""
     deepest = _at_most(DEEP, query)
     deep = replace(query, fetch_k=deepest, deadline=None)
     ours = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name in LOCAL))
-    places = {reply.source.name: _place(reply, record, query.depth, deepest) for reply in ours.ask(deep)}
-    outside = [reply for reply in replies if reply.source.name not in LOCAL]
-    places |= {reply.source.name: _place(reply, record, len(reply.found.hits)) for reply in outside}
+    places = {reply.source: _place(reply, record, query.depth, deepest) for reply in ours.ask(deep)}
+    outside = [reply for reply in replies if reply.source not in LOCAL]
+    places |= {reply.source: _place(reply, record, len(reply.entries)) for reply in outside}
     return places | {name: Place(None, None, 0, reason) for name, reason in pipeline.absent}
 
 
@@ -310,16 +310,16 @@ def _at_most(number: int, query: Query) -> int:
     return number if deepest is None else min(number, deepest)
 
 
-def _place(reply: Reply, record: Record, depth: int, deepest: int = DEEP) -> Place:
+def _place(reply: RankedList, record: Record, depth: int, deepest: int = DEEP) -> Place:
     if reply.error is not None:
-        return Place(None, None, depth, f"did not answer: {reply.trace.reason}")
+        return Place(None, None, depth, f"did not answer: {reason(reply.error)}")
     mark = fold_hash(record.text)
-    for rank, hit in enumerate(reply.found.hits, 1):
+    for rank, hit in enumerate(reply.entries, 1):
         if hit.record.id == record.id:
             return Place(rank, hit.score, depth)
-        if hit.fold == mark:
+        if hit.text_hash == mark:
             return Place(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
-    if len(reply.found.hits) >= deepest:
+    if len(reply.entries) >= deepest:
         return Place(None, None, depth, _too_deep(deepest))
     return Place(None, None, depth, _absence(reply, record))
 
@@ -328,15 +328,15 @@ def _too_deep(deepest: int) -> str:
     return f"beyond rank {deepest:,}"
 
 
-def _absence(reply: Reply, record: Record) -> str:
+def _absence(reply: RankedList, record: Record) -> str:
     """Why a source that answered does not have the record."""
-    if reply.source.name not in LOCAL:
+    if reply.source not in LOCAL:
         return "not in its list"
     if record.kind == "outside":
         return "searches this store, which does not hold it"
-    if not reply.found.hits and reply.found.warnings:
-        return reply.found.warnings[0]
-    return "shares no word with the query" if reply.source.name == "keyword" else "has no vector yet"
+    if not reply.entries and reply.warnings:
+        return reply.warnings[0]
+    return "shares no word with the query" if reply.source == "keyword" else "has no vector yet"
 
 
 def _follow(pipeline: Pipeline, query: Query, results: Sequence[Result], record: Record) -> Look:
@@ -376,7 +376,7 @@ def _lost(name: str, query: Query, before: Sequence[Result], after: Sequence[Res
     return Look("limit", f"at rank {place + 1}, beyond the limit of {query.limit}", wanted)
 
 
-def _beyond(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[Reply]) -> Look:
+def _beyond(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> Look:
     """No source has it within its depth; this is how deep they would have to be read."""
     places = ranks(pipeline, query, record, replies)
     words = "; ".join(
@@ -385,8 +385,8 @@ def _beyond(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[
         else f"{name} {place.note or f'rank {place.rank}'}"
         for name, place in places.items()
     )
-    heard = {reply.source.name for reply in replies if reply.error is None}
-    unread = {reply.source.name for reply in replies if reply.found.trust == 0 and places[reply.source.name].rank}
+    heard = {reply.source for reply in replies if reply.error is None}
+    unread = {reply.source for reply in replies if reply.trust == 0 and places[reply.source].rank}
     light = {name for name in heard if query.ranking.weights.get(name, 1.0) == 0 and places[name].rank}
     deep = [place.rank for name, place in places.items() if place.rank and name in heard - light - unread]
     if light and not deep:

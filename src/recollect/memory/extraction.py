@@ -257,7 +257,9 @@ class Neighbours:
         if vector is None or self._serving is None:
             return ()
         where = Filter(scope=self._scope, kinds=("fact",))
-        stored = [(match.record, match.score) for match in self._serving.index.search(vector, where, LOOKED_AT).found]
+        stored = [
+            (match.record, match.score or 0.0) for match in self._serving.index.search(vector, where, LOOKED_AT).entries
+        ]
         new = [(other, float(np.dot(vector, theirs))) for other, theirs in self._new]
         return sorted((*stored, *new), key=lambda pair: -pair[1])[:LOOKED_AT]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from recollect.memory.shapes import iso
-from recollect.sources import OutsideSource
+from recollect.sources import ExternalSource
 from recollect.sources.breaker import FAILURES
 from recollect.types import Filter, Scope, Store
 
@@ -25,13 +25,13 @@ def status(store: Store, caller: Scope | None = None) -> dict[str, Any]:
     return {**held, "vectors": vectors if where is None else {name: vectors[name] for name in ("embedder", "without")}}
 
 
-def health(outside: Mapping[str, OutsideSource]) -> list[dict[str, Any]]:
+def health(outside: Mapping[str, ExternalSource]) -> list[dict[str, Any]]:
     """How each source has been doing; our own two are there as long as the store is."""
     ours = [{"name": name, "kind": name, "state": "ok", "failures": 0} for name in ("keyword", "vector")]
     return [*ours, *(_health(name, source) for name, source in outside.items())]
 
 
-def _health(name: str, source: OutsideSource) -> dict[str, Any]:
+def _health(name: str, source: ExternalSource) -> dict[str, Any]:
     seen = source.breaker.seen()
     resting = seen.failures >= FAILURES and seen.until > time.time()
     state = "resting" if resting else "failing" if seen.failures else "ok"

@@ -1,8 +1,17 @@
 """Retrievers: each turns a query into a ranked list. The kinds of outside systems are loaded when they are used."""
 
 from recollect.sources.breaker import Breaker
-from recollect.sources.external import OutsideSource, Screened, screened
+from recollect.sources.external import ExternalSource, Screened, screened
 from recollect.sources.local import HydeSource, KeywordSource, VectorSource
-from recollect.sources.matcher import Joiner
+from recollect.sources.matcher import ResultMatcher
 
-__all__ = ["Breaker", "HydeSource", "Joiner", "KeywordSource", "OutsideSource", "Screened", "VectorSource", "screened"]
+__all__ = [
+    "Breaker",
+    "ExternalSource",
+    "HydeSource",
+    "KeywordSource",
+    "ResultMatcher",
+    "Screened",
+    "VectorSource",
+    "screened",
+]

@@ -14,8 +14,8 @@ from typing import Any
 from recollect.config import SourceSettings
 from recollect.errors import STORE_FAILED, LeftAlone, RecollectError, SourceFailed, StoreError, TimedOut, TooLong
 from recollect.sources.breaker import Breaker
-from recollect.sources.matcher import Joiner, Row, read_rows
-from recollect.types import Asked, Found, Query, Scope, Source, System
+from recollect.sources.matcher import ResultMatcher, Row, read_rows
+from recollect.types import Asked, Query, RankedList, Scope, Source, System
 
 MOMENT_S = 0.02
 
@@ -25,12 +25,12 @@ take less than that in an address."""
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideSource:
+class ExternalSource:
     """One table of `[[sources]]`, ready to be asked."""
 
     said: SourceSettings
     system: System
-    joiner: Joiner
+    matcher: ResultMatcher
     breaker: Breaker
     insist: bool = False
     """Whether it is asked even while it is left alone: nobody else is, and an error is all there would be."""
@@ -50,22 +50,22 @@ class OutsideSource:
         """Seconds after which nobody waits for it any more."""
         return self.said.timeout_ms / 1000
 
-    def within(self, scope: Scope) -> OutsideSource:
+    def within(self, scope: Scope) -> ExternalSource:
         """The same for callers who are bound to a scope."""
-        return replace(self, breaker=self.breaker.within(scope), joiner=replace(self.joiner, bound=True))
+        return replace(self, breaker=self.breaker.within(scope), matcher=replace(self.matcher, bound=True))
 
-    def search(self, query: Query) -> Found:
+    def search(self, query: Query) -> RankedList:
         """What the system finds, as far as the query may see it."""
         if not query.text.strip():
-            return Found(warnings=("the query is empty",))
+            return RankedList(self.name, warnings=("the query is empty",))
         _refuse_long(query.text)
         if not self.insist:
             self.breaker.enter()
         rows = self._rows(query)
         self.breaker.succeeded()
-        found = self.joiner.found(rows[: self.said.fetch_k], query)
+        ranked = self.matcher.match(rows[: self.said.fetch_k], query)
         # A list that ends before it must is all that the system found, of as many documents as were asked for.
-        return replace(found, among=self.said.fetch_k if len(rows) < self.said.fetch_k else None)
+        return replace(ranked, among=self.said.fetch_k if len(rows) < self.said.fetch_k else None)
 
     def _rows(self, query: Query) -> list[Row]:
         own = time.monotonic() + self.timeout
@@ -149,7 +149,7 @@ class Screened:
         """Seconds after which nobody waits for it any more."""
         return self.source.timeout
 
-    def search(self, query: Query) -> Found:
+    def search(self, query: Query) -> RankedList:
         """What the source finds."""
         try:
             return self.source.search(query)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from recollect.analysis import lead, snippet
 from recollect.errors import EmbedderError, RecollectError, StoreError
-from recollect.types import Embedder, Filter, Found, Hit, KeywordIndex, Matches, Query, Reader, Serving
+from recollect.types import Embedder, Filter, KeywordIndex, Query, RankedList, Reader, Serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +20,17 @@ class KeywordSource:
     bounded: bool = False
     timeout: float | None = None
 
-    def search(self, query: Query) -> Found:
+    def search(self, query: Query) -> RankedList:
         """The visible records that share a word with the query, by BM25."""
         analyzer = self.index.analyzer
         terms = analyzer.query(query.text)
         if not terms:
-            return Found(warnings=("the query has no words to look for",))
-        matches = self.index.search(terms, query.filter, query.depth)
-        hits = tuple(
-            Hit(match.record, match.fold, match.score, partial(snippet, match.record.text, terms, analyzer))
-            for match in matches.found
-        )
+            return RankedList(self.name, warnings=("the query has no words to look for",))
+        ranked = self.index.search(terms, query.filter, query.depth)
+        hits = [replace(hit, snippet=partial(snippet, hit.record.text, terms, analyzer)) for hit in ranked.entries]
         complete = len(hits) < query.depth
-        among = min(query.depth, matches.among) if complete else None
-        return Found(hits, (), matches.folded, among, _trust(matches, len(terms), complete=complete))
+        among = min(query.depth, ranked.among or 0) if complete else None
+        return replace(ranked, entries=hits, among=among, trust=_trust(ranked, len(terms), complete=complete))
 
 
 COVERED, COVERED_ALONE = 0.1, 0.2
@@ -48,11 +45,12 @@ MOST_WORDS = 12
 """Of a longer question no record is expected to hold more than so many words' share."""
 
 
-def _trust(matches: Matches, terms: int, *, complete: bool) -> float:
-    if not matches.found or matches.most <= 0:
+def _trust(ranked: RankedList, terms: int, *, complete: bool) -> float:
+    best = ranked.entries[0].score if ranked.entries else None
+    if best is None or ranked.max_score <= 0:
         return 1.0
-    within_reach = matches.most * min(1.0, MOST_WORDS / terms)
-    return min(1.0, matches.found[0].score / within_reach / (COVERED_ALONE if complete else COVERED))
+    within_reach = ranked.max_score * min(1.0, MOST_WORDS / terms)
+    return min(1.0, best / within_reach / (COVERED_ALONE if complete else COVERED))
 
 
 CATCH_UP = 32
@@ -81,27 +79,32 @@ class VectorSource:
     bounded: bool = True
     timeout: float | None = None
 
-    def search(self, query: Query) -> Found:
+    def search(self, query: Query) -> RankedList:
         """The visible records nearest to the query."""
         if not query.text.strip():
-            return Found(warnings=("the query is empty",))
+            return RankedList(self.name, warnings=("the query is empty",))
         serving = self.serving(query.deadline)
         warnings = _catch_up(serving, query.filter)
         if not self.alone:
             _refuse_half(serving, query.filter)
-        matches = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
-        hits = (Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found)
-        trust = legibility(serving.embedder, query.text, [match.record.text for match in matches.found[:READ]])
+        ranked = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
+        trust = legibility(serving.embedder, query.text, ranked)
         if trust < 1:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
-        return Found(tuple(hits), warnings, matches.folded, trust=trust)
+        return replace(_with_leads(ranked), warnings=warnings, trust=trust)
 
 
-def legibility(embedder: Embedder, question: str, texts: Sequence[str]) -> float:
+def _with_leads(ranked: RankedList) -> RankedList:
+    """The list with the beginning of each text as its snippet."""
+    return replace(ranked, entries=[replace(hit, snippet=partial(lead, hit.record.text)) for hit in ranked.entries])
+
+
+def legibility(embedder: Embedder, question: str, ranked: RankedList) -> float:
     """How well a model reads a question and the records it found; a model that cannot tell is taken to read all."""
     if not isinstance(embedder, Reader):
         return 1.0
-    found = embedder.legibility("\n".join(text[:READ_CHARACTERS] for text in texts)) if texts else 1.0
+    texts = [hit.record.text[:READ_CHARACTERS] for hit in ranked.entries[:READ]]
+    found = embedder.legibility("\n".join(texts)) if texts else 1.0
     return min(embedder.legibility(question), found)
 
 
@@ -150,10 +153,10 @@ class HydeSource:
         """`hyde`, or the name of the source it stands for."""
         return "vector" if self.replaces else "hyde"
 
-    def search(self, query: Query) -> Found:
+    def search(self, query: Query) -> RankedList:
         """The visible records nearest to the hypothetical answer."""
         if not query.text.strip():
-            return Found(warnings=("the query is empty",))
+            return RankedList(self.name, warnings=("the query is empty",))
         serving = self.serving(query.deadline)
         warnings: tuple[str, ...] = ()
         try:
@@ -163,7 +166,6 @@ class HydeSource:
                 raise
             warnings = (f"HyDE fell back to the question itself: {error.message}",)
             vector = serving.embedder.query(query.text)
-        matches = serving.index.search(vector, query.filter, query.depth)
-        hits = (Hit(match.record, match.fold, match.score, partial(lead, match.record.text)) for match in matches.found)
-        trust = legibility(serving.embedder, query.text, [match.record.text for match in matches.found[:READ]])
-        return Found(tuple(hits), warnings, matches.folded, trust=trust)
+        ranked = serving.index.search(vector, query.filter, query.depth)
+        trust = legibility(serving.embedder, query.text, ranked)
+        return replace(_with_leads(ranked), warnings=warnings, trust=trust)

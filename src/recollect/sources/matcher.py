@@ -16,7 +16,7 @@ from urllib.parse import quote
 from recollect.analysis import lead
 from recollect.errors import SourceFailed
 from recollect.ranking import fold, fold_hash
-from recollect.types import Filter, Found, Hit, Joins, Query, Record, Records, Scope
+from recollect.types import Filter, Hit, Joins, Query, RankedList, Record, Records, Scope
 
 MOST_BYTES = 16 * 1024 * 1024
 """An answer is a few dozen rows. What is longer than this is no answer, and would fill the memory."""
@@ -211,7 +211,7 @@ def _score(value: Any) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Joiner:
+class ResultMatcher:
     """Joins the rows of one source: by `id`, `path` or `text`, and by path through what was learnt of its ids.
 
     `bound` serves a caller who is bound to the query's scope. Records that such a caller cannot see must not be felt
@@ -224,7 +224,7 @@ class Joiner:
     joins: Joins
     bound: bool = False
 
-    def found(self, rows: Sequence[Row], query: Query) -> Found:
+    def match(self, rows: Sequence[Row], query: Query) -> RankedList:
         """The rows as hits, in their order, each record and each text once, only what the query may see."""
         ours = self._ours(rows, query)
         scored = all(row.score is not None for row in rows)
@@ -240,8 +240,8 @@ class Joiner:
                 continue
             seen.add(mark)
             snippet = partial(lead, row.text or record.text)
-            hits[record.id] = Hit(record, mark, row.score if scored else None, snippet)
-        return Found(tuple(hits.values()), folded=folded)
+            hits[record.id] = Hit(record.id, row.score if scored else None, None, record, mark, snippet)
+        return RankedList(self.source, tuple(hits.values()), duplicates=folded)
 
     def _ours(self, rows: Sequence[Row], query: Query) -> list[Record | None]:
         """For each row the record it is; one that is not ours becomes a record of its own; None is hidden or empty."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from recollect.errors import TimedOut
-from recollect.fusion import Share
 from recollect.ranking import Evidence, Null, confidence
-from recollect.types import Noted, Query, Result
+from recollect.types import Contribution, Query, Result, WarnedResults
 
 RANK_TO_BEAT = 20
 """The margin of a record is over this rank; all that is ranked lower counts as this rank does.
@@ -50,7 +49,7 @@ class Confidence:
         try:
             gauge = self.gauge(query, self._answered(results))
         except TimedOut as error:
-            return Noted(results, f"no confidence: {error.message} ({error.hint})")
+            return WarnedResults(results, f"no confidence: {error.message} ({error.hint})")
         scales = _scales(gauge, results)
         marked = [replace(result, confidence=_of(result, scales, gauge)) for result in results]
         least = query.ranking.min_confidence
@@ -68,7 +67,7 @@ class _Scale:
     unit: float
     floor: float
 
-    def evidence(self, share: Share | None) -> Evidence:
+    def evidence(self, share: Contribution | None) -> Evidence:
         score = self.floor if share is None or share.score is None else max(self.floor, share.score)
         return Evidence(score / self.unit, (score - self.floor) / self.unit)
 
@@ -76,7 +75,7 @@ class _Scale:
 def evidence(scores: Sequence[float], unit: float, *, bounded: bool) -> Evidence:
     """What a source says for the first of its list, whose scores these are."""
     floor = _floor(scores, bounded=bounded)
-    return _Scale(unit, floor).evidence(Share(1, max(scores, default=floor), 0.0))
+    return _Scale(unit, floor).evidence(Contribution(1, max(scores, default=floor), 0.0))
 
 
 def _scales(gauge: Gauge, results: Sequence[Result]) -> dict[str, _Scale]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from recollect.fusion import minmax
 from recollect.ranking import DAY, HALF_LIVES, fold, importance_factor, mmr
 from recollect.ranking import decay as decay_factor
-from recollect.types import FileState, Noted, Query, Record, Result
+from recollect.types import FileState, Query, Record, Result, WarnedResults
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -129,7 +129,7 @@ class Rerank:
         said = self.scores(query, [result.record for result in head])
         head = head[: len(said.scores)]
         moved = _blended(head, said.scores, self.weight) if len(head) > 1 else head
-        return Noted([*moved, *results[len(head) :]], said.warning)
+        return WarnedResults([*moved, *results[len(head) :]], said.warning)
 
 
 def _blended(head: Sequence[Result], scores: Sequence[float], weight: float) -> list[Result]:

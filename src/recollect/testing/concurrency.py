@@ -202,7 +202,7 @@ class CrowdContract:
         assert set(parts.values()) == {3}, "a group holds or does not"
         assert {str(number) for number in acknowledged} <= parts.keys()
         found = by_words(store, "walrus", Filter(), 999)
-        assert len(found.found) + found.folded == found.among == len(stored) == store.count(EVERYTHING)["total"]
+        assert len(found.entries) + found.duplicates == found.among == len(stored) == store.count(EVERYTHING)["total"]
         assert store.status()["keyword_lag"] == 0
         keep(store, Record("next", "the walrus lives on"))
         assert ids(by_words(store, "lives", Filter(), 9)) == ["next"]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from recollect.models.hashing import HashingEmbedder
-from recollect.types import EVERYTHING, Filter, Forget, Matches, Put, Record, Store, VectorIndex, VectorSpace
+from recollect.types import EVERYTHING, Filter, Forget, Put, RankedList, Record, Store, VectorIndex, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -23,7 +23,7 @@ SPACE = VectorSpace(EMBEDDER.fingerprint, EMBEDDER.name, 64)
 OpenStore: TypeAlias = Callable[..., Store]
 """Opens the store at a place (a new one where none is named); it is closed when the test ends."""
 
-Search: TypeAlias = Callable[[Store, str, Filter, int], Matches]
+Search: TypeAlias = Callable[[Store, str, Filter, int], RankedList]
 
 
 def index_of(store: Store, space: VectorSpace = SPACE) -> VectorIndex:
@@ -41,12 +41,12 @@ def keep(store: Store, *records: Record) -> list[Record]:
     return stored
 
 
-def by_words(store: Store, text: str, where: Filter, depth: int) -> Matches:
+def by_words(store: Store, text: str, where: Filter, depth: int) -> RankedList:
     """The records that share words with a text."""
     return store.keywords.search(store.keywords.analyzer.query(text), where, depth)
 
 
-def by_meaning(store: Store, text: str, where: Filter, depth: int) -> Matches:
+def by_meaning(store: Store, text: str, where: Filter, depth: int) -> RankedList:
     """The records nearest to a text."""
     return store.spaces.open(SPACE).search(EMBEDDER.query(text), where, depth)
 
@@ -54,19 +54,21 @@ def by_meaning(store: Store, text: str, where: Filter, depth: int) -> Matches:
 SEARCHES: tuple[Search, ...] = (by_words, by_meaning)
 
 
-def ids(found: Matches | Sequence[Record]) -> list[str]:
+def ids(found: RankedList | Sequence[Record]) -> list[str]:
     """What was found, as ids."""
-    return [match.record.id for match in found.found] if isinstance(found, Matches) else [each.id for each in found]
+    return (
+        [match.record.id for match in found.entries] if isinstance(found, RankedList) else [each.id for each in found]
+    )
 
 
-def texts(found: Matches) -> list[str]:
+def texts(found: RankedList) -> list[str]:
     """What was found, as texts."""
-    return [match.record.text for match in found.found]
+    return [match.record.text for match in found.entries]
 
 
-def told(found: Matches) -> list[tuple[Any, ...]]:
+def told(found: RankedList) -> list[tuple[Any, ...]]:
     """All that an index says: which records, in which order, with which scores, and how many repeats it passed over."""
-    return [(match.record.id, match.score, match.fold) for match in found.found] + [(found.folded,)]
+    return [(match.record.id, match.score, match.text_hash) for match in found.entries] + [(found.duplicates,)]
 
 
 def all_ids(store: Store, where: Filter = EVERYTHING) -> list[str]:

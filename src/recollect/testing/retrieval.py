@@ -85,10 +85,10 @@ class RankingContract:
         for query in ("heron lake", "mist dawn boat", "ice", "nowhere heron", "the"):
             expected = bm25(store, records, query)
             found = by_words(store, query, AT_NOON, 100)
-            assert [match.score for match in found.found] == sorted((m.score for m in found.found), reverse=True)
-            for match in found.found:
+            assert found.scores == sorted(found.scores, reverse=True)
+            for match in found.entries:
                 assert match.score == pytest.approx(expected[match.record.id], abs=2e-9), query
-            assert len(found.found) + found.folded == len(expected)
+            assert len(found.entries) + found.duplicates == len(expected)
             assert found.among == len(records)
 
     def test_vectors_rank_by_their_exact_cosine(self, store: Store) -> None:
@@ -99,8 +99,8 @@ class RankingContract:
         for query in ("heron lake", "mist dawn boat", "an unknown word"):
             cosines = dict(zip((r.id for r in records), matrix @ EMBEDDER.query(query).astype(np.float64), strict=True))
             found = by_meaning(store, query, AT_NOON, 100)
-            assert len(found.found) + found.folded == len(records)
-            for match in found.found:
+            assert len(found.entries) + found.duplicates == len(records)
+            for match in found.entries:
                 assert match.score == pytest.approx(cosines[match.record.id], abs=1e-6)
 
     @pytest.mark.parametrize("seed", [1, 2])
@@ -109,10 +109,10 @@ class RankingContract:
         keep(store, *some_records(200, seed))
         for query in ("heron lake", "mist dawn boat", "the ice", "oar by the reeds in the mist"):
             for search in SEARCHES:
-                full = search(store, query, AT_NOON, 60).found
+                full = search(store, query, AT_NOON, 60).entries
                 assert len(full) > 10
                 for depth in (1, 2, 7, 31, 59):
-                    assert search(store, query, AT_NOON, depth).found == full[:depth]
+                    assert search(store, query, AT_NOON, depth).entries == full[:depth]
 
     def test_equal_scores_go_newest_first_and_then_by_id(self, store: Store) -> None:
         """Also where far more tie than were asked for, so that who is first never depends on where a row lies."""
@@ -126,7 +126,7 @@ class RankingContract:
         for search in SEARCHES:
             for depth in (1, 5, 100, 720):
                 found = search(store, "heron lake boat dawn mist ice", AT_NOON, depth)
-                assert len({match.score for match in found.found}) == 1
+                assert len({match.score for match in found.entries}) == 1
                 assert ids(found) == expected[:depth]
 
     def test_equal_texts_are_one_and_the_place_is_refilled(self, store: Store) -> None:
@@ -138,8 +138,8 @@ class RankingContract:
         for search in SEARCHES:
             found = search(store, "heron by the lake", Filter(), 4)
             assert ids(found)[0] == "twin2"
-            assert len(found.found) == 4
-            assert found.folded == 2
+            assert len(found.entries) == 4
+            assert found.duplicates == 2
             assert len(set(texts(found))) == 4
 
     def test_many_repeats_do_not_starve_a_search(self, store: Store) -> None:
@@ -149,18 +149,18 @@ class RankingContract:
         for search in SEARCHES:
             found = search(store, "heron", Filter(), 2)
             assert ids(found) == ["r299", "other"]
-            assert found.folded == 299
+            assert found.duplicates == 299
 
     def test_nothing_matches_nothing(self, store: Store) -> None:
         """An empty store, no terms and unknown terms give nothing, and no error."""
-        assert store.keywords.search([], Filter(), 9).found == ()
-        assert store.keywords.search(["heron"], Filter(), 9).found == ()
+        assert store.keywords.search([], Filter(), 9).entries == ()
+        assert store.keywords.search(["heron"], Filter(), 9).entries == ()
         keep(store, Record("a", "heron"))
-        assert store.keywords.search([], Filter(), 9).found == ()
-        assert store.keywords.search(["nowhere"], Filter(), 9).found == ()
+        assert store.keywords.search([], Filter(), 9).entries == ()
+        assert store.keywords.search(["nowhere"], Filter(), 9).entries == ()
         missed = store.keywords.search(["nowhere"], Filter(), 9)
         assert missed.among == 1
-        assert missed.most > 0
+        assert missed.max_score > 0
 
 
 OTHER = VectorSpace("another-model@1/64d", "another-model", 64)
@@ -175,11 +175,11 @@ class SpacesContract:
         keep(store, Record("a", "heron"), Record("b", "lake"))
         other = store.spaces.open(OTHER)
         assert other.coverage() == (0, 2)
-        assert other.search(EMBEDDER.query("heron"), Filter(), 9).found == ()
+        assert other.search(EMBEDDER.query("heron"), Filter(), 9).entries == ()
         assert other.known(["heron", "lake"]) == set()
         assert sorted(other.missing(9)) == ["heron", "lake"]
         other.save(["heron"], EMBEDDER.passages(["lake"]))
-        (match,) = other.search(EMBEDDER.query("lake"), Filter(), 9).found
+        (match,) = other.search(EMBEDDER.query("lake"), Filter(), 9).entries
         assert (match.record.id, match.score) == ("a", 1.0)
         assert ids(by_meaning(store, "lake", Filter(), 1)) == ["b"]
         assert other.coverage() == (1, 1)
@@ -242,7 +242,7 @@ class SpacesContract:
         """By a store that had looked before they were there."""
         here, there = open_store(place), open_store(place)
         here.records.apply([[Put(Record(f"r{i}", f"walrus on floe {i}"))] for i in range(9)])
-        assert by_meaning(here, "walrus", Filter(), 9).found == ()
+        assert by_meaning(here, "walrus", Filter(), 9).entries == ()
         passages = index_of(there).missing(99)
         index_of(there).save(passages, EMBEDDER.passages(passages))
         assert ids(by_meaning(here, "walrus on floe 7", Filter(), 1)) == ["r7"]
@@ -251,7 +251,7 @@ class SpacesContract:
         """The first vector of a passage stays."""
         keep(store, Record("a", "heron"))
         index_of(store).save(["heron"], EMBEDDER.passages(["lake"]))
-        assert by_meaning(store, "heron", Filter(), 1).found[0].score == 1.0
+        assert by_meaning(store, "heron", Filter(), 1).entries[0].score == 1.0
 
     def test_another_language_is_followed_by_who_has_the_store_open(self, open_store: OpenStore, place: str) -> None:
         """The language is the store's: changing it has all words read again, also those that come in later."""
@@ -369,7 +369,7 @@ class VisibilityContract:
             for search in SEARCHES:
                 assert sorted(ids(search(store, "heron number", where, 50))) == sorted(expected)
         for search in SEARCHES:
-            assert len(search(store, "heron number", Filter(any_scope=True), 50).found) == 27
+            assert len(search(store, "heron number", Filter(any_scope=True), 50).entries) == 27
 
     @pytest.mark.parametrize("seed", [1, 2, 3, 4])
     def test_a_shared_store_answers_as_one_that_holds_only_what_may_be_seen(
@@ -395,7 +395,7 @@ class VisibilityContract:
                 for search in SEARCHES:
                     asked = [search(each, query, where, depth) for each in (shared, alone)]
                     assert told(asked[0]) == told(asked[1]), (query, where)
-                    assert asked[0].most == pytest.approx(asked[1].most)
+                    assert asked[0].max_score == pytest.approx(asked[1].max_score)
                     assert asked[0].among == asked[1].among
 
     def test_three_visible_among_many_are_found(self, store: Store) -> None:
@@ -407,12 +407,12 @@ class VisibilityContract:
         keep(store, *(Record(f"few{i}", text, scope=Scope("few")) for i, text in enumerate(few)))
         where = Filter(scope=Scope("few"))
         for depth in (1, 3, 20, 100):
-            assert len(by_words(store, "heron", where, depth).found) == min(depth, 2)
-            assert len(by_meaning(store, "heron", where, depth).found) == min(depth, 3)
+            assert len(by_words(store, "heron", where, depth).entries) == min(depth, 2)
+            assert len(by_meaning(store, "heron", where, depth).entries) == min(depth, 3)
         assert ids(by_words(store, "boat", where, 9)) == ["few2"]
         assert by_words(store, "heron", where, 9).among == 3
-        assert by_words(store, "heron", Filter(), 9).found == ()
-        assert by_meaning(store, "heron", Filter(), 9).found == ()
+        assert by_words(store, "heron", Filter(), 9).entries == ()
+        assert by_meaning(store, "heron", Filter(), 9).entries == ()
 
     def test_a_filter_on_paths_takes_files_folders_and_stars(self, store: Store) -> None:
         """Whole or by the last parts; `*` is the only sign, whatever else may stand in a name."""

@@ -367,7 +367,7 @@ class HostileContract:
             question = chance.choice(["", " "]).join(chance.choices(PIECES, k=chance.randint(1, 6)))
             for search in SEARCHES:
                 found = search(store, question, Filter(scope=Scope("ada")), 5)
-                assert {match.record.scope for match in found.found} <= {Scope("ada")}
+                assert {match.record.scope for match in found.entries} <= {Scope("ada")}
         assert store.status()["sequence"] == before
         assert len(all_ids(store)) == 2 * len(PIECES)
 
@@ -375,7 +375,7 @@ class HostileContract:
         """A term may be anything; one that no record has finds nothing."""
         keep(store, Record("a", "heron"))
         for piece in PIECES:
-            assert store.keywords.search([piece, piece * 1000], Filter(), 9).found == ()
+            assert store.keywords.search([piece, piece * 1000], Filter(), 9).entries == ()
         assert ids(store.keywords.search(["heron", *PIECES], Filter(), 9)) == ["a"]
 
     def test_a_megabyte_is_kept_and_found(self, store: Store) -> None:

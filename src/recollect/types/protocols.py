@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from recollect.types.records import GLOBAL, Change, Event, FileState, Filter, Record, Scope
-from recollect.types.search import Found, Query, Result
+from recollect.types.search import Query, RankedList, Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,28 +19,6 @@ if TYPE_CHECKING:
 
     Vector: TypeAlias = NDArray[np.float32]
     Matrix: TypeAlias = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """What an index answers: a record and its score there."""
-
-    record: Record
-    score: float
-    fold: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """An index's answer, best first, no text twice; `folded` counts the repeats that stood among them.
-
-    A keyword index also says the `most` that any record could have scored, and `among` how many records it ranked.
-    """
-
-    found: tuple[Match, ...] = ()
-    folded: int = 0
-    most: float = 0.0
-    among: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +53,7 @@ class Source(Protocol):
     def timeout(self) -> float | None:
         """Seconds after which nobody waits for it any more; None where only the query's own deadline counts."""
 
-    def search(self, query: Query) -> Found:
+    def search(self, query: Query) -> RankedList:
         """At most `query.depth` hits that pass `query.filter`, best first, no text twice."""
 
 
@@ -236,7 +214,7 @@ class KeywordIndex(Protocol):
     def analyzer(self) -> Analyzer:
         """The chain that made its terms, and must make the query's."""
 
-    def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
+    def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
         """At most `depth` records with any of the terms, best first, no text twice."""
 
     def catch_up(self) -> None:
@@ -249,7 +227,7 @@ class KeywordIndex(Protocol):
 class VectorIndex(Protocol):
     """The vectors of one space: finds records by cosine, exactly, among those that the filter lets through."""
 
-    def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
+    def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         """At most `depth` records by falling cosine, no text twice."""
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:

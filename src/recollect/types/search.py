@@ -1,21 +1,26 @@
-"""A query and its answer: limits, ranked lists of hits, results and the trace of what happened."""
+"""A query and its answer: hits, ranked lists, results, and the trace of what happened."""
 
 from __future__ import annotations
 
 import math
+import operator
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.errors import Cancelled, RecollectError, TimedOut
-from recollect.fusion import DEFAULT_K, Share
 from recollect.types.records import Filter, Record
+
+DEFAULT_K = 60
+"""RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1."""
+
+NO_RECORD = Record("", "")
 
 
 class Work:
     """The limits of one request. Long computations call `check` between their steps.
 
-    `seconds` is counted from the moment the object is made; `deepest` is how many results of a source may be read.
+    `seconds` is counted from the moment the object is made; `deepest` is how many hits of a source may be read.
     None means no limit. `cancel` may be called from any thread.
     """
 
@@ -44,7 +49,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How lists become one ranking, and what happens after. The defaults are the project's."""
+    """How lists are fused, and what the stages do after that."""
 
     fusion: str = "blend"
     rrf_k: float = DEFAULT_K
@@ -62,10 +67,10 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, who asks it, how deep to look, and until when (`deadline`, a time of `time.monotonic`).
+    """A query text with its filter, its depth and its deadline (a time of `time.monotonic`).
 
-    When the deadline has passed, the answer is made of what is there; when the limits of `work` are reached, there is
-    no answer but an error.
+    After the deadline, the answer is made of what has arrived. Beyond the limits of `work`, there is no answer but an
+    error.
     """
 
     text: str
@@ -77,56 +82,96 @@ class Query:
     work: Work | None = field(default=None, repr=False, compare=False)
 
     def check(self) -> None:
-        """Raise an error if nobody waits for the answer any more, or if it takes longer than it may."""
+        """Raise an error if the request was cancelled or took too long."""
         if self.work is not None:
             self.work.check()
 
     @property
     def depth(self) -> int:
-        """How far each source is read: `fetch_k`, and more only where more results were asked for than that."""
+        """How many hits each source returns: `fetch_k`, or `limit` if that is more."""
         return max(self.fetch_k, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A record's place in one source's list; its rank is its position, from 1.
+    """One entry of a ranked list. Its rank is its position, from 1, unless it carries a `rank` of its own.
 
-    `fold` tells texts that count as the same. A snippet is made only for what is shown, so it is a function.
+    A list that was made of ids alone has no records. `text_hash` is equal for texts that count as duplicates.
+    `snippet` is called only for results that are shown.
     """
 
-    record: Record
-    fold: bytes
+    id: str
     score: float | None = None
-    snippet: Callable[[], str] | None = None
+    rank: int | None = None
+    record: Record = field(default=NO_RECORD, repr=False)
+    text_hash: bytes = field(default=b"", repr=False)
+    snippet: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One source's list, best first, and what the one who asked should know about it.
+class RankedList:
+    """The hits of one source, best first, or the error that kept it from answering.
 
-    `among` is set where the source was not cut off, so that whatever it could find is there: of how many documents,
-    those that were read at the most, the list is what it found. `trust`, 0 to 1, is how far the
-    source itself believes that it understood the question; 0 is not at all.
+    `bounded` scores (a cosine) are comparable as they are. `among` is set if the list is complete: the source ranked so
+    many documents, and those that are not in the list score 0. `duplicates` counts the hits that were left out because
+    their text stands higher in the list, and `max_score` is the most that a keyword index could have given to a record.
+    `trust`, from 0 to 1, is how well the source understood the query. An index leaves `source` empty; the source that
+    asked it fills in its own name.
     """
 
-    hits: tuple[Hit, ...] = ()
-    warnings: tuple[str, ...] = ()
-    folded: int = 0
+    source: str
+    entries: Sequence[Hit] = ()
+    weight: float = 1.0
+    bounded: bool = False
     among: int | None = None
+    duplicates: int = 0
+    max_score: float = 0.0
     trust: float = 1.0
+    warnings: tuple[str, ...] = ()
+    error: Exception | None = None
+    took_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.weight) and self.weight >= 0):
+            raise ValueError(f"the weight of {self.source!r} must be a number of 0 or more, not {self.weight!r}")
+        bad = next((hit for hit in self.entries if hit.score is not None and not math.isfinite(hit.score)), None)
+        if bad is not None:
+            raise ValueError(f"{self.source!r} gave {bad.id!r} the score {bad.score!r}; scores must be finite numbers")
+        ranks = [hit.rank for hit in self.entries if hit.rank is not None]
+        if ranks and (ranks[0] < 1 or len(ranks) < len(self.entries) or any(map(operator.gt, ranks, ranks[1:]))):
+            raise ValueError(f"{self.source!r} must give a rank to every entry or to none, from 1, best first")
+
+    @property
+    def scores(self) -> list[float]:
+        """The score of each hit, 0 where it has none."""
+        return [hit.score or 0.0 for hit in self.entries]
+
+    def places(self) -> list[tuple[int, Hit]]:
+        """Each hit with its rank: its own, or else its position, from 1."""
+        return [(hit.rank or position, hit) for position, hit in enumerate(self.entries, 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one source adds to the fused score of one document."""
+
+    rank: int
+    score: float | None
+    contribution: float
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One record of the answer, with everything that put it where it is.
+    """One record of an answer, with everything that determined its place.
 
-    `factors` multiply the score; `moves` are stages that change the place and not the score: from rank, to rank.
+    `base` is the fused score over its maximum. `factors` multiply it. `moves` names the stages that changed the rank
+    and not the score: from rank, to rank.
     """
 
     record: Record
     fused: float
     base: float
-    shares: Mapping[str, Share]
+    shares: Mapping[str, Contribution]
     excerpt: Callable[[], str] | None = field(default=None, repr=False, compare=False)
     similarity: float | None = None
     freshness: str | None = None
@@ -136,24 +181,21 @@ class Result:
 
     @property
     def snippet(self) -> str:
-        """The part of the text worth showing, made when it is asked for."""
+        """The part of the text that matches, computed on demand."""
         return self.excerpt() if self.excerpt else ""
 
     @property
     def total(self) -> float:
-        """What the ranking is by after fusion: the fused score over its ceiling, times every factor."""
-        product = self.base
-        for factor in self.factors.values():
-            product *= factor
-        return product
+        """The number that results are sorted by after fusion: `base` times every factor."""
+        return math.prod(self.factors.values(), start=self.base)
 
     @property
     def score(self) -> float:
-        """The total, kept within 0 and 1."""
+        """The total, limited to 0 to 1."""
         return min(1.0, max(0.0, self.total))
 
     def moved(self, stage: str, old: int, new: int) -> Result:
-        """The same result, with what a stage did to its place."""
+        """The same result with the change of rank that a stage made."""
         return self if old == new else replace(self, moves={**self.moves, stage: (old, new)})
 
     def scaled(self, name: str, factor: float) -> Result:
@@ -161,8 +203,8 @@ class Result:
         return replace(self, factors={**self.factors, name: factor})
 
 
-class Noted(list[Result]):
-    """Results of a stage that has something to tell the one who asked."""
+class WarnedResults(list[Result]):
+    """The results of a stage that also has warnings for the caller."""
 
     def __init__(self, results: Iterable[Result], *warnings: str) -> None:
         super().__init__(results)
@@ -170,12 +212,12 @@ class Noted(list[Result]):
 
 
 GRADES = ((200.0, "strict"), (600.0, "acceptable"), (1000.0, "slow"))
-"""Milliseconds below which an answer earns the word; from the last on it is bad."""
+"""Milliseconds below which an answer earns the grade; a slower answer is `bad`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTrace:
-    """How one source did: `ok`, or `failed`, `timeout` or `skipped` with its reason."""
+    """How one source did: `ok`, or `failed`, `timeout` or `skipped` with a reason."""
 
     name: str
     status: str
@@ -187,7 +229,7 @@ class SourceTrace:
 
 @dataclass(frozen=True, slots=True)
 class StageTrace:
-    """One step after fusion: how many results it was given, how many it left, how long it took, what it had to say."""
+    """One stage: how many results it got (`given`), how many it returned (`left`), its duration and its warnings."""
 
     name: str
     given: int
@@ -198,7 +240,7 @@ class StageTrace:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What ran, how long it took, what was dropped and why."""
+    """What ran, how long it took, and how many records were dropped for which reason."""
 
     took_ms: float = 0.0
     mode: str = "hybrid"
@@ -211,7 +253,7 @@ class Trace:
 
     @property
     def grade(self) -> str:
-        """How long it took, in a word."""
+        """The duration in one word."""
         return next((word for limit_ms, word in GRADES if self.took_ms < limit_ms), "bad")
 
 

@@ -251,7 +251,7 @@ def test_a_store_that_forgets_its_filter_still_answers_for_one_scope(guarded: Me
     assert store.records.get(["bob1", "ada1"]) == store.records.get(["ada1"]) != []
     assert store.records.history("bob1") == []
     everybody = replace(EVERYTHING, scope=ADA)
-    found = store.keywords.search(["secretbob", "secretada", "heron"], everybody, 99).found
+    found = store.keywords.search(["secretbob", "secretada", "heron"], everybody, 99).entries
     assert {match.record.scope for match in found} <= {ADA, Scope()}
     assert "bob" not in str(store.facets(everybody)).lower()
 
@@ -341,7 +341,7 @@ def test_more_threads_than_connections_take_turns(place: str, monkeypatch: pytes
     store = PostgresStore(place)
     store.records.apply([[Put(Record("a", "heron"))]])
     with ThreadPoolExecutor(16) as threads:
-        found = list(threads.map(lambda _: store.keywords.search(["heron"], Filter(), 9).found, range(64)))
+        found = list(threads.map(lambda _: store.keywords.search(["heron"], Filter(), 9).entries, range(64)))
     assert all(len(matches) == 1 for matches in found)
     store.close()
 
@@ -360,7 +360,7 @@ def test_a_store_does_not_survive_a_fork(place: str) -> None:
         os._exit(0)
     os.waitpid(child, 0)
     assert b"opened by another process" in os.read(read, 100)
-    assert len(store.keywords.search(["heron"], Filter(), 9).found) == 1
+    assert len(store.keywords.search(["heron"], Filter(), 9).entries) == 1
     store.close()
 
 
@@ -455,7 +455,7 @@ def test_a_store_of_an_earlier_schema_is_brought_up(
     index = store.spaces.open(VectorSpace("f", "e", 3))
     assert index.coverage() == (1, 1)
     assert index.missing(9) == ["crane"]
-    assert [match.record.id for match in store.keywords.search(["heron"], Filter(), 9).found] == ["a"]
+    assert [match.record.id for match in store.keywords.search(["heron"], Filter(), 9).entries] == ["a"]
     store.close()
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         owner.execute(
@@ -486,17 +486,17 @@ def test_a_small_scope_does_not_starve_in_the_approximate_index(place: str, monk
     store.records.apply([Put(record) for record in records[i : i + 500]] for i in range(0, 3000, 500))
     index.save([record.passage for record in records], unit(3000))
     questions, few, crowd = unit(30), Filter(scope=Scope("few")), Filter(scope=Scope("crowd"))
-    exact = [[match.record.id for match in index.search(each, crowd, 10).found] for each in questions]
+    exact = [[match.record.id for match in index.search(each, crowd, 10).entries] for each in questions]
     monkeypatch.setattr(vectors, "EXACT_UP_TO", 10)
     pool = store._database._main
     pool.close()  # so few rows the planner would rather sort; with a million it would not
     pool._closed, pool._prepare = False, f"{pool._prepare}; SET enable_sort TO off; SET enable_seqscan TO off"
     for each in questions:
         for depth in (1, 20, 40, 100):
-            found = index.search(each, few, depth).found
+            found = index.search(each, few, depth).entries
             assert len(found) == min(depth, 40)
             assert [match.score for match in found] == sorted((match.score for match in found), reverse=True)
-    near = [[match.record.id for match in index.search(each, crowd, 10).found] for each in questions]
+    near = [[match.record.id for match in index.search(each, crowd, 10).entries] for each in questions]
     shared = sum(len(set(a) & set(b)) for a, b in zip(exact, near, strict=True)) / 300
     print(f"recall of the approximate index: {shared:.3f}")  # noqa: T201
     assert shared >= 0.95

@@ -16,7 +16,7 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import Settings
-from recollect.sources.matcher import Joiner, Row
+from recollect.sources.matcher import ResultMatcher, Row
 from recollect.stores.postgres import PostgresStore, files
 from recollect.types import Filter, Put, Record
 
@@ -104,9 +104,9 @@ def test_an_outside_document_that_is_bobs_record_is_not_brought_to_ada(three: Th
     }[by]
 
     def found(memory: Memory) -> list[str]:
-        joiner = Joiner("wiki", by, memory.store.records, memory.store.joins)
+        matcher = ResultMatcher("wiki", by, memory.store.records, memory.store.joins)
         _, query = memory.within(ADA).prepare("heron")
-        return [hit.record.text for hit in joiner.found(rows, query).hits]
+        return [hit.record.text for hit in matcher.match(rows, query).entries]
 
     embedded, owner, service = three.answers(found)
     assert embedded == owner == service

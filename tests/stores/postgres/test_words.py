@@ -172,8 +172,8 @@ def test_many_terms_go_in_by_several_statements(store: PostgresStore, monkeypatc
     """A JSON value of PostgreSQL has an end; every record of a batch is found, however many terms there are."""
     monkeypatch.setattr(keywords, "MOST_LETTERS", 50)
     store.records.apply([[Put(Record(f"r{number}", f"egret number{number} word{number}")) for number in range(9)]])
-    assert len(store.keywords.search(["egret"], Filter(), 20).found) == 9
-    assert [match.record.id for match in store.keywords.search(["word7"], Filter(), 20).found] == ["r7"]
+    assert len(store.keywords.search(["egret"], Filter(), 20).entries) == 9
+    assert [match.record.id for match in store.keywords.search(["word7"], Filter(), 20).entries] == ["r7"]
 
 
 def test_parts_are_as_large_as_may_be() -> None:
@@ -192,7 +192,7 @@ def test_words_are_read_again_in_parts(store: PostgresStore, place: str, monkeyp
     other = PostgresStore(place)
     other.keywords.change_language("german")
     try:
-        assert len(other.keywords.search(["haus"], Filter(), 9).found) == 5
+        assert len(other.keywords.search(["haus"], Filter(), 9).entries) == 5
     finally:
         other.close()
     assert len(asked) == 4, "the two short ones and a long one, then two at a time; and none is left"
@@ -212,7 +212,7 @@ def test_the_owner_reads_the_words_of_all_again(
         assert "recollect embed" in error.value.hint
         with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
             memory.embed()
-        assert len(service.keywords.search(["heron"], Filter(scope=Scope("ada")), 5).found) == 3
+        assert len(service.keywords.search(["heron"], Filter(scope=Scope("ada")), 5).entries) == 3
     finally:
         service.close()
 
@@ -224,7 +224,7 @@ def test_the_counts_of_terms_come_once(store: PostgresStore) -> None:
     with store._database.read() as connection:
         rows = connection.execute(scored, [["heron", "z"], 2.0, 2.0, 9, 9]).fetchall()
     assert [said and json.loads(said) for *_, said in rows] == [{"heron": 2, "z": 1}, None]
-    assert [match.record.id for match in store.keywords.search(["heron", "z"], Filter(), 9).found] == ["z", "a"]
+    assert [match.record.id for match in store.keywords.search(["heron", "z"], Filter(), 9).entries] == ["z", "a"]
 
 
 def test_a_transaction_writes_in_the_language_that_it_has_heard(store: PostgresStore, place: str) -> None:
@@ -242,6 +242,6 @@ def test_a_transaction_writes_in_the_language_that_it_has_heard(store: PostgresS
     store.records._follow = overtaken
     try:
         store.records.apply([[Put(Record("house", "die häuser"))]])
-        assert [match.record.id for match in other.keywords.search(["haus"], Filter(), 9).found] == ["house"]
+        assert [match.record.id for match in other.keywords.search(["haus"], Filter(), 9).entries] == ["house"]
     finally:
         other.close()

@@ -173,7 +173,7 @@ class Look:
         return found
 
     def _leak(self, text: str, target: str) -> Leak:
-        matches = self.keywords.search(self.vocabulary.analyzer.query(text), self.where, DEPTH).found
+        matches = self.keywords.search(self.vocabulary.analyzer.query(text), self.where, DEPTH).entries
         ranked = list(dict.fromkeys(target_of(match.record) for match in matches))
         rank = ranked.index(target) + 1 if target in ranked else None
         return Leak(self.vocabulary.share(text, target), self.vocabulary.gives_away(text, target), rank)

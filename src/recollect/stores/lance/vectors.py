@@ -28,7 +28,7 @@ from recollect.stores.sqlite.rows import sequence
 from recollect.stores.sqlite.top import best
 from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors
 from recollect.stores.sqlite.visible import VisibleSets
-from recollect.types import Filter, Matches
+from recollect.types import Filter, RankedList
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -61,7 +61,7 @@ class LanceVectors:
         self._near_by = NearBy(self._table)
         self._alone = False
 
-    def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
+    def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         """At most `depth` visible records by falling cosine."""
         if vector.shape != (self._table.dimension,):
             raise EmbedderError(
@@ -161,7 +161,7 @@ class LanceVectors:
     def _state(self, connection: apsw.Connection) -> State:
         return State() if self._alone else state_of(connection, self._table.space)
 
-    def _search(self, connection: apsw.Connection, vector: Vector, where: Filter, depth: int) -> Matches | None:
+    def _search(self, connection: apsw.Connection, vector: Vector, where: Filter, depth: int) -> RankedList | None:
         """The answer; None where another thread has read further than this snapshot, so that a new one is needed."""
         last = sequence(connection)
         visible = self._visible.get(connection, where, last)
@@ -178,7 +178,7 @@ class LanceVectors:
                 return matches
             # Those that tie at the edge must all be here: which of them is shown is a matter of age and id.
             floor = max(_cosines(part.vectors.matrix, query).min() for part in parts if not part.whole)
-            if len(matches.found) == depth and floor < matches.found[-1].score - MARGIN:
+            if len(matches.entries) == depth and floor < matches.scores[-1] - MARGIN:
                 return matches
             wanted *= 4
 

@@ -19,7 +19,7 @@ from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, Database, text
 from recollect.stores.postgres.rows import SELECT, best, from_row, meta, seen, set_meta
 from recollect.stores.rows import analyzer_of, passage_hash, usable_language
-from recollect.types import Filter, Matches, Record
+from recollect.types import Filter, RankedList, Record
 
 T = TypeVar("T")
 
@@ -263,7 +263,7 @@ class PostgresKeywords:
             found = connection.execute("SELECT value FROM meta WHERE key = 'language'")
         return self._hear(found.fetchone())
 
-    def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
+    def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
         """At most `depth` visible records with any of the terms, by BM25."""
         wanted = list(dict.fromkeys(map(term_key, terms)))
         for turn in range(TURNS):
@@ -350,10 +350,10 @@ class PostgresKeywords:
         return wanted.language
 
 
-def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth: int) -> Matches:
+def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth: int) -> RankedList:
     visible = seen(connection, where)
     if visible.count <= 0:
-        return Matches()
+        return RankedList("")
     scoped, scopes = visible.within
     sql, values = visible.rows
     hits = _HITS.format(name="hits", scoped=scoped)
@@ -365,7 +365,7 @@ def _ranked(connection: Connection, wanted: Sequence[str], where: Filter, depth:
     given = [*scopes, list(wanted), *values, float(visible.count), mean]
     found, held = best(connection, scored, given, depth)
     weights = (math.log(1 + (visible.count - held.get(term, 0) + 0.5) / (held.get(term, 0) + 0.5)) for term in wanted)
-    return Matches(found.found, found.folded, sum(weights), visible.count)
+    return replace(found, max_score=sum(weights), among=visible.count)
 
 
 def _noted(connection: Connection) -> str | None:

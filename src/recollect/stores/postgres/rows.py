@@ -12,7 +12,7 @@ from recollect.ranking import fold_hash
 from recollect.stores.postgres.database import Connection, plain, text
 from recollect.stores.rows import EPOCH, micros, moment, passage_hash
 from recollect.stores.top import distinct
-from recollect.types import Filter, Match, Matches, Record, Scope
+from recollect.types import Filter, Hit, RankedList, Record, Scope
 
 COLUMNS = (
     "id", "kind", "text", "title", "category", "tags", "importance", "decay", "time", "created_at", "happened_at",
@@ -208,7 +208,7 @@ def _joined(clauses: Sequence[_Clause]) -> tuple[str, list[Any]]:
     return " AND ".join(sql for sql, _ in clauses) or "true", [value for _, values in clauses for value in values]
 
 
-def best(connection: Connection, scored: str, values: Sequence[Any], depth: int) -> tuple[Matches, dict[str, int]]:
+def best(connection: Connection, scored: str, values: Sequence[Any], depth: int) -> tuple[RankedList, dict[str, int]]:
     """The first `depth` of what `scored` ranks, of equal texts only the first; and how many records hold each term."""
     wanted = depth
     while True:
@@ -220,11 +220,15 @@ def best(connection: Connection, scored: str, values: Sequence[Any], depth: int)
     return matches(connection, kept, folded), json.loads(ranked[0][3]) if ranked else {}
 
 
-def matches(connection: Connection, kept: dict[int, tuple[float, bytes]], folded: int) -> Matches:
+def matches(connection: Connection, kept: dict[int, tuple[float, bytes]], folded: int) -> RankedList:
     """The records of rows, with their scores."""
     records = fetch(connection, list(kept))
-    found = (Match(records[row], score, fold) for row, (score, fold) in kept.items() if row in records)
-    return Matches(tuple(found), folded)
+    hits = (
+        Hit(records[row].id, score, record=records[row], text_hash=fold)
+        for row, (score, fold) in kept.items()
+        if row in records
+    )
+    return RankedList("", tuple(hits), duplicates=folded)
 
 
 def fetch(connection: Connection, rows: list[int]) -> dict[int, Record]:

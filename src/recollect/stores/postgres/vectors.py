@@ -15,7 +15,7 @@ from recollect.stores.postgres.database import Connection, Database, plain, text
 from recollect.stores.postgres.rows import Seen, condition, matches, seen, set_meta
 from recollect.stores.rows import passage_hash
 from recollect.stores.top import distinct
-from recollect.types import Filter, Matches, Scope, VectorSpace
+from recollect.types import Filter, RankedList, Scope, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -99,7 +99,7 @@ class PostgresVectors:
         view._scope = scope  # noqa: SLF001  (its own kind)
         return view
 
-    def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
+    def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         """At most `depth` visible records by falling cosine."""
         if vector.shape != (self._space.dimension,):
             raise EmbedderError(
@@ -113,7 +113,7 @@ class PostgresVectors:
                 raise
             return self._search(vector, where, depth, replica=False)  # a replica may not know of the space yet
 
-    def _search(self, vector: Vector, where: Filter, depth: int, *, replica: bool) -> Matches:
+    def _search(self, vector: Vector, where: Filter, depth: int, *, replica: bool) -> RankedList:
         with self._database.read(where.scope, replica=replica) as connection:
             visible = seen(connection, where)
             wanted = depth

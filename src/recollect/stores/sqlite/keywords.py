@@ -26,7 +26,7 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import meta, sequence, set_meta
 from recollect.stores.sqlite.top import best
 from recollect.stores.sqlite.visible import Visible, VisibleSets, integers
-from recollect.types import Filter, Matches
+from recollect.types import Filter, RankedList
 
 K1, B = 1.2, 0.75
 TITLE_WEIGHT = 2.0
@@ -77,14 +77,14 @@ class SqliteKeywords:
             self._follow_language(connection)
         return self._analyzer
 
-    def search(self, terms: Sequence[str], where: Filter, depth: int) -> Matches:
+    def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
         """At most `depth` visible records with any of the terms, by BM25."""
         while True:
             self.catch_up()
             with self._database.read() as connection:
                 last = sequence(connection)
                 if not last:
-                    return Matches()
+                    return RankedList("")
                 if self._lags(connection):
                     # A write may have come between catching up and reading; an index that lags must not answer.
                     self._refuse_if_read_only()
@@ -96,7 +96,7 @@ class SqliteKeywords:
                 scores, most = bm25(postings, lengths, visible)
                 rows = np.flatnonzero(scores)
                 matches = best(connection, rows, scores[rows].round(9), depth)
-                return replace(matches, most=most, among=visible.count)
+                return replace(matches, max_score=most, among=visible.count)
 
     def catch_up(self) -> None:
         """Index every change that is not indexed yet, in short transactions."""

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from recollect.stores.sqlite.rows import fetch
 from recollect.stores.top import distinct
-from recollect.types import Match, Matches
+from recollect.types import Hit, RankedList
 
 
-def best(connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[np.float64], depth: int) -> Matches:
+def best(connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[np.float64], depth: int) -> RankedList:
     """The `depth` best of `rows` by score, then newer, then id; of rows with the same text only the first."""
     wanted = depth
     while True:
@@ -23,9 +23,11 @@ def best(connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[n
             break
         wanted *= 4
     records = fetch(connection, list(kept))
-    return Matches(
-        tuple(Match(record, score, fold) for record, (score, fold) in zip(records, kept.values(), strict=True)), folded
+    hits = (
+        Hit(record.id, score, record=record, text_hash=fold)
+        for record, (score, fold) in zip(records, kept.values(), strict=True)
     )
+    return RankedList("", tuple(hits), duplicates=folded)
 
 
 def _leading(

@@ -20,7 +20,7 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import meta, sequence, set_meta
 from recollect.stores.sqlite.top import best
 from recollect.stores.sqlite.visible import VisibleSets, integers
-from recollect.types import Filter, Matches, VectorSpace
+from recollect.types import Filter, RankedList, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -96,7 +96,7 @@ class SqliteVectors:
         self._read_to = (-1, -1)
         self._without: set[int] = set()
 
-    def search(self, vector: Vector, where: Filter, depth: int) -> Matches:
+    def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         """At most `depth` visible records by falling cosine."""
         if vector.shape != (self._space.dimension,):
             raise EmbedderError(
@@ -245,7 +245,7 @@ class _Rough(NamedTuple):
 
 def _nearest(
     connection: apsw.Connection, rows: NDArray[np.int64], matrix: NDArray[np.float32], rough: _Rough, depth: int
-) -> Matches:
+) -> RankedList:
     """The nearest, computed again in double precision: a record's cosine must not depend on what stands beside it."""
     exact_query, wanted = rough.vector.astype(np.float64), depth
     while True:
@@ -255,6 +255,6 @@ def _nearest(
             head = head[rough.scores >= edge - MARGIN]
         scores = matrix[head].astype(np.float64) @ exact_query
         matches = best(connection, rows[head], scores.round(6), depth)
-        if len(matches.found) >= depth or len(head) == len(rough.places):
+        if len(matches.entries) >= depth or len(head) == len(rough.places):
             return matches
         wanted *= 4
