@@ -230,9 +230,9 @@ def test_of_several_tags_only_the_wrong_one_is_left_out(run, memory):
 def test_what_cannot_be_brought_back_says_what_to_do(run, memory, home):
     """Words of advice where no flag helps, and never an empty line."""
     memory.add("heron", id="a")
-    assert "what to do: ask with words that stand in it" in run("why-not", "stork", "a").out
+    assert "what to do: use words that occur in it" in run("why-not", "stork", "a").out
     memory.add("Heron ", id="twin", created_at="2020-01-01")
-    assert "what to do: nothing is lost: a stands for it" in run("why-not", "heron", "twin").out
+    assert "what to do: nothing is lost: a is shown instead" in run("why-not", "heron", "twin").out
     memory.forget("a")
     assert "lost at: forgotten" in run("why-not", "heron", "a").out
     assert "what to do: add it again" in run("why-not", "heron", "a").out

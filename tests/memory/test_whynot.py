@@ -824,7 +824,7 @@ def test_a_duplicate_names_the_one_that_stands_for_it(words: Memory) -> None:
     verdict = words.why_not("heron", "x")
     assert (verdict.stage, dict(verdict.change)) == ("duplicate", {})
     assert "its duplicate y" in verdict.reason
-    assert "y stands for it" in verdict.advice
+    assert "y is shown instead" in verdict.advice
     assert verdict.places["keyword"].note == "as its duplicate y"
     assert words.why_not("heron", "y").stage == "found"
 

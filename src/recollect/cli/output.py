@@ -17,7 +17,7 @@ from recollect.fusion import METHODS
 from recollect.types import Answer, Record, Result, now
 
 if TYPE_CHECKING:
-    from recollect.memory.explain import Place, Verdict
+    from recollect.memory.explain import Placement, Verdict
 
 FLAGS = {"tags": "--tag"}
 """Options whose flag has another name."""
@@ -194,7 +194,7 @@ def _flag(option: str) -> str:
     return FLAGS.get(option, f"--{option.replace('_', '-')}")
 
 
-def _rank(place: Place) -> str:
+def _rank(place: Placement) -> str:
     if place.rank is None:
         return plain(place.note)
     score = "" if place.score is None else f", score {place.score:.4f}"

@@ -1,7 +1,6 @@
-"""Why a record is not in an answer: the query is run with an eye on it, and the stage that lost it named.
+"""Explain why a record is missing: run the query again, follow the record, report the stage that dropped it.
 
-The change that would bring it back is found by making it: each loss is mended in turn and the query run again, until
-the record is there. What is advised has been seen to work.
+The advised change has been tried: each cause is removed in turn and the query run again, until the record is found.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,87 +23,27 @@ from recollect.sources.matcher import below
 from recollect.stages import freshness
 from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Result, Scope, Store
 
-
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """One part of a filter that a record does not pass, and the options of `search` that would let it pass."""
-
-    stage: str
-    reason: str
-    change: Mapping[str, Any] = field(default_factory=dict)
-
-
-def obstacles(record: Record, where: Filter) -> list[Obstacle]:
-    """Every part of the filter that hides the record; none where it may be seen."""
-    if foreign_parts(record, where):
-        return [*_of_scope(record, where)]  # what else hides it would tell what it is
-    return [*_of_scope(record, where), *_of_moment(record, where), *_of_wishes(record, where)]
-
-
-def _of_scope(record: Record, where: Filter) -> Iterator[Obstacle]:
-    if where.any_scope or where.scope.admits(record.scope):
-        return
-    if others := foreign_parts(record, where):
-        yield Obstacle("scope", f"out of scope: it belongs to another {' and another '.join(others)}")
-        return
-    theirs = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
-    owner = " and ".join(f"{part} {name!r}" for part, name in theirs.items())
-    yield Obstacle("scope", f"out of scope: it belongs to {owner}, which the question does not name", theirs)
-
-
-def foreign_parts(record: Record, where: Filter) -> list[str]:
-    """The parts of the asker's scope that are set and not the record's: what lies behind them is not to be told."""
-    asked, theirs = where.scope.as_dict(), record.scope.as_dict()
-    return [part for part in theirs if asked.get(part, theirs[part]) != theirs[part] and not where.any_scope]
-
-
-def _of_moment(record: Record, where: Filter) -> Iterator[Obstacle]:
-    moment = where.moment
-    if where.as_of and record.time > moment:
-        yield Obstacle("as_of", f"it is from {iso(record.time)}, after the moment asked about", {"as_of": None})
-    elif where.as_of and _passed(moment, record.edited_at):
-        yield Obstacle(
-            "as_of", f"its text was changed on {iso(record.edited_at)}, after the moment asked about", {"as_of": None}
-        )
-    if not where.superseded and record.superseded_at and record.superseded_at <= moment:
-        by, at = record.superseded_by, iso(record.superseded_at)
-        yield Obstacle("superseded", f"superseded by {by} on {at}", {"superseded": True})
-    if record.expires_at and record.expires_at <= moment:
-        before = record.expires_at - timedelta(microseconds=1)
-        yield Obstacle("expired", f"it expired on {iso(record.expires_at)}", {"as_of": iso(before)})
-
-
-def _of_wishes(record: Record, where: Filter) -> Iterator[Obstacle]:
-    if where.categories and record.category not in where.categories:
-        is_ = f"is {record.category!r}" if record.category else "is not set"
-        yield Obstacle("category", f"filtered by category: its own {is_}", {"category": ()})
-    if where.kinds and record.kind not in where.kinds:
-        yield Obstacle("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
-    if missing := [tag for tag in where.tags if tag not in record.tags]:
-        kept = tuple(tag for tag in where.tags if tag in record.tags)
-        yield Obstacle("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": kept})
-    if where.path is not None and (record.path is None or not below(record.path, where.path)):
-        yield Obstacle("path", f"filtered by path: it is {record.path or 'of no file'}", {"path": None})
-    if where.since and record.time < where.since:
-        yield Obstacle("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})
-    if where.until and record.time >= where.until:
-        yield Obstacle("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
-
-
-def _passed(moment: datetime, at: datetime | None) -> bool:
-    return at is not None and at > moment
-
-
 Prepare: TypeAlias = Callable[[Mapping[str, Any]], tuple[Pipeline, Query]]
-"""Options of `search` → the pipeline and the query they mean."""
+"""Options of `search` → the pipeline and the query."""
+
+MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
+"""The largest `fetch_k` and `limit` that the settings accept."""
 
 DEEP = 1_000_000_000
-"""As deep as any store: a rank is computed however far down it is."""
+"""Deeper than any store: a rank is computed however far down it is."""
+
+TRIES = 12
+PATIENT_TRIES = 4
+"""After so many tries, `limit` and `fetch_k` grow faster than asked for."""
+
+WEIGHTS = {"keyword": "text_weight", "vector": "vector_weight", "hyde": "hyde_weight"}
+ROUNDING = 10_000
+"""Thresholds are advised to four decimal places."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one source ranks the record, however deep, and how deep it is read; or why it does not rank it."""
+class Placement:
+    """A source's rank of the record, however deep, and the depth it is read to; or a note why it has none."""
 
     rank: int | None
     score: float | None
@@ -114,9 +53,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a record. `stage` is `found` where it is in the answer, at `rank`.
+    """Why a record is missing. `stage` is `found` if it is in the answer, at `rank`.
 
-    `change` holds the options of `search` that bring it back, tried and seen to; `advice` what to do in words.
+    `change` holds the options of `search` that bring it back, after a trial; `advice` is for people.
     """
 
     target: str
@@ -124,98 +63,14 @@ class Verdict:
     stage: str
     reason: str
     rank: int | None = None
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, Placement] = field(default_factory=dict)
     change: Mapping[str, Any] = field(default_factory=dict)
     advice: str = ""
 
 
-def named(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Record | Verdict:
-    """The record that was meant, of a file the one nearest to the answer; a verdict where there is none to look at."""
-    if not isinstance(target, str) or not target.strip():
-        raise UsageError("a record is named by its id or its path", hint='why-not "query" ID_OR_PATH')
-    target = clean(target)
-    if found := store.records.get([target]):
-        return found[0]
-    if events := store.records.history(target):
-        at = iso(events[-1].at)
-        return Verdict(target, None, "forgotten", f"it was forgotten on {at}", advice="add it again")
-    path, kind = _looked_up(target)
-    chunks = store.joins.by_path([path] if kind == "file" else [path, target], EVERYTHING)
-    if chunks:
-        found = chunks.get(path) or chunks[target]
-        if len({chunk.path for chunk in found}) > 1:
-            raise UsageError(f"{target!r} could be several files", hint="name more of the path")
-        return _nearest(prepare, options, found)
-    if theirs := _foreign(prepare, options, target):
-        return theirs
-    if kind == "folder":
-        raise UsageError(f"{target!r} is a folder", hint="name one file of it")
-    if kind == "nothing":
-        raise UsageError(
-            f"no record has the id {target!r}, and there is no such file",
-            hint="`recollect list` shows the ids that are there",
-        )
-    return Verdict(target, None, "not indexed", f"{path} is not indexed", advice=f"recollect index {shlex.quote(path)}")
-
-
-def seen(store: Store, target: str, scope: Scope) -> Record:
-    """The record that was meant, of those that a scope may see; whatever else there is, is not told."""
-    if not isinstance(target, str) or not target.strip():
-        raise UsageError("a record is named by its id or its path", hint='why-not "query" ID_OR_PATH')
-    where = replace(EVERYTHING, any_scope=False, scope=scope)
-    target = clean(target)
-    found = store.records.get([target], where) or store.joins.by_path([target], where).get(target, [])
-    if not found:
-        raise UnknownRecord(target)
-    return found[0]
-
-
-def _looked_up(target: str) -> tuple[str, str]:
-    """The whole path that a name means from here, as `index` keeps it, and what is there."""
-    try:
-        path = Path(target).expanduser().resolve()
-        return str(path), "folder" if path.is_dir() else "file" if path.exists() else "nothing"
-    except (OSError, ValueError, RuntimeError):
-        return target, "nothing"
-
-
-def _foreign(prepare: Prepare, options: Mapping[str, Any], target: str) -> Record | None:
-    """A document of an outside source, by the id that answers give it."""
-    pipeline, query = prepare(options)
-    asked = tuple(source for source in pipeline.sources if target.startswith(f"{source.name}:"))
-    replies = replace(pipeline, sources=asked).ask(query)
-    hits = (hit.record for reply in replies for hit in reply.entries)
-    return next((record for record in hits if record.id == target), None)
-
-
-def _nearest(prepare: Prepare, options: Mapping[str, Any], chunks: Sequence[Record]) -> Record:
-    pipeline, query = prepare(options)
-    seen = [chunk for chunk in chunks if not obstacles(chunk, query.filter)]
-    if len(seen) < 2:  # noqa: PLR2004  (nothing to choose from)
-        return (seen or chunks)[0]
-    ids = {chunk.id: chunk for chunk in seen}
-    shown = (result.record.id for result in pipeline(query).results)
-    if (first := next((key for key in shown if key in ids), None)) is not None:
-        return ids[first]
-    answered = [reply for reply in pipeline.ask(replace(query, fetch_k=DEEP)) if reply.error is None]
-    fused, _ = fused_results(query, answered)
-    return next((ids[result.record.id] for result in fused if result.record.id in ids), seen[0])
-
-
-MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
-"""The largest `fetch_k` and `limit` that the settings take."""
-
-TRIES = 12
-PATIENCE = 4
-WEIGHTS = {"keyword": "text_weight", "vector": "vector_weight", "hyde": "hyde_weight"}
-LOCAL = OURS
-ROUNDING = 10_000
-"""Thresholds are advised to four places."""
-
-
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One run of the query with an eye on the record."""
+class Outcome:
+    """What one run of the query did with the record: the stage that dropped it, and the options that would not."""
 
     stage: str
     reason: str
@@ -228,38 +83,113 @@ class Look:
 def why_not(
     store: Store, prepare: Prepare, target: str, options: Mapping[str, Any], *, caller: Scope | None = None
 ) -> Verdict:
-    """The stage that lost the record or file named, and the smallest change found that brings it back.
+    """The stage that dropped a record, named by id or path, and the smallest change found that brings it back.
 
-    A scoped `caller` learns only of what that scope may see.
+    A scoped `caller` learns only of records that it may see.
     """
-    options = _in_parts(options)
-    record = named(store, prepare, target, options) if caller is None else seen(store, target, caller)
+    options = _with_filter_parts(options)
+    record = resolve(store, prepare, target, options) if caller is None else visible(store, target, caller)
     if isinstance(record, Verdict):
         return record
-    first = look(prepare, options, record)
+    first = trial(prepare, options, record)
     pipeline, query = prepare(options)
-    places = {} if obstacles(record, query.filter) else ranks(pipeline, query, record, first.replies)
+    hidden = obstacles(record, query.filter)
+    places = {} if hidden else placements(pipeline, query, record, first.replies)
     shown = None if foreign_parts(record, query.filter) else record
     verdict = Verdict(target, shown, first.stage, first.reason, first.rank, places, advice=first.advice)
     if first.stage == "found":
         return verdict
-    stale = _stale(store, record)
-    if stale and not obstacles(record, query.filter):
-        is_ = "has changed" if stale == "changed" else "is missing"
-        reason = f"the file {is_} since it was indexed; as it was then, {first.reason}"
-        place = Path(str(record.path)) if stale == "changed" else _folder(str(record.path))
-        return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(str(place))}")
-    change = _mended(prepare, options, record, first)
+    stale = _staleness(store, record)
+    if stale and not hidden:
+        state = "has changed" if stale == "changed" else "is missing"
+        reason = f"the file {state} since it was indexed; as it was then, {first.reason}"
+        path = Path(str(record.path)) if stale == "changed" else _nearest_folder(str(record.path))
+        return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(str(path))}")
+    change = _working_change(prepare, options, record, first)
     return replace(verdict, change={**options, **change} if change and "where" in options else change)
 
 
-def _folder(path: str) -> Path:
-    """The nearest folder above a path that is still there: indexing that takes the path out."""
-    return next(folder for folder in Path(path).parents if folder.is_dir())
+# -- which record is meant ----------------------------------------------------------------------------------
 
 
-def _in_parts(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Options in which a filter is given part by part, so that a part of it can be changed."""
+def resolve(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Record | Verdict:
+    """The record with this id; for a path, its chunk nearest to the answer; a verdict if there is no such record."""
+    target = _checked_target(target)
+    if records := store.records.get([target]):
+        return records[0]
+    if events := store.records.history(target):
+        at = iso(events[-1].at)
+        return Verdict(target, None, "forgotten", f"it was forgotten on {at}", advice="add it again")
+    path, kind = _resolved_path(target)
+    by_path = store.joins.by_path([path] if kind == "file" else [path, target], EVERYTHING)
+    if by_path:
+        chunks = by_path.get(path) or by_path[target]
+        if len({chunk.path for chunk in chunks}) > 1:
+            raise UsageError(f"{target!r} could be several files", hint="name more of the path")
+        return _best_chunk(prepare, options, chunks)
+    if external := _external_document(prepare, options, target):
+        return external
+    if kind == "folder":
+        raise UsageError(f"{target!r} is a folder", hint="name one of its files")
+    if kind == "nothing":
+        raise UsageError(
+            f"no record has the id {target!r}, and there is no such file", hint="`recollect list` shows the ids"
+        )
+    return Verdict(target, None, "not indexed", f"{path} is not indexed", advice=f"recollect index {shlex.quote(path)}")
+
+
+def visible(store: Store, target: str, caller: Scope) -> Record:
+    """The record that a scoped caller means; `UnknownRecord` if there is none that it may see."""
+    target = _checked_target(target)
+    where = replace(EVERYTHING, any_scope=False, scope=caller)
+    for record in store.records.get([target], where) or store.joins.by_path([target], where).get(target, []):
+        return record
+    raise UnknownRecord(target)
+
+
+def _checked_target(target: str) -> str:
+    if not isinstance(target, str) or not target.strip():
+        raise UsageError("name a record by its id or its path", hint='why-not "query" ID_OR_PATH')
+    return clean(target)
+
+
+def _resolved_path(target: str) -> tuple[str, str]:
+    """The absolute path of a name, as `index` stores it, and what is there."""
+    try:
+        path = Path(target).expanduser().resolve()
+        return str(path), "folder" if path.is_dir() else "file" if path.exists() else "nothing"
+    except (OSError, ValueError, RuntimeError):
+        return target, "nothing"
+
+
+def _external_document(prepare: Prepare, options: Mapping[str, Any], target: str) -> Record | None:
+    """A document of an external source, by the id that answers give it."""
+    pipeline, query = prepare(options)
+    sources = tuple(source for source in pipeline.sources if target.startswith(f"{source.name}:"))
+    replies = replace(pipeline, sources=sources).ask(query)
+    records = (hit.record for reply in replies for hit in reply.entries)
+    return next((record for record in records if record.id == target), None)
+
+
+def _best_chunk(prepare: Prepare, options: Mapping[str, Any], chunks: Sequence[Record]) -> Record:
+    """The chunk of a file that ranks best for the query."""
+    pipeline, query = prepare(options)
+    candidates = {chunk.id: chunk for chunk in chunks if not obstacles(chunk, query.filter)}
+    if not candidates:
+        return chunks[0]
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
+    for result in pipeline(query).results:
+        if result.record.id in candidates:
+            return candidates[result.record.id]
+    answered = [reply for reply in pipeline.ask(replace(query, fetch_k=DEEP)) if reply.error is None]
+    fused, _ = fused_results(query, answered)
+    ranked = (candidates[result.record.id] for result in fused if result.record.id in candidates)
+    return next(ranked, next(iter(candidates.values())))
+
+
+def _with_filter_parts(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options with the parts of a `where` filter by name, so that one part can be changed."""
     where: Filter | None = options.get("where")
     if where is None:
         return options
@@ -272,56 +202,118 @@ def _in_parts(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**options, "where": None, **parts}
 
 
-def look(prepare: Prepare, options: Mapping[str, Any], record: Record) -> Look:
-    """Run the query and say where the record is lost, or at which rank it stands."""
+# -- the filter ---------------------------------------------------------------------------------------------
+
+
+def obstacles(record: Record, where: Filter) -> list[Outcome]:
+    """Every part of the filter that hides the record; empty if it is visible."""
+    by_scope = list(_scope_obstacles(record, where))
+    if foreign_parts(record, where):
+        return by_scope  # other reasons would reveal what the record is
+    return [*by_scope, *_time_obstacles(record, where), *_condition_obstacles(record, where)]
+
+
+def foreign_parts(record: Record, where: Filter) -> list[str]:
+    """The parts of the query's scope that name somebody other than the record's: nothing of it may be revealed."""
+    ours, theirs = where.scope.as_dict(), record.scope.as_dict()
+    return [part for part in theirs if ours.get(part, theirs[part]) != theirs[part] and not where.any_scope]
+
+
+def _scope_obstacles(record: Record, where: Filter) -> Iterator[Outcome]:
+    if where.any_scope or where.scope.admits(record.scope):
+        return
+    if others := foreign_parts(record, where):
+        yield Outcome("scope", f"out of scope: it belongs to another {' and another '.join(others)}")
+        return
+    missing = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
+    owner = " and ".join(f"{part} {name!r}" for part, name in missing.items())
+    yield Outcome("scope", f"out of scope: it belongs to {owner}, which the query does not name", missing)
+
+
+def _time_obstacles(record: Record, where: Filter) -> Iterator[Outcome]:
+    moment = where.moment
+    if where.as_of and record.time > moment:
+        yield Outcome("as_of", f"it is from {iso(record.time)}, after `as_of`", {"as_of": None})
+    elif where.as_of and record.edited_at is not None and record.edited_at > moment:
+        yield Outcome("as_of", f"its text was changed on {iso(record.edited_at)}, after `as_of`", {"as_of": None})
+    if not where.superseded and record.superseded_at and record.superseded_at <= moment:
+        by, at = record.superseded_by, iso(record.superseded_at)
+        yield Outcome("superseded", f"superseded by {by} on {at}", {"superseded": True})
+    if record.expires_at and record.expires_at <= moment:
+        before = record.expires_at - timedelta(microseconds=1)
+        yield Outcome("expired", f"it expired on {iso(record.expires_at)}", {"as_of": iso(before)})
+
+
+def _condition_obstacles(record: Record, where: Filter) -> Iterator[Outcome]:
+    if where.categories and record.category not in where.categories:
+        is_ = f"is {record.category!r}" if record.category else "is not set"
+        yield Outcome("category", f"filtered by category: its own {is_}", {"category": ()})
+    if where.kinds and record.kind not in where.kinds:
+        yield Outcome("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
+    if missing := [tag for tag in where.tags if tag not in record.tags]:
+        present = tuple(tag for tag in where.tags if tag in record.tags)
+        yield Outcome("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": present})
+    if where.path is not None and (record.path is None or not below(record.path, where.path)):
+        yield Outcome("path", f"filtered by path: it is {record.path or 'of no file'}", {"path": None})
+    if where.since and record.time < where.since:
+        yield Outcome("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})
+    if where.until and record.time >= where.until:
+        yield Outcome("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
+
+
+# -- sources and stages -------------------------------------------------------------------------------------
+
+
+def trial(prepare: Prepare, options: Mapping[str, Any], record: Record) -> Outcome:
+    """Run the query and follow the record: where it is dropped, or its rank."""
     pipeline, query = prepare(options)
     if hidden := obstacles(record, query.filter):
         change = {name: value for obstacle in hidden for name, value in obstacle.change.items()}
-        return Look(hidden[0].stage, "; ".join(obstacle.reason for obstacle in hidden), change)
+        return Outcome(hidden[0].stage, "; ".join(obstacle.reason for obstacle in hidden), change)
     replies = pipeline.ask(query)
     answered = [reply for reply in replies if reply.error is None]
     if not answered:
         raise all_failed(replies, pipeline.absent)
     fused, _ = fused_results(query, answered)
-    place = _same(query, fused, record)
-    if place is None:
-        seen = _beyond(pipeline, query, record, replies)
+    index = _index_of_text(query, fused, record)
+    if index is None:
+        outcome = _unranked(pipeline, query, record, replies)
     else:
-        seen = _follow(pipeline, query, fused, fused[place].record)
-        if fused[place].record.id != record.id:
-            seen = _duplicate(fused[place], place, seen)
-    return replace(seen, replies=replies)
+        outcome = _through_stages(pipeline, query, fused, fused[index].record)
+        if fused[index].record.id != record.id:
+            outcome = _as_duplicate(fused[index], index, outcome)
+    return replace(outcome, replies=replies)
 
 
-def ranks(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> dict[str, Place]:
-    """Every source's rank of the record. Ours are read as deep as allowed; an outside one has answered already."""
-    deepest = _at_most(DEEP, query)
+def placements(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> dict[str, Placement]:
+    """Every source's rank of the record. Retrievers are read as deep as allowed; external replies are used again."""
+    deepest = _allowed(DEEP, query)
     deep = replace(query, fetch_k=deepest, deadline=None)
-    ours = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name in LOCAL))
-    places = {reply.source: _place(reply, record, query.depth, deepest) for reply in ours.ask(deep)}
-    outside = [reply for reply in replies if reply.source not in LOCAL]
-    places |= {reply.source: _place(reply, record, len(reply.entries)) for reply in outside}
-    return places | {name: Place(None, None, 0, reason) for name, reason in pipeline.absent}
+    retrievers = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name in OURS))
+    places = {reply.source: _placement(reply, record, query.depth, deepest) for reply in retrievers.ask(deep)}
+    external = [reply for reply in replies if reply.source not in OURS]
+    places |= {reply.source: _placement(reply, record, len(reply.entries)) for reply in external}
+    return places | {name: Placement(None, None, 0, reason) for name, reason in pipeline.absent}
 
 
-def _at_most(number: int, query: Query) -> int:
-    """The number, or the depth that the query's limits allow where that is less."""
+def _allowed(number: int, query: Query) -> int:
+    """The number, or the depth that the query's limits allow if that is less."""
     deepest = query.work.deepest if query.work else None
     return number if deepest is None else min(number, deepest)
 
 
-def _place(reply: RankedList, record: Record, depth: int, deepest: int = DEEP) -> Place:
+def _placement(reply: RankedList, record: Record, depth: int, deepest: int = DEEP) -> Placement:
     if reply.error is not None:
-        return Place(None, None, depth, f"did not answer: {reason(reply.error)}")
-    mark = fold_hash(record.text)
+        return Placement(None, None, depth, f"did not answer: {reason(reply.error)}")
+    text_hash = fold_hash(record.text)
     for rank, hit in enumerate(reply.entries, 1):
         if hit.record.id == record.id:
-            return Place(rank, hit.score, depth)
-        if hit.text_hash == mark:
-            return Place(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
+            return Placement(rank, hit.score, depth)
+        if hit.text_hash == text_hash:
+            return Placement(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
     if len(reply.entries) >= deepest:
-        return Place(None, None, depth, _too_deep(deepest))
-    return Place(None, None, depth, _absence(reply, record))
+        return Placement(None, None, depth, _too_deep(deepest))
+    return Placement(None, None, depth, _absence(reply, record))
 
 
 def _too_deep(deepest: int) -> str:
@@ -330,7 +322,7 @@ def _too_deep(deepest: int) -> str:
 
 def _absence(reply: RankedList, record: Record) -> str:
     """Why a source that answered does not have the record."""
-    if reply.source not in LOCAL:
+    if reply.source not in OURS:
         return "not in its list"
     if record.kind == "outside":
         return "searches this store, which does not hold it"
@@ -339,129 +331,134 @@ def _absence(reply: RankedList, record: Record) -> str:
     return "shares no word with the query" if reply.source == "keyword" else "has no vector yet"
 
 
-def _follow(pipeline: Pipeline, query: Query, results: Sequence[Result], record: Record) -> Look:
-    """The record through the stages, until one drops it."""
+def _through_stages(pipeline: Pipeline, query: Query, results: Sequence[Result], record: Record) -> Outcome:
+    """Follow the record through the stages until one drops it."""
     for name, stage in pipeline.stages:
         query.check()
         before, results = results, stage(query, results)
-        if _position(results, record) is None:
-            # What a stage adds to a result and drops it for must be seen to be told.
-            before = stage(_lenient(query), before) if name == "confidence" else before
-            return _lost(name, query, before, results, record)
-    rank = (_position(results, record) or 0) + 1
-    return Look("found", f"it is in the answer, at rank {rank}", rank=rank)
+        if _index_of(results, record) is None:
+            # Only with any confidence accepted does the stage show the confidence for which it drops the result.
+            before = stage(_accepting_any_confidence(query), before) if name == "confidence" else before
+            return _dropped(name, query, before, results, record)
+    rank = (_index_of(results, record) or 0) + 1
+    return Outcome("found", f"it is in the answer, at rank {rank}", rank=rank)
 
 
-def _lenient(query: Query) -> Query:
-    """The same query, content with any confidence."""
+def _accepting_any_confidence(query: Query) -> Query:
     return replace(query, ranking=replace(query.ranking, confidence=True, min_confidence=0.0))
 
 
-def _lost(name: str, query: Query, before: Sequence[Result], after: Sequence[Result], record: Record) -> Look:
-    place = _position(before, record) or 0
-    result, ranking = before[place], query.ranking
+def _dropped(name: str, query: Query, before: Sequence[Result], after: Sequence[Result], record: Record) -> Outcome:
+    index = _index_of(before, record) or 0
+    result, ranking = before[index], query.ranking
     if name == "threshold":
         short = ranking.min_score - result.score
-        return Look(name, f"below the threshold by {short:.2g}: it scores {result.score:.4f}, min_score is "
-                    f"{ranking.min_score:g}", {"min_score": _just_below(result.score)})  # fmt: skip
+        return Outcome(name, f"below the threshold by {short:.2g}: it scores {result.score:.4f}, min_score is "
+                       f"{ranking.min_score:g}", {"min_score": _just_below(result.score)})  # fmt: skip
     if name == "confidence":
-        has = result.confidence or 0.0
-        return Look(name, f"its confidence is {has:.4f}, {ranking.min_confidence:g} was asked for",
-                    {"min_confidence": _just_below(has)})  # fmt: skip
-    if name == "mmr" and place < query.limit:
-        rival = next(kept for kept in after if (_position(before, kept.record) or 0) > place)
-        return Look(name, f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance "
-                    f"it is at rank {place + 1}", {"mmr": False})  # fmt: skip
-    wanted = {"limit": place + 1} if place < _at_most(MOST_SHOWN, query) else {}
-    return Look("limit", f"at rank {place + 1}, beyond the limit of {query.limit}", wanted)
+        confidence = result.confidence or 0.0
+        return Outcome(name, f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}",
+                       {"min_confidence": _just_below(confidence)})  # fmt: skip
+    if name == "mmr" and index < query.limit:
+        rival = next(other for other in after if (_index_of(before, other.record) or 0) > index)
+        return Outcome(name, f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance "
+                       f"it is at rank {index + 1}", {"mmr": False})  # fmt: skip
+    change = {"limit": index + 1} if index < _allowed(MOST_SHOWN, query) else {}
+    return Outcome("limit", f"at rank {index + 1}, beyond the limit of {query.limit}", change)
 
 
-def _beyond(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> Look:
-    """No source has it within its depth; this is how deep they would have to be read."""
-    places = ranks(pipeline, query, record, replies)
+def _unranked(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> Outcome:
+    """No source returned it within its depth; the outcome says how deep they would have to be read."""
+    places = placements(pipeline, query, record, replies)
     words = "; ".join(
         f"{name} rank {place.rank} beyond fetch_k {place.fetch_k}"
-        if place.rank and name in LOCAL and place.rank > place.fetch_k
+        if place.rank and name in OURS and place.rank > place.fetch_k
         else f"{name} {place.note or f'rank {place.rank}'}"
         for name, place in places.items()
     )
-    heard = {reply.source for reply in replies if reply.error is None}
-    unread = {reply.source for reply in replies if reply.trust == 0 and places[reply.source].rank}
-    light = {name for name in heard if query.ranking.weights.get(name, 1.0) == 0 and places[name].rank}
-    deep = [place.rank for name, place in places.items() if place.rank and name in heard - light - unread]
-    if light and not deep:
-        change = {WEIGHTS[name]: 1.0 for name in sorted(light) if name in WEIGHTS}
-        return Look("weight", f"only a source of weight 0 has it: {words}", change)
-    if unread and not deep:
-        reason = (
-            f"only {' and '.join(sorted(unread))} has it, which does not read this language and is left out: {words}"
-        )
-        return Look("trust", reason, {"sources": sorted(unread)})
-    deepest = _at_most(DEEP, query)
-    if not deep and any(place.note == _too_deep(deepest) for place in places.values()):
-        advice = f"ask with words that stand in it; only the owner of the store may read deeper than {deepest:,}"
-        return Look("fetch_k", words, advice=advice)
-    if not deep:
-        return Look("unmatched", f"no source finds it: {words}", advice="ask with words that stand in it")
-    change = {"fetch_k": min(deep)} if min(deep) <= MOST_FETCHED else {}
-    return Look("fetch_k", words, change)
+    answered = {reply.source for reply in replies if reply.error is None}
+    untrusted = {reply.source for reply in replies if reply.trust == 0 and places[reply.source].rank}
+    weightless = {name for name in answered if query.ranking.weights.get(name, 1.0) == 0 and places[name].rank}
+    ranks = [place.rank for name, place in places.items() if place.rank and name in answered - weightless - untrusted]
+    if ranks:
+        return Outcome("fetch_k", words, {"fetch_k": min(ranks)} if min(ranks) <= MOST_FETCHED else {})
+    if weightless:
+        change = {WEIGHTS[name]: 1.0 for name in sorted(weightless) if name in WEIGHTS}
+        return Outcome("weight", f"only a source of weight 0 has it: {words}", change)
+    if untrusted:
+        names = " and ".join(sorted(untrusted))
+        reason = f"only {names} has it, which does not read this language and is left out: {words}"
+        return Outcome("trust", reason, {"sources": sorted(untrusted)})
+    deepest = _allowed(DEEP, query)
+    if any(place.note == _too_deep(deepest) for place in places.values()):
+        advice = f"use words that occur in it; only the owner of the store may read deeper than {deepest:,}"
+        return Outcome("fetch_k", words, advice=advice)
+    return Outcome("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
 
 
-def _duplicate(survivor: Result, place: int, seen: Look) -> Look:
+def _as_duplicate(survivor: Result, index: int, outcome: Outcome) -> Outcome:
     other = survivor.record.id
-    shown = seen.stage == "found"
-    return Look(
+    found = outcome.stage == "found"
+    return Outcome(
         "duplicate",
-        f"folded into its duplicate {other}, which has the same text and stands at rank {place + 1} after fusion",
-        advice=f"nothing is lost: {other} stands for it" if shown else f"ask why-not {other}: {seen.reason}",
+        f"merged with its duplicate {other}, which has the same text and is at rank {index + 1} after fusion",
+        advice=f"nothing is lost: {other} is shown instead" if found else f"ask why-not {other}: {outcome.reason}",
     )
 
 
-def _mended(prepare: Prepare, options: Mapping[str, Any], record: Record, seen: Look) -> dict[str, Any]:
-    """Mend each loss in turn; what does not end with the record in the answer is no change to advise."""
+# -- the change that works ----------------------------------------------------------------------------------
+
+
+def _working_change(prepare: Prepare, options: Mapping[str, Any], record: Record, outcome: Outcome) -> dict[str, Any]:
+    """The options that bring the record back, found by trying; empty if no trial ends with the record found."""
     change: dict[str, Any] = {}
-    deepest = _at_most(DEEP, prepare(options)[1])
+    deepest = _allowed(DEEP, prepare(options)[1])
     for attempt in range(TRIES):
-        if seen.stage == "found":
+        if outcome.stage == "found":
             return change
-        if not seen.change or seen.change.items() <= change.items():
+        if not outcome.change or outcome.change.items() <= change.items():
             break
-        change |= _further(seen.change, deepest) if attempt >= PATIENCE else seen.change
-        seen = look(prepare, {**options, **change}, record)
-    return change if seen.stage == "found" else {}
+        change |= _larger(outcome.change, deepest) if attempt >= PATIENT_TRIES else outcome.change
+        outcome = trial(prepare, {**options, **change}, record)
+    return change if outcome.stage == "found" else {}
 
 
-def _further(change: Mapping[str, Any], deepest: int) -> dict[str, Any]:
-    """A limit that reads deeper moves the record on: after some steps, leap."""
+def _larger(change: Mapping[str, Any], deepest: int) -> dict[str, Any]:
+    """A larger step: a larger limit reads deeper, which can move the record further down."""
     most = {"limit": min(MOST_SHOWN, deepest), "fetch_k": min(MOST_FETCHED, deepest)}
     return {name: min(most[name], 4 * value) if name in most else value for name, value in change.items()}
 
 
-def _stale(store: Store, record: Record) -> str:
-    """`changed` or `missing`, where the record's file is no longer as it was indexed."""
+def _staleness(store: Store, record: Record) -> str:
+    """`changed` or `missing` if the record's file is no longer as it was indexed, else empty."""
     if record.path is None:
         return ""
-    mark = freshness(record.path, store.files.states([record.path]).get(record.path))
-    return mark if mark in ("changed", "missing") else ""
+    state = freshness(record.path, store.files.states([record.path]).get(record.path))
+    return state if state in ("changed", "missing") else ""
 
 
-def _same(query: Query, results: Sequence[Result], record: Record) -> int | None:
-    """Where the record is, or the one that stands for its text."""
-    place = _position(results, record)
-    if place is not None:
-        return place
-    mark = fold_hash(record.text)
+def _nearest_folder(path: str) -> Path:
+    """The nearest existing folder above a missing file: indexing that folder removes the file."""
+    return next(folder for folder in Path(path).parents if folder.is_dir())
+
+
+def _index_of_text(query: Query, results: Sequence[Result], record: Record) -> int | None:
+    """The index of the record, or of the duplicate that is shown for its text."""
+    index = _index_of(results, record)
+    if index is not None:
+        return index
+    text_hash = fold_hash(record.text)
     for i, result in enumerate(results):
         query.check()
-        if fold_hash(result.record.text) == mark:
+        if fold_hash(result.record.text) == text_hash:
             return i
     return None
 
 
-def _position(results: Sequence[Result], record: Record) -> int | None:
+def _index_of(results: Sequence[Result], record: Record) -> int | None:
     return next((i for i, result in enumerate(results) if result.record.id == record.id), None)
 
 
 def _just_below(value: float) -> float:
-    below = math.floor(value * ROUNDING)
-    return (below if below / ROUNDING <= value else below - 1) / ROUNDING
+    steps = math.floor(value * ROUNDING)
+    return (steps if steps / ROUNDING <= value else steps - 1) / ROUNDING
