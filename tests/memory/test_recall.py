@@ -24,7 +24,7 @@ from recollect.memory.recall import (
     fenced,
     harmless,
     recall,
-    shape_of,
+    outline_of,
     visible_json,
 )
 from recollect.memory.shapes import recall_dict
@@ -225,12 +225,12 @@ def test_a_text_made_to_be_slow_takes_little_time():
         assert time.process_time() - begun < 5, piece
 
 
-def test_every_angle_and_square_bracket_of_unicode_has_a_shape():
+def test_every_angle_and_square_bracket_of_unicode_has_an_outline():
     """So that none of them makes a tag or a citation that passes."""
     for code in range(0x80, 0x110000):
         name = unicodedata.name(chr(code), "")
         if unicodedata.category(chr(code)) in ("Ps", "Pi") and "ANGLE" in name:
-            assert shape_of(chr(code)) in "<‹", name
+            assert outline_of(chr(code)) in "<‹", name
             assert harmless(f"{chr(code)}/system") == "(/system", name
         elif unicodedata.category(chr(code)) == "Nd":
             assert harmless(f"[{chr(code)}]") == f"({chr(code)})", name

@@ -14,7 +14,7 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import StoreError
-from recollect.memory.history import Sight
+from recollect.memory.history import VisibleChanges
 
 MOST_TICKS = 500
 
@@ -108,21 +108,21 @@ def test_a_line_that_comes_late_is_seen_too(server_place: str) -> None:
     url, _, schema = server_place.rpartition("&schema=")
     with opened(server_place) as memory, psycopg.connect(url) as slow:
         first = memory.add("The heron is grey.")
-        sight = Sight(memory.store.changes, Scope("ada"))
-        assert not sight.look()
+        sight = VisibleChanges(memory.store.changes, Scope("ada"))
+        assert not sight.refresh()
         slow.execute(
             f"INSERT INTO {schema}.history (row, scope, id, action, at, detail)"
             f" SELECT row, scope, id, 'update', 0, '{{}}' FROM {schema}.history WHERE id = %s",
             (first.id,),
         )
         memory.add("The badger is grey.")
-        assert sight.look()
-        assert not sight.look()
+        assert sight.refresh()
+        assert not sight.refresh()
         newest = sight.newest
         slow.commit()
-        assert sight.look()
+        assert sight.refresh()
         assert sight.newest == newest + 1
-        assert not sight.look()
+        assert not sight.refresh()
 
 
 def test_many_may_listen_while_many_write(memory: Memory) -> None:
@@ -130,12 +130,12 @@ def test_many_may_listen_while_many_write(memory: Memory) -> None:
     heard, ready = [], threading.Barrier(4)
 
     def listen() -> None:
-        sight = Sight(memory.store.changes, None)
+        sight = VisibleChanges(memory.store.changes, None)
         with memory.changes(quiet=0.03) as ticks:
             ready.wait(30)
             for tick in itertools.islice(ticks, MOST_TICKS):
                 if tick:
-                    sight.look()
+                    sight.refresh()
                 if memory.get("last") and sight.newest == memory.store.changes.newest():
                     break
             heard.append(sight.newest)
@@ -153,7 +153,7 @@ def test_many_may_listen_while_many_write(memory: Memory) -> None:
 
 def test_a_scope_counts_its_own_changes(memory: Memory) -> None:
     """What Bob does moves nothing; Ada's number rises by one with each change that she may see, and starts the same."""
-    ada = Sight(memory.store.changes, Scope("ada"))
+    ada = VisibleChanges(memory.store.changes, Scope("ada"))
     assert ada.newest == 0
     first = memory.add("Ada's badger", user="ada")
     memory.add("Everybody's badger", id="all")
@@ -161,11 +161,11 @@ def test_a_scope_counts_its_own_changes(memory: Memory) -> None:
     memory.supersede("bobs", "all")
     memory.undo("all")
     memory.forget("bobs")
-    assert ada.look()
+    assert ada.refresh()
     assert ada.newest == 2
     memory.forget("bobs", purge=True)
-    assert not ada.look()
+    assert not ada.refresh()
     memory.add("Ada's own now", id="bobs", user="ada")
     memory.edit(first.id, title="Badger")
-    assert ada.look()
-    assert ada.newest == Sight(memory.store.changes, Scope("ada")).newest == 4
+    assert ada.refresh()
+    assert ada.newest == VisibleChanges(memory.store.changes, Scope("ada")).newest == 4

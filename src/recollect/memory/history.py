@@ -1,7 +1,7 @@
-"""A record's history as the callers of one scope see it: their lines only, numbered from 1.
+"""Histories and changes as a caller may see them.
 
-The store numbers the lines of all histories in one sequence, which would tell how much others have written. Behind the
-wall a line is known by its place in the record's history, and no number of the store is shown.
+The store numbers the changes of all records in one sequence, which would reveal how much others write. A scoped caller
+therefore sees only changes that concern its scope, numbered from 1 in each record's history.
 """
 
 from __future__ import annotations
@@ -17,17 +17,21 @@ if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
 
+LONGEST_CHAIN = 1_000
+"""Superseded records that are followed in each direction."""
+
+
 def since_purge(events: Sequence[Event]) -> Sequence[Event]:
-    """What happened after the last purge. What came before it may have been another scope's record."""
+    """The events after the last purge. Those before it may belong to another scope's record."""
     purged = max((place for place, event in enumerate(events, 1) if event.action == "purge"), default=0)
     return events[purged:]
 
 
 def line_numbers(records: Records, events: Sequence[Event], scope: Scope) -> dict[int, int]:
-    """The store's number of each line that the scope may know of → its line number in the record's history.
+    """The store's number of each event that the scope may see → its number in the record's history.
 
-    Left out are lines about records of other scopes: that this record took the place of one, or that this was undone.
-    A record's scope does not change, so that a line keeps its number.
+    Events about records of other scopes are left out: that this record superseded one, or that this was undone. A
+    record's scope does not change, so an event keeps its number.
     """
     numbers: dict[int, int] = {}
     hidden: set[int] = set()
@@ -40,12 +44,12 @@ def line_numbers(records: Records, events: Sequence[Event], scope: Scope) -> dic
 
 
 def visible_history(records: Records, events: Sequence[Event], scope: Scope) -> list[Event]:
-    """The lines that a scope may read now, with line numbers in place of the store's numbers."""
+    """The events that a scope may see, numbered from 1."""
     numbers = line_numbers(records, events, scope)
-    replaced = [str(event.detail.get("id")) for event in events if event.action == "supersedes"]
-    alive = {record.id for record in records.get(replaced)}
+    superseded = [str(event.detail.get("id")) for event in events if event.action == "supersedes"]
+    alive = {record.id for record in records.get(superseded)}
     return [
-        replace(event, seq=numbers[event.seq], detail=_translated(event.detail, numbers))
+        replace(event, seq=numbers[event.seq], detail=_renumbered(event.detail, numbers))
         for event in events
         if event.seq in numbers and (event.action != "supersedes" or event.detail.get("id") in alive)
     ]
@@ -54,38 +58,37 @@ def visible_history(records: Records, events: Sequence[Event], scope: Scope) -> 
 def _concerns_others(records: Records, event: Event, scope: Scope) -> bool:
     if event.action != "supersedes":
         return False
-    whose = records.scope_of(str(event.detail.get("id")))
-    return whose is None or not scope.admits(whose)
+    other = records.scope_of(str(event.detail.get("id")))
+    return other is None or not scope.admits(other)
 
 
-def _translated(detail: Mapping[str, Any], numbers: Mapping[int, int]) -> Mapping[str, Any]:
-    """A line's detail; a number of the store that stands for no line of this history is left out."""
+def _renumbered(detail: Mapping[str, Any], numbers: Mapping[int, int]) -> Mapping[str, Any]:
+    """An event's detail with the visible number of the event that it undoes, if that is visible."""
     rest = {name: value for name, value in detail.items() if name != "undoes"}
     undone = _undone(detail)
     return {**rest, "undoes": numbers[undone]} if undone in numbers else rest
 
 
 def _undone(detail: Mapping[str, Any]) -> int:
-    """The store's number of the line that a line undoes; 0 where there is none."""
+    """The store's number of the event that an event undoes; 0 if there is none."""
     undone = detail.get("undoes")
     return undone if isinstance(undone, int) else 0
 
 
-LONGEST = 1_000
-"""Records on either side that are looked up."""
-
-
 def chain(memory: Memory, record: Record) -> list[str]:
-    """What the record superseded, itself, and what superseded it, as far as that may be seen."""
+    """The ids of the records that this one superseded, its own, and those that superseded it, oldest first.
+
+    Only visible records are listed.
+    """
     older: list[str] = []
     before: Record | None = record
-    while before is not None and len(older) < LONGEST:
+    while before is not None and len(older) < LONGEST_CHAIN:
         before = _predecessor(memory, before)
         if before is not None:
             older.insert(0, before.id)
     newer: list[str] = []
     after: Record | None = record
-    while after is not None and after.superseded_by and len(newer) < LONGEST:
+    while after is not None and after.superseded_by and len(newer) < LONGEST_CHAIN:
         after = memory.get(after.superseded_by)
         if after is not None:
             newer.append(after.id)
@@ -93,7 +96,7 @@ def chain(memory: Memory, record: Record) -> list[str]:
 
 
 def _predecessor(memory: Memory, record: Record) -> Record | None:
-    """The record whose place this one took last, if it still does."""
+    """The record that this one superseded last, if it still does."""
     for event in reversed(memory.history(record.id)):
         old = memory.get(str(event.detail.get("id"))) if event.action == "supersedes" else None
         if old is not None and old.superseded_by == record.id:
@@ -103,20 +106,20 @@ def _predecessor(memory: Memory, record: Record) -> Record | None:
 
 @contextlib.contextmanager
 def changes(store: Store, caller: Scope | None, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
-    """Within it, True each time that something has happened that `caller` may see, False after each quiet while."""
+    """Yield True when `caller` may see a change, False after `quiet` seconds without one."""
     with store.changes.listen(quiet) as ticks:
         if caller is None:
             yield ticks
         else:
-            sight = Sight(store.changes, caller)
-            yield (told and sight.look() for told in ticks)
+            visible = VisibleChanges(store.changes, caller)
+            yield (changed and visible.refresh() for changed in ticks)
 
 
-class Sight:
-    """What a scope (or, with None, anybody) has been told of.
+class VisibleChanges:
+    """The changes that a scope can see; with None, all of them.
 
-    `newest` is the number of the newest line of history. For a scope it is the number of lines that this scope may see:
-    the store's own numbers would tell how much others write. The lines are counted once; then what is new is added.
+    `newest` is the number of the newest change; for a scope, the count of changes that it can see. They are counted
+    once, and later changes are added.
     """
 
     def __init__(self, changes: Changes, scope: Scope | None) -> None:
@@ -130,8 +133,8 @@ class Sight:
         else:
             self.newest = changes.count(self._from, scope) + len(self._known)
 
-    def look(self) -> bool:
-        """Whether anything has happened since the last look."""
+    def refresh(self) -> bool:
+        """Whether there is a new change since the last call."""
         known = set(self._known)
         self._known, self._from = self._changes.since(self._from, self._scope)
         new = set(self._known) - known

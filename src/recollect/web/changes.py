@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from recollect.errors import FailedError, RecollectError
 from recollect.memory import Memory
-from recollect.memory.history import Sight
+from recollect.memory.history import VisibleChanges
 from recollect.types import Changes, Scope
 from recollect.web.guard import ENDING
 
@@ -48,14 +48,14 @@ class _Side:
         self.waiting: dict[asyncio.Future[None], int] = {}
         self._changes = changes
         self._scope = scope
-        self._sight: Sight | None = None
+        self._visible: VisibleChanges | None = None
         self._late = 0.0
         self._lock = threading.Lock()
 
     @property
     def newest(self) -> int:
         """The number of the newest line of history; of callers bound to a scope, how many lines they may see."""
-        return self._sight.newest if self._sight else 0
+        return self._visible.newest if self._visible else 0
 
     @property
     def unsettled(self) -> float:
@@ -65,11 +65,11 @@ class _Side:
     def look(self) -> bool:
         """Whether anything has happened since the last look of anybody's."""
         with self._lock:
-            if self._sight is None:
-                self._sight = Sight(self._changes, self._scope)
+            if self._visible is None:
+                self._visible = VisibleChanges(self._changes, self._scope)
                 return False
-            before, moved = self._sight.newest, self._sight.look()
-            if moved and self._sight.newest == before:
+            before, moved = self._visible.newest, self._visible.refresh()
+            if moved and self._visible.newest == before:
                 self._late = time.monotonic()
             return moved
 
