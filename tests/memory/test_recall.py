@@ -23,8 +23,8 @@ from recollect.memory.recall import (
     cut,
     fenced,
     harmless,
-    recall,
     outline_of,
+    recall,
     visible_json,
 )
 from recollect.memory.shapes import recall_dict
