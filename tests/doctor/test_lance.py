@@ -49,7 +49,7 @@ def test_vectors_that_are_gone_are_made_again(doctor, place):
     found = doctor().all("vectors")[1]
     assert (found["state"], found["message"]) == (
         "warning",
-        f"the vectors of hashing:64 at {place}/vectors are gone or damaged",
+        f"the vectors of hashing:64 at {place}/vectors are missing or damaged",
     )
     assert not (place / "vectors").exists()
     told = doctor("--fix")
@@ -64,7 +64,7 @@ def test_vectors_that_wait_in_great_numbers_are_handed_on(doctor, place, monkeyp
         memory.embed()
     found = doctor().all("vectors")[-1]
     assert found["state"] == "warning"
-    assert "up to 20 vectors of hashing:64 wait" in found["message"]
+    assert "up to 20 vectors of hashing:64 are not in LanceDB yet" in found["message"]
     assert doctor("--fix").all("vectors")[-1]["message"] == f"60 of hashing:64 are at {place}/vectors"
 
 

@@ -6,9 +6,11 @@ import importlib
 import itertools
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+
+import pytest
 
 from recollect.models.hashing import HashingEmbedder
 from recollect.types import EVERYTHING, Filter, Forget, Put, RankedList, Record, Store, VectorIndex, VectorSpace
@@ -24,6 +26,44 @@ OpenStore: TypeAlias = Callable[..., Store]
 """Opens the store at a place (a new one where none is named); it is closed when the test ends."""
 
 Search: TypeAlias = Callable[[Store, str, Filter, int], RankedList]
+
+
+class StoreFixtures:
+    """The fixtures of the contract. A subclass overrides `new_place`, and `opener` if it has an opener of its own.
+
+    `opener` is `module:function`: a function of a place (a string) and the keyword `language`. It is a name because
+    other processes open the same place. `new_place` returns a function that names a new, empty place at each call.
+    """
+
+    opener: ClassVar[str] = "recollect.stores:open_store"
+
+    @pytest.fixture
+    def new_place(self) -> Callable[[], str]:
+        """Override it: names a place where nothing is kept yet, a new one at each call."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def open_store(self, new_place: Callable[[], str]) -> Iterator[OpenStore]:
+        """Opens stores, and closes them all when the test ends."""
+        opened: list[Store] = []
+
+        def open_one(place: str | None = None, **options: Any) -> Store:
+            opened.append(open_named(self.opener, place or new_place(), **options))
+            return opened[-1]
+
+        yield open_one
+        for store in opened:
+            store.close()
+
+    @pytest.fixture
+    def place(self, new_place: Callable[[], str]) -> str:
+        """Where the test's store is."""
+        return new_place()
+
+    @pytest.fixture
+    def store(self, open_store: OpenStore, place: str) -> Store:
+        """A new store."""
+        return open_store(place)
 
 
 def index_of(store: Store, space: VectorSpace = SPACE) -> VectorIndex:

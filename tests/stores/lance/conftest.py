@@ -16,7 +16,7 @@ import pytest
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.stores.lance import shelf, vectors
+from recollect.stores.lance import table, vectors
 
 pytest.importorskip("lancedb")
 
@@ -44,9 +44,9 @@ def opened() -> Iterator[Callable[..., Memory]]:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask LanceDB for what would be compared without it, for no more than is wanted, and its index early on."""
-    for name, value in (("FEW", 0), ("TIMES", 1), ("SPARE", 0)):
+    for name, value in (("SCAN_UP_TO", 0), ("CANDIDATES", 1), ("MORE_CANDIDATES", 0)):
         monkeypatch.setattr(vectors, name, value)
-    monkeypatch.setattr(shelf, "INDEX_FROM", 300)
+    monkeypatch.setattr(table, "INDEX_FROM", 300)
 
 
 @pytest.fixture(scope="session")

@@ -1,33 +1,64 @@
-"""The contract of every store, for one with LanceDB: as it is, and with everything asked of LanceDB."""
+"""The store contract with LanceDB answering: every third vector is committed, and no candidate is to spare."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from recollect.stores.lance.table import LanceTable
 from recollect.testing import StoreContract
+from recollect.testing.harness import StoreFixtures
+from recollect.testing.lifecycle import ForgettingContract
+from recollect.testing.retrieval import RankingContract, SpacesContract, VisibilityContract
+
+MUST_ASK = (
+    "test_a_shared_store_answers_as_one_that_holds_only_what_may_be_seen",
+    "test_equal_scores_go_newest_first_and_then_by_id",
+    "test_equal_texts_are_one_and_the_place_is_refilled",
+    "test_few_are_the_beginning_of_many",
+    "test_vectors_saved_elsewhere_are_found_here",
+)
+"""Cases that search for fewer records than there are, so that LanceDB chooses the candidates."""
 
 
-class TestAsItIs(StoreContract):
-    """Few vectors wait in the file."""
-
-    @pytest.fixture
-    def new_place(self, tmp_path: Path) -> Callable[[], str]:
-        """A new folder at each call."""
-        counter = itertools.count()
-        return lambda: f"lancedb://{tmp_path}/store-{next(counter)}"
-
-
-@pytest.mark.torture
-@pytest.mark.usefixtures("eager")
-class TestByLance(StoreContract):
-    """Every third vector is a commit, and nothing is compared without asking LanceDB."""
+class LanceFixtures(StoreFixtures):
+    """A folder that commits every third vector."""
 
     @pytest.fixture
     def new_place(self, tmp_path: Path) -> Callable[[], str]:
         """A new folder at each call."""
         counter = itertools.count()
         return lambda: f"lancedb://{tmp_path}/store-{next(counter)}?batch=3"
+
+    @pytest.fixture(autouse=True)
+    def _lancedb_answers(
+        self, eager: None, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[None]:
+        """LanceDB must have answered in the cases that search for fewer records than there are."""
+        answers: list[int] = []
+        nearest = LanceTable.nearest
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            numbers = nearest(*arguments, **options)
+            answers.append(len(numbers))
+            return numbers
+
+        monkeypatch.setattr(LanceTable, "nearest", counted)
+        yield
+        if request.node.originalname in MUST_ASK:
+            assert any(answers), "LanceDB was not asked"
+            assert "lancedb" in sys.modules
+
+
+class TestVectors(LanceFixtures, RankingContract, SpacesContract, VisibilityContract, ForgettingContract):
+    """What depends on the vector index. Records, files and history are those of the SQLite file."""
+
+
+@pytest.mark.torture
+class TestEverything(LanceFixtures, StoreContract):
+    """The whole contract."""

@@ -19,7 +19,7 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import StoreError
 from recollect.stores import open_store
-from recollect.stores.lance.shelf import Shelf
+from recollect.stores.lance.table import LanceTable
 from recollect.types import Filter
 
 Opened = Callable[..., Memory]
@@ -32,7 +32,7 @@ def found(memory: Memory, query: str, **options: Any) -> list[str]:
 
 def dataset(memory: Memory) -> Path:
     """LanceDB's folder."""
-    return Path(memory.store.place.dataset)
+    return Path(memory.store.url.dataset)
 
 
 def rows(memory: Memory) -> list[int]:
@@ -153,16 +153,16 @@ def test_what_died_between_the_two_commits_is_made_good(
     """LanceDB has committed, the file does not know: searched from the file, and committed once at the next flush."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}"} for i in range(30))
-    commit = Shelf.append
+    commit = LanceTable.append
 
     def dies(*arguments: Any) -> int:
         commit(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Shelf, "append", dies)
+    monkeypatch.setattr(LanceTable, "append", dies)
     with pytest.raises(KeyboardInterrupt):
         memory.add_many({"text": f"heron {i}"} for i in range(30))
-    monkeypatch.setattr(Shelf, "append", commit)
+    monkeypatch.setattr(LanceTable, "append", commit)
     again = opened(url)
     again.embed()
     assert len(found(again, "heron", limit=60)) == again.status()["records"]["total"]
@@ -265,7 +265,7 @@ def test_where_lancedb_cannot_write_the_file_serves(opened: Opened, tmp_path: Pa
     dataset(memory).write_text("a file where the folder should be")
     memory.add_many({"text": f"otter {i}"} for i in range(20))
     assert len(found(memory, "otter", limit=20)) == 20
-    assert "vectors wait" in caplog.text
+    assert "LanceDB was not updated" in caplog.text
     assert stat.S_ISREG(dataset(memory).stat().st_mode)
 
 
@@ -293,10 +293,10 @@ def test_the_folder_does_not_grow_without_end(opened: Opened, tmp_path: Path, mo
     """Many small commits are merged, and the files of old versions go after their time."""
     from datetime import timedelta
 
-    from recollect.stores.lance import filling, shelf
+    from recollect.stores.lance import table, updater
 
-    monkeypatch.setattr(filling, "TIDY_AFTER", 10)
-    monkeypatch.setattr(shelf, "KEPT_VERSIONS", timedelta(milliseconds=1))
+    monkeypatch.setattr(updater, "OPTIMIZE_COMMITS", 10)
+    monkeypatch.setattr(table, "KEPT_VERSIONS", timedelta(milliseconds=1))
     memory = opened(f"lancedb://{tmp_path}/memory?batch=2")
     for i in range(60):
         memory.add(f"otter {i}")

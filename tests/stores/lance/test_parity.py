@@ -12,8 +12,8 @@ import pytest
 from support import DATA
 
 from recollect import Memory
-from recollect.stores.lance import shelf
-from recollect.stores.lance.shelf import Shelf
+from recollect.stores.lance import table
+from recollect.stores.lance.table import LanceTable
 
 EMBEDDER = os.environ.get("RECOLLECT_PARITY_EMBEDDER", "hashing:256")
 
@@ -41,10 +41,10 @@ def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
     """At least 98 of 100, by way of the approximate index; every cosine that both show is the same."""
     if not (DATA / "openclaw_docs" / "corpus.jsonl").is_file():
         pytest.skip(f"locomo and openclaw_docs are not in {DATA} (RECOLLECT_DATA)")
-    monkeypatch.setattr(shelf, "INDEX_FROM", 1_000)
+    monkeypatch.setattr(table, "INDEX_FROM", 1_000)
     asked: list[bool] = []
-    nearest = Shelf.nearest
-    monkeypatch.setattr(Shelf, "nearest", lambda *a, exact: asked.append(exact) or nearest(*a, exact=exact))
+    nearest = LanceTable.nearest
+    monkeypatch.setattr(LanceTable, "nearest", lambda *a, exact: asked.append(exact) or nearest(*a, exact=exact))
     texts = list(dict.fromkeys(pieces()))[:records]
     assert len(texts) == records
     questions = [row["text"] for row in lines("queries.jsonl")]

@@ -12,24 +12,26 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.stores import open_store
-from recollect.stores.lance.place import Place, read_place
+from recollect.stores.lance.table import LanceUrl, parse_url
 
 
 def test_a_folder_holds_the_file_and_the_vectors(tmp_path: Path) -> None:
     """Absolute, relative and with a blank in its name; the file may be elsewhere."""
-    assert read_place("lancedb:///srv/my%20memory") == Place(Path("/srv/my memory/memory.db"), "/srv/my memory/vectors")
-    assert read_place("lancedb://notes/lance?batch=5") == Place(
+    assert parse_url("lancedb:///srv/my%20memory") == LanceUrl(
+        Path("/srv/my memory/memory.db"), "/srv/my memory/vectors"
+    )
+    assert parse_url("lancedb://notes/lance?batch=5") == LanceUrl(
         Path("notes/lance/memory.db"), "notes/lance/vectors", batch=5
     )
-    assert read_place(f"lancedb:///srv/lance?truth={tmp_path}/a.db").truth == tmp_path / "a.db"
+    assert parse_url(f"lancedb:///srv/lance?truth={tmp_path}/a.db").truth == tmp_path / "a.db"
 
 
 def test_object_storage_is_named_with_the_file_of_the_records() -> None:
     """Where it is and in which region can be said; keys cannot."""
-    place = read_place("lancedb://s3://team/memory/?truth=/srv/a.db&endpoint=http://10.0.0.7:9000&region=eu-west-1")
+    place = parse_url("lancedb://s3://team/memory/?truth=/srv/a.db&endpoint=http://10.0.0.7:9000&region=eu-west-1")
     assert (place.dataset, place.truth, place.remote) == ("s3://team/memory", Path("/srv/a.db"), True)
     assert place.options == {"endpoint": "http://10.0.0.7:9000", "region": "eu-west-1", "allow_http": "true"}
-    assert "allow_http" not in read_place("lancedb://s3://team?truth=a.db&endpoint=https://s3.example").options
+    assert "allow_http" not in parse_url("lancedb://s3://team?truth=a.db&endpoint=https://s3.example").options
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.stores.lance import vectors
-from recollect.stores.lance.shelf import Shelf
+from recollect.stores.lance.table import LanceTable
 from recollect.types import Filter
 
 Opened = Callable[..., Memory]
@@ -49,13 +49,13 @@ FILTERS: list[dict[str, Any]] = [
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Notes each question to LanceDB, and whether it had to compare all vectors."""
     questions: list[bool] = []
-    nearest = Shelf.nearest
+    nearest = LanceTable.nearest
 
-    def noted(self: Shelf, *arguments: Any, exact: bool) -> Any:
+    def noted(self: LanceTable, *arguments: Any, exact: bool) -> Any:
         questions.append(exact)
         return nearest(self, *arguments, exact=exact)
 
-    monkeypatch.setattr(Shelf, "nearest", noted)
+    monkeypatch.setattr(LanceTable, "nearest", noted)
     return questions
 
 
@@ -92,7 +92,7 @@ def test_the_answer_is_that_of_the_embedded_store(
 ) -> None:
     """For every filter and depth, ties included, whether LanceDB is asked or not."""
     ours, theirs = both
-    for name, value in (("FEW", few), ("TIMES", 1), ("SPARE", 5)):
+    for name, value in (("SCAN_UP_TO", few), ("CANDIDATES", 1), ("MORE_CANDIDATES", 5)):
         monkeypatch.setattr(vectors, name, value)
     for query in ("otter by the river", "fog", "stone bridge", "nothing of that"):
         for options in FILTERS:
@@ -164,8 +164,4 @@ def test_a_scope_is_a_wall(opened: Opened, url: str) -> None:
 
 def state(memory: Memory) -> Any:
     """How far LanceDB is, as the file says."""
-    from recollect.stores.lance.state import state_of
-
-    index = memory.store.spaces.open(memory.store.spaces.active)
-    with memory.store.spaces._database.read() as connection:
-        return state_of(connection, index.filling.table.space)
+    return memory.store.spaces.open(memory.store.spaces.active).updater.state()

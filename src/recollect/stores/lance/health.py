@@ -1,7 +1,8 @@
-"""LanceDB's part of a store: whether it can be reached, has what the file says it has, and how much waits for it."""
+"""Health checks of a store with LanceDB: those of its file, and whether LanceDB's tables are reachable and complete."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -16,106 +17,95 @@ import apsw
 from recollect.errors import RecollectError, StoreError
 from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.lance import LanceStore
-from recollect.stores.lance.numbers import newest, tables
-from recollect.stores.lance.place import Place, read_place
-from recollect.stores.lance.shelf import Lost, Shelf
-from recollect.stores.lance.state import State, state_of
+from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
+from recollect.stores.lance.updater import TableState, last_number, vector_tables
 from recollect.stores.sqlite import health as file
 from recollect.types import VectorSpace
 
 WAIT_S = 10.0
-"""For object storage, which is asked again and again before it is given up."""
+"""For object storage, whose client retries many times before it gives up."""
 
 
 def examine(check: str, examination: Examination) -> list[Finding]:
-    """The findings of one check: those of the file, and for vectors those of LanceDB."""
-    place = read_place(examination.place)
+    """The findings of one check: those of the file, and for vectors also those of LanceDB."""
+    url = parse_url(examination.place)
     if check != "vectors":
-        return file.examine(check, place.truth, examination)
-    file.require_readable(place.truth)
-    return file.steadily(place.truth, lambda: list(_vectors(place, examination)))
+        return file.examine(check, url.truth, examination)
+    file.require_readable(url.truth)
+    return file.steadily(url.truth, lambda: list(_vectors(url, examination)))
 
 
-def _vectors(place: Place, examination: Examination) -> Iterator[Finding]:
-    yield from file.vectors(place.truth, examination, tables)
-    with file.looking(place.truth) as connection:
-        yield from lance(place, examination, connection)
-
-
-def lance(place: Place, examination: Examination, connection: apsw.Connection) -> Iterator[Finding]:
-    """What is to be said of LanceDB's part, beside what the file has."""
+def _vectors(url: LanceUrl, examination: Examination) -> Iterator[Finding]:
+    yield from file.vectors(url.truth, examination, vector_tables)
     if find_spec("lancedb") is None:
-        return  # the check of packages says so
-    spaces: Any = connection.execute("SELECT space, fingerprint, embedder, dimension FROM spaces").fetchall()
-    latest = newest(connection)
-    for number, *said in spaces:
-        state, space = state_of(connection, number), VectorSpace(*said)
-        yield from _table(place, examination, space, state)
-        waiting = latest - state.number
-        if waiting >= place.batch:
-            words = f"up to {waiting:,} vectors of {space.embedder} wait in the file, where each search compares them"
-            mend = f"recollect doctor --fix{examination.flags} hands them on"
-            yield Finding("vectors", "warning", words, mend, partial(settle, examination.place))
+        return  # the check of packages reports that
+    with file.looking(url.truth) as connection:
+        yield from _tables(url, examination, connection)
 
 
-def _table(place: Place, examination: Examination, space: VectorSpace, state: State) -> Iterator[Finding]:
-    """Whether the table is there, as far as the file says that it has been filled."""
-    if not state.number or not state.table:
-        return
+def _tables(url: LanceUrl, examination: Examination, connection: apsw.Connection) -> Iterator[Finding]:
+    rows: Any = connection.execute("SELECT space, fingerprint, embedder, dimension FROM spaces").fetchall()
+    last = last_number(connection)
+    for number, *fields in rows:
+        state, space = TableState.load(connection, number), VectorSpace(*fields)
+        if state.number and state.table:
+            yield _table(url, examination, space, state)
+        pending = last - state.number
+        if pending >= url.batch:
+            message = f"up to {pending:,} vectors of {space.embedder} are not in LanceDB yet; each search compares them"
+            mend = f"recollect doctor --fix{examination.flags} adds them"
+            yield Finding("vectors", "warning", message, mend, partial(update, examination.place))
+
+
+def _table(url: LanceUrl, examination: Examination, space: VectorSpace, state: TableState) -> Finding:
+    """Whether the table has at least the version that the file records."""
     try:
-        held = _asked(place, space, state)
-    except Lost:
-        said = f"the vectors of {space.embedder} at {place.dataset} are gone or damaged"
-        if place.remote and state.dataset != place.dataset:
-            mend = f"the file says that they are at {state.dataset}: name that place"
-            yield Finding("vectors", "failure", f"{said}, or never were there", mend)
-            return
-        mend = f"recollect doctor --fix{examination.flags} makes them again"
-        yield Finding("vectors", "warning", said, mend, partial(restore, examination, space))
+        count = _count(url, space, state)
+    except TableLost:
+        message = f"the vectors of {space.embedder} at {url.dataset} are missing or damaged"
+        if url.remote and state.dataset != url.dataset:
+            return Finding("vectors", "failure", message, f"the file says that they are at {state.dataset}: use that")
+        mend = f"recollect doctor --fix{examination.flags} builds them again"
+        return Finding("vectors", "warning", message, mend, partial(rebuild, examination, space))
     except RecollectError as error:
-        yield Finding("vectors", "failure", error.message, error.hint)
-    else:
-        yield Finding("vectors", "ok", f"{held:,} of {space.embedder} are at {place.dataset}")
+        return Finding("vectors", "failure", error.message, error.hint)
+    return Finding("vectors", "ok", f"{count:,} of {space.embedder} are at {url.dataset}")
 
 
-def _asked(place: Place, space: VectorSpace, state: State) -> int:
-    """How many vectors the table has, from a thread of its own: nobody waits for a bucket that does not answer."""
-    if not place.remote and not Path(place.dataset).is_dir():
-        raise Lost  # to ask LanceDB would make the folder
+def _count(url: LanceUrl, space: VectorSpace, state: TableState) -> int:
+    """How many vectors the table has. A thread asks, so that a bucket that does not answer delays nobody for long."""
+    if not url.remote and not Path(url.dataset).is_dir():
+        raise TableLost  # LanceDB would create the folder
     answer: Future[int] = Future()
 
     def ask() -> None:
         try:
-            answer.set_result(Shelf(place, state.table, space.dimension).rows(state.version))
-        except BaseException as error:  # noqa: BLE001  (an edge: whatever it is, it is told)
+            answer.set_result(LanceTable(url, state.table, space.dimension).rows(state.version))
+        except BaseException as error:  # noqa: BLE001  (the waiting thread raises it)
             answer.set_exception(error)
 
-    threading.Thread(target=ask, name="asks LanceDB", daemon=True).start()
+    threading.Thread(target=ask, name="recollect-lancedb-check", daemon=True).start()
     try:
         return answer.result(WAIT_S)
     except FutureTimeout:
-        said = f"{place.dataset} has not answered for {WAIT_S:g} s"
-        hint = "check endpoint, region and keys (AWS_ACCESS_KEY_ID, …); words are searched without it"
-        raise StoreError(said, hint=hint) from None
+        raise StoreError(
+            f"{url.dataset} has not answered for {WAIT_S:g} s",
+            hint="check endpoint, region and keys (AWS_ACCESS_KEY_ID, …); keyword search works without it",
+        ) from None
 
 
-def settle(url: str, reporter: Reporter) -> None:
-    """Hand LanceDB what waits."""
-    reporter.announce("handing LanceDB what waits")
-    store = LanceStore(url)
-    try:
+def update(url: str, reporter: Reporter) -> None:
+    """Add pending vectors to LanceDB."""
+    reporter.announce("adding pending vectors to LanceDB")
+    with contextlib.closing(LanceStore(url)) as store:
         store.moving.settle(reporter.progress("indexing"))
-    finally:
-        store.close()
 
 
-def restore(examination: Examination, space: VectorSpace, reporter: Reporter) -> None:
-    """Make a table again from the file, and compute what was in LanceDB alone, unless that would send texts away."""
-    reporter.announce("making LanceDB's table again")
-    store = LanceStore(examination.place)
-    try:
-        store.spaces.open(space).filling.restore()
-    finally:
-        store.close()
-    if store.place.remote and examination.embed:
+def rebuild(examination: Examination, space: VectorSpace, reporter: Reporter) -> None:
+    """Build a table again from the file, and compute vectors that only the lost table had."""
+    reporter.announce("building LanceDB's table again")
+    with contextlib.closing(LanceStore(examination.place)) as store:
+        store.spaces.open(space).updater.rebuild()
+        incomplete = store.spaces.open(space).coverage()[1] > 0
+    if incomplete and examination.embed:
         examination.embed(reporter)

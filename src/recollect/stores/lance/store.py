@@ -1,4 +1,4 @@
-"""The store put together: a SQLite file for everything, and its vectors in LanceDB."""
+"""The store: a SQLite file for everything, and LanceDB as the index of its vectors."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from recollect.errors import UsageError
+from recollect.errors import StoreError, UsageError
 from recollect.stores.health import Examination, Finding
 from recollect.stores.kinds import StoreKind
-from recollect.stores.lance.filling import Filling
-from recollect.stores.lance.moving import LanceMoving
-from recollect.stores.lance.numbers import HELD
-from recollect.stores.lance.place import Place, read_place
+from recollect.stores.lance.table import LanceUrl, TableLost, parse_url
+from recollect.stores.lance.updater import FileVectors, TableUpdater, vector_tables
 from recollect.stores.lance.vectors import LanceVectors
-from recollect.stores.lance.waiting import Table
 from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.moving import SqliteMoving, SqliteSnapshot
 from recollect.stores.sqlite.store import SqliteKind
 from recollect.stores.sqlite.vectors import SqliteSpaces
-from recollect.types import Filter, Scope, VectorSpace
+from recollect.types import Filter, Progress, Scope, VectorSpace
 
 
 class LanceStore:
@@ -35,76 +33,77 @@ class LanceStore:
                 "a store with LanceDB needs the package 'lancedb', which is not installed",
                 hint="pip install 'recollect[lancedb]'",
             )
-        self.place = read_place(url)
-        self._truth = SqliteStore(self.place.truth, language=language, read_only=read_only)
-        self._database = self._truth._database  # noqa: SLF001  (of one make: both keep the same file)
-        self.records = self._truth.records
-        self.files = self._truth.files
-        self.notes = self._truth.notes
-        self.joins = self._truth.joins
-        self.changes = self._truth.changes
-        self.keywords = self._truth.keywords
-        self.spaces = LanceSpaces(self._truth.spaces, self._database, self.place)
-        self.moving = LanceMoving(self._truth.moving, self._database, self.spaces)
+        self.url = parse_url(url)
+        self._file = SqliteStore(self.url.truth, language=language, read_only=read_only)
+        self._database = self._file._database  # noqa: SLF001  (both packages use the same file)
+        self.records = self._file.records
+        self.files = self._file.files
+        self.notes = self._file.notes
+        self.joins = self._file.joins
+        self.changes = self._file.changes
+        self.keywords = self._file.keywords
+        self.spaces = LanceSpaces(self._file.spaces, self._database, self.url)
+        self.moving = LanceMoving(self._database, self.keywords, self.spaces)
 
     def within(self, scope: Scope) -> LanceStore:  # noqa: ARG002
-        """Itself: a file has no guards of its own, whoever may read it reads all of it."""
+        """Itself: whoever can read the file can read all of it."""
         return self
 
     def status(self) -> dict[str, Any]:
-        """What it holds and how far its indexes have read."""
-        held = self._truth.status()
-        size = 0 if self.place.remote else _size(Path(self.place.dataset))
+        """What the store contains and how far its indexes are."""
+        status = self._file.status()
+        size = 0 if self.url.remote else _folder_size(Path(self.url.dataset))
         return {
-            **held,
-            "engine": f"{held['engine']}, LanceDB {_version()}",
-            "bytes": held["bytes"] + size,
-            "lance": {"dataset": self.place.dataset, "waiting": self.spaces.waiting()},
+            **status,
+            "engine": f"{status['engine']}, LanceDB {_version()}",
+            "bytes": status["bytes"] + size,
+            "lance": {"dataset": self.url.dataset, "waiting": self.spaces.pending()},
         }
 
     def count(self, where: Filter) -> dict[str, int]:
-        """How many records the filter lets through, and of which kind."""
-        return self._truth.count(where)
+        """How many records pass the filter, by kind."""
+        return self._file.count(where)
 
     def facets(self, where: Filter) -> dict[str, list[Any]]:
-        """The categories, tags and scopes of what the filter lets through."""
-        return self._truth.facets(where)
+        """The categories, tags and scopes of the records that pass the filter."""
+        return self._file.facets(where)
 
     def scrub(self) -> str | None:
-        """Leave no byte of what was purged: not in the file, not in any version of LanceDB's tables."""
-        self._truth.scrub()
-        self.spaces.scrub()
+        """Remove the bytes of purged records from the file and from all versions of LanceDB's tables."""
+        self._file.scrub()
+        for index in self.spaces.all():
+            index.updater.scrub()
         return None
 
     def check(self) -> None:
-        """Refuse use after closing, and in a process that did not open it."""
-        self._truth.check()
+        """Raise if the store is closed, or was opened by another process."""
+        self._file.check()
 
     def close(self) -> None:
-        """Close the file; closing twice is harmless. What waits there is searched there."""
-        self._truth.close()
+        """Close the file. Closing twice does nothing."""
+        self._file.close()
 
 
 class LanceKind(StoreKind):
     """`lancedb:///folder`, or `lancedb://s3://bucket/prefix?truth=FILE`."""
 
     def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> LanceStore:
-        """Open the store, and make it where it does not exist."""
+        """Open the store, and create it if it does not exist."""
         return LanceStore(place, language=language, read_only=read_only)
 
     def exists(self, place: str) -> bool:
-        """Whether the file of the records is there."""
-        return read_place(place).truth.exists()
+        """Whether the file of the records exists."""
+        return parse_url(place).truth.exists()
 
     def absolute(self, place: str) -> str:
-        """With the absolute path of a local folder."""
+        """The URL with the absolute path of a local folder."""
         where = place.partition("://")[2]
         return place if "://" in where else f"lancedb://{Path(where).expanduser().absolute()}"
 
     @contextlib.contextmanager
     def inspect(self, place: str) -> Iterator[SqliteStore]:
-        """The file of the records, read without leaving a trace: LanceDB is not opened."""
-        with SqliteKind().inspect(str(read_place(place).truth)) as store:
+        """The file of the records, read without leaving a trace. LanceDB is not opened."""
+        with SqliteKind().inspect(str(parse_url(place).truth)) as store:
             yield store
 
     def examine(self, check: str, examination: Examination) -> list[Finding]:
@@ -115,66 +114,86 @@ class LanceKind(StoreKind):
 
 
 class LanceSpaces:
-    """The vector spaces of one store: which there are is the file's affair, where their vectors are is ours."""
+    """The vector spaces of one store. The file says which exist."""
 
-    def __init__(self, kept: SqliteSpaces, database: Database, place: Place) -> None:
-        self._kept = kept
+    def __init__(self, file: SqliteSpaces, database: Database, url: LanceUrl) -> None:
+        self._file = file
         self._database = database
-        self._place = place
+        self._url = url
         self._open: dict[str, LanceVectors] = {}
         self._lock = threading.Lock()
-        if place.remote and not database.read_only:
-            with database.write() as connection:
-                connection.execute(HELD)
 
     @property
     def active(self) -> VectorSpace | None:
-        """The space that answers, in every process."""
-        return self._kept.active
+        """The space that searches use, in every process."""
+        return self._file.active
 
     def open(self, space: VectorSpace) -> LanceVectors:
-        """The index of one space, made where there is none."""
+        """The index of one space, created if it does not exist."""
         with self._lock:
             if space.fingerprint not in self._open:
-                self._open[space.fingerprint] = self._opened(space)
+                self._open[space.fingerprint] = self._new(space)
             return self._open[space.fingerprint]
 
     def activate(self, space: VectorSpace) -> None:
-        """From now on this space answers; it has just been filled, and LanceDB gets what waits."""
+        """Use this space for searches. It has just been filled, so LanceDB is brought up to date."""
         index = self.open(space)
-        self._kept.activate(space)
-        index.filling.complete()
+        self._file.activate(space)
+        index.updater.complete()
 
-    def complete(self) -> None:
-        """Hand LanceDB what waits."""
-        for space in self._spaces():
-            self.open(space).filling.complete()
+    def all(self) -> list[LanceVectors]:
+        """The indexes of all spaces."""
+        with self._database.read() as connection:
+            rows: Any = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces").fetchall()
+        return [self.open(VectorSpace(*row)) for row in rows]
 
-    def scrub(self) -> None:
-        """Leave no vector in LanceDB that no record has."""
-        for space in self._spaces():
-            self.open(space).filling.scrub()
-
-    def waiting(self) -> int:
-        """How many vectors of the active space are in the file alone, at the most."""
+    def pending(self) -> int:
+        """How many vectors of the active space are not in LanceDB yet, at most."""
         active = self.active
-        return self.open(active).filling.waiting() if active else 0
+        return self.open(active).updater.pending() if active else 0
 
-    def _opened(self, space: VectorSpace) -> LanceVectors:
-        kept = self._kept.open(space)
+    def _new(self, space: VectorSpace) -> LanceVectors:
+        file = self._file.open(space)
         with self._database.read() as connection:
-            found = connection.execute("SELECT space FROM spaces WHERE fingerprint = ?", (space.fingerprint,)).get
-        filling = Filling(self._database, self._place, Table(int(found), space.dimension))
-        visible = self._kept._visible  # noqa: SLF001  (one set serves words and meaning)
-        return LanceVectors(self._database, visible, kept, filling)
-
-    def _spaces(self) -> list[VectorSpace]:
-        with self._database.read() as connection:
-            found: Any = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces").fetchall()
-        return [VectorSpace(*row) for row in found]
+            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = ?", (space.fingerprint,)).get
+        updater = TableUpdater(self._database, self._url, FileVectors(int(number), space.dimension))
+        visible = self._file._visible  # noqa: SLF001  (keyword and vector search share the visible sets)
+        return LanceVectors(self._database, visible, file, updater)
 
 
-def _size(folder: Path) -> int:
+class LanceMoving(SqliteMoving):
+    """Dump and load the file, which has all vectors."""
+
+    def __init__(self, database: Database, keywords: Any, spaces: LanceSpaces) -> None:
+        super().__init__(database, keywords)
+        self._spaces = spaces
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
+        """The contents of the file, after vectors that an earlier version kept in LanceDB only were copied into it."""
+        for index in self._spaces.all():
+            with contextlib.suppress(TableLost):
+                index.updater.adopt()
+        with super().snapshot() as snapshot:
+            if "lance_held" in vector_tables(snapshot.connection) and _held(snapshot):
+                raise StoreError(
+                    "some vectors of this store are in LanceDB only and cannot be read",
+                    hint="open the store for writing while its object storage can be reached",
+                )
+            yield snapshot
+
+    def settle(self, progress: Progress | None = None) -> None:
+        """Bring the keyword index and LanceDB up to date."""
+        super().settle(progress)
+        for index in self._spaces.all():
+            index.updater.complete()
+
+
+def _held(snapshot: SqliteSnapshot) -> bool:
+    return bool(snapshot.connection.execute("SELECT EXISTS (SELECT 1 FROM lance_held)").get)
+
+
+def _folder_size(folder: Path) -> int:
     return sum(part.stat().st_size for part in folder.rglob("*") if part.is_file())
 
 

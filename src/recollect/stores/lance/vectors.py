@@ -1,14 +1,18 @@
-"""The vector index: what may be seen is the file's word, what is near LanceDB's, and the cosines are exact.
+"""Vector search with LanceDB: the file decides which records are visible, LanceDB proposes candidates.
 
-A search sees what LanceDB has and what still waits in the file, in one snapshot of the file, so that a write is visible
-to the next search in any process though commits to LanceDB are few.
+A search reads one snapshot of the file. It compares the vectors that LanceDB does not have yet, asks LanceDB for the
+others, and measures all candidates again with the vectors in the file. So a write is visible to the next search in any
+process, and scores are exact.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
@@ -16,124 +20,110 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.errors import EmbedderError, StoreError
-from recollect.stores.lance.filling import Filling
-from recollect.stores.lance.numbers import GONE, WITHOUT, Numbers, tables
-from recollect.stores.lance.seen import SeenSets, inside
-from recollect.stores.lance.shelf import Lost
-from recollect.stores.lance.state import State, state_of
-from recollect.stores.lance.waiting import NearBy, Numbered, Waiting
-from recollect.stores.rows import passage_hash
+from recollect.stores.lance.table import NumberedVectors, TableLost
+from recollect.stores.lance.updater import FileVectors, TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import sequence
 from recollect.stores.sqlite.top import best
 from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors
-from recollect.stores.sqlite.visible import VisibleSets
+from recollect.stores.sqlite.visible import Visible, VisibleSets, integers
 from recollect.types import Filter, RankedList
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
-FEW = 2_000
-"""Visible vectors that are all compared, whatever LanceDB could say of them."""
+SCAN_UP_TO = 2_000
+"""Visible vectors that are all compared without asking LanceDB."""
 
-TIMES, SPARE = 4, 200
-"""Candidates: so many times what is wanted, and so many more. The index's own order is rough; theirs is exact."""
+CANDIDATES, MORE_CANDIDATES = 4, 200
+"""Candidates per wanted result, and how many more. The order of the index is rough; candidates are measured again."""
 
-MORE = 1.2
-"""What LanceDB is asked for, over what should do if near and far were seen alike."""
+OVERSAMPLING = 1.2
+"""Factor on the number that LanceDB is asked for, beyond what the share of visible vectors makes necessary."""
 
-TRIES = 20
-MANY_BATCHES = 4
+MAX_TRIES = 20
+PENDING_BATCHES = 4
+"""A search commits pending vectors itself when so many batches of them have piled up."""
+
+CACHED_SETS = 8
+
+GONE, WITHOUT = -1, 0
+"""In place of a vector number: the record is forgotten, or has no vector yet."""
 
 
 class LanceVectors:
-    """Search by vector in one space. `kept` is the file's own index, of which no matrix is ever made."""
+    """Vector search in one space. `file` is the SQLite index of the same space; it saves and looks up vectors."""
 
-    def __init__(self, database: Database, visible: VisibleSets, kept: SqliteVectors, filling: Filling) -> None:
-        self.filling = filling
+    def __init__(self, database: Database, visible: VisibleSets, file: SqliteVectors, updater: TableUpdater) -> None:
+        self.updater = updater
         self._database = database
         self._visible = visible
-        self._kept = kept
-        self._table = filling.table
-        self._numbers = Numbers(self._table.space)
-        self._seen = SeenSets()
-        self._waiting = Waiting(self._table)
-        self._near_by = NearBy(self._table)
-        self._alone = False
+        self._file = file
+        self._vectors = updater.vectors
+        self._numbers = RecordVectors(self._vectors.space)
+        self._sets = VisibleVectorSets()
+        self._pending = PendingVectors(self._vectors)
+        self._without_lance = False
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        """At most `depth` visible records by falling cosine."""
-        if vector.shape != (self._table.dimension,):
+        """At most `depth` visible records, by descending cosine."""
+        if vector.shape != (self._vectors.dimension,):
             raise EmbedderError(
-                f"the query's vector has {vector.shape[-1]} numbers, the store's have {self._table.dimension}",
-                hint="the embedder answered for another model than the one it names",
+                f"the query's vector has {vector.shape[-1]} dimensions, the store's have {self._vectors.dimension}",
+                hint="the embedder used another model than the one it names",
             )
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             try:
+                self.updater.adopt()
                 with self._database.read() as connection:
-                    found = self._search(connection, vector, where, depth)
-                if found is not None:
-                    self._hand_on()
-                    return found
-            except Lost:
-                self._make_good()
-        raise StoreError(
-            f"LanceDB does not keep what it is given at {self.filling.place.dataset}", hint="check the disk it is on"
-        )
+                    matches = self._search(connection, vector, where, depth)
+                if matches is not None:
+                    self._commit_backlog()
+                    return matches
+            except TableLost:
+                self._recover()
+        raise StoreError(f"LanceDB loses what is written to {self.updater.url.dataset}", hint="check the disk it is on")
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of these records, where there are any."""
         with self._database.read() as connection:
-            found: Any = connection.execute(
+            rows: Any = connection.execute(
                 "SELECT id, row FROM records WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
             )
             numbers, _ = self._numbers.at(connection, sequence(connection))
-            named: dict[str, int] = {key: int(numbers[row]) for key, row in found if numbers[row] > WITHOUT}
-            held = self.fetch(connection, np.unique(list(named.values())))
-        place = {int(number): at for at, number in enumerate(held.numbers)}
-        return {key: held.matrix[place[number]] for key, number in named.items()}
+            wanted: dict[str, int] = {key: int(numbers[row]) for key, row in rows if numbers[row] > WITHOUT}
+            fetched = self._fetch(connection, self._state(connection), np.unique(list(wanted.values())))
+        position = {int(number): at for at, number in enumerate(fetched.numbers)}
+        return {key: fetched.matrix[position[number]] for key, number in wanted.items()}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        """Passages (of the records that the filter lets through) that have no vector yet."""
+        """Passages (of records that pass the filter) that have no vector yet."""
         with self._database.read() as connection:
-            rows = np.flatnonzero(self._shown(connection, where) == WITHOUT)[:limit]
-            found: Any = connection.execute(
+            rows = np.flatnonzero(self._filtered(connection, where) == WITHOUT)[:limit]
+            passages: Any = connection.execute(
                 "SELECT DISTINCT iif(title = '', text, title || char(10) || text) FROM records"
                 " WHERE row IN (SELECT value FROM json_each(?)) AND forgotten_at IS NULL",
                 (json.dumps(rows.tolist()),),
             )
-            return [passage for (passage,) in found]
+            return [passage for (passage,) in passages]
 
     def known(self, passages: Sequence[str]) -> set[str]:
-        """Those of the passages whose vectors are kept already."""
-        known = self._kept.known(passages)
-        hashes = {passage_hash(passage): passage for passage in passages if passage not in known}
-        with self._database.read() as connection:
-            if "lance_held" not in tables(connection):
-                return known
-            find = "SELECT 1 FROM lance_held WHERE passage = ? AND space = ?"
-            held = {
-                passage for key, passage in hashes.items() if connection.execute(find, (key, self._table.space)).get
-            }
-        return known | held
+        """Those of the passages that have a vector."""
+        return self._file.known(passages)
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        """How many records (that the filter lets through) have a vector, and how many have none."""
+        """How many records (that pass the filter) have a vector, and how many have none."""
         with self._database.read() as connection:
-            numbers = self._shown(connection, where)
+            numbers = self._filtered(connection, where)
         return int((numbers > WITHOUT).sum()), int((numbers == WITHOUT).sum())
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
-        """Keep the vectors of passages in the file, and hand them on when there are many."""
-        self._kept.save(passages, vectors)
-        self.filling.if_due()
+        """Save vectors in the file, and commit them to LanceDB when a batch is full."""
+        self._file.save(passages, vectors)
+        self.updater.update_if_due()
 
-    def fetch(self, connection: apsw.Connection, numbers: NDArray[np.int64]) -> Numbered:
-        """The vectors that have these numbers in a snapshot of the file."""
-        return self._fetch(connection, self._state(connection), numbers)
-
-    def _shown(self, connection: apsw.Connection, where: Filter | None) -> NDArray[np.int64]:
-        """The number of each row that the filter lets through."""
+    def _filtered(self, connection: apsw.Connection, where: Filter | None) -> NDArray[np.int64]:
+        """The vector number of each record row that passes the filter."""
         last = sequence(connection)
         numbers, _ = self._numbers.at(connection, last)
         if where is None:
@@ -141,117 +131,253 @@ class LanceVectors:
         mask = self._visible.get(connection, where, last).mask
         return np.where(mask, numbers[: len(mask)], GONE)
 
-    def _hand_on(self) -> None:
-        """What was left in great numbers, by a copy or a process that died, is committed by who has to read it."""
-        if self._waiting.count >= MANY_BATCHES * self.filling.place.batch and not self._database.read_only:
-            self.filling.if_due()
+    def _commit_backlog(self) -> None:
+        """Commit what a copy, or a process that died, has left pending in great numbers."""
+        if self._pending.count >= PENDING_BATCHES * self.updater.url.batch and not self._database.read_only:
+            self.updater.update_if_due()
 
-    def _make_good(self) -> None:
-        """What LanceDB has lost is made again; who may only read does without it, where the file has the vectors."""
+    def _recover(self) -> None:
+        """Build a lost table again. A read-only store searches the vectors in the file instead."""
         if not self._database.read_only:
-            self.filling.restore()
-        elif self.filling.place.remote:
+            self.updater.rebuild()
+        elif self._without_lance:  # the vectors of an older store are not in the file
             raise StoreError(
-                f"the vectors at {self.filling.place.dataset} are not those that {self._database.path} speaks of",
+                f"the vectors at {self.updater.url.dataset} are not those of {self._database.path}",
                 hint="take a newer copy of the file",
             )
         else:
-            self._alone = True
+            self._without_lance = True
 
-    def _state(self, connection: apsw.Connection) -> State:
-        return State() if self._alone else state_of(connection, self._table.space)
+    def _state(self, connection: apsw.Connection) -> TableState:
+        return TableState() if self._without_lance else TableState.load(connection, self._vectors.space)
 
     def _search(self, connection: apsw.Connection, vector: Vector, where: Filter, depth: int) -> RankedList | None:
-        """The answer; None where another thread has read further than this snapshot, so that a new one is needed."""
+        """The matches; None if another thread has read past this snapshot, so that a new one is needed."""
         last = sequence(connection)
         visible = self._visible.get(connection, where, last)
         numbers, ahead = self._numbers.at(connection, last)
         if ahead:
             return None
-        seen = self._seen.get(visible, numbers)
+        records = self._sets.get(visible, numbers)
         query, wanted = vector.astype(np.float64), depth
         while True:
-            parts = self._candidates(connection, seen.numbers, vector, self._enough(wanted))
-            found = parts[0].vectors.and_also(parts[1].vectors)
-            matches = best(connection, *seen.scored(found.numbers, _cosines(found.matrix, query)), depth)
-            if all(part.whole for part in parts):
+            count = CANDIDATES * wanted + MORE_CANDIDATES
+            parts = self._candidates(connection, records.numbers, vector, count)
+            both = parts[0].vectors.joined(parts[1].vectors)
+            matches = best(connection, *records.scored(both.numbers, _cosines(both.matrix, query)), depth)
+            if all(part.complete for part in parts):
                 return matches
-            # Those that tie at the edge must all be here: which of them is shown is a matter of age and id.
-            floor = max(_cosines(part.vectors.matrix, query).min() for part in parts if not part.whole)
+            # Records that tie for the last place must all be candidates: their age and id decide which is returned.
+            floor = max(_cosines(part.vectors.matrix, query).min() for part in parts if not part.complete)
             if len(matches.entries) == depth and floor < matches.scores[-1] - MARGIN:
                 return matches
             wanted *= 4
 
-    def _enough(self, wanted: int) -> int:
-        """How many candidates. From afar each is a request: there the index has more bits, and fewer are read."""
-        return wanted + SPARE // 2 if self.filling.place.remote else TIMES * wanted + SPARE
-
     def _candidates(
-        self, connection: apsw.Connection, seen: NDArray[np.int64], vector: Vector, count: int
-    ) -> tuple[_Part, _Part]:
-        """About the `count` nearest of what may be seen, in the file and in LanceDB; all where they are few."""
+        self, connection: apsw.Connection, visible: NDArray[np.int64], vector: Vector, count: int
+    ) -> tuple[_Candidates, _Candidates]:
+        """About the `count` nearest visible vectors of those pending and of those in LanceDB; all if there are few."""
         state = self._state(connection)
-        later = self._waiting.at(connection, state.number)
-        later = later.only(inside(later.numbers, seen))
-        cut = len(later.numbers) > max(count, FEW)
+        pending = self._pending.at(connection, state.number)
+        pending = pending.only(contained(pending.numbers, visible))
+        cut = len(pending.numbers) > max(count, SCAN_UP_TO)
         if cut:
-            later = later.only(np.argpartition(-(later.matrix @ vector), count)[:count])
-        held = seen[: np.searchsorted(seen, state.number, side="right")]
-        near = self._near(state, held, vector, count)
-        return _Part(later, not cut), _Part(self._fetch(connection, state, near), len(near) == len(held))
-
-    def _near(self, state: State, held: NDArray[np.int64], vector: Vector, count: int) -> NDArray[np.int64]:
-        """The nearest `count` of `held` by LanceDB's order. It does not know who may see what, so it is asked for more.
-
-        How many more follows from the share that may be seen; where that is so small that it would have to name as
-        many as there are to compare, they are all compared.
-        """
-        if len(held) <= max(FEW, count):
-            return held
-        shelf = self.filling.shelf(state)
-        total = shelf.rows(state.version)
-        asked = math.ceil(MORE * count * total / len(held))
-        if asked >= len(held):
-            return held
-        while True:
-            exact = 4 * asked >= total
-            near = shelf.nearest(vector, total if exact else asked, state.version, exact=exact)
-            theirs = near[inside(near, held)]
-            if len(theirs) >= count:
-                return theirs[:count]
-            if exact:
-                raise Lost  # it has fewer than the file says
-            asked *= 4
-
-    def _fetch(self, connection: apsw.Connection, state: State, numbers: NDArray[np.int64]) -> Numbered:
-        """Vectors by number: from the file as far as it has them, else from LanceDB."""
-        here = self._table.unpacked(
-            connection.execute(
-                "SELECT number, vector FROM embeddings WHERE number IN (SELECT value FROM json_each(?))",
-                (json.dumps(numbers.tolist()),),
-            ).fetchall()
+            pending = pending.only(np.argpartition(-(pending.matrix @ vector), count)[:count])
+        indexed = visible[: np.searchsorted(visible, state.number, side="right")]
+        near = self._nearest(state, indexed, vector, count)
+        return _Candidates(pending, not cut), _Candidates(
+            self._fetch(connection, state, near), len(near) == len(indexed)
         )
-        missing = np.setdiff1d(numbers, here.numbers)
-        if not len(missing):
-            return here
-        near, far = self._near_by.take(missing)
-        if len(far):
-            fetched = self.filling.shelf(state).fetch(far, state.version)
-            if len(fetched.numbers) < len(far):
-                raise Lost
-            self._near_by.keep(fetched)
-            near = near.and_also(fetched)
-        return here.and_also(near)
+
+    def _nearest(self, state: TableState, indexed: NDArray[np.int64], vector: Vector, count: int) -> NDArray[np.int64]:
+        """The nearest `count` of the visible numbers, in LanceDB's order.
+
+        LanceDB does not know which vectors are visible, so it is asked for more, in proportion to the visible share.
+        If it would have to return as many as are visible, all of these are compared instead.
+        """
+        if len(indexed) <= max(SCAN_UP_TO, count):
+            return indexed
+        table = self.updater.table(state)
+        total = table.rows(state.version)
+        limit = math.ceil(OVERSAMPLING * count * total / len(indexed))
+        if limit >= len(indexed):
+            return indexed
+        while True:
+            exact = 4 * limit >= total
+            near = table.nearest(vector, total if exact else limit, state.version, exact=exact)
+            visible = near[contained(near, indexed)]
+            if len(visible) >= count:
+                return visible[:count]
+            if exact:
+                raise TableLost  # it has fewer vectors than the file says
+            limit *= 4
+
+    def _fetch(self, connection: apsw.Connection, state: TableState, numbers: NDArray[np.int64]) -> NumberedVectors:
+        """Vectors from the file. Those that an earlier version kept in LanceDB only come from there."""
+        vectors = self._vectors.fetch(connection, numbers)
+        elsewhere = np.setdiff1d(numbers, vectors.numbers)
+        if len(elsewhere):
+            fetched = self.updater.table(state).fetch(elsewhere, state.version)
+            if len(fetched.numbers) < len(elsewhere):
+                raise TableLost
+            vectors = vectors.joined(fetched)
+        return vectors
 
 
-class _Part(NamedTuple):
-    """Candidates of one kind, and whether these are all there are."""
+class _Candidates(NamedTuple):
+    """Candidates from one place, and whether they are all there is."""
 
-    vectors: Numbered
-    whole: bool
+    vectors: NumberedVectors
+    complete: bool
+
+
+class RecordVectors:
+    """The vector number of each record, in an array that follows the file by sequence number.
+
+    A vector is stored under the hash of its text. Records with the same text share a vector, and a record that is
+    moved, tagged or superseded keeps it.
+    """
+
+    def __init__(self, space: int) -> None:
+        self._space = space
+        self._lock = threading.Lock()
+        self._numbers: NDArray[np.int64] = np.full(1, GONE, dtype=np.int64)
+        self._position = (-1, -1)
+        self._table = ""
+
+    def at(self, connection: apsw.Connection, last: int) -> tuple[NDArray[np.int64], bool]:
+        """The array for this snapshot, whose last change is `last`, and whether it is of a later snapshot.
+
+        A returned array is never changed.
+        """
+        with self._lock:
+            table = TableState.load(connection, self._space).table
+            if table != self._table:  # a rebuilt table may lack vectors that only the old one had
+                self._table, self._position = table, (-1, -1)
+            seq, number = self._position
+            newest = last_number(connection)
+            ahead = seq > last or number > newest
+            if not ahead and (seq, number) != (last, newest):
+                self._numbers = self._updated(connection, seq, number)
+                self._position = (last, newest)
+            return self._numbers, ahead
+
+    def _updated(self, connection: apsw.Connection, seq: int, number: int) -> NDArray[np.int64]:
+        rows = None if seq < 0 else self._changed(connection, seq, number)
+        size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
+        numbers = np.full(max(size, len(self._numbers)), GONE, dtype=np.int64)
+        if rows is not None:
+            numbers[: len(self._numbers)] = self._numbers
+            numbers[rows] = GONE
+        only = "" if rows is None else " AND row IN (SELECT value FROM json_each(?))"
+        values = () if rows is None else (json.dumps(rows),)
+        live = connection.execute(f"SELECT group_concat(row) FROM records WHERE forgotten_at IS NULL{only}", values).get
+        numbers[integers(live)] = WITHOUT
+        for table in vector_tables(connection):
+            pairs = connection.execute(
+                f"SELECT group_concat(row), group_concat(number) FROM records JOIN {table} USING (passage)"
+                f" WHERE space = ? AND forgotten_at IS NULL{only}",
+                (self._space, *values),
+            ).get
+            record_rows, vector_numbers = map(integers, pairs)
+            numbers[record_rows] = vector_numbers
+        return numbers
+
+    def _changed(self, connection: apsw.Connection, seq: int, number: int) -> list[int]:
+        """Rows of records that changed, and of records whose vectors were added later."""
+        changed = connection.execute("SELECT group_concat(DISTINCT row) FROM history WHERE seq > ?", (seq,)).get
+        rows = set(integers(changed).tolist())
+        for table in vector_tables(connection):
+            added = connection.execute(
+                f"SELECT group_concat(row) FROM {table} JOIN records USING (passage) WHERE number > ? AND +space = ?",
+                (number, self._space),
+            ).get
+            rows.update(integers(added).tolist())
+        return list(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleVectors:
+    """Visible records ordered by vector number: `rows[i]` has the vector `of[i]`; `numbers` has each vector once."""
+
+    rows: NDArray[np.int64]
+    of: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+
+    def scored(
+        self, numbers: NDArray[np.int64], scores: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """All records that have one of these vectors, with the vector's score."""
+        first, end = np.searchsorted(self.of, numbers), np.searchsorted(self.of, numbers, side="right")
+        count = end - first
+        positions = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+        return self.rows[positions], np.repeat(scores, count)
+
+
+def contained(numbers: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each number whether it is in `among`, which is ascending."""
+    if not len(among):
+        return np.zeros(len(numbers), dtype=np.bool_)
+    position = np.searchsorted(among, numbers).clip(max=len(among) - 1)
+    result: NDArray[np.bool_] = among[position] == numbers
+    return result
+
+
+class VisibleVectorSets:
+    """A cache of the last few visible sets, valid while the visible rows and their numbers are the same objects."""
+
+    def __init__(self) -> None:
+        self._sets: OrderedDict[tuple[int, int], tuple[Visible, NDArray[np.int64], VisibleVectors]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, visible: Visible, numbers: NDArray[np.int64]) -> VisibleVectors:
+        """The visible records that have a vector."""
+        key = (id(visible), id(numbers))  # the cache holds both objects, so their ids are not reused
+        with self._lock:
+            if key in self._sets:
+                self._sets.move_to_end(key)
+                return self._sets[key][2]
+        rows = np.flatnonzero(visible.mask & (numbers[: len(visible.mask)] > WITHOUT))
+        rows = rows[np.argsort(numbers[rows], kind="stable")]
+        of = numbers[rows]
+        vectors = VisibleVectors(rows, of, of[np.flatnonzero(np.diff(of, prepend=0))])
+        with self._lock:
+            self._sets[key] = (visible, numbers, vectors)
+            while len(self._sets) > CACHED_SETS:
+                self._sets.popitem(last=False)
+        return vectors
+
+
+class PendingVectors:
+    """The vectors of one space that LanceDB does not have yet, cached in memory."""
+
+    def __init__(self, vectors: FileVectors) -> None:
+        self._vectors = vectors
+        self._lock = threading.Lock()
+        self._cached = vectors.unpack(())
+        self._indexed_to = 0
+
+    @property
+    def count(self) -> int:
+        """How many there were at the last search."""
+        return len(self._cached.numbers)
+
+    def at(self, connection: apsw.Connection, indexed_to: int) -> NumberedVectors:
+        """Those of this snapshot above a number; perhaps more, deleted ones or ones that were added later."""
+        with self._lock:
+            if indexed_to < self._indexed_to:  # an older snapshot than another thread has read
+                return self._vectors.after(connection, indexed_to)
+            if indexed_to > self._indexed_to:
+                self._cached = self._cached.only(self._cached.numbers > indexed_to)
+                self._indexed_to = indexed_to
+            last = int(self._cached.numbers[-1]) if self.count else indexed_to
+            added = self._vectors.after(connection, last)
+            if len(added.numbers):
+                self._cached = self._cached.joined(added)
+            return self._cached
 
 
 def _cosines(matrix: Matrix, query: NDArray[np.float64]) -> NDArray[np.float64]:
-    """In double precision: a record's cosine must not depend on what stands beside it."""
+    """In double precision, so that a record's score does not depend on the other rows of the matrix."""
     scores: NDArray[np.float64] = (matrix.astype(np.float64) @ query).round(6)
     return scores

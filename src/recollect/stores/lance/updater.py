@@ -1,0 +1,315 @@
+"""Copy vectors from the file to LanceDB: many in one commit, by one process at a time.
+
+LanceDB commits first, then the file records the last number that LanceDB has. A process that is killed in between
+leaves rows above that number. Nobody reads them, and the next commit removes them before it adds them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.errors import StoreError
+from recollect.stores.lance.table import LanceTable, LanceUrl, NumberedVectors, TableLost, short_message
+from recollect.stores.sqlite.database import Database
+from recollect.stores.sqlite.rows import meta, set_meta
+
+MAX_COMMIT = 20_000
+"""Vectors in one commit: 30 MB with 384 dimensions."""
+
+OPTIMIZE_COMMITS, OPTIMIZE_VECTORS, OPTIMIZE_SHARE = 100, 10_000, 0.1
+"""The table is optimized after this many commits, or when this many vectors (at least this share of all) are not in
+the index. Vectors outside the index are scanned, and optimizing rewrites much of the table."""
+
+MIN_COMMIT = 500
+"""Vectors that are committed when an embedding run ends. Fewer stay in the file, where a search compares them all."""
+
+LOCK_SECONDS = 600
+RETRY_SECONDS = 30
+"""Pause after a failed commit, so that unreachable object storage does not slow down every write."""
+
+_log = logging.getLogger("recollect")
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What the file records about the table of one space: the table has all vectors up to `number` at `version`.
+
+    `indexed` is the number of rows in the approximate index. `tidied` is the version that was optimized last, and
+    `settled` the value of `number` at that time. It is stored as JSON, so the names must not change.
+    """
+
+    table: str = ""
+    dataset: str = ""
+    number: int = 0
+    version: int = 0
+    indexed: int = 0
+    tidied: int = 0
+    settled: int = 0
+
+    @classmethod
+    def new(cls, dataset: str) -> TableState:
+        """A table with a unique name: several stores may share a prefix in a bucket."""
+        return cls(f"vectors_{uuid.uuid4().hex[:16]}", dataset)
+
+    @classmethod
+    def load(cls, connection: apsw.Connection, space: int) -> TableState:
+        """The state of a space; one without a table name if there is no table yet."""
+        value = meta(connection, f"lance {space}")
+        return cls() if value is None else cls(**json.loads(value))
+
+    def save(self, connection: apsw.Connection, space: int) -> TableState:
+        """Write the state to the file."""
+        set_meta(connection, f"lance {space}", json.dumps(asdict(self)))
+        return self
+
+
+def vector_tables(connection: apsw.Connection) -> list[str]:
+    """The tables of the file that say which vectors exist.
+
+    Stores on object storage that an earlier version wrote have `lance_held`: vectors that are in LanceDB only.
+    """
+    old = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'lance_held'").get
+    return ["lance_held", "embeddings"] if old else ["embeddings"]
+
+
+def last_number(connection: apsw.Connection) -> int:
+    """The last number that was given to a vector, whether or not that vector still exists."""
+    return int(connection.execute("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'embeddings'").get)
+
+
+@dataclass(frozen=True, slots=True)
+class FileVectors:
+    """The vectors of one space in the file's own table."""
+
+    space: int
+    dimension: int
+
+    def after(self, connection: apsw.Connection, number: int, limit: int = -1) -> NumberedVectors:
+        """The vectors above a number, in ascending order."""
+        return self.unpack(
+            connection.execute(
+                "SELECT number, vector FROM embeddings WHERE number > ? AND +space = ? ORDER BY number LIMIT ?",
+                (number, self.space, limit),  # the plus keeps SQLite from using the index on space
+            ).fetchall()
+        )
+
+    def fetch(self, connection: apsw.Connection, numbers: NDArray[np.int64]) -> NumberedVectors:
+        """The vectors with these numbers, as far as the file has them."""
+        return self.unpack(
+            connection.execute(
+                "SELECT number, vector FROM embeddings WHERE number IN (SELECT value FROM json_each(?))",
+                (json.dumps(numbers.tolist()),),
+            ).fetchall()
+        )
+
+    def unpack(self, rows: Sequence[Any]) -> NumberedVectors:
+        """(number, bytes) pairs as arrays."""
+        flat = np.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4")
+        numbers = np.array([number for number, _ in rows], dtype=np.int64)
+        return NumberedVectors(numbers, flat.reshape(len(rows), self.dimension))
+
+
+class TableUpdater:
+    """Keeps the LanceDB table of one space up to date with the file."""
+
+    def __init__(self, database: Database, url: LanceUrl, vectors: FileVectors) -> None:
+        self.url = url
+        self.vectors = vectors
+        self._database = database
+        self._lock = threading.Lock()
+        self._table: LanceTable | None = None
+        self._retry_at = 0.0
+
+    def table(self, state: TableState) -> LanceTable:
+        """The LanceDB table that a state names."""
+        with self._lock:
+            if self._table is None or self._table.name != state.table:
+                self._table = LanceTable(self.url, state.table, self.vectors.dimension)
+            return self._table
+
+    def state(self) -> TableState:
+        """The state that the file records now."""
+        with self._database.read() as connection:
+            return TableState.load(connection, self.vectors.space)
+
+    def pending(self) -> int:
+        """How many vectors are not in LanceDB yet, at most."""
+        with self._database.read() as connection:
+            return last_number(connection) - TableState.load(connection, self.vectors.space).number
+
+    def update_if_due(self) -> None:
+        """Commit pending vectors if a batch is full. If the commit fails nothing is lost: the file has them."""
+        if self.pending() >= self.url.batch and time.monotonic() >= self._retry_at:
+            self._update(0)
+
+    def complete(self) -> None:
+        """Commit pending vectors and optimize the table after an embedding run, if there is enough to do."""
+        if self._database.read_only:
+            return
+        state, pending = self.state(), self.pending()
+        if pending >= min(self.url.batch, MIN_COMMIT) or state.version != state.tidied:
+            self._update(LOCK_SECONDS, optimize=True)
+
+    def rebuild(self) -> None:
+        """Build the table again from the file."""
+        with self._locked(LOCK_SECONDS):
+            self._replace_incomplete()
+        self._update(LOCK_SECONDS, optimize=True)
+
+    def scrub(self) -> None:
+        """Write a new table if the present one has vectors without a record. Deleting rows would leave their bytes."""
+        with contextlib.suppress(TableLost):  # a lost table has nothing to remove
+            self.adopt()
+            with self._locked(LOCK_SECONDS):
+                state = self.state()
+                if state.number and len(np.setdiff1d(self.table(state).numbers(state.version), self._file_numbers())):
+                    self._start_new_table(state)
+                    self._commit_all(optimize=True)
+
+    def adopt(self) -> None:
+        """Copy vectors that an earlier version kept in LanceDB only (`lance_held`) into the file."""
+        if self._database.read_only or not self._held(1):
+            return
+        with self._locked(LOCK_SECONDS):
+            while rows := self._held(self.url.batch):
+                state = self.state()
+                vectors = self.table(state).fetch(np.array([number for number, _ in rows]), state.version)
+                if len(vectors.numbers) < len(rows):
+                    raise TableLost
+                self._adopt(dict(rows), vectors)
+
+    def _held(self, limit: int) -> list[tuple[int, bytes]]:
+        with self._database.read() as connection:
+            if "lance_held" not in vector_tables(connection):
+                return []
+            find = "SELECT number, passage FROM lance_held WHERE space = ? ORDER BY number LIMIT ?"
+            rows: Any = connection.execute(find, (self.vectors.space, limit)).fetchall()
+            return list(rows)
+
+    def _adopt(self, passages: dict[int, bytes], vectors: NumberedVectors) -> None:
+        """In one transaction. The vector of a record that was purged in the meantime is not brought back."""
+        with self._database.write() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO embeddings (number, space, passage, vector)"
+                " SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?3)",
+                [
+                    (number, self.vectors.space, passages[number], vector.astype("<f4").tobytes())
+                    for number, vector in zip(vectors.numbers.tolist(), vectors.matrix, strict=True)
+                ],
+            )
+            connection.executemany("DELETE FROM lance_held WHERE number = ?", [(number,) for number in passages])
+
+    def _update(self, patience: float, *, optimize: bool = False) -> None:
+        try:
+            with self._locked(patience):
+                try:
+                    self._commit_all(optimize=optimize)
+                except TableLost:
+                    self._replace_incomplete()
+                    self._commit_all(optimize=optimize)
+        except (TableLost, StoreError) as error:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            reason = str(error) or short_message(error.__cause__)
+            _log.warning("LanceDB was not updated; searches read the vectors in %s: %s", self._database.path, reason)
+
+    def _commit_all(self, *, optimize: bool) -> None:
+        state = self._named_state()
+        while True:
+            with self._database.read() as connection:
+                last = last_number(connection)
+                vectors = self.vectors.after(connection, state.number, MAX_COMMIT)
+            if not len(vectors.numbers):
+                break
+            version = self.table(state).append(vectors, state.number, state.version)
+            state = self._save(replace(state, number=int(vectors.numbers[-1]), version=version))
+        if last - state.number >= self.url.batch:  # all of these belong to other spaces
+            state = self._save(replace(state, number=last))
+        if state.version != state.tidied and (optimize or _needs_optimizing(state)):
+            self._optimize(state)
+
+    def _optimize(self, state: TableState) -> None:
+        version, indexed = self.table(state).optimize()
+        self._save(replace(state, version=version, indexed=indexed, tidied=version, settled=state.number))
+
+    def _save(self, state: TableState) -> TableState:
+        with self._database.write() as connection:
+            return state.save(connection, self.vectors.space)
+
+    def _named_state(self) -> TableState:
+        """The state with the table's name. The name is written before the table exists, so a crash leaves no orphan."""
+        with self._database.write() as connection:
+            state = TableState.load(connection, self.vectors.space)
+            return state if state.table else TableState.new(self.url.dataset).save(connection, self.vectors.space)
+
+    def _replace_incomplete(self) -> None:
+        """Start a new table if the present one lacks vectors, unless another process has done so already."""
+        state = self.state()
+        if self._is_complete(state):
+            return
+        if self.url.remote and state.dataset != self.url.dataset:  # probably a mistyped address
+            raise StoreError(
+                f"the vectors of {self._database.path} are at {state.dataset}, not at {self.url.dataset}",
+                hint="use that address, or move the data there and try again",
+            )
+        _log.warning("the LanceDB table at %s is missing or damaged; building it again", self.url.dataset)
+        self._start_new_table(state)
+
+    def _start_new_table(self, old: TableState) -> None:
+        with self._database.write() as connection:
+            if "lance_held" in vector_tables(connection):
+                connection.execute("DELETE FROM lance_held WHERE space = ?", (self.vectors.space,))
+            TableState.new(self.url.dataset).save(connection, self.vectors.space)
+        self.table(old).drop()
+
+    def _is_complete(self, state: TableState) -> bool:
+        """Whether the table has every vector that the file says it has."""
+        if not state.number:
+            return True
+        try:
+            return not len(np.setdiff1d(self._file_numbers(state.number), self.table(state).numbers(state.version)))
+        except TableLost:
+            return False
+
+    def _file_numbers(self, up_to: int | None = None) -> NDArray[np.int64]:
+        """The numbers of all vectors that the file knows."""
+        sql = "SELECT number FROM {} WHERE space = ?1 AND (number <= ?2 OR ?2 IS NULL)"
+        with self._database.read() as connection:
+            rows = [
+                number
+                for table in vector_tables(connection)
+                for (number,) in connection.execute(sql.format(table), (self.vectors.space, up_to))
+            ]
+        return np.array(rows, dtype=np.int64)
+
+    @contextlib.contextmanager
+    def _locked(self, patience: float) -> Iterator[None]:
+        """A lock file beside the store's file: one process at a time writes to LanceDB."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(f"{self._database.path}.lance-lock", timeout=patience)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise StoreError("another process is writing to LanceDB", hint="try again") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _needs_optimizing(state: TableState) -> bool:
+    unindexed = state.number - state.settled
+    commits = state.version - state.tidied
+    return commits >= OPTIMIZE_COMMITS or unindexed >= max(OPTIMIZE_VECTORS, OPTIMIZE_SHARE * state.number)
