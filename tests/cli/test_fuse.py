@@ -158,7 +158,7 @@ def test_runs_of_many_questions_are_fused_question_by_question(run, home):
     ]
     shown = run("fuse", "a.trec", "b.trec")
     assert shown.out.splitlines()[:2] == ["1", "    id  score  fused     a   b"]
-    assert "4 results for 3 questions · rrf k=60" in shown.err
+    assert "4 results for 3 queries · rrf k=60" in shown.err
 
 
 def test_a_list_without_a_question_goes_with_one_question_only(run, home):
@@ -241,7 +241,7 @@ def test_nothing_to_fuse_is_exit_1(run, home):
         (home / "empty.json").write_text(text)
         ran = run("fuse", "empty.json")
         assert (ran.code, ran.out) == (1, "")
-        assert "empty.json holds nothing" in ran.err
+        assert "empty.json holds no results" in ran.err
         assert run("fuse", "empty.json", "--json").json["results"] == []
         assert run("fuse", "empty.json", "--trec").out == ""
         assert ids(run("fuse", "empty.json", "some.json", "--json")) == ["x"]
@@ -307,9 +307,9 @@ def test_bytes_that_are_no_text_are_refused(run, home):
     ("words", "code", "part"),
     [
         (["fuse"], 2, "FILE"),
-        (["fuse", "nowhere.json"], 2, "nowhere.json is not there"),
+        (["fuse", "nowhere.json"], 2, "nowhere.json does not exist"),
         (["fuse", "."], 2, "is a folder"),
-        (["fuse", "a.json/x"], 2, "is not there"),
+        (["fuse", "a.json/x"], 2, "does not exist"),
         (["fuse", "a.json", "--k", "-1"], 2, "k must be"),
         (["fuse", "a.json", "--k", "nan"], 2, "k must be"),
         (["fuse", "a.json", "--k", "many"], 2, "many"),

@@ -73,7 +73,7 @@ def test_queries_come_from_words_files_and_standard_input(run, notes, home):
     assert [each["query"] for each in plain["queries"]] == ["night train", "water for the garden"]
     singles = [each["pairs"][0]["share"] for each in plain["queries"]]
     assert plain["pairs"][0]["share"] == pytest.approx(sum(singles) / 2)
-    assert "2 queries, means of those that found something" in run("overlap", "--queries", "plain.txt").err
+    assert "2 queries; means over those with results" in run("overlap", "--queries", "plain.txt").err
 
 
 def test_settings_that_move_or_drop_results_change_no_number(run, notes, monkeypatch):
@@ -123,7 +123,7 @@ def test_two_sources_are_needed(run, notes):
     """One source asked is wrong use; one that cannot answer is a failure, with its reason."""
     refused = run("overlap", "tea", "--sources", "keyword", "--json")
     assert (refused.code, refused.out) == (2, "")
-    assert "only keyword is asked" in refused.error["message"]
+    assert "only keyword is searched" in refused.error["message"]
     failed = run("overlap", "tea", "--embedder", "none", "--json")
     assert (failed.code, failed.error["code"]) == (3, "search_failed")
     assert "vector: no embedder is configured" in failed.error["message"]
@@ -144,7 +144,7 @@ def test_nothing_found_is_exit_1_and_makes_no_store(run, home, monkeypatch):
         (["overlap"], "there is no query"),
         (["overlap", "--queries", "empty.txt"], "there is no query"),
         (["overlap", "--queries", "nowhere.txt"], "nowhere.txt"),
-        (["overlap", "--queries", "."], "no file"),
+        (["overlap", "--queries", "."], "is a folder"),
         (["overlap", "--queries", "broken.jsonl"], "broken.jsonl: line 2 is not JSON"),
         (["overlap", "--queries", "wrong.jsonl"], 'wrong.jsonl: line 1 has no "text" or "query"'),
         (["overlap", "--queries", "bytes.txt"], "not text in UTF-8"),

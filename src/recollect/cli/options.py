@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -111,3 +112,19 @@ def open_memory(
 def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The flags of `filters`, as `Memory` takes them."""
     return {name: options[name] for name in _FILTERS}
+
+
+def read_input(file: str, hint: str) -> bytes:
+    """The content of a file, or of standard input for `-`; `hint` says what to name instead of a wrong file."""
+    from recollect.errors import FailedError, UsageError
+
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        problem = "is a folder" if isinstance(error, IsADirectoryError) else "does not exist"
+        raise UsageError(f"{file} {problem}", hint=hint) from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise FailedError(f"{file} cannot be read: {reason}", hint="check the permissions of the file") from error
