@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from support import postgres
-from support.chat import ChatServer, Reply
+from support.http import ModelServer, Reply
 
 from recollect import Memory
 from recollect.config import Settings
@@ -101,12 +101,12 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A server of the test's own that speaks the chat protocol, and no key or address from outside."""
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    """A server of the test's own that speaks OpenAI's protocol, and no key or address from the environment."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    server = ChatServer()
+    server = ModelServer()
     yield server
     server.close()
 

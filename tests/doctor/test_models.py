@@ -2,12 +2,10 @@
 
 import os
 import shutil
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.http import Hub
 
 from recollect.errors import ModelError
 from recollect.models.cache import model_path
@@ -43,28 +41,12 @@ def models(arctic, tmp_path, monkeypatch):
     shutil.rmtree(tmp_path)
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        """Quiet."""
-
-
 @pytest.fixture
-def hub(arctic, tmp_path, monkeypatch):
+def hub(arctic, monkeypatch):
     """A hub on this machine that serves the model's files at their pinned revision."""
-    root = tmp_path / "hub" / ARCTIC_EMBED_S.repository / "resolve" / ARCTIC_EMBED_S.revision
-    for file in ARCTIC_EMBED_S.files:
-        place = root / file.hub.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        content = (arctic / file.name).read_bytes()
-        place.write_bytes(content if file.name == "model.onnx" else content.replace(b"\r\n", b"\n"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "hub")))
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    yield
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with Hub.of_default_model(arctic) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield
 
 
 def flip(path: Path) -> None:

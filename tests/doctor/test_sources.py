@@ -5,38 +5,20 @@ import socket
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from support.http import HttpServer, Response
 from support.timing import within
 
 from recollect import Memory, config
 
 
-class Wiki(BaseHTTPRequestHandler):
-    def do_GET(self):
-        body = b'[{"id": "1", "text": "a page"}]' if "good" in self.path else b'{"nothing": "of the kind"}'
-        self.server.asked.append(self.path)
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Quiet."""
-
-
 @pytest.fixture
 def wiki():
-    """A search system that answers."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Wiki)
-    server.asked = []
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    """A search system that answers, and not with results where the path is not "good"."""
+    good, bad = b'[{"id": "1", "text": "a page"}]', b'{"nothing": "of the kind"}'
+    with HttpServer(lambda request: Response(content=good if "good" in request.path else bad)) as server:
+        yield server
 
 
 @pytest.fixture
@@ -55,11 +37,11 @@ def table(name, port, path="good", timeout_ms=2000):
 
 def test_a_source_that_answers_is_asked_once_and_timed(doctor, settings, wiki):
     """With a word of ours, not of the user's."""
-    settings(table("wiki", wiki.server_port))
+    settings(table("wiki", wiki.port))
     found = doctor()["sources"]
     assert found["state"] == "ok"
     assert found["message"].startswith("wiki (http): answered with 1 row in ")
-    assert wiki.asked == ["/good?q=test"]
+    assert [request.path for request in wiki.asked] == ["/good?q=test"]
 
 
 def test_a_source_that_hangs_is_a_warning_within_its_own_timeout(doctor, settings, deaf):
@@ -76,7 +58,7 @@ def test_a_source_that_hangs_is_a_warning_within_its_own_timeout(doctor, setting
 
 def test_a_source_that_answers_something_else_is_a_warning(doctor, settings, wiki):
     """Its fields are read, not only its status."""
-    settings(table("odd", wiki.server_port, path="bad"))
+    settings(table("odd", wiki.port, path="bad"))
     told = doctor()
     assert (told.code, told["sources"]["state"]) == (1, "warning")
     assert "there is no list" in told["sources"]["message"]

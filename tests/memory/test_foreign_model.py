@@ -7,16 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import apsw
 import pytest
+from support.http import ModelServer
 
 from recollect import Memory, moving
 from recollect.config import Settings
@@ -26,51 +24,15 @@ PRIVATE = "my very private question about the spare key"
 HOOK = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "one", "prompt": PRIVATE})
 
 
-class Recorder:
-    """An embedding server on this machine that keeps every request it gets."""
-
-    def __init__(self) -> None:
-        self.received: list[dict[str, Any]] = []
-        recorder = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                recorder.received.append(body)
-                data = [{"index": n, "embedding": [1.0, float(n), 0.5]} for n, _ in enumerate(body["input"])]
-                answer = json.dumps({"data": data}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, *words: object) -> None:
-                """Say nothing."""
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_port}/v1"
-
-    def close(self) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-
 @pytest.fixture(scope="module")
-def recorder() -> Iterator[Recorder]:
+def recorder() -> Iterator[ModelServer]:
     """The server that a hostile store would have texts sent to."""
-    server = Recorder()
-    yield server
-    server.close()
+    with ModelServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def made(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(recorder: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store whose vectors an endpoint made: `ollama:evil`."""
     place = tmp_path_factory.mktemp("made") / "hostile.db"
     settings = Settings(openai=OpenAISettings(base_url=recorder.url))
@@ -81,10 +43,10 @@ def made(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hostile(made: Path, recorder: Recorder, path: Path) -> Path:
+def hostile(made: Path, recorder: ModelServer, path: Path) -> Path:
     """A copy of that store, after which the server has forgotten what it received."""
     shutil.copy(made, path)
-    recorder.received.clear()
+    recorder.asked.clear()
     return path
 
 
@@ -100,7 +62,7 @@ def rename(path: Path, embedder: str) -> None:
 class Shell:
     """Commands of a user who embeds on this machine, and whose endpoint settings lead to the recorder."""
 
-    def __init__(self, home: Path, store: Path, recorder: Recorder) -> None:
+    def __init__(self, home: Path, store: Path, recorder: ModelServer) -> None:
         self.home = home
         self.store = store
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
@@ -125,7 +87,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path, hostile: Path, recorder: Recorder) -> Shell:
+def shell(tmp_path: Path, hostile: Path, recorder: ModelServer) -> Shell:
     """Commands on the hostile store."""
     home = tmp_path / "home"
     home.mkdir()
@@ -203,24 +165,24 @@ COMMANDS: dict[str, Callable[[Shell], subprocess.CompletedProcess[str]]] = {
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", ["ollama:evil", "openai:evil"])
 def test_nothing_is_sent_to_an_endpoint_that_only_the_store_names(
-    shell: Shell, recorder: Recorder, name: str, command: str
+    shell: Shell, recorder: ModelServer, name: str, command: str
 ) -> None:
     """Whatever is run on the store, its endpoint receives no request, and the command does its work."""
     rename(shell.store, name)
     done = COMMANDS[command](shell)
-    assert recorder.received == []
+    assert recorder.asked == []
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_nothing_is_sent_after_an_import(shell: Shell, recorder: Recorder, tmp_path: Path) -> None:
+def test_nothing_is_sent_after_an_import(shell: Shell, recorder: ModelServer, tmp_path: Path) -> None:
     """An export that names an endpoint does not decide either, in a new store of the one who imports it."""
     moving.export(shell.store, tmp_path / "shared.jsonl")
     shell.environment["RECOLLECT_STORE"] = str(tmp_path / "new.db")
     assert shell("import", tmp_path / "shared.jsonl").returncode == 0
     assert "fern" in shell("search", "spare key").stdout
     assert shell("add", "my diary").returncode == 0
-    assert recorder.received == []
+    assert recorder.asked == []
 
 
 def test_the_search_goes_on_by_keywords_and_says_why(shell: Shell) -> None:
@@ -233,19 +195,19 @@ def test_the_search_goes_on_by_keywords_and_says_why(shell: Shell) -> None:
     assert {source["name"]: source["status"] for source in sources} == {"keyword": "ok", "vector": "failed"}
 
 
-def test_embed_moves_to_the_model_of_the_settings(shell: Shell, recorder: Recorder) -> None:
+def test_embed_moves_to_the_model_of_the_settings(shell: Shell, recorder: ModelServer) -> None:
     """The advice works: afterwards the search is by vectors too, and nothing was sent."""
     assert shell("embed").returncode == 0
     trace = json.loads(shell("search", "spare key", "--json").stdout)["trace"]
     assert {source["name"]: source["status"] for source in trace["sources"]} == {"keyword": "ok", "vector": "ok"}
-    assert recorder.received == []
+    assert recorder.asked == []
 
 
-def test_a_model_that_the_settings_name_is_asked(shell: Shell, recorder: Recorder) -> None:
+def test_a_model_that_the_settings_name_is_asked(shell: Shell, recorder: ModelServer) -> None:
     """Who names the endpoint in their own settings gets its vectors."""
     shell.environment["RECOLLECT_EMBEDDER"] = "ollama:evil"
     assert "fern" in shell("search", PRIVATE).stdout
-    assert [request["input"] for request in recorder.received] == [[PRIVATE]]
+    assert [request.body["input"] for request in recorder.asked] == [[PRIVATE]]
 
 
 LOADED = "import pathlib\npathlib.Path({marker!r}).write_text('loaded')\n"
@@ -289,7 +251,7 @@ def test_a_model_that_stays_on_this_machine_still_answers(open_memory: Callable[
 
 @pytest.mark.parametrize("named", [False, True])
 def test_another_store_as_a_source_does_not_decide_either(
-    shell: Shell, recorder: Recorder, tmp_path: Path, named: bool
+    shell: Shell, recorder: ModelServer, tmp_path: Path, named: bool
 ) -> None:
     """A store that is asked as an outside source answers by keywords, unless its table names the model."""
     shell.environment["RECOLLECT_STORE"] = str(tmp_path / "own.db")
@@ -299,7 +261,7 @@ def test_another_store_as_a_source_does_not_decide_either(
     shell("add", "something else")
     done = shell("search", "spare key")
     assert "fern" in done.stdout, done.stderr
-    assert [request["input"] for request in recorder.received] == ([["spare key"]] if named else [])
+    assert [request.body["input"] for request in recorder.asked] == ([["spare key"]] if named else [])
     assert ("made by ollama:evil" in done.stderr) != named
 
 

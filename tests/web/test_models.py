@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
+from support.http import HttpServer, Response
 
 from .conftest import until
 
 
 @pytest.fixture
 def outside():
-    """A server in the place of the Python index and of the hub, and what was asked of it."""
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            self.send_error(404)
-
-        def log_message(self, *_):
-            """Quiet."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
+    """A server in the place of the Python index and of the hub, and the requests it got."""
+    with HttpServer(lambda _: Response(404)) as server:
+        yield server.url, server.asked
 
 
 def online(home, url):
