@@ -30,7 +30,7 @@ from recollect.config import Settings
 from recollect.memory import Memory
 from recollect.stores.rows import passage_hash
 from recollect.types import Filter, Hit, Result, Scope, VectorSpace
-from recollect.types.moving import FIELDS, Part
+from recollect.types.contents import FIELDS, Part
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "scale.md"
@@ -105,8 +105,8 @@ def fill(memories: dict[str, Memory], size: int) -> dict[str, tuple[float, float
     loading = dict.fromkeys(memories, 0.0)
     for batch in parts(size):
         for name, memory in memories.items():
-            loading[name] += timed(lambda memory=memory, batch=batch: memory.store.moving.load(batch)) / 1_000
-    return {name: (loading[name], timed(memory.store.moving.settle) / 1_000) for name, memory in memories.items()}
+            loading[name] += timed(lambda memory=memory, batch=batch: memory.store.contents.load(batch)) / 1_000
+    return {name: (loading[name], timed(memory.store.contents.finish) / 1_000) for name, memory in memories.items()}
 
 
 def timed(action: Callable[[], object]) -> float:

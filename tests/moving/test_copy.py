@@ -88,8 +88,8 @@ def test_life_goes_on_in_a_copy(rich: Path, new_place: Name) -> None:
 
 
 def _parts(memory: Memory) -> list[Any]:
-    with memory.store.moving.snapshot() as snapshot:
-        return [part for part in snapshot.parts() if part.sort == "record"]
+    with memory.store.contents.snapshot() as snapshot:
+        return [part for part in snapshot.parts() if part.kind == "record"]
 
 
 def test_a_second_copy_adds_nothing(rich: Path, new_place: Name, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from recollect.errors import FailedError, Forbidden, UsageError
 from recollect.moving import lines
 from recollect.moving.lines import Sum, from_object, to_line
 from recollect.types import Scope
-from recollect.types.moving import FIELDS
+from recollect.types.contents import FIELDS
 
 PAGE = DOCS / "moving.md"
 

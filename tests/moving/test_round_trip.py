@@ -118,8 +118,8 @@ def test_texts_rise_alike_in_every_store(postgres_url: str) -> None:
     """Whatever signs they are made of, those included that PostgreSQL cannot hold as they are."""
     import psycopg
 
+    from recollect.stores.postgres.contents import rising
     from recollect.stores.postgres.database import plain, text
-    from recollect.stores.postgres.moving import rising
 
     signs = "\0\x01\x02\x03\x0f\x10\x110a\x7fé😀"
     texts = ["".join(some) for length in range(4) for some in itertools.product(signs, repeat=length)]

@@ -400,5 +400,5 @@ def test_every_line_of_an_honest_store_passes(rich: Path, tmp_path: Path) -> Non
     """What a store itself exports is never refused."""
     moving.export(rich, tmp_path / "rich.jsonl")
     read = [from_object(json.loads(line)) for line in (tmp_path / "rich.jsonl").read_bytes().splitlines()[1:-1]]
-    assert {part.sort for part in read} == set(Sum().counts)
-    assert {part.values[2] for part in read if part.sort == "history"} >= {"add", "update", "supersede", "undo"}
+    assert {part.kind for part in read} == set(Sum().counts)
+    assert {part.values[2] for part in read if part.kind == "history"} >= {"add", "update", "supersede", "undo"}

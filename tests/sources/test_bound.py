@@ -21,7 +21,7 @@ from recollect.moving import lines
 from recollect.sources.breaker import FAILURES
 from recollect.stores.sqlite import SqliteStore, schema
 from recollect.types import Answer, SourceTrace
-from recollect.types.moving import Part
+from recollect.types.contents import Part
 
 ADA, BOB = Scope("ada"), Scope("bob")
 OURS = {name: name for name in ("id", "text", "title", "path", "score")}
@@ -94,7 +94,7 @@ def test_an_older_export_is_imported_without_what_ids_stood_for(place: str, tmp_
     """Its lines do not say for which scope a path was learnt; what it says of records is taken."""
     with Memory.open(tmp_path / "old.db", embedder="none", settings=Settings()) as old:
         old.add("A heron.", id="heron")
-        with old.store.moving.snapshot() as snapshot:
+        with old.store.contents.snapshot() as snapshot:
             parts = [*snapshot.parts(), Part("join", ("wiki", "1", "", SECRET))]
     file = tmp_path / "old.jsonl"
     file.write_bytes(b"".join(lines.written(parts, lines.Sum())))

@@ -20,7 +20,7 @@ from recollect.moving import lines
 from recollect.moving.history import is_wiped
 from recollect.moving.selection import Selection
 from recollect.moving.values import finite
-from recollect.types.moving import FIELDS, Part
+from recollect.types.contents import FIELDS, Part
 
 STANDARD = "-"
 """The name of standard output, and of standard input."""
@@ -103,7 +103,7 @@ class ExportFile:
         for part, line in self._lines():
             if part is not None:
                 total.add(part, line)
-                (self._counts if selection.takes(part) else self.left_out)[part.sort] += 1
+                (self._counts if selection.takes(part) else self.left_out)[part.kind] += 1
             elif line != total.line():
                 raise self._damage("its lines are not those that were written: the sums in its last line differ")
 
@@ -170,9 +170,9 @@ class _Checks:
     def see(self, part: Part, number: int) -> None:
         """Refuse a part that does not fit to those before it. Keys rise, so that nothing stands there twice."""
         if not lines.before(part, self._last):
-            raise ValueError(f"the {part.sort} {part.key[-1]!r} is not in its place")
+            raise ValueError(f"the {part.kind} {part.key[-1]!r} is not in its place")
         self._last = part
-        match part.sort:
+        match part.kind:
             case "space":
                 self._spaces[part.values[0]] = part.values[2]
             case "record":

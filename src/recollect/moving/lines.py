@@ -15,7 +15,7 @@ from recollect.analysis import LANGUAGES
 from recollect.moving import values as field
 from recollect.moving.history import ACTIONS, check_detail
 from recollect.ranking import HALF_LIVES
-from recollect.types.moving import FIELDS, MOVED_META, Part
+from recollect.types.contents import FIELDS, MOVED_META, Part
 
 VERSION = 1
 HEAD = {"recollect": "export", "version": VERSION}
@@ -91,8 +91,8 @@ _ORDER = {sort: place for place, sort in enumerate(FIELDS)}
 
 def to_line(part: Part) -> bytes:
     """A part as its line, which is always the same."""
-    said: dict[str, Any] = {"part": part.sort}
-    for (name, shape), value in zip(_SHAPES[part.sort].items(), part.values, strict=True):
+    said: dict[str, Any] = {"part": part.kind}
+    for (name, shape), value in zip(_SHAPES[part.kind].items(), part.values, strict=True):
         if value != shape.default:
             said[name] = shape.write(value) if shape.write else value
     return _dumped(said)
@@ -131,7 +131,7 @@ class Sum:
 
     def add(self, part: Part, line: bytes) -> None:
         """Count one line."""
-        self.counts[part.sort] += 1
+        self.counts[part.kind] += 1
         self._hash.update(line)
 
     @property
@@ -156,9 +156,9 @@ def written(parts: Iterable[Part], total: Sum) -> Iterator[bytes]:
 
 def before(part: Part, other: Part | None) -> bool:
     """Whether `other` may stand in a line above this one."""
-    if other is None or _ORDER[other.sort] < _ORDER[part.sort]:
+    if other is None or _ORDER[other.kind] < _ORDER[part.kind]:
         return True
-    return other.sort == part.sort and other.key < part.key
+    return other.kind == part.kind and other.key < part.key
 
 
 def _read(name: str, shape: _Shape, said: Mapping[str, Any]) -> Any:

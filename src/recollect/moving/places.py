@@ -12,21 +12,21 @@ from recollect.config import shown_place
 from recollect.errors import UsageError
 from recollect.stores import open_store
 from recollect.types import Store
-from recollect.types.moving import Moving
+from recollect.types.contents import Contents
 
 Place: TypeAlias = str | Path | Store
 """A path, a URL, or a store that is open."""
 
 
 @contextlib.contextmanager
-def opened(place: Place) -> Iterator[Moving]:
+def opened(place: Place) -> Iterator[Contents]:
     """The store of a place, to be moved from or to; one that was opened here is closed again."""
     if not isinstance(place, str | Path):
-        yield _moving(place)
+        yield place.contents
         return
     store = open_store(str(place))
     try:
-        yield _moving(store)
+        yield store.contents
     finally:
         store.close()
 
@@ -42,10 +42,3 @@ def require(place: Place) -> None:
         raise UsageError(
             f"there is no store at {shown_place(str(place))}", hint="check the name; nothing was made there"
         )
-
-
-def _moving(store: Store) -> Moving:
-    moving: Moving | None = getattr(store, "moving", None)
-    if moving is None:
-        raise UsageError(f"{type(store).__name__} cannot be moved", hint="a store must have `moving` for that")
-    return moving

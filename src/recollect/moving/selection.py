@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from recollect.moving.transfer import passage
-from recollect.types.moving import Part
+from recollect.types.contents import Part
 
 DATA = ("meta", "space", "record", "history", "vector")
 """The sorts that every import takes over."""
@@ -30,11 +30,11 @@ class Selection:
         """Whether a part is taken over. A vector must be of a text in the same export: it may not stand for others."""
         if self._everything:
             return True
-        if part.sort == "record":
+        if part.kind == "record":
             self._passages.add(passage(part))
-        if part.sort == "vector":
+        if part.kind == "vector":
             return part.values[1] in self._passages and _length(part.values[2]) <= LONGEST_VECTOR
-        return part.sort in DATA
+        return part.kind in DATA
 
 
 def _length(vector: bytes) -> float:

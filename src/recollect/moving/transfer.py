@@ -10,7 +10,7 @@ from recollect.errors import FailedError, UsageError
 from recollect.moving.lines import Sum, to_line
 from recollect.stores.rows import passage_hash
 from recollect.types import Progress
-from recollect.types.moving import FIELDS, Moving, Part, Snapshot
+from recollect.types.contents import FIELDS, Contents, Part, Snapshot
 
 BATCH_PARTS = 1_000
 BATCH_BYTES = 4_000_000
@@ -72,14 +72,14 @@ class _Survey:
     def see(self, part: Part, found: Part | None) -> None:
         """Take note of one part and what has its key."""
         if part == found:
-            self.alike[part.sort] += 1
+            self.alike[part.kind] += 1
         elif self.leaves_out(part):
-            self.kept[part.sort] += 1
-        elif part.sort == "history":
+            self.kept[part.kind] += 1
+        elif part.kind == "history":
             self.renumbered += same_event(part, found)
         elif found is not None:
-            self.kept[part.sort] += 1
-            if part.sort == "record":
+            self.kept[part.kind] += 1
+            if part.kind == "record":
                 self.different[part.values[0]] = None
                 self.hidden.add(passage(part))
 
@@ -98,21 +98,21 @@ class _Survey:
 
         So does what an outside id stood for, where an older version did not keep for which scope: it may be private.
         """
-        if part.sort == "join":
+        if part.kind == "join":
             return not part.values[2]
-        if part.sort == "vector":
+        if part.kind == "vector":
             return part.values[1] in self.hidden
-        return part.sort == "history" and part.values[1] in self.different
+        return part.kind == "history" and part.values[1] in self.different
 
 
-def transfer(source: Snapshot, target: Moving, *, merge: bool, dry_run: bool, steps: Steps) -> Moved:
+def transfer(source: Snapshot, target: Contents, *, merge: bool, dry_run: bool, steps: Steps) -> Moved:
     """Add to the target what it lacks of the source. It can be interrupted anywhere and run again."""
     total = dict(source.counts())
     with target.snapshot() as there:
         survey = _Survey(dict(there.counts()))
     if dry_run or any(survey.there[sort] for sort in TRUTH):
         for batch in stepping(source, steps("comparing"), total):
-            for part, found in zip(batch, target.held(batch), strict=True):
+            for part, found in zip(batch, target.find(batch), strict=True):
                 survey.see(part, found)
                 survey.notes += _language_note(part, found, empty=not survey.there["record"])
     if survey.apart and not merge and not dry_run:
@@ -123,7 +123,7 @@ def transfer(source: Snapshot, target: Moving, *, merge: bool, dry_run: bool, st
     if dry_run:
         return plan
     _fill(source, target, survey, steps("copying"), total)
-    target.settle(steps("indexing"))
+    target.finish(steps("indexing"))
     return _verified(source, target, survey, steps("checking"), plan)
 
 
@@ -145,7 +145,7 @@ def batches(parts: Iterable[Part]) -> Iterator[list[Part]]:
     batch: list[Part] = []
     weight = 0
     for part in parts:
-        if batch and (part.sort != batch[0].sort or len(batch) == BATCH_PARTS or weight > BATCH_BYTES):
+        if batch and (part.kind != batch[0].kind or len(batch) == BATCH_PARTS or weight > BATCH_BYTES):
             yield batch
             batch, weight = [], 0
         batch.append(part)
@@ -155,7 +155,7 @@ def batches(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 def _weight(part: Part) -> int:
-    match part.sort:
+    match part.kind:
         case "record" | "vector":
             return len(part.values[2])
         case "history":
@@ -187,29 +187,29 @@ def stepping(source: Snapshot, progress: Progress | None, total: Mapping[str, in
 
 
 def _fill(
-    source: Snapshot, target: Moving, survey: _Survey, progress: Progress | None, total: Mapping[str, int]
+    source: Snapshot, target: Contents, survey: _Survey, progress: Progress | None, total: Mapping[str, int]
 ) -> None:
     """Load every sort that is not complete yet."""
     for batch in stepping(source, progress, total):
-        sort = batch[0].sort
+        sort = batch[0].kind
         if survey.alike[sort] == total[sort]:
             continue
         wanted = [part for part in batch if not survey.leaves_out(part)]
         if survey.apart and sort == "history":
-            found = target.held(wanted)
+            found = target.find(wanted)
             wanted = [part for part, held in zip(wanted, found, strict=True) if not same_event(part, held)]
         target.load(wanted, renumber=survey.apart)
 
 
-def _verified(source: Snapshot, target: Moving, survey: _Survey, progress: Progress | None, plan: Moved) -> Moved:
+def _verified(source: Snapshot, target: Contents, survey: _Survey, progress: Progress | None, plan: Moved) -> Moved:
     """Read everything back: each part must be there as it is in the source, or have been kept as it was."""
     ours, theirs, kept = Sum(), Sum(), _none()
     for batch in stepping(source, progress, plan.total):
-        for part, held in zip(batch, target.held(batch), strict=True):
+        for part, held in zip(batch, target.find(batch), strict=True):
             found = _numbered_as(part, held) if survey.apart else held
             if part != found:
                 _refuse_loss(part, found, survey)
-                kept[part.sort] += 1
+                kept[part.kind] += 1
                 continue
             ours.add(part, to_line(part))
             theirs.add(found, to_line(found))
@@ -220,15 +220,15 @@ def _verified(source: Snapshot, target: Moving, survey: _Survey, progress: Progr
 
 def _numbered_as(part: Part, held: Part | None) -> Part | None:
     """An event that was given another number, under the number it had."""
-    return Part(held.sort, (part.values[0], *held.values[1:])) if held and held.sort == "history" else held
+    return Part(held.kind, (part.values[0], *held.values[1:])) if held and held.kind == "history" else held
 
 
 def _refuse_loss(part: Part, found: Part | None, survey: _Survey) -> None:
     """What is missing afterwards, or differs where nothing may, is an error."""
-    expected = survey.leaves_out(part) or (part.sort == "record" and part.values[0] in survey.different)
-    if expected or (found is not None and part.sort not in TRUTH):
+    expected = survey.leaves_out(part) or (part.kind == "record" and part.values[0] in survey.different)
+    if expected or (found is not None and part.kind not in TRUTH):
         return
-    what = f"the {part.sort} {part.key[-1]!r}"
+    what = f"the {part.kind} {part.key[-1]!r}"
     raise FailedError(
         f"{what} is not in the target" if found is None else f"{what} is another in the target",
         hint="somebody may be changing the target at the same time; run it again",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recollect.types.contents import Contents, Progress
 from recollect.types.protocols import (
     Asked,
     Changes,
@@ -17,7 +18,6 @@ from recollect.types.protocols import (
     Keeper,
     KeywordIndex,
     Notes,
-    Progress,
     Reader,
     Records,
     Reranker,
@@ -78,6 +78,7 @@ __all__ = [
     "Asked",
     "Change",
     "Changes",
+    "Contents",
     "Contribution",
     "Embedder",
     "Event",

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from recollect.types.contents import Contents
 from recollect.types.records import GLOBAL, Change, Event, FileState, Filter, Record, Scope
 from recollect.types.search import Query, RankedList, Result
 
@@ -32,9 +33,6 @@ class VectorSpace:
 
 Stage: TypeAlias = Callable[[Query, Sequence[Result]], Sequence[Result]]
 """A step after fusion. It knows neither the pipeline nor a store."""
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with (done, total) as long work goes on."""
 
 
 @runtime_checkable
@@ -319,6 +317,17 @@ class Store(Protocol):
     @property
     def spaces(self) -> VectorSpaces:
         """Search by meaning."""
+
+    @property
+    def contents(self) -> Contents:
+        """All that it holds, to be copied or exported."""
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Let all reads inside the block share one snapshot, also in threads that run in a copy of its context.
+
+        It saves transactions, and one search sees one state. What this process writes meanwhile is seen all the same.
+        A store that has no snapshots does nothing.
+        """
 
     def within(self, scope: Scope) -> Store:
         """The same store for one scope: where the database itself can guard what a scope sees, it does."""

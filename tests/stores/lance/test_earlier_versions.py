@@ -110,7 +110,7 @@ def test_a_store_that_is_opened_read_only_is_read_as_before(before: Path, bucket
     content = file.read_bytes()
     memory = Memory(open_store(bucket_url, read_only=True), Settings(), EMBEDDER, announce=print)
     assert_complete(memory)
-    with pytest.raises(StoreError, match="LanceDB only"), memory.store.moving.snapshot():
+    with pytest.raises(StoreError, match="LanceDB only"), memory.store.contents.snapshot():
         pass
     memory.close()
     assert file.read_bytes() == content

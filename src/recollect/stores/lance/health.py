@@ -98,7 +98,7 @@ def update(url: str, reporter: Reporter) -> None:
     """Add pending vectors to LanceDB."""
     reporter.announce("adding pending vectors to LanceDB")
     with contextlib.closing(LanceStore(url)) as store:
-        store.moving.settle(reporter.progress("indexing"))
+        store.contents.finish(reporter.progress("indexing"))
 
 
 def rebuild(examination: Examination, space: VectorSpace, reporter: Reporter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,8 +18,8 @@ from recollect.stores.lance.table import LanceUrl, TableLost, parse_url
 from recollect.stores.lance.updater import FileVectors, TableUpdater, vector_tables
 from recollect.stores.lance.vectors import LanceVectors
 from recollect.stores.sqlite import SqliteStore
+from recollect.stores.sqlite.contents import SqliteContents, SqliteSnapshot
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.moving import SqliteMoving, SqliteSnapshot
 from recollect.stores.sqlite.store import SqliteKind
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Filter, Progress, Scope, VectorSpace
@@ -43,7 +44,11 @@ class LanceStore:
         self.changes = self._file.changes
         self.keywords = self._file.keywords
         self.spaces = LanceSpaces(self._file.spaces, self._database, self.url)
-        self.moving = LanceMoving(self._database, self.keywords, self.spaces)
+        self.contents = LanceContents(self._database, self.keywords, self.spaces)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Let all reads of the file inside the block share one snapshot."""
+        return self._file.reading()
 
     def within(self, scope: Scope) -> LanceStore:  # noqa: ARG002
         """Itself: whoever can read the file can read all of it."""
@@ -161,7 +166,7 @@ class LanceSpaces:
         return LanceVectors(self._database, visible, file, updater)
 
 
-class LanceMoving(SqliteMoving):
+class LanceContents(SqliteContents):
     """Dump and load the file, which has all vectors."""
 
     def __init__(self, database: Database, keywords: Any, spaces: LanceSpaces) -> None:
@@ -182,9 +187,9 @@ class LanceMoving(SqliteMoving):
                 )
             yield snapshot
 
-    def settle(self, progress: Progress | None = None) -> None:
+    def finish(self, progress: Progress | None = None) -> None:
         """Bring the keyword index and LanceDB up to date."""
-        super().settle(progress)
+        super().finish(progress)
         for index in self._spaces.all():
             index.updater.complete()
 

@@ -29,9 +29,9 @@ from recollect.stores.health import (
     State,
     altered,
 )
+from recollect.stores.postgres.contents import SETTLING
 from recollect.stores.postgres.database import Connection, Database, plain
 from recollect.stores.postgres.keywords import Derived
-from recollect.stores.postgres.moving import SETTLING
 from recollect.stores.postgres.schema import MIGRATIONS, version
 from recollect.stores.postgres.store import PostgresStore
 from recollect.stores.postgres.vectors import EXACT_UP_TO, LONGEST_INDEXED
@@ -516,7 +516,7 @@ def settle(url: str, space: int, reporter: Reporter) -> None:
     written(url, drop_invalid)
     store = PostgresStore(main_of(url))
     try:
-        store.moving.settle(reporter.progress("indexing"))
+        store.contents.finish(reporter.progress("indexing"))
     finally:
         store.close()
 

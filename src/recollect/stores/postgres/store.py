@@ -13,11 +13,11 @@ from psycopg import errors as pg
 from recollect.errors import RecollectError, StoreError
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.kinds import StoreKind
+from recollect.stores.postgres.contents import PostgresContents, has_store
 from recollect.stores.postgres.database import Connection, Database, plain
 from recollect.stores.postgres.failures import LOST, translated
 from recollect.stores.postgres.files import PostgresFiles, PostgresJoins, PostgresNotes
 from recollect.stores.postgres.keywords import Derived, PostgresKeywords
-from recollect.stores.postgres.moving import PostgresMoving, has_store
 from recollect.stores.postgres.records import CHANNEL, PostgresRecords
 from recollect.stores.postgres.rows import condition, meta, numbers
 from recollect.stores.postgres.schema import migrate
@@ -50,7 +50,11 @@ class PostgresStore:
         self.joins = PostgresJoins(self._database)
         self.changes = PostgresChanges(self._database)
         self.records = PostgresRecords(self._database, Derived(lambda: self.keywords.chain), self.keywords.follow)
-        self.moving = PostgresMoving(self._database, self.keywords)
+        self.contents = PostgresContents(self._database, self.keywords)
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing yet: each read is a transaction of its own."""
+        return contextlib.nullcontext()
 
     def within(self, scope: Scope) -> PostgresStore:
         """The same store, whose every transaction names this scope to row-level security."""

@@ -11,8 +11,11 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote
 
 import apsw
@@ -31,6 +34,21 @@ WAL_LIMIT_BYTES = 64 * 1024 * 1024
 OPENING_ATTEMPTS = 3
 
 
+@dataclass(slots=True)
+class _Shared:
+    """The connection of one `Database.reading`; whoever holds the lock uses it."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    connection: apsw.Connection | None = None
+    depth: int = 0
+    writes: int = 0
+    ended: bool = False
+
+
+_SHARED: ContextVar[Mapping[int, _Shared]] = ContextVar("shared snapshots", default=MappingProxyType({}))
+"""The readings of a context, by the id of their database."""
+
+
 class Database:
     """A pool of reading connections and one writing connection to the same file.
 
@@ -46,6 +64,7 @@ class Database:
         self._pool_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._closed = False
+        self._writes = 0
         check_engine(apsw.sqlite_lib_version())
         self.read_only = _is_read_only(path) or read_only
         # In WAL mode a reader makes log files that stay. A file without a log can be read as it lies there.
@@ -68,17 +87,72 @@ class Database:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[apsw.Connection]:
-        """A connection that sees one snapshot of the file until the block ends."""
+        """A connection that sees one snapshot of the file until the block ends; inside `reading`, the shared one."""
+        shared = _SHARED.get().get(id(self))
         with translated(self.path):
-            connection = self._take()
-            try:
-                connection.execute("BEGIN")
-                self._presence.check_read(None if self.read_only else connection)
-                yield connection
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                self._idle.append(connection)
+            if shared is None:
+                connection = self._take()
+                try:
+                    self._begin(connection)
+                    yield connection
+                finally:
+                    self._give_back(connection)
+                return
+            with shared.lock:
+                try:
+                    yield self._join(shared)
+                finally:
+                    shared.depth -= 1
+                    self._end(shared)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let all reads inside the block share one snapshot; threads that run in a copy of its context share it too.
+
+        They use one connection in turns. A write of this process starts a new snapshot for the reads after it.
+        """
+        if id(self) in _SHARED.get():
+            yield
+            return
+        shared = _Shared()
+        token = _SHARED.set({**_SHARED.get(), id(self): shared})
+        try:
+            yield
+        finally:
+            _SHARED.reset(token)
+            shared.ended = True
+            # A thread that is still reading, because nobody waited for it, gives the connection back itself.
+            if shared.lock.acquire(blocking=False):
+                self._end(shared)
+                shared.lock.release()
+
+    def _join(self, shared: _Shared) -> apsw.Connection:
+        """The shared connection, in a snapshot that holds all that this process wrote before."""
+        shared.depth += 1
+        if shared.connection is None:
+            shared.connection = self._take()
+        elif shared.connection.in_transaction:
+            if shared.depth > 1 or shared.writes == self._writes:
+                return shared.connection
+            shared.connection.execute("ROLLBACK")
+        shared.writes = self._writes
+        self._begin(shared.connection)
+        return shared.connection
+
+    def _end(self, shared: _Shared) -> None:
+        """Give the shared connection back after the last read."""
+        if shared.ended and not shared.depth and shared.connection is not None:
+            connection, shared.connection = shared.connection, None
+            self._give_back(connection)
+
+    def _begin(self, connection: apsw.Connection) -> None:
+        connection.execute("BEGIN")
+        self._presence.check_read(None if self.read_only else connection)
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        self._idle.append(connection)
 
     @contextlib.contextmanager
     def write(self, patience_ms: int = BUSY_TIMEOUT_MS) -> Iterator[apsw.Connection]:
@@ -99,6 +173,7 @@ class Database:
                 self._presence.check_write(self._writer)
                 last = sequence(self._writer)
                 self._writer.execute("COMMIT")
+                self._writes += 1
             finally:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")

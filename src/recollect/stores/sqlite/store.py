@@ -15,12 +15,12 @@ from recollect.errors import StoreError
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.kinds import StoreKind
 from recollect.stores.sqlite import overview
+from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.database import Database, check_engine
 from recollect.stores.sqlite.files import SqliteFiles
 from recollect.stores.sqlite.joins import SqliteJoins
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.listening import SqliteChanges
-from recollect.stores.sqlite.moving import SqliteMoving
 from recollect.stores.sqlite.notes import SqliteNotes
 from recollect.stores.sqlite.records import SqliteRecords
 from recollect.stores.sqlite.rows import sequence
@@ -52,7 +52,11 @@ class SqliteStore:
         self.joins = SqliteJoins(self._database)
         self.changes = SqliteChanges(self._database)
         self.records = SqliteRecords(self._database, self.keywords.follow)
-        self.moving = SqliteMoving(self._database, self.keywords)
+        self.contents = SqliteContents(self._database, self.keywords)
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Let all reads inside the block share one snapshot."""
+        return self._database.reading()
 
     def within(self, scope: Scope) -> SqliteStore:  # noqa: ARG002
         """Itself: a file has no guards of its own, whoever may read it reads all of it."""

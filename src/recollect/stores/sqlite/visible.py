@@ -92,22 +92,41 @@ class VisibleSets:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Filter, int], tuple[Visible, int, int]] = OrderedDict()
         self._lock = threading.Lock()
+        self._building: dict[tuple[Filter, int], threading.Lock] = {}
 
     def get(self, connection: apsw.Connection, where: Filter, sequence: int) -> Visible:
-        """The set of `where` in this connection's snapshot, whose last change is `sequence`."""
+        """The set of `where` in this connection's snapshot, whose last change is `sequence`.
+
+        Of several threads that need the same set at once, one builds it.
+        """
         key = (replace(where, now=_NEVER), sequence)
         moment = micros(where.moment) or 0
         with self._lock:
-            kept = self._kept.get(key)
-            if kept and kept[1] <= moment < kept[2]:
-                self._kept.move_to_end(key)
-                return kept[0]
-        visible = _select(connection, where)
-        with self._lock:
-            self._kept[key] = (visible, moment, _next_event(connection, moment))
-            while len(self._kept) > KEPT_SETS:
-                self._kept.popitem(last=False)
+            if visible := self._cached(key, moment):
+                return visible
+            building = self._building.setdefault(key, threading.Lock())
+        with building:
+            with self._lock:
+                if visible := self._cached(key, moment):
+                    return visible
+            try:
+                visible = _select(connection, where)
+                until = _next_event(connection, moment)
+                with self._lock:
+                    self._kept[key] = (visible, moment, until)
+                    while len(self._kept) > KEPT_SETS:
+                        self._kept.popitem(last=False)
+            finally:
+                with self._lock:
+                    self._building.pop(key, None)
         return visible
+
+    def _cached(self, key: tuple[Filter, int], moment: int) -> Visible | None:
+        kept = self._kept.get(key)
+        if kept is None or not kept[1] <= moment < kept[2]:
+            return None
+        self._kept.move_to_end(key)
+        return kept[0]
 
 
 def _select(connection: apsw.Connection, where: Filter) -> Visible:

@@ -24,7 +24,7 @@ from recollect.stores.postgres.rows import meta, scope_number, set_meta
 from recollect.stores.postgres.vectors import index_near, make_space
 from recollect.stores.rows import passage_hash
 from recollect.types import Progress, Record, Scope, VectorSpace
-from recollect.types.moving import FIELDS, MOVED_META, Part
+from recollect.types.contents import FIELDS, MOVED_META, Part
 
 _SCOPE = ("user", "agent", "session")
 _SAID = tuple(name for name in FIELDS["record"] if name not in (*_SCOPE, "purged"))
@@ -246,7 +246,7 @@ def _part(sort: str, row: Sequence[Any]) -> Part:
 
 def found_by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
     """What has the keys of these parts of one sort."""
-    sort = parts[0].sort
+    sort = parts[0].kind
     names, kinds = ", ".join(_KEY[sort]), _KEY[sort].values()
     wanted = ", ".join(f"%s::{kind}[]" for kind in kinds)
     rows = connection.cursor(binary=True).execute(
@@ -294,7 +294,7 @@ _INSERT: Mapping[str, str] = {
 }
 
 
-class PostgresMoving:
+class PostgresContents:
     """Moves what one PostgreSQL store holds."""
 
     def __init__(self, database: Database, keywords: PostgresKeywords) -> None:
@@ -324,11 +324,11 @@ class PostgresMoving:
             yield PostgresSnapshot(connection)
             connection.rollback()
 
-    def held(self, parts: Sequence[Part]) -> list[Part | None]:
+    def find(self, parts: Sequence[Part]) -> list[Part | None]:
         """What has the keys of these parts."""
         if not parts:
             return []
-        if parts[0].sort == "history":
+        if parts[0].kind == "history":
             return self._look(lambda connection: same_events(connection, parts))
         return self._look(lambda connection: found_by_key(connection, parts))
 
@@ -336,7 +336,7 @@ class PostgresMoving:
         """Add parts in one transaction; what is there stays."""
         if not parts:
             return
-        match parts[0].sort:
+        match parts[0].kind:
             case "meta":
                 self._settle_meta(dict(part.values for part in parts))
             case "space":
@@ -350,7 +350,7 @@ class PostgresMoving:
             case sort:
                 self._database.write(lambda connection: _add_plain(connection, _INSERT[sort], parts))
 
-    def settle(self, progress: Progress | None = None) -> None:
+    def finish(self, progress: Progress | None = None) -> None:
         """Make the indexes of the spaces that came without, and let the planner know what there is."""
         with self._database.alone() as connection, translated(self._database.shown):
             connection.execute(_ROOM)

@@ -17,7 +17,7 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import meta, set_meta
 from recollect.types import Progress
-from recollect.types.moving import FIELDS, MOVED_META, Part
+from recollect.types.contents import FIELDS, MOVED_META, Part
 
 _RECORD = (
     "id", "kind", "text", "title", "category", "tags", "user", "agent", "session", "importance", "decay", "created_at",
@@ -66,7 +66,7 @@ _INSERT_EVENT = (
 _SAME_EVENT = " AND id = ? AND action = ? AND at = ? ORDER BY seq = ? DESC, seq LIMIT 1"
 
 
-class SqliteMoving:
+class SqliteContents:
     """Moves what one SQLite store holds."""
 
     def __init__(self, database: Database, keywords: SqliteKeywords) -> None:
@@ -85,11 +85,11 @@ class SqliteMoving:
         with self._database.read() as connection:
             yield SqliteSnapshot(connection)
 
-    def held(self, parts: Sequence[Part]) -> list[Part | None]:
+    def find(self, parts: Sequence[Part]) -> list[Part | None]:
         """What has the keys of these parts."""
         if not parts:
             return []
-        sort = parts[0].sort
+        sort = parts[0].kind
         find = _SELECT[sort] + (_SAME_EVENT if sort == "history" else "".join(f" AND {key} = ?" for key in _KEY[sort]))
         with self._database.read() as connection:
             found: Iterator[Any] = (connection.execute(find, _asked(part)).fetchone() for part in parts)
@@ -100,7 +100,7 @@ class SqliteMoving:
         if not parts:
             return
         with self._database.write() as connection:
-            match parts[0].sort:
+            match parts[0].kind:
                 case "meta":
                     _settle_meta(connection, dict(part.values for part in parts))
                 case "record":
@@ -113,7 +113,7 @@ class SqliteMoving:
                 case sort:
                     connection.executemany(_INSERT[sort], [part.values for part in parts])
 
-    def settle(self, progress: Progress | None = None) -> None:
+    def finish(self, progress: Progress | None = None) -> None:
         """Bring the keyword index up to date, in short transactions."""
         total = left = self._lag()
         while left:
@@ -146,7 +146,7 @@ class SqliteSnapshot:
 
 
 def _asked(part: Part) -> tuple[Any, ...]:
-    if part.sort != "history":
+    if part.kind != "history":
         return part.key
     seq, key, action, at, _ = part.values
     return (key, action, at, seq)
