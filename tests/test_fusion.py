@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import MANY
 
 from recollect.fusion import METHODS, NORMALISATIONS, Fused, Hit, RankedList, calculate_rrf_score, fuse
 
@@ -16,7 +17,6 @@ CASES = [
     *itertools.product(("rrf", "borda"), ("none",)),
     *itertools.product(("weighted", "combmnz"), NORMALISATIONS),
 ]
-MANY = settings(max_examples=500, deadline=None)
 IDS = [f"d{number}" for number in range(6)]
 CODES = st.one_of(st.binary(min_size=9, max_size=13), st.binary(max_size=13))
 THREE = st.integers(0, 3)

@@ -6,12 +6,12 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import MANY
 
 from recollect.ranking import DAY, HALF_LIVES, decay, fold, fold_hash, importance_factor, mmr
 
-MANY = settings(max_examples=500, deadline=None)
 ODD = "ßİıſẞᾳ\u0345\u0301\u0307\u0308ŉǰΐΣςﬁ①½㌀ﷺ゛\u037a\u3000\u00a0\u2028\ud800\x1caAiIjJ \n\t"
 ANY_TEXT = st.one_of(st.text(st.characters(exclude_categories=()), max_size=20), st.text(ODD, max_size=20))
 AGES = st.floats(0, 1e11)

@@ -5,14 +5,14 @@ import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.properties import MANY
 
 from recollect.analysis import LANGUAGES, Analyzer, lead, snippet
 from recollect.analysis.analyzer import MAX_QUERY_TERMS, MAX_TERM
 from recollect.analysis.snippets import WIDTH
 
-MANY = settings(max_examples=500, deadline=None)
 ENGLISH = Analyzer()
 NASTY = "#+'’_-./:@&,19aAbBsSßİŉﬁⅣ½⑴ﷺ\ufe70\u037a\u0345\u0301\u200d\ufe0f\u00ad\x00\ud800京ー가कि\u0e33ﾊﾟ㌀❤🎉 \n"
 NASTY_TEXT = st.text(NASTY, max_size=12)
