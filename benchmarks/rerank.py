@@ -23,7 +23,7 @@ from statistics import fmean, quantiles
 from typing import TypeAlias
 
 from benchmarks.quality import table
-from recollect.config import SearchSettings
+from recollect.config import SearchOptions
 from recollect.evaluation import Dataset, evaluate, read_dataset
 from recollect.evaluation.corpora import open_corpus
 from recollect.evaluation.scoring import by_place, compare
@@ -40,7 +40,7 @@ TUNING_SPLIT = {"scifact": "train", "nfcorpus": "dev"}
 MODEL = "minilm-l12-reranker"
 MEASURE = "nDCG@10"
 HEADS = (10, 20)
-HEAD = SearchSettings().rerank_head
+HEAD = SearchOptions().rerank_head
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 1.0)
 DEEP = 10
 """Results that the measure sees."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
-from recollect.types.search import DEFAULT_K, Contribution, Hit, RankedList
+from recollect.options import DEFAULT_K
+from recollect.types.search import Contribution, Hit, RankedList
 
 __all__ = ["DEFAULT_K", "METHODS", "NORMALISATIONS", "Fused", "Hit", "RankedList", "calculate_rrf_score", "fuse"]
 

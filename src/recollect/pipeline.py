@@ -164,9 +164,8 @@ def _weight(query: Query, ranked: RankedList, lists: Sequence[RankedList]) -> fl
     Other methods, whose formulas people know, only leave out a source that understood nothing. If no other source has
     found anything, a source keeps its whole weight.
     """
-    weights = query.ranking.weights
-    weight = weights.get(ranked.source, 1.0)
-    others = (other for other in lists if other.source != ranked.source and weights.get(other.source, 1.0) > 0)
+    weight = query.weights.get(ranked.source, 1.0)
+    others = (other for other in lists if other.source != ranked.source and query.weights.get(other.source, 1.0) > 0)
     if not any(other.entries and other.trust > 0 for other in others):
         return weight
     return weight * ranked.trust if METHODS[query.ranking.fusion].by_trust or ranked.trust == 0 else weight

@@ -78,7 +78,7 @@ def test_a_sweep_as_json_has_what_plots_need(run, small):
 def test_a_sweep_begins_with_the_settings_in_force(run, small):
     """Whatever the default is, it is among what is swept where no method is named."""
     ran = run("eval", "sweep", small, "--fetch-k", "10", "--k", "60", "--json")
-    fusion = config.SearchSettings().fusion
+    fusion = config.SearchOptions().fusion
     assert ran.json["rows"][0]["options"]["fusion"] == fusion
     assert {row["options"]["fusion"] for row in ran.json["rows"]} == {fusion, "rrf", "weighted"}
 

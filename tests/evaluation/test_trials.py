@@ -215,10 +215,10 @@ def test_filters_and_sources_hold_for_every_system(own):
     """A filter is applied inside the sources; settings that ask keyword only do not keep `vector` from being asked."""
     judged, _, notes, fact = own
     dataset = judged(("q3", fact, "1"), ("q1", "tea.md", "1"))
-    from recollect.config import SearchSettings
+    from recollect.config import SearchOptions
     from recollect.memory import Memory
 
-    settings = Settings(embedder="hashing:64", search=SearchSettings(sources=("keyword",)))
+    settings = Settings(embedder="hashing:64", search=SearchOptions(sources=("keyword",)))
     plan = Plan(named_systems("vector,default"), ("P@1",), {"kind": "fact"})
     trials, _ = conduct(plan, [dataset], lambda _: Memory.open(notes.parent / "memory.db", settings=settings))
     assert [set(trial.run["q3"]) for trial in trials] == [{fact}, {fact}]

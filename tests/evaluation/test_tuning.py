@@ -3,11 +3,11 @@ import random
 
 import pytest
 
-from recollect.config import SearchSettings
+from recollect.config import SearchOptions
 from recollect.evaluation.sweep import candidates, changes, completed, curves, label, refinements
 from recollect.evaluation.tuning import INNER, OUTER, Plan, choose, deal, simplest, tune
 
-DEFAULT = completed({}, SearchSettings())
+DEFAULT = completed({}, SearchOptions())
 QUESTIONS = [f"q{number}" for number in range(120)]
 GRID = [
     {"fusion": "weighted", "fetch_k": depth, "vector_weight": weight} for depth in (50, 200) for weight in range(15)

@@ -63,7 +63,7 @@ def adds_up(answer: Answer) -> None:
 def in_order(answer: Answer) -> None:
     """By total, but for what MMR moved; and MMR tells from where to where."""
     totals = [result.total for result in answer.results]
-    if answer.query.ranking.mmr in (None, 1):
+    if not answer.query.ranking.mmr or answer.query.ranking.mmr_lambda == 1:
         assert totals == sorted(totals, reverse=True)
         assert not any(result.moves for result in answer.results)
         return

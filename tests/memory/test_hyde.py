@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recollect import Memory
-from recollect.config import LlmSettings, SearchSettings, Settings
+from recollect.config import LlmSettings, SearchOptions, Settings
 from recollect.memory.shapes import answer_dict
 
 HERON = "The heron stood in the reeds at dawn."
@@ -17,7 +17,7 @@ HERON = "The heron stood in the reeds at dawn."
 @pytest.fixture
 def settings(server: Any) -> Settings:
     """HyDE by the test's server, with little patience."""
-    search = SearchSettings(hyde=True, hyde_timeout=0.5)
+    search = SearchOptions(hyde=True, hyde_timeout=0.5)
     return Settings(search=search, llm=LlmSettings(base_url=server.url, model="scripted"))
 
 
@@ -91,7 +91,7 @@ def test_replace_searches_with_the_answer_alone_and_falls_back(memory: Memory, s
 
 def test_without_an_endpoint_hyde_says_what_to_set(path: Any, server: Any) -> None:
     """No key and no endpoint: the search goes on, and the warning says what to set."""
-    with Memory.open(path, embedder="hashing:256", settings=Settings(search=SearchSettings(hyde=True))) as memory:
+    with Memory.open(path, embedder="hashing:256", settings=Settings(search=SearchOptions(hyde=True))) as memory:
         memory.add(HERON)
         answer = memory.search("heron")
     assert answer.results

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recollect import Memory, Scope
-from recollect.config import LlmSettings, SearchSettings, Settings
+from recollect.config import LlmSettings, SearchOptions, Settings
 from recollect.errors import EmbedderError, UsageError
 from recollect.models.embedders import open_embedder
 
@@ -147,7 +147,7 @@ def test_a_record_whose_vector_cannot_be_had_is_stored_and_that_is_said(path: Pa
 def test_a_hypothetical_answer_is_kept_for_the_scope_that_asked(path: Path, server: Any) -> None:
     """Another's question is written anew, one's own and the owner's are not."""
     server.answer = lambda _: "The heron stood in the reeds."
-    search = SearchSettings(hyde=True, hyde_timeout=20)
+    search = SearchOptions(hyde=True, hyde_timeout=20)
     said = Settings(search=search, llm=LlmSettings(base_url=server.url, model="scripted"))
     with Memory.open(path, embedder="hashing:64", settings=said) as memory:
         memory.add("The heron stood in the reeds at dawn.")

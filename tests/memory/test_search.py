@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from recollect import Memory, Scope
-from recollect.config import ScopeSettings, SearchSettings, Settings
+from recollect.config import ScopeSettings, SearchOptions, Settings
 from recollect.errors import EmbedderError, SearchFailed, UsageError
 from recollect.memory.shapes import answer_dict
 from recollect.models.hashing import HashingEmbedder
@@ -852,7 +852,7 @@ def test_every_fusion_can_be_written_as_json(memory: Memory, fusion: str) -> Non
 
 def test_settings_are_the_defaults_of_a_search(open_memory: OpenMemory) -> None:
     """What a call leaves out comes from the settings; what it names wins."""
-    memory = open_memory(settings=Settings(search=SearchSettings(limit=2, sources=("keyword",), fusion="borda")))
+    memory = open_memory(settings=Settings(search=SearchOptions(limit=2, sources=("keyword",), fusion="borda")))
     memory.add_many([{"text": f"heron {i}"} for i in range(5)])
     answer = memory.search("heron")
     assert (len(answer.results), answer.trace.mode, answer.query.ranking.fusion) == (2, "keyword-only", "borda")

@@ -246,7 +246,7 @@ def test_no_call_names_every_scope(memory: Memory, secret: Record) -> None:
     """Neither by a flag nor by a filter made by hand."""
     bob = memory.within(Scope("bob"))
     for work in (bob.list, bob.facets, lambda **said: bob.search("vault", **said)):
-        for said in ({"any_scope": True}, {"where": bob._queries.where({})}):
+        for said in ({"any_scope": True}, {"where": bob._queries.filter({})}):
             with pytest.raises(Forbidden):
                 work(**said)
     assert memory.get(secret.id) == secret

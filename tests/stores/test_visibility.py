@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import UsageError
-from recollect.types import Answer, Filter, Put, Query, Ranking, Record, Scope, Supersede, VectorSpace
+from recollect.options import SearchOptions
+from recollect.types import Answer, Filter, Put, Query, Record, Scope, Supersede, VectorSpace
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "the", "in", "café", "v1.2", "湖", "snake_case")
@@ -147,7 +148,7 @@ def fill(memory: Memory, records: Sequence[Record]) -> None:
 
 
 def ask(memory: Memory, asked: Asked, sources: tuple[str, ...], **ranking: Any) -> Answer:
-    query = Query(asked.text, 5, asked.fetch_k, asked.where, Ranking(**ranking))
+    query = Query(asked.text, 5, asked.fetch_k, asked.where, SearchOptions(**ranking))
     pipeline, _ = memory.prepare(asked.text, sources=tuple(sources))
     return pipeline(query)
 
@@ -194,7 +195,7 @@ def test_a_shared_store_answers_as_one_that_holds_only_what_may_be_seen(
 
 def compare(shared: Memory, alone: Memory, asked: Asked) -> None:
     for sources in (("keyword",), ("vector",), ("keyword", "vector")):
-        for ranking in ({}, {"fusion": "weighted", "mmr": 0.5}):
+        for ranking in ({}, {"fusion": "weighted", "mmr": True, "mmr_lambda": 0.5}):
             in_shared, in_alone = (ask(memory, asked, sources, **ranking) for memory in (shared, alone))
             assert seen_of(in_shared) == seen_of(in_alone)
             assert in_shared.trace.filtered == in_alone.trace.filtered

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from recollect.cli.terminal import echo
+from recollect.options import SEARCH
 
 PROGRAM, VARIABLE = "recollect", "_RECOLLECT_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
@@ -68,18 +70,6 @@ class Words(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.
         ]
 
 
-def _fusions() -> Iterable[str]:
-    from recollect.fusion import METHODS
-
-    return METHODS
-
-
-def _normalisations() -> Iterable[str]:
-    from recollect.fusion import NORMALISATIONS
-
-    return NORMALISATIONS
-
-
 def _classes() -> Iterable[str]:
     from recollect.ranking import HALF_LIVES
 
@@ -105,15 +95,19 @@ def _sources() -> Iterable[str]:
     return ["keyword", "vector", *(source.name for source in named)]
 
 
+def _words_of_options() -> Iterator[tuple[str, Words]]:
+    """The words of every search option that has some; evaluation takes lists of them."""
+    for option in SEARCH:
+        if option.flag_names and (option.words or option.allowed):
+            known = partial(tuple, option.words or option.allowed)
+            yield f"{option.flag_names[0]} {option.metavar}", Words(known)
+            yield f"{option.flag_names[0]} LIST", Words(known, many=True)
+
+
 WORDS: dict[str, click.ParamType[Any]] = {
-    "--fusion METHOD": Words(_fusions),
-    "--fusion LIST": Words(_fusions, many=True),
-    "--normalisation NAME": Words(_normalisations),
-    "--normalisation LIST": Words(_normalisations, many=True),
+    **dict(_words_of_options()),
     "--sources NAMES": Words(_sources, many=True),
     "--embedder NAME": Words(_embedders),
-    "--hyde [HOW]": Words(lambda: ("on", "off", "replace")),
-    "--decay [WHEN]": Words(lambda: ("on", "off")),
     "--decay CLASS": Words(_classes),
     "--store PLACE": click.Path(),
     "--config FILE": click.Path(),

@@ -1,91 +1,88 @@
-"""The flags of the commands that ask a question: how its answer is ranked and what it may see."""
+"""The flags of search options and filters, built from the table of options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from recollect.cli.options import filter_options, filters
+from recollect.options import FILTERS, SEARCH, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_RANKING = (
-    "limit", "fetch_k", "sources", "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "prefer_newer",
-    "mmr", "mmr_lambda", "min_score", "confidence", "min_confidence", "budget_ms", "rerank", "hyde",
-)  # fmt: skip
+_TYPES: Mapping[str, type] = {"whole": int, "number": float}
 
 
-def asking(command: F) -> F:
-    """The flags of `search`, for every command that runs one."""
-    command = filters(command)
-    for option in (
-        click.option(
-            "--hyde",
-            metavar="[HOW]",
-            is_flag=False,
-            flag_value="on",
-            help="on, off or replace: search with a hypothetical answer by the language model of [llm].",
-        ),
-        click.option(
-            "--rerank/--no-rerank",
-            default=None,
-            help="Let a model read the first results again: slower; better on conversations.",
-        ),
-        click.option("--budget-ms", type=float, metavar="MS", help="Answer with what has come by then."),
-        click.option(
-            "--min-confidence", type=float, metavar="C", help="Answer nothing rather than less than this, 0 to 1."
-        ),
-        click.option(
-            "--confidence", is_flag=True, default=None, help="Say how far each result stands out from chance."
-        ),
-        click.option("--min-score", type=float, metavar="S", help="Leave out results that score less, 0 to 1."),
-        click.option(
-            "--decay",
-            metavar="[WHEN]",
-            is_flag=False,
-            flag_value="on",
-            help="on, off, or a half-life for records without a class: 30d.",
-        ),
-        click.option("--mmr-lambda", type=float, metavar="L", help="1 is all relevance, 0 all diversity (0.7)."),
-        click.option(
-            "--prefer-newer/--no-prefer-newer", default=None, help="Of two facts that say nearly the same, the newer."
-        ),
-        click.option("--mmr/--no-mmr", default=None, help="Reorder for diversity."),
-        click.option("--vector-weight", type=float, metavar="W", help="Weight of the vector source (1)."),
-        click.option("--text-weight", type=float, metavar="W", help="Weight of the keyword source (1)."),
-        click.option(
-            "--normalisation", metavar="NAME", help="Of scores, when fusing by score: none, minmax, zscore, dbsf."
-        ),
-        click.option("--rrf-k", type=float, metavar="K", help="RRF's constant (60)."),
-        click.option("--fusion", metavar="METHOD", help="blend (default), rrf, weighted, combmnz or borda."),
-        click.option("--fetch-k", type=int, metavar="N", help="How deep each source is read (100)."),
-        click.option(
-            "--sources", metavar="NAMES", help="Which sources are asked, of keyword, vector and [[sources]] (all)."
-        ),
-        click.option("--limit", "-n", type=int, help="How many results (10)."),
-        click.option("--superseded", is_flag=True, default=None, help="Also what has been superseded."),
-    ):
-        command = option(command)
+def add_flags(options: Iterable[Option], command: F) -> F:
+    """A command with the flags of these options, in their order; an option without a flag is passed over."""
+    for option in reversed([option for option in options if option.flag_names]):
+        command = _flag(option)(command)
     return command
 
 
-def ranking_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The flags that set how results are ranked, as settings of `[search]`."""
-    ranking = {name: options[name] for name in _RANKING} | _decay(options["decay"])
-    if ranking["mmr_lambda"] is not None and ranking["mmr"] is None:
-        ranking["mmr"] = True  # whoever sets its balance wants it
-    return ranking
+def _flag(option: Option) -> Callable[[F], F]:
+    names, metavar = option.flag_names, option.metavar or None
+    about = f"{option.flag_help or option.about}{_default(option)}"
+    if option.words:  # the flag alone means "on"
+        return click.option(*names, metavar=metavar, is_flag=False, flag_value=option.words[0], help=about)
+    match option.kind:
+        case "flag":
+            return click.option("/".join(names), is_flag=True, default=None, help=about)
+        case "names" if option in FILTERS:
+            return click.option(*names, option.name, multiple=True, metavar=metavar, help=about)
+        case "text" if option in FILTERS and option.allowed:
+            return click.option(*names, type=click.Choice(list(option.allowed)), help=option.help)
+    return click.option(*names, type=_TYPES.get(option.kind, str), metavar=metavar, help=about)
 
 
-def seeing_options(options: dict[str, Any]) -> dict[str, Any]:
-    """The flags that set what is seen, as `Memory.search` takes them."""
-    return {"superseded": options["superseded"], **filter_options(options)}
+def _default(option: Option) -> str:
+    match option.default:
+        case None | () | False:
+            return ""
+        case True:
+            return " [default: on]"
+        case float(number):
+            return f" [default: {number:g}]"
+    return f" [default: {option.default}]"
+
+
+def search_flags(command: F) -> F:
+    """The flags of `search`, for every command that runs one."""
+    return add_flags((*SEARCH, *_of("search")), command)
+
+
+def filter_flags(command: F) -> F:
+    """The flags that select records, for commands that read the records themselves."""
+    return add_flags(_of("filter"), command)
+
+
+def list_flags(command: F) -> F:
+    """The flags that select records, as `list` has them."""
+    return add_flags(_of("list"), command)
+
+
+def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters among the values of a command's flags, as `Memory` takes them."""
+    return {option.name: options[option.name] for option in FILTERS if option.name in options}
+
+
+def search_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The search options among the values of a command's flags, as settings of `[search]`."""
+    given = {option.name: options[option.name] for option in SEARCH if option.flag_names} | _decay(options["decay"])
+    for option in SEARCH:
+        # An option that has an effect only with a switch turns the switch on: --mmr-lambda means --mmr too.
+        if option.needs and option.needs[1] is True and given.get(option.name) is not None:
+            given[option.needs[0]] = True if given[option.needs[0]] is None else given[option.needs[0]]
+    return given
+
+
+def _of(command: str) -> tuple[Option, ...]:
+    return tuple(option for option in FILTERS if command in option.commands)
 
 
 def _decay(words: str | None) -> dict[str, object]:
-    """`on`, `off`, or a half-life in days."""
+    """The value of --decay as settings: `on`, `off`, or a half-life."""
     match words:
         case None:
             return {}
@@ -96,7 +93,7 @@ def _decay(words: str | None) -> dict[str, object]:
 
 
 def _days(words: str) -> str | float:
-    """A span (`30d`, `2w`) in days; anything else is left for the settings to refuse."""
+    """A span (`30d`, `2w`) in days; other text is returned as it is, and the settings refuse it."""
     from recollect.errors import UsageError
     from recollect.memory.validation import parse_span
 

@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn
 
-from recollect.cli.flags import ranking_options, seeing_options
+from recollect.cli.flags import filters_of, search_options
 from recollect.cli.options import load_settings, open_memory
 from recollect.cli.terminal import notice
 
@@ -137,10 +137,10 @@ def _block(words: str, *, tokens: int, options: dict[str, Any], until: float) ->
     os.environ |= {"RECOLLECT_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
     if not _there(options):
         return ""
-    asked_for = {name: value for name, value in ranking_options(options).items() if value is not None}
+    asked_for = {name: value for name, value in search_options(options).items() if value is not None}
     memory = open_memory(options, {"rerank": False, "hyde": "off", **asked_for}, reads=True)
     left = max(LEAST_MS, (until - time.monotonic()) * 1000)
-    recalled = memory.recall(words, tokens=tokens, budget_ms=left, **seeing_options(options))
+    recalled = memory.recall(words, tokens=tokens, budget_ms=left, **filters_of(options))
     for warning in recalled.warnings:
         notice(f"note: {warning}")
     return recalled.text if recalled.citations else ""

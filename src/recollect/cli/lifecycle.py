@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.options import F, common, filter_options, filters, json_flag, open_memory
+from recollect.cli.flags import filters_of, list_flags
+from recollect.cli.options import F, common, json_flag, open_memory
 from recollect.cli.terminal import counted, echo, emit, notice, plain, progress, to_json, until_interrupted
 from recollect.errors import UnknownRecord, UsageError
 
@@ -103,20 +104,16 @@ def get(record_id: str, as_json: bool, **options: Any) -> None:
 @click.command("list")
 @click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many records.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="How many records to skip first.")
-@click.option("--superseded", is_flag=True, help="Include superseded records.")
-@click.option("--any-scope", is_flag=True, help="Records of every user, agent and session.")
-@filters
+@list_flags
 @common
 @json_flag
-def list_(limit: int, offset: int, superseded: bool, any_scope: bool, as_json: bool, **options: Any) -> int:
+def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
     """List records, newest first."""
     from recollect.cli.output import print_listing
     from recollect.memory.shapes import record_dict
 
     with open_memory(options, reads=True) as memory:
-        records = memory.list(
-            limit=limit, offset=offset, superseded=superseded, any_scope=any_scope, **filter_options(options)
-        )
+        records = memory.list(limit=limit, offset=offset, **filters_of(options))
     emit(as_json, [record_dict(record) for record in records], lambda: print_listing(records))
     return 0 if records else 1
 

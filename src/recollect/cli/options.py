@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from recollect.cli.flags import add_flags
 from recollect.cli.terminal import notice, progress
+from recollect.options import SCOPE
 
 if TYPE_CHECKING:
     from recollect.config import Loaded
@@ -22,16 +25,13 @@ _NOTES = "recollect.notes"
 """The notes that a command has shown, in its context."""
 
 _COMMON = ("store", "config", "user", "agent", "session", "embedder")
-_FILTERS = ("category", "tags", "kind", "path", "since", "until", "as_of")
 
 
 def common(command: F) -> F:
     """The flags of every command; given before the command or after it."""
     for option in (
         click.option("--embedder", metavar="NAME", help="The embedding model; `none` is keyword search only."),
-        click.option("--session", metavar="NAME", help="The session asked for, or written to."),
-        click.option("--agent", metavar="NAME", help="The agent asked for, or written to."),
-        click.option("--user", metavar="NAME", help="The user asked for, or written to."),
+        partial(add_flags, SCOPE),
         click.option("--config", metavar="FILE", help="A settings file instead of the user's and the project's."),
         click.option(
             "--store",
@@ -46,23 +46,6 @@ def common(command: F) -> F:
 def json_flag(command: F) -> F:
     """`--json`, the same everywhere."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def filters(command: F) -> F:
-    """The flags that narrow what is seen."""
-    for option in (
-        click.option("--as-of", metavar="TIME", help="Answer as of then."),
-        click.option("--until", metavar="TIME", help="Only what is from before then."),
-        click.option("--since", metavar="TIME", help="Only what is from then on: 2w, 36h, 2026-03-14."),
-        click.option("--path", metavar="GLOB", help="Only from this file or folder."),
-        click.option("--kind", type=click.Choice(["fact", "chunk"]), help="Only facts, or only chunks of files."),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only with this tag; repeat for more."),
-        click.option(
-            "--category", multiple=True, metavar="NAME", help="Only of this category; repeat for any of them."
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,11 +90,6 @@ def open_memory(
         notice(f"there is no store at {kind.describe(place)} yet; `recollect index` or `recollect add` makes one")
         place = ":memory:"
     return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"), fetch=fetch)
-
-
-def filter_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of `filters`, as `Memory` takes them."""
-    return {name: options[name] for name in _FILTERS}
 
 
 def read_input(file: str, hint: str) -> bytes:

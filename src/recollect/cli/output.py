@@ -14,13 +14,11 @@ import click
 
 from recollect.cli.terminal import MARGIN, counted, echo, indented, notice, one_line, plain, plain_text, width
 from recollect.fusion import METHODS
+from recollect.options import FILTERS, SEARCH
 from recollect.types import Answer, Record, Result, now
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Placement, Verdict
-
-FLAGS = {"tags": "--tag"}
-"""Options whose flag has another name."""
 
 
 def print_answer(answer: Answer, *, explain: bool = False) -> None:
@@ -141,6 +139,10 @@ def _summary(answer: Answer) -> str:
 
 def _time(at: datetime | None) -> str:
     return "" if at is None else at.strftime("%Y-%m-%d %H:%M UTC")
+
+
+FLAGS = {option.name: option.flag_names[0] for option in (*SEARCH, *FILTERS) if option.flag_names}
+"""Option → its flag."""
 
 
 def print_verdict(verdict: Verdict, tags: Sequence[str] = ()) -> None:

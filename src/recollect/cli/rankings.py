@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.options import common, filter_options, filters, json_flag, open_memory, read_input
+from recollect.cli.flags import filter_flags, filters_of
+from recollect.cli.options import common, json_flag, open_memory, read_input
 from recollect.cli.terminal import counted, echo, emit, notice, plain, print_json, print_table, progress, width
 from recollect.errors import SearchFailed, UsageError
-from recollect.fusion import DEFAULT_K, METHODS, NORMALISATIONS
+from recollect.fusion import METHODS, NORMALISATIONS
+from recollect.options import DEFAULT_K
 
 if TYPE_CHECKING:
     from recollect.evaluation.overlap import Fusing, Overlap
@@ -192,7 +194,7 @@ def _print_fused(
 @click.option("--sources", metavar="NAMES", help="The sources to compare; by default all that are searched.")
 @click.option("--fetch-k", type=int, metavar="N", help="How many hits each source returns (100).")
 @click.option("--rrf-k", type=float, metavar="K", help="The constant of RRF (60).")
-@filters
+@filter_flags
 @common
 @json_flag
 def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options: Any) -> int:
@@ -204,7 +206,7 @@ def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options
         raise UsageError("there is no query", hint='recollect overlap "a question", or --queries FILE')
     search = {name: options[name] for name in ("fetch_k", "sources", "rrf_k")}
     with open_memory(options, search, reads=True) as memory:
-        filter_values = filter_options(options)
+        filter_values = filters_of(options)
         answer = memory.search(texts[0], limit=1, **filter_values)
         names = _comparable(answer)
         lists = _lists(memory, texts, names, filter_values)
@@ -292,7 +294,7 @@ def _fusion(memory: Memory, answer: Answer, names: Sequence[str]) -> Fusing:
     return Fusing(
         ranking.fusion,
         ranking.rrf_k,
-        {name: ranking.weights.get(name, 1.0) for name in names},
+        {name: answer.query.weights.get(name, 1.0) for name in names},
         {name: external.get(name, answer.query.fetch_k) for name in names},
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import asking, ranking_options, seeing_options
+from recollect.cli.flags import filters_of, search_flags, search_options
 from recollect.cli.options import common, given, json_flag, open_memory
 from recollect.cli.terminal import echo, notice, plain, progress
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("query")
-@asking
+@search_flags
 @click.option("--explain", is_flag=True, help="Show how each score came about.")
 @common
 @json_flag
@@ -29,8 +29,8 @@ def search(query: str, explain: bool, as_json: bool, **options: Any) -> int:
     from recollect.cli.terminal import print_json
     from recollect.memory.shapes import answer_dict
 
-    with open_memory(options, ranking_options(options), reads=True) as memory:
-        answer = memory.search(query, **seeing_options(options))
+    with open_memory(options, search_options(options), reads=True) as memory:
+        answer = memory.search(query, **filters_of(options))
         # Shown before the memory closes: a source that is late must not hold up what has been found.
         if as_json:
             print_json(answer_dict(answer, explain=explain))
@@ -42,7 +42,7 @@ def search(query: str, explain: bool, as_json: bool, **options: Any) -> int:
 @click.command(name="why-not")
 @click.argument("query")
 @click.argument("target", metavar="ID_OR_PATH")
-@asking
+@search_flags
 @common
 @json_flag
 def why_not(query: str, target: str, as_json: bool, **options: Any) -> int:
@@ -55,8 +55,8 @@ def why_not(query: str, target: str, as_json: bool, **options: Any) -> int:
     from recollect.cli.terminal import print_json
     from recollect.memory.shapes import verdict_dict
 
-    with open_memory(options, ranking_options(options), reads=True) as memory:
-        verdict = memory.why_not(query, target, **seeing_options(options))
+    with open_memory(options, search_options(options), reads=True) as memory:
+        verdict = memory.why_not(query, target, **filters_of(options))
     if as_json:
         print_json(verdict_dict(query, verdict))
     else:
@@ -68,7 +68,7 @@ def why_not(query: str, target: str, as_json: bool, **options: Any) -> int:
 @click.argument("query", required=False)
 @click.option("--tokens", type=int, metavar="N", help="How large the block may be (1500; 1000 for a hook).")
 @click.option("--hook", is_flag=True, help="Answer the hook of an agent's program: its JSON in, its JSON out.")
-@asking
+@search_flags
 @common
 @json_flag
 def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **options: Any) -> int:
@@ -87,8 +87,8 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
     from recollect.memory.recall import TOKENS
     from recollect.memory.shapes import recall_dict
 
-    with open_memory(options, ranking_options(options), reads=True) as memory:
-        recalled = memory.recall(query, tokens=TOKENS if tokens is None else tokens, **seeing_options(options))
+    with open_memory(options, search_options(options), reads=True) as memory:
+        recalled = memory.recall(query, tokens=TOKENS if tokens is None else tokens, **filters_of(options))
         if as_json:
             print_json(recall_dict(recalled))
         else:

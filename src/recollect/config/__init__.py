@@ -10,10 +10,10 @@ from recollect.config.settings import (
     LlmSettings,
     OpenAISettings,
     ScopeSettings,
-    SearchSettings,
     Settings,
 )
 from recollect.config.sources import SYSTEMS, SourceSettings, shown
+from recollect.options import SearchOptions
 
 __all__ = [
     "SYSTEMS",
@@ -22,7 +22,7 @@ __all__ = [
     "Loaded",
     "OpenAISettings",
     "ScopeSettings",
-    "SearchSettings",
+    "SearchOptions",
     "Settings",
     "SourceSettings",
     "has_secret",

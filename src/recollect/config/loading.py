@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import os
 import tomllib
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from typing import Any
 
 from recollect.config.lines import lines, most_parts
 from recollect.config.places import shown_place
-from recollect.config.settings import CHECKS, SearchSettings, Settings
+from recollect.config.settings import Settings
 from recollect.config.sources import brief, read_sources
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.errors import ConfigError
+from recollect.options import SEARCH, Option, SearchOptions, options_of
 
 ENVIRONMENT = "RECOLLECT_"
 OTHER_VARIABLES = (
@@ -37,8 +37,8 @@ MOST_PARTS = 16
 PROJECT_MAY_SET = ("search.", "scope.agent", "scope.session")
 """What a trusted project file may set. It may not say who the user is, or where data is kept or sent."""
 
-SENDS = ("search.hyde", "search.rerank_model")
-"""Settings of search that send the question to a language model, or could name a part that does."""
+SENDS = tuple(f"search.{option.name}" for option in SEARCH if option.sends)
+"""Search options that send the query to a language model, or could name a model that does."""
 
 MOST_SHOWN = 80
 """Characters of a wrong name that an error shows."""
@@ -91,7 +91,7 @@ def load(
     return Loaded(_built({name: value for name, (value, _) in checked.items()}), origins, notes)
 
 
-def override(search: SearchSettings, values: Mapping[str, object]) -> SearchSettings:
+def override(search: SearchOptions, values: Mapping[str, object]) -> SearchOptions:
     """Search settings with some values replaced, checked as if they came from a file."""
     origin = "the call"
     checked = {name: _fitting(_known(f"search.{name}", origin), value, origin) for name, value in values.items()}
@@ -113,19 +113,19 @@ def user_file() -> Path:
 
 
 @cache
-def names() -> Mapping[str, Any]:
-    """Every setting's dotted name and its type."""
+def names() -> Mapping[str, Option]:
+    """Every setting by its dotted name."""
     return dict(_walk(Settings, ""))
 
 
-def _walk(table: type, prefix: str) -> Iterator[tuple[str, Any]]:
+def _walk(table: type, prefix: str) -> Iterator[tuple[str, Option]]:
+    options = {option.name: option for option in options_of(table)}
     hints = typing.get_type_hints(table)
     for entry in dataclasses.fields(table):
-        hint = hints[entry.name]
-        if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-            yield from _walk(hint, f"{prefix}{entry.name}.")
+        if entry.name in options:
+            yield f"{prefix}{entry.name}", options[entry.name]
         else:
-            yield f"{prefix}{entry.name}", hint
+            yield from _walk(hints[entry.name], f"{prefix}{entry.name}.")
 
 
 def _from_file(path: Path) -> dict[str, tuple[object, str]]:
@@ -182,7 +182,7 @@ def _from_project(path: Path) -> tuple[dict[str, tuple[object, str]], tuple[str,
 def read_project(file: ProjectFile) -> dict[str, tuple[object, str]]:
     """The values of a project's file by dotted name; ConfigError names all that no project may set."""
     values = _read(file.content, file.path)
-    refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name.startswith(SENDS)]
+    refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name in SENDS]
     if refused:
         found = lines(file.content.decode("utf-8"))
         names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
@@ -228,55 +228,13 @@ def _known(name: str, origin: str) -> str:
 def _fitting(name: str, value: object, origin: str) -> object:
     if name == "sources":
         return value  # checked table by table when the file was read
-    converted = _converted(names()[name], value)
-    passes, words = CHECKS.get(name, (lambda _: True, ""))
-    if converted is _MISFIT or not passes(converted):
-        wanted = words or _type_words(names()[name])
-        shown = shown_place(value) if name == "store" and isinstance(value, str) else value
-        raise ConfigError(f"{name} from {origin} must be {wanted}, not {brief(shown)}", hint="`recollect config show`")
-    return converted
-
-
-_MISFIT = object()
-HUGE = 10**300
-"""No setting is a number of this size, and a float could hardly hold it."""
-
-
-def _converted(hint: Any, value: object) -> object:
-    """The value as the type asked for; text from the environment is read as TOML would be."""
-    if tuple in (typing.get_origin(hint), *map(typing.get_origin, typing.get_args(hint))):
-        items = value.split(",") if isinstance(value, str) else value
-        fits = isinstance(items, list | tuple) and all(isinstance(item, str) for item in items)
-        return tuple(item.strip() for item in items) if fits else _MISFIT  # type: ignore[attr-defined]
-    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if kinds == (bool, str) and isinstance(value, str):
-        known = _from_text(bool, value)
-        return value if known is _MISFIT else known
-    kind = kinds[0]
-    match value:
-        case bool():
-            return value if kind is bool else _MISFIT
-        case str() if kind is not str:
-            return _from_text(kind, value)
-        case int() if kind is float:
-            return float(value) if abs(value) < HUGE else _MISFIT
-    return value if isinstance(value, kind) else _MISFIT
-
-
-def _from_text(kind: type, text: str) -> object:
-    if kind is bool:
-        return {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}.get(
-            text.lower(), _MISFIT
-        )
+    option = names()[name]
     try:
-        return kind(text)
-    except ValueError:
-        return _MISFIT
-
-
-def _type_words(hint: Any) -> str:
-    kind = typing.get_args(hint)[0] if isinstance(hint, types.UnionType) else hint
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(kind, "a list of names")
+        return option.fit(value)
+    except ValueError as error:
+        shown = shown_place(value) if name == "store" and isinstance(value, str) else value
+        message = f"{name} from {origin} must be {option.expected}, not {brief(shown)}"
+        raise ConfigError(message, hint="`recollect config show`") from error
 
 
 def _built(values: Mapping[str, object]) -> Settings:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from recollect.errors import UsageError
-from recollect.fusion import DEFAULT_K, Fused, Hit, RankedList, fuse
+from recollect.fusion import Fused, Hit, RankedList, fuse
+from recollect.options import DEFAULT_K
 
 Run: TypeAlias = dict[str | None, tuple[Hit, ...]]
 """Question → its ranking, best first. A list that names no question has the key None; an empty file is an empty run."""

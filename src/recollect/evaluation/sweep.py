@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from recollect.config import SearchSettings, override
+from recollect.config import SearchOptions, override
 from recollect.evaluation.recording import TOP, Judged, Options, Outcome, Part
 from recollect.evaluation.scoring import Estimate, compare, estimate
 from recollect.fusion import METHODS, NORMALISATIONS
@@ -76,7 +76,7 @@ def refinements(chosen: Options) -> list[Options]:
     return [{**chosen, **age, **like} for age in ages for like in likeness]
 
 
-def completed(options: Options, search: SearchSettings) -> dict[str, Any]:
+def completed(options: Options, search: SearchOptions) -> dict[str, Any]:
     """All that tuning may set, with what the options leave out as the settings have it."""
     return {name: options.get(name, getattr(search, name)) for name in TUNED}
 
@@ -276,7 +276,7 @@ CERTIFIED = 20
 
 
 def curves_of(
-    search: SearchSettings,
+    search: SearchOptions,
     *,
     fusions: Sequence[str] = (),
     ks: Sequence[float] = KS,

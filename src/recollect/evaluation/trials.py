@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect import __version__
-from recollect.config import SearchSettings, Settings
+from recollect.config import SearchOptions, Settings
 from recollect.errors import UsageError
 from recollect.evaluation.corpora import Bars, Targets
 from recollect.evaluation.datasets import Dataset, fingerprint_of, lines
@@ -206,7 +206,7 @@ def _check_embedder(plan: Plan, memory: Memory) -> None:
             raise UsageError(f"the system {name!r} needs an embedder", hint="--embedder arctic-embed-s")
 
 
-def _sources(plan: Plan, search: SearchSettings) -> list[str] | None:
+def _sources(plan: Plan, search: SearchOptions) -> list[str] | None:
     """All sources that a system asks; None is whatever there is."""
     named = [options.get("sources", search.sources) for options in plan.systems.values()]
     return None if None in named else list(dict.fromkeys(name for names in named for name in names))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from recollect.config import SYSTEMS, SearchSettings, Settings, SourceSettings
+from recollect.config import SYSTEMS, SearchOptions, Settings, SourceSettings
 from recollect.errors import LlmError, ModelError, ModelMissing, RecollectError, UsageError
 from recollect.memory.calibration import Calibration
 from recollect.memory.embeddings import Embeddings
@@ -50,7 +50,7 @@ class Assembly:
     calibration: Calibration
     caller: Scope | None = None
 
-    def pipeline(self, search: SearchSettings) -> Pipeline:
+    def pipeline(self, search: SearchOptions) -> Pipeline:
         """Sources in their fixed order, whatever order they were named in: ours first, then the outside ones."""
         there = ("keyword", "vector", *self.outside)
         names = there if search.sources is None else search.sources
@@ -75,7 +75,7 @@ class Assembly:
         source = self.outside[name] if self.caller is None else self.outside[name].within(self.caller)
         return replace(source, insist=alone)
 
-    def _by_meaning(self, search: SearchSettings, *, alone: bool) -> Sequence[Source]:
+    def _by_meaning(self, search: SearchOptions, *, alone: bool) -> Sequence[Source]:
         """The vector source, with HyDE beside it or in its place where that is asked for."""
         plain = VectorSource(self.embeddings.serving, alone=alone)
         if not search.hyde:
@@ -87,14 +87,14 @@ class Assembly:
             return [HydeSource(self.embeddings.serving, write, replaces=True)]
         return [plain, HydeSource(self.embeddings.serving, write)]
 
-    def _confidence(self, search: SearchSettings, sources: Sequence[Source]) -> Confidence | None:
+    def _confidence(self, search: SearchOptions, sources: Sequence[Source]) -> Confidence | None:
         """The stage where it is asked for. A list that HyDE writes has no unrelated queries to be compared with."""
-        if not search.confidence and search.min_confidence <= 0:
+        if not search.wants_confidence:
             return None
         read = tuple(source.name for source in sources if isinstance(source, KeywordSource | VectorSource))
         return Confidence(self.calibration.gauge, read)
 
-    def _rerank(self, search: SearchSettings) -> Rerank | None:
+    def _rerank(self, search: SearchOptions) -> Rerank | None:
         """The reranking stage where it is asked for. A name that nothing has is wrong use, and said at once."""
         if not search.rerank:
             return None

@@ -24,7 +24,7 @@ from recollect.stages import freshness
 from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Result, Scope, Store
 
 Prepare: TypeAlias = Callable[[Mapping[str, Any]], tuple[Pipeline, Query]]
-"""Options of `search` → the pipeline and the query."""
+"""Changed options of the request → the pipeline and the query with these changes."""
 
 MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
 """The largest `fetch_k` and `limit` that the settings accept."""
@@ -85,9 +85,9 @@ def why_not(
 ) -> Verdict:
     """The stage that dropped a record, named by id or path, and the smallest change found that brings it back.
 
-    A scoped `caller` learns only of records that it may see.
+    `options` is the caller's filter in single parts if it was given as a whole, so that a change can replace it;
+    otherwise empty. A scoped `caller` learns only of records that it may see.
     """
-    options = _with_filter_parts(options)
     record = resolve(store, prepare, target, options) if caller is None else visible(store, target, caller)
     if isinstance(record, Verdict):
         return record
@@ -106,7 +106,7 @@ def why_not(
         path = Path(str(record.path)) if stale == "changed" else _nearest_folder(str(record.path))
         return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(str(path))}")
     change = _working_change(prepare, options, record, first)
-    return replace(verdict, change={**options, **change} if change and "where" in options else change)
+    return replace(verdict, change={"where": None, **options, **change} if change and options else change)
 
 
 # -- which record is meant ----------------------------------------------------------------------------------
@@ -186,20 +186,6 @@ def _best_chunk(prepare: Prepare, options: Mapping[str, Any], chunks: Sequence[R
     fused, _ = fused_results(query, answered)
     ranked = (candidates[result.record.id] for result in fused if result.record.id in candidates)
     return next(ranked, next(iter(candidates.values())))
-
-
-def _with_filter_parts(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options with the parts of a `where` filter by name, so that one part can be changed."""
-    where: Filter | None = options.get("where")
-    if where is None:
-        return options
-    kind = where.kinds[0] if len(where.kinds) == 1 else None
-    parts = {
-        "scope": where.scope, "category": where.categories, "tags": where.tags, "kind": kind, "path": where.path,
-        "since": where.since, "until": where.until, "as_of": where.as_of, "superseded": where.superseded,
-        "any_scope": where.any_scope,
-    }  # fmt: skip
-    return {**options, "where": None, **parts}
 
 
 # -- the filter ---------------------------------------------------------------------------------------------
@@ -378,7 +364,7 @@ def _unranked(pipeline: Pipeline, query: Query, record: Record, replies: Sequenc
     )
     answered = {reply.source for reply in replies if reply.error is None}
     untrusted = {reply.source for reply in replies if reply.trust == 0 and places[reply.source].rank}
-    weightless = {name for name in answered if query.ranking.weights.get(name, 1.0) == 0 and places[name].rank}
+    weightless = {name for name in answered if query.weights.get(name, 1.0) == 0 and places[name].rank}
     ranks = [place.rank for name, place in places.items() if place.rank and name in answered - weightless - untrusted]
     if ranks:
         return Outcome("fetch_k", words, {"fetch_k": min(ranks)} if min(ranks) <= MOST_FETCHED else {})

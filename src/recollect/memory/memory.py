@@ -27,9 +27,9 @@ from recollect.memory.folders import Excerpt, Mirroring, Showing, excerpt
 from recollect.memory.history import changes, visible_history
 from recollect.memory.opening import check_embedder, embedder_opener, load_settings, open_in_language
 from recollect.memory.recall import TOKENS, Recall, recall
-from recollect.memory.request import QueryBuilder
+from recollect.memory.request import QueryBuilder, filter_parts, with_options
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.validation import FILTERS, make_filter, merge_scope, parse_id
+from recollect.memory.validation import clean_names, merge_scope, parse_id
 from recollect.memory.writer import Writer
 from recollect.models.rerankers import open_reranker
 from recollect.moving import Moved, export, import_
@@ -220,7 +220,7 @@ class Memory:
         self._refuse_scoped()
         named = [paths] if isinstance(paths, str | Path) else list(paths)
         whose = self._scope(scope, user, agent, session)
-        marks = make_filter(whose, tags=tags).tags
+        marks = clean_names("tags", tags)
         telling = IndexOptions(whose, marks, tuple(include), tuple(exclude), force, confirm)
         return self._mirroring.index(named, telling, Showing(dry_run, reading, progress))
 
@@ -282,6 +282,7 @@ class Memory:
     # -- finding --------------------------------------------------------------------------------------------
 
     @traced("search", searched)
+    @with_options
     def search(
         self,
         text: str,
@@ -297,15 +298,15 @@ class Memory:
         work: Work | None = None,
         **options: Any,
     ) -> Answer:
-        """Find what answers `text`. What is left out comes from the settings; `work` limits what it may cost.
+        """Find the records that answer `text`, best first.
 
-        `options` are settings of `[search]` (fusion, rrf_k, normalisation, text_weight, vector_weight, decay,
-        half_life_days, importance_weight, mmr, mmr_lambda, rerank, min_score, min_confidence, budget_ms) and
-        filters (category, tags, kind, path, since, until, as_of, superseded, any_scope); or give a `Filter` as `where`.
+        An option that is left out or None has the value of the settings. Give filters one by one, or a `Filter` as
+        `where`. `work` limits what the search may cost.
         """
         scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
-        said = {"limit": limit, "fetch_k": fetch_k, "sources": sources, **scoped, **options}
-        pipeline, query = self.prepare(text, work=work, **said)
+        pipeline, query = self.prepare(
+            text, work=work, limit=limit, fetch_k=fetch_k, sources=sources, **scoped, **options
+        )
         answer = pipeline(query)
         return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
 
@@ -317,7 +318,7 @@ class Memory:
     def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
         """The query that `search` would answer and the pipeline it would go through, for who looks inside."""
         self.store.check()
-        return self._queries.prepare(text, options, work)
+        return self._queries.prepare(text, self._queries.request(options), work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.
@@ -325,8 +326,10 @@ class Memory:
         `options` are those of `search`; `work` limits how deep sources are read and how long it may take.
         """
         self.store.check()
-        store = self.store.within(self._queries.where(dict(options)).scope)
-        return why_not(store, partial(self._queries.prepare, text, work=work), target, options, caller=self.caller)
+        request = self._queries.request(options)
+        prepare = partial(self._queries.prepare_changed, text, request, work)
+        parts = filter_parts(request.filter) if options.get("where") is not None else {}
+        return why_not(self.store.within(request.filter.scope), prepare, target, parts, caller=self.caller)
 
     def get(
         self,
@@ -373,7 +376,7 @@ class Memory:
 
     def facets(self, **filters: Any) -> dict[str, Any]:
         """The categories, tags and scopes of what may be seen; scope and filters as for `list`."""
-        return self.store.facets(self._queries.where(dict(filters)))
+        return self.store.facets(self._queries.filter(filters))
 
     def list(
         self,
@@ -391,11 +394,8 @@ class Memory:
         for name, value, least in (("limit", limit, 1), ("offset", offset, 0)):
             if not isinstance(value, int) or not least <= value <= MOST_LISTED:
                 raise UsageError(f"{name} must be a whole number from {least}", hint=f"up to {MOST_LISTED:,}")
-        said = {**filters, "where": where, "scope": scope, "user": user, "agent": agent, "session": session}
-        where = self._queries.where(said)
-        if said:
-            raise UsageError(f"unknown filter {next(iter(said))!r}", hint=f"there are {', '.join(FILTERS)}")
-        return self.store.records.list(where, limit=limit, offset=offset)
+        scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
+        return self.store.records.list(self._queries.filter({**filters, **scoped}), limit=limit, offset=offset)
 
     def _refuse_scoped(self, what: str = "files are mirrored", command: str = "index") -> None:
         if self.caller is not None:

@@ -52,7 +52,7 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
         fusion["normalisation"] = ranking.normalisation
     return {
         "query": answer.query.text,
-        "fusion": {**fusion, "weights": dict(ranking.weights), "fetch_k": answer.query.fetch_k},
+        "fusion": {**fusion, "weights": dict(answer.query.weights), "fetch_k": answer.query.fetch_k},
         "results": list(_result_dicts(answer, explain)),
         "trace": _trace_dict(answer.trace),
     }

@@ -10,17 +10,14 @@ from typing import Any
 from uuid import uuid4
 
 from recollect.errors import UsageError
+from recollect.options import FILTERS, SCOPE_PARTS, Option
 from recollect.ranking import HALF_LIVES
-from recollect.types import KINDS, Filter, Record, Scope, now
+from recollect.types import KINDS, Record, Scope, now
 
 MAX_TEXT = 1_000_000
 """Characters of one record; a longer text is a file, and `recollect index` splits files."""
 
-SCOPE_PARTS = ("user", "agent", "session")
 TIMES = ("created_at", "happened_at", "expires_at")
-
-FILTERS = ("category", "tags", "kind", "path", "since", "until", "as_of", "superseded", "any_scope")
-"""What a search and a listing can be narrowed by, beside scope."""
 
 _SPAN = re.compile(r"(\d{1,9})\s*(min|h|d|w|mo|y)", re.ASCII)
 _UNITS = {
@@ -96,26 +93,30 @@ def make_fields(said: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def make_filter(scope: Scope, **said: Any) -> Filter:
-    """A filter from what was said; several categories mean any of them, several tags all of them."""
-    given = {name: value for name, value in said.items() if value is not None}
-    for name in given.keys() - set(FILTERS):
-        raise UsageError(f"unknown filter {name!r}", hint=f"there are {', '.join(FILTERS)}")
-    kind, path = given.get("kind"), given.get("path")
-    _check(kind is None or kind in KINDS, f"unknown kind {_brief(kind)}", f"there are {', '.join(KINDS)}")
-    _check(path is None or _is_text(path), f"a path is text, not {_brief(path)}", "")
-    return Filter(
-        scope=scope,
-        categories=_names("category", given),
-        tags=_names("tags", given),
-        kinds=(kind,) if kind else (),
-        path=clean(path) if path else None,
-        since=parse_time(given.get("since")),
-        until=parse_time(given.get("until")),
-        as_of=parse_time(given.get("as_of")),
-        superseded=bool(given.get("superseded")),
-        any_scope=bool(given.get("any_scope")),
-    )
+def filter_fields(filters: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `Filter` for filters by name, checked; None is a filter that lets everything through."""
+    return {option.column or option.name: _parsed(option, filters[option.name]) for option in FILTERS
+            if option.name in filters}  # fmt: skip
+
+
+def _parsed(option: Option, value: Any) -> Any:
+    match option.kind:
+        case "flag":
+            return bool(value)
+        case "time":
+            return parse_time(value)
+        case "names":
+            return clean_names(option.name, value or ())
+    if value is None or (value == "" and not option.allowed):
+        return () if option.allowed else None
+    if option.allowed:
+        known = ", ".join(option.allowed)
+        _check(
+            _is_text(value) and value in option.allowed, f"unknown {option.name} {_brief(value)}", f"there are {known}"
+        )
+        return (value,)
+    _check(_is_text(value), f"a {option.name} is text, not {_brief(value)}", "")
+    return clean(value)
 
 
 def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: Mapping[str, str | None]) -> Scope:
@@ -179,8 +180,8 @@ def _cleaned(name: str, value: Any) -> Any:
     return clean(value)
 
 
-def _names(name: str, given: Mapping[str, Any]) -> tuple[str, ...]:
-    value = given.get(name, ())
+def clean_names(name: str, value: Any) -> tuple[str, ...]:
+    """One name or a list of them, as a tuple that can be stored."""
     _check(_is_text(value) or _is_texts(value), f"{name} is text or a list of text, not {_brief(value)}", "")
     return (clean(value),) if _is_text(value) else tuple(map(clean, value))
 

@@ -44,7 +44,7 @@ class Confidence:
 
     def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
         """The same results with their confidence; nothing happens when the query does not ask for it."""
-        if not query.ranking.confidence or not results:
+        if not query.ranking.wants_confidence or not results:
             return results
         try:
             gauge = self.gauge(query, self._answered(results))

@@ -226,8 +226,8 @@ class Mmr:
 
     def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
         """As many picks as will be shown, of all results; nothing when the query does not ask for it."""
-        balance = query.ranking.mmr
-        if balance is None or balance == 1 or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
+        balance = query.ranking.mmr_lambda
+        if not query.ranking.mmr or balance == 1 or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
             return results
         # A stage before may have put one of less score first: what stands first is the more relevant.
         relevance = minmax(list(accumulate((result.total for result in results), min)), True)

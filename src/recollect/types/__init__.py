@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recollect.options import KINDS
 from recollect.types.contents import Contents, Progress
 from recollect.types.protocols import (
     Asked,
@@ -33,7 +34,6 @@ from recollect.types.protocols import (
 from recollect.types.records import (
     EVERYTHING,
     GLOBAL,
-    KINDS,
     Change,
     Event,
     FileState,
@@ -57,7 +57,6 @@ from recollect.types.search import (
     Hit,
     Query,
     RankedList,
-    Ranking,
     Result,
     SourceTrace,
     StageTrace,
@@ -97,7 +96,6 @@ __all__ = [
     "Put",
     "Query",
     "RankedList",
-    "Ranking",
     "Reader",
     "Record",
     "Records",

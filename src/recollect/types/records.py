@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-KINDS = ("fact", "chunk")
-
 
 def now() -> datetime:
     """The time, in UTC."""

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.errors import Cancelled, RecollectError, TimedOut
+from recollect.options import SearchOptions
 from recollect.types.records import Filter, Record
-
-DEFAULT_K = 60
-"""RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1."""
 
 NO_RECORD = Record("", "")
 
@@ -48,38 +46,21 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
-    """How lists are fused, and what the stages do after that."""
-
-    fusion: str = "blend"
-    rrf_k: float = DEFAULT_K
-    normalisation: str = "none"
-    weights: Mapping[str, float] = field(default_factory=dict)
-    decay: bool = True
-    half_life_days: float | None = None
-    importance_weight: float = 0.1
-    prefer_newer: bool = True
-    mmr: float | None = None
-    min_score: float = 0.0
-    confidence: bool = False
-    min_confidence: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Query:
-    """A query text with its filter, its depth and its deadline (a time of `time.monotonic`).
+    """A text to search for, which records it may find, how deep the sources are read, and how results are ranked.
 
-    After the deadline, the answer is made of what has arrived. Beyond the limits of `work`, there is no answer but an
-    error.
+    `weights` are the weights of the sources by name; a source without one has weight 1. At the `deadline` (a time of
+    `time.monotonic`) the answer is made of what has arrived. When the limits of `work` are reached, an error is raised.
     """
 
     text: str
     limit: int = 10
     fetch_k: int = 100
     filter: Filter = field(default_factory=Filter)
-    ranking: Ranking = field(default_factory=Ranking)
+    ranking: SearchOptions = field(default_factory=SearchOptions)
     deadline: float | None = None
     work: Work | None = field(default=None, repr=False, compare=False)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raise an error if the request was cancelled or took too long."""

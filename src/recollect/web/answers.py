@@ -115,6 +115,7 @@ class SettingsAnswer(TypedDict):
     """What a search is answered with where nothing is said, and who asks."""
 
     search: dict[str, Any]
+    controls: dict[str, Any]
     vectors: bool
     caller: CallerAnswer
     version: str

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from recollect.fusion import METHODS, NORMALISATIONS
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, TOKENS
 from recollect.memory.validation import MAX_TEXT
+from recollect.options import FILTERS, GROUPS, HTTP, PAGE, SCOPE, SEARCH, Bounds, Option, Slider
 from recollect.ranking import HALF_LIVES
 
-MOST_RESULTS = 1_000
 MOST_QUERY = 100_000
 MOST_NAME = 1_000
 MOST_NAMES = 100
+MOST_NUMBER = 1e9
+"""The largest number that an option takes over HTTP, where its own bounds are wider."""
 
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Weight = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Id = Annotated[str, Field(min_length=1, max_length=MOST_NAME, description="The id of a record.")]
 When = Annotated[Name, Field(min_length=1, description="2026-03-14, 2026-03-14T15:09Z, or a span: 36h, 3d, 2w.")]
 
@@ -34,58 +35,55 @@ class _Body(BaseModel):
         return {name: value for name, value in left.items() if value not in ([], {})}
 
 
-class ScopeBody(_Body):
-    """Whose; only the owner may name one."""
+def _fields(options: Iterable[Option]) -> dict[str, Any]:
+    """The fields of a model, one for each option that can be set over HTTP; null means left out."""
+    return {
+        option.name: (_type(option) | None, Field(None, description=f"{option.about}{_OWNER if option.sends else ''}"))
+        for option in options
+        if HTTP in option.places
+    }
 
-    user: Name | None = None
-    agent: Name | None = None
-    session: Name | None = None
+
+_OWNER = " Only for a caller without a scope."
 
 
-class Filters(_Body):
-    """What may be narrowed; several categories mean any of them, several tags all."""
+def _type(option: Option) -> Any:
+    """The type of an option's value, within its bounds."""
+    bounds = option.http_bounds or option.bounds or Bounds()
+    low: dict[str, Any] = {"gt": bounds.low} if bounds.open else {"ge": bounds.low}
+    high = min(bounds.high, MOST_NUMBER)
+    match option.kind:
+        case "mode":
+            return bool | Literal[tuple(option.allowed)]
+        case "whole":
+            return Annotated[int, Field(**low, le=int(high))]
+        case "number":
+            return Annotated[float, Field(**low, le=high, allow_inf_nan=False)]
+        case "text" if option.allowed:
+            return Literal[tuple(option.allowed)]
+    return {"flag": bool, "names": Names, "time": When, "text": Name}[option.kind]
 
-    category: Names | None = None
-    tags: Names | None = None
-    kind: Literal["fact", "chunk"] | None = None
-    path: Name | None = Field(None, description="A file or folder, whole or by its last parts; `*` for any letters.")
-    since: When | None = None
-    until: When | None = None
-    as_of: When | None = Field(None, description="Answer as memory stood then.")
-    superseded: bool | None = Field(None, description="Also what has been superseded.")
+
+class ScopeBody(create_model("ScopeFields", __base__=_Body, **_fields(SCOPE))):  # type: ignore[misc]
+    """A scope; only a caller without a scope may name one."""
+
+
+class Filters(create_model("FilterFields", __base__=_Body, **_fields(FILTERS))):  # type: ignore[misc]
+    """Which records may be found. Several categories mean any of them, several tags all of them."""
+
     scope: ScopeBody | None = None
-    any_scope: bool | None = Field(None, description="Of every user, agent and session; the owner's alone.")
 
 
-class SearchBody(Filters):
-    """A question, and how to answer it; what is left out comes from the server's settings."""
+class SearchBody(create_model("SearchFields", __base__=Filters, **_fields(SEARCH))):  # type: ignore[misc]
+    """A query and its options; an option that is left out has the value of the server's settings."""
 
     query: str = Field(max_length=MOST_QUERY, examples=["where is the spare key?"])
-    limit: int | None = Field(None, ge=1, le=MOST_RESULTS)
-    fetch_k: int | None = Field(None, ge=1, le=100_000, description="How deep each source is read.")
-    sources: Names | None = Field(None, description="Which sources are asked.")
-    fusion: Literal[tuple(METHODS)] | None = None  # type: ignore[valid-type]
-    rrf_k: Weight | None = None
-    normalisation: Literal[tuple(NORMALISATIONS)] | None = None  # type: ignore[valid-type]
-    text_weight: Weight | None = None
-    vector_weight: Weight | None = None
-    decay: bool | None = None
-    half_life_days: float | None = Field(None, gt=0, le=1e6, allow_inf_nan=False)
-    importance_weight: Share | None = None
-    prefer_newer: bool | None = None
-    mmr: bool | None = None
-    mmr_lambda: Share | None = None
-    min_score: Share | None = None
-    confidence: bool | None = None
-    min_confidence: Share | None = None
-    rerank: bool | None = None
-    hyde: bool | Literal["replace"] | None = Field(None, description="The owner's alone: it asks a language model.")
-    budget_ms: float | None = Field(None, ge=1, le=1e7, allow_inf_nan=False)
     explain: bool = Field(False, description="Also each result's factors and moves.")
 
     def options(self, *without: str) -> dict[str, Any]:
         """The options of `Memory.search`."""
-        return self.said("query", "explain", *without)
+        options: dict[str, Any] = self.said("query", "explain", *without)
+        return options
 
 
 class RecallBody(SearchBody):
@@ -162,3 +160,41 @@ class Indexing(_Body):
 
     paths: Names = []
     dry_run: bool = False
+
+
+def controls() -> dict[str, Any]:
+    """The controls of the page: search options in groups, and filters."""
+    shown = [option for option in SEARCH if PAGE in option.places]
+    groups = [{"title": group, "controls": [_control(option) for option in shown if option.group == group]}
+              for group in GROUPS]  # fmt: skip
+    filters = [_control(option) for option in (*FILTERS, *SCOPE) if PAGE in option.places]
+    return {"groups": groups, "filters": filters}
+
+
+def _control(option: Option) -> dict[str, Any]:
+    """One control; `needs` is the other option, and its values, without which this one has no effect."""
+    control: dict[str, Any] = {
+        "name": option.name, "label": option.label or option.name.replace("_", " "), "about": option.help,
+        "kind": _KINDS[option.kind], "optional": option.default is None, "example": option.example,
+    }  # fmt: skip
+    if option.allowed:
+        control["choices"] = choices = [_choice(name, option.allowed) for name in option.allowed]
+        explained = all(choice["about"] and choice["label"] != choice["value"] for choice in choices)
+        control["kind"] = "segments" if explained else "choice"
+    if option.kind in ("whole", "number"):
+        bounds = option.bounds or Bounds()
+        slider = option.slider or Slider(bounds.low, min(bounds.high, 100), 1 if option.kind == "whole" else 0.05)
+        control |= {"low": slider.low, "high": slider.high, "step": slider.step, "whole": option.kind == "whole"}
+    if option.condition:
+        control["needs"] = {"name": option.condition[0], "values": list(option.condition[1])}
+    return control
+
+
+_KINDS = {"flag": "switch", "whole": "number", "number": "number", "names": "names", "time": "text", "text": "text"}
+
+
+def _choice(name: str, choices: Any) -> dict[str, str]:
+    about = choices[name] if isinstance(choices, Mapping) else name
+    if isinstance(about, str):
+        return {"value": name, "label": about, "about": ""}
+    return {"value": name, "label": getattr(about, "label", name), "about": about.help}

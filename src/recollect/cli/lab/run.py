@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import asking, ranking_options, seeing_options
+from recollect.cli.flags import filter_flags, filters_of, search_flags, search_options
 from recollect.cli.lab import on_data, on_questions, open_set, read_bytes, read_sets
-from recollect.cli.options import common, filter_options, filters, given, json_flag, load_settings, open_memory
+from recollect.cli.options import common, given, json_flag, load_settings, open_memory
 from recollect.cli.terminal import echo, notice, plain, print_json, print_table, progress
 from recollect.errors import FailedError, UsageError
 
@@ -142,7 +142,7 @@ _rivals = click.option("--run", "rivals", multiple=True, metavar="[NAME=]FILE", 
 @click.option("--save", metavar="FILE", help="Write the report as JSON.")
 @click.option("--save-run", metavar="FILE", help="Write the rankings as a TREC run; of several systems, one file each.")
 @click.option("--save-qrels", metavar="FILE", help="Write the judgments as TREC qrels.")
-@asking
+@search_flags
 @common
 @json_flag
 def run(dataset: str | None, as_json: bool, **options: Any) -> int:
@@ -158,7 +158,7 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
     plan = Plan(
         named_systems(options["compare"]),
         parse_measures(options["measures"] or MEASURES),
-        seeing_options(options),
+        filters_of(options),
         options["limit"],
         options["exclude_self"],
         options["latency"] or 0,
@@ -178,7 +178,7 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
 @click.option("--baseline", required=True, metavar="FILE", help="The report to hold against: eval run … --save FILE.")
 @on_questions
 @_rivals
-@asking
+@search_flags
 @common
 @json_flag
 def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
@@ -207,7 +207,7 @@ def _same_plan(old: Mapping[str, Any], options: dict[str, Any]) -> Plan:
     return Plan(
         {name: SYSTEMS[name] for name in old["systems"] if name in SYSTEMS},
         tuple(measures),
-        seeing_options(options),
+        filters_of(options),
         options["limit"] or old["settings"].get("depth"),
         bool(old["settings"]["exclude_self"]),
     )
@@ -220,7 +220,7 @@ def _measure(
     from recollect.evaluation.trials import conduct, make_report
 
     name, sets = read_sets(dataset, options, asking=bool(plan.systems))
-    ranking = {**ranking_options(options), "limit": None}  # how many are scored is the plan's affair
+    ranking = {**search_options(options), "limit": None}  # how many are scored is the plan's affair
     rivals = _read_rivals(options["rivals"], sets)
     trials, corpora = conduct(plan, sets, partial(open_set, options, ranking), rivals=rivals, progress=progress)
     settings = load_settings(options, ranking).settings
@@ -273,7 +273,7 @@ _WISHES = ("count", "seed", "llm", "masked", "update", "force")
 @click.option("--plan", is_flag=True, help="Say what would be made and sent; send and write nothing.")
 @click.option("--update", is_flag=True, help="Keep the set that is there, with your edits, and add what is new.")
 @click.option("--force", is_flag=True, help="Make the set that is there anew.")
-@filters
+@filter_flags
 @common
 @json_flag
 def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
@@ -285,7 +285,7 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     from recollect.cli.terminal import print_json
     from recollect.evaluation.questions import SetWishes, plan_set
 
-    wishes = SetWishes(**{name: options[name] for name in _WISHES}, filters=filter_options(options))
+    wishes = SetWishes(**{name: options[name] for name in _WISHES}, filters=filters_of(options))
     place = Path(folder).expanduser()
     with open_memory(options, reads=True) as memory:
         made = plan_set(memory, place, wishes, bars=progress) if plan else _make(memory, place, wishes)

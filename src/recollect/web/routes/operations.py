@@ -15,7 +15,7 @@ from recollect.errors import RecollectError
 from recollect.web.access import Owns, OwnsAndWrites, Reads, told
 from recollect.web.answers import Facets, Health, JobAnswer, Json, SettingsAnswer, StatusAnswer, documented
 from recollect.web.errors import DOCUMENTED
-from recollect.web.inputs import Indexing, Name
+from recollect.web.inputs import Indexing, Name, controls
 
 router = APIRouter(tags=["operations"], responses=DOCUMENTED)
 public = APIRouter(tags=["operations"])
@@ -67,7 +67,15 @@ def get_settings(asker: Reads, request: Request) -> Json:
     """What a search is answered with where nothing is said, and who asks."""
     memory, caller = asker.memory, told(asker.caller, request.app.state.access)
     search = dataclasses.asdict(memory.settings.search)
-    return Json({"search": search, "vectors": memory.embeddings.configured, "caller": caller, "version": __version__})
+    return Json(
+        {
+            "search": search,
+            "controls": controls(),
+            "vectors": memory.embeddings.configured,
+            "caller": caller,
+            "version": __version__,
+        }
+    )
 
 
 @router.get("/v1/facets", **documented(Facets))

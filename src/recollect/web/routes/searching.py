@@ -8,13 +8,13 @@ from typing import Any
 from anyio import to_thread
 from fastapi import APIRouter, Request
 
-from recollect.config import SearchSettings
+from recollect.config import SearchOptions
 from recollect.errors import Forbidden
 from recollect.memory import Memory
 from recollect.memory.recall import recall
 from recollect.memory.schema import RecallBlock, SearchAnswer, VerdictAnswer
 from recollect.memory.shapes import answer_dict, bounded, recall_dict, verdict_dict
-from recollect.memory.validation import SCOPE_PARTS
+from recollect.options import SCOPE_PARTS
 from recollect.types import Trace, Work
 from recollect.web.access import Asker, Reads
 from recollect.web.answers import Json, documented, encoded
@@ -79,7 +79,7 @@ async def _answered(
     return Json(content)
 
 
-def _is_light(body: SearchBody, settings: SearchSettings) -> bool:
+def _is_light(body: SearchBody, settings: SearchOptions) -> bool:
     return (
         (body.limit or 0) <= max(LIGHT_RESULTS, settings.limit)
         and (body.fetch_k or 0) <= max(LIGHT_DEPTH, settings.fetch_k)
