@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import typing
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from recollect import errors
+from recollect import errors, options
 from recollect.analysis import LANGUAGES
 from recollect.cli.app import app
-from recollect.config import Settings
+from recollect.config.loading import names
 from recollect.models.embedders import EMBEDDERS
 from recollect.ranking import HALF_LIVES
 
@@ -34,6 +32,11 @@ TIMES = """Times are ISO 8601 (`2026-03-14`, `2026-03-14T15:09Z`; without a zone
 EMBEDDER_WORDS = """; after a colon the model (`openai:MODEL`, `ollama:MODEL`) or, for `hashing`, the dimension.
 `none` is keyword search only."""
 
+OPTIONS = """Where each option of a search, each filter and each part of a scope can be set. In Python they are
+arguments of `Memory.search`, by these names."""
+
+OPTIONS_HEAD = "| option | setting | flag | HTTP | MCP | page | meaning |\n|---|---|---|---|---|---|---|\n"
+
 VARIABLES = """Other variables: `RECOLLECT_CONFIG` (a settings file), `RECOLLECT_MODELS` (where model files are kept),
 `RECOLLECT_OFFLINE=1` (fetch nothing), `RECOLLECT_THREADS` (threads of a model), `RECOLLECT_TOKEN`
 (not read by Recollect: where the settings of MCP clients keep their token)."""
@@ -49,8 +52,11 @@ def render() -> str:
         *_commands(app, "recollect"),
         "## Settings",
         PLACES,
-        "| setting | default | meaning |\n|---|---|---|\n" + "\n".join(_settings(Settings, "")),
+        "| setting | default | meaning |\n|---|---|---|\n" + "\n".join(_settings()),
         VARIABLES,
+        "## Search options",
+        OPTIONS,
+        OPTIONS_HEAD + "\n".join(_options()),
         "## Words and values",
         TIMES,
         "Decay classes and the time after which a record of that class counts half: " + ", ".join(_half_lives()) + ".",
@@ -74,14 +80,19 @@ def _commands(command: click.Command, name: str) -> Iterator[str]:
                 yield from _commands(found, f"{name} {child}")
 
 
-def _settings(table: type, prefix: str) -> Iterator[str]:
-    hints = typing.get_type_hints(table)
-    for entry in dataclasses.fields(table):
-        if dataclasses.is_dataclass(hints[entry.name]):
-            yield from _settings(hints[entry.name], f"{prefix}{entry.name}.")
-        else:
-            shown = "–" if entry.default is None else f"`{_toml(entry.default)}`"
-            yield f"| `{prefix}{entry.name}` | {shown} | {entry.metadata['about']} |"
+def _settings() -> Iterator[str]:
+    for name, option in names().items():
+        shown = "–" if option.default is None else f"`{_toml(option.default)}`"
+        yield f"| `{name}` | {shown} | {option.about} |"
+
+
+def _options() -> Iterator[str]:
+    tables = {"search": options.SEARCH, "": options.FILTERS, "scope": options.SCOPE}
+    for table, option in ((table, option) for table, declared in tables.items() for option in declared):
+        setting = f"`{table}.{option.name}`" if table else "–"
+        flags = ", ".join(f"`{flag}`" for flag in option.flag_names) or "–"
+        places = ["yes" if place in option.places else "–" for place in (options.HTTP, options.MCP, options.PAGE)]
+        yield f"| `{option.name}` | {setting} | {flags} | {' | '.join(places)} | {option.about} |"
 
 
 def _toml(value: object) -> str:

@@ -55,4 +55,4 @@ def test_the_numbers_are_the_codes():
     assert f"{MOST_SESSIONS:,} sessions of one caller" in PAGE
     assert f"http://127.0.0.1:{PORT}/mcp" in PAGE
     assert set(get_args(get_args(inputs.Decay)[0])) == {"", *HALF_LIVES}
-    assert Settings().search.limit <= inputs.MOST_RESULTS
+    assert Settings().search.limit == inputs.DEFAULT_LIMIT

@@ -21,9 +21,9 @@ from recollect.memory.validation import MAX_TEXT
 from recollect.web import connections, errors, guard, lanes, workers
 from recollect.web.changes import MOST_WAITING
 from recollect.web.guard import MOST_BYTES
+from recollect.web.inputs import MOST_LISTED
 from recollect.web.routes import records, searching
 from recollect.web.routes.changes import LONGEST_SECONDS
-from recollect.web.routes.records import MOST_LISTED
 
 PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
 ROWS = re.findall(

@@ -141,7 +141,7 @@ def test_a_budget_that_nothing_can_keep_is_an_error(api):
 def test_settings_are_told_with_who_asks(api):
     """Every setting of a search by its name, and the version."""
     answer = api.get("/v1/settings").json()
-    assert set(answer) == {"search", "vectors", "caller", "version"}
+    assert set(answer) == {"search", "controls", "vectors", "caller", "version"}
     assert set(answer["search"]) == {field.name for field in dataclasses.fields(Settings().search)}
     assert answer["version"] == __version__
 

@@ -13,6 +13,7 @@ from recollect.evaluation.recording import TOP, Judged, Options, Outcome, Part
 from recollect.evaluation.scoring import Estimate, compare, estimate
 from recollect.fusion import METHODS, NORMALISATIONS
 from recollect.memory import Memory
+from recollect.options import SEARCH
 from recollect.types import Progress
 
 FETCH_KS = (50, 100, 200)
@@ -23,10 +24,7 @@ SHARES = (0.3, 0.5, 0.7)
 HALF_LIVES_DAYS = (30.0, 180.0)
 LAMBDAS = (0.9, 0.7)
 
-TUNED = (
-    "fusion", "rrf_k", "normalisation", "text_weight", "vector_weight", "fetch_k", "decay", "half_life_days", "mmr",
-    "mmr_lambda",
-)  # fmt: skip
+TUNED = tuple(option.name for option in SEARCH if option.tuned)
 """What tuning may set."""
 
 

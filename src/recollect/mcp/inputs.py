@@ -2,20 +2,66 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS
 from recollect.memory.validation import MAX_TEXT
+from recollect.options import FILTERS, MCP, SEARCH, Bounds, Option
 
-MOST_RESULTS = 50
+F = TypeVar("F", bound=Callable[..., Any])
+
 MOST_QUERY = 20_000
 MOST_NAME = 1_000
 MOST_NAMES = 100
+MOST_NUMBER = 1e9
 
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    """An option as a keyword parameter. Nothing is null, because some agents cannot send that: empty is left out."""
+    bounds, about, default = option.mcp_bounds or option.bounds or Bounds(), option.help, option.default
+    low: dict[str, Any] = {"gt": bounds.low} if bounds.open else {"ge": bounds.low}
+    kind: Any
+    match option.kind:
+        case "flag":
+            kind = bool
+        case "whole" | "number":
+            number = int if option.kind == "whole" else float
+            kind = Annotated[number, Field(**low, le=min(bounds.high, MOST_NUMBER))]
+        case "names":
+            kind, default = Names, []
+        case _:
+            kind = Literal["", *option.choices] if option.choices else Name
+            about, default = f"{about} Empty for no restriction.", option.default or ""
+    annotation = Annotated[kind, Field(description=about)]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+PARAMETERS = {option.name: _parameter(option) for option in (*SEARCH, *FILTERS) if MCP in option.places}
+"""The search options and filters that agents can set, by name."""
+
+Limit = PARAMETERS["limit"].annotation
+DEFAULT_LIMIT: int = PARAMETERS["limit"].default
+
+
+def with_options(tool: F) -> F:
+    """A tool that takes `**options`, with a named parameter in its signature for each option that agents can set."""
+    signature = inspect.signature(tool, eval_str=True)
+    named = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    tool.__signature__ = signature.replace(parameters=[*named, *PARAMETERS.values()])  # type: ignore[attr-defined]
+    return tool
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without those that are empty; a default that is not empty is passed on."""
+    return {name: value for name, value in options.items() if value or PARAMETERS[name].default}
+
 
 QueryText = Annotated[
     str,
@@ -25,26 +71,9 @@ QueryText = Annotated[
         description="What you want to know, as a question or as words. A whole question finds more than one word.",
     ),
 ]
-Limit = Annotated[int, Field(ge=1, le=MOST_RESULTS, description="How many results at the most.")]
 Tokens = Annotated[
     int, Field(ge=LEAST_TOKENS, le=MOST_TOKENS, description="How many tokens the block may take of your context.")
 ]
-Categories = Annotated[Names, Field(description="Only records of any of these categories.")]
-Tags = Annotated[Names, Field(description="Only records that have all of these tags.")]
-Kind = Annotated[
-    Literal["", "fact", "chunk"], Field(description="Only facts, or only chunks of files; empty for both.")
-]
-PathGlob = Annotated[
-    Name, Field(description="Only from this file or folder: `docs/`, `*.md`. Empty for no restriction.")
-]
-Since = Annotated[
-    Name, Field(description="Only what is from then on: 2026-03-14, 2026-03-14T15:09Z, or a span back: 36h, 2w.")
-]
-Until = Annotated[Name, Field(description="Only what is from before then.")]
-AsOf = Annotated[Name, Field(description="Answer as memory stood then, with what was superseded since.")]
-Superseded = Annotated[bool, Field(description="Also find what has been superseded.")]
-MinScore = Annotated[float, Field(ge=0, le=1, description="Leave out results that score less, 0 to 1.")]
-
 RecordId = Annotated[
     str, Field(min_length=1, max_length=MOST_NAME, description="The id of a record, as search and recall give it.")
 ]

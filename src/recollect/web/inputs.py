@@ -15,6 +15,7 @@ from recollect.ranking import HALF_LIVES
 MOST_QUERY = 100_000
 MOST_NAME = 1_000
 MOST_NAMES = 100
+MOST_LISTED = 1_000
 MOST_NUMBER = 1e9
 """The largest number that an option takes over HTTP, where its own bounds are wider."""
 
@@ -35,16 +36,18 @@ class _Body(BaseModel):
         return {name: value for name, value in left.items() if value not in ([], {})}
 
 
-def _fields(options: Iterable[Option]) -> dict[str, Any]:
-    """The fields of a model, one for each option that can be set over HTTP; null means left out."""
-    return {
-        option.name: (_type(option) | None, Field(None, description=f"{option.about}{_OWNER if option.sends else ''}"))
-        for option in options
-        if HTTP in option.places
-    }
+def _fields(options: Iterable[Option], *, repeated: bool = False) -> dict[str, Any]:
+    """The fields of a model, one for each option that can be set over HTTP; null means left out.
 
-
-_OWNER = " Only for a caller without a scope."
+    With `repeated` a list has the name of one of its parts, as in an address: `tag=a&tag=b`.
+    """
+    fields = {}
+    for option in options:
+        if HTTP in option.places:
+            alias = option.flags[0].removeprefix("--") if repeated and option.flags else None
+            about = f"{option.about} Only for a caller without a scope." if option.sends else option.about
+            fields[option.name] = (_type(option) | None, Field(None, alias=alias, description=about))
+    return fields
 
 
 def _type(option: Option) -> Any:
@@ -72,6 +75,20 @@ class Filters(create_model("FilterFields", __base__=_Body, **_fields(FILTERS))):
     """Which records may be found. Several categories mean any of them, several tags all of them."""
 
     scope: ScopeBody | None = None
+
+
+_LISTED = create_model("ListFields", **_fields((*FILTERS, *SCOPE), repeated=True))
+
+
+class ListParameters(_LISTED):  # type: ignore[misc, valid-type]
+    """Which records are listed, as parameters of an address."""
+
+    limit: int = Field(50, ge=1, le=MOST_LISTED)
+    offset: int = Field(0, ge=0, le=1_000_000_000)
+
+    def filters(self) -> dict[str, Any]:
+        """The filters of `Memory.list` that are set."""
+        return {name: value for name, value in self.model_dump(exclude={"limit", "offset"}).items() if value}
 
 
 class SearchBody(create_model("SearchFields", __base__=Filters, **_fields(SEARCH))):  # type: ignore[misc]
@@ -180,7 +197,7 @@ def _control(option: Option) -> dict[str, Any]:
     if option.allowed:
         control["choices"] = choices = [_choice(name, option.allowed) for name in option.allowed]
         explained = all(choice["about"] and choice["label"] != choice["value"] for choice in choices)
-        control["kind"] = "segments" if explained else "choice"
+        control["kind"] = "radios" if explained else "choice"
     if option.kind in ("whole", "number"):
         bounds = option.bounds or Bounds()
         slider = option.slider or Slider(bounds.low, min(bounds.high, 100), 1 if option.kind == "whole" else 0.05)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -31,13 +31,12 @@ from recollect.web.inputs import (
     MOST_NAME,
     Edited,
     Forgetting,
+    ListParameters,
     Name,
-    Names,
     NewRecord,
     ScopeBody,
     Supersession,
     Undoing,
-    When,
 )
 from recollect.web.lanes import Lanes
 
@@ -51,8 +50,6 @@ class _Anything(PathConvertor):
 register_url_convertor("anything", _Anything())
 
 router = APIRouter(tags=["records"])
-
-MOST_LISTED = 1_000
 
 LIGHT_LISTED = 200
 """A longer list is read in the lane for heavy requests: its texts may be long."""
@@ -80,31 +77,9 @@ Named = Annotated[Memory, Depends(_named)]
 
 
 @router.get("/v1/records", **documented(RecordList))
-async def list_records(
-    asker: Reads,
-    request: Request,
-    *,
-    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
-    category: Annotated[Names, Query()] = [],  # noqa: B006  (the framework copies it)
-    tag: Annotated[Names, Query()] = [],  # noqa: B006
-    kind: Literal["fact", "chunk"] | None = None,
-    path: Part = None,
-    since: Annotated[When | None, Query()] = None,
-    until: Annotated[When | None, Query()] = None,
-    as_of: Annotated[When | None, Query()] = None,
-    superseded: bool = False,
-    any_scope: bool = False,
-    user: Part = None,
-    agent: Part = None,
-    session: Part = None,
-) -> Json:
+async def list_records(asker: Reads, request: Request, asked: Annotated[ListParameters, Query()]) -> Json:
     """Records, newest first."""
-    filters: dict[str, Any] = {
-        "category": category, "tags": tag, "kind": kind, "path": path, "since": since, "until": until, "as_of": as_of,
-        "superseded": superseded, "any_scope": any_scope, "user": user, "agent": agent, "session": session,
-    }  # fmt: skip
-    filters = {name: value for name, value in filters.items() if value}
+    limit, offset, filters = asked.limit, asked.offset, asked.filters()
     if limit <= LIGHT_LISTED:
         return Json(await to_thread.run_sync(_listed, asker.memory, Work(), limit, offset, filters))
     lanes: Lanes = request.app.state.lanes

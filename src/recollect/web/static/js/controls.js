@@ -1,7 +1,7 @@
 // The knobs of one ranking. Built once and then only set, so that a slider is not lost under the hand.
 
 import { button, h, replace } from "./dom.js";
-import { FUSIONS, GROUPS, KNOBS } from "./knobs.js";
+import { applies, GROUPS, KNOBS } from "./knobs.js";
 import { turn } from "./state.js";
 
 let serial = 0;
@@ -16,7 +16,7 @@ export function controls(desk, side, { title = "Ranking" } = {}) {
   const element = h("div", { class: "controls" },
     h("div", { class: "controls-head" }, h("h2", null, title), reset),
     GROUPS.map((group) => h("fieldset", null, h("legend", null, group.title),
-      group.knobs.map((knob) => knobs.find((made) => made.knob === knob).element))),
+      group.controls.map((knob) => knobs.find((made) => made.knob === knob).element))),
     others);
 
   function set(name, value, { wait = false } = {}) {
@@ -33,7 +33,7 @@ export function controls(desk, side, { title = "Ranking" } = {}) {
     const changed = desk.state.knobs[side];
     const now = { ...defaults, ...changed };
     for (const made of knobs) {
-      const active = made.knob.on?.(now) ?? true;
+      const active = applies(made.knob, now);
       made.update(now[made.knob.name], now);
       made.element.classList.toggle("inactive", !active);
       made.element.classList.toggle("changed", made.knob.name in changed);
@@ -58,22 +58,22 @@ function undo(knob, { set, desk }) {
 }
 
 function frame(knob, id, made, ...fields) {
-  const label = h("label", { for: id, title: knob.about ?? null }, knob.label);
+  const label = h("label", { for: id, title: knob.about || null }, knob.label);
   return h("div", { class: `knob ${knob.kind}`, dataset: { knob: knob.name } }, label, made, ...fields);
 }
 
 const makers = {
-  fusion(knob, context) {
+  radios(knob, context) {
     const back = undo(knob, context);
-    const radios = FUSIONS.map(([value, name, about]) => h("label", { title: about },
+    const radios = knob.choices.map(({ value, label, about }) => h("label", { title: about },
       h("input", { type: "radio", name: context.id, value, on: { change: () => context.set(knob.name, value) } }),
-      h("span", null, name)));
+      h("span", null, label)));
     const about = h("p", { class: "about" });
-    const element = h("div", { class: "knob fusion", dataset: { knob: knob.name }, role: "radiogroup",
-      "aria-label": "Fusion method" }, h("div", { class: "segments" }, radios), back, about);
+    const element = h("div", { class: "knob radios", dataset: { knob: knob.name }, role: "radiogroup",
+      "aria-label": knob.label }, h("div", { class: "segments" }, radios), back, about);
     const update = (value) => {
       for (const radio of element.querySelectorAll("input")) radio.checked = radio.value === value;
-      about.textContent = FUSIONS.find(([name]) => name === value)?.[2] ?? "";
+      about.textContent = knob.choices.find((choice) => choice.value === value)?.about ?? "";
     };
     return { knob, element, undo: back, update };
   },
@@ -81,9 +81,19 @@ const makers = {
   choice(knob, context) {
     const back = undo(knob, context);
     const field = h("select", { id: context.id, on: { change: () => context.set(knob.name, field.value) } },
-      knob.options.map((option) => h("option", { value: option }, option)));
+      knob.choices.map(({ value, label, about }) => h("option", { value, title: about }, label)));
     const update = (value) => {
       field.value = value;
+    };
+    return { knob, element: frame(knob, context.id, back, field), undo: back, update };
+  },
+
+  text(knob, context) {
+    const back = undo(knob, context);
+    const field = h("input", { type: "text", id: context.id, placeholder: knob.example || null,
+      on: { change: () => context.set(knob.name, field.value.trim() || null) } });
+    const update = (value) => {
+      if (document.activeElement !== field) field.value = value ?? "";
     };
     return { knob, element: frame(knob, context.id, back, field), undo: back, update };
   },
@@ -100,7 +110,7 @@ const makers = {
 
   number(knob, context) {
     const back = undo(knob, context);
-    const least = knob.min ?? 0;
+    const least = knob.low;
     const read = (text, wait) => {
       const value = text.trim() === "" ? null : Number(text);
       if (value === null ? !knob.optional : !Number.isFinite(value) || value < least) return;
@@ -108,23 +118,23 @@ const makers = {
     };
     const field = h("input", { type: "number", id: context.id, min: least, step: "any", inputmode: "decimal",
       placeholder: knob.optional ? "off" : null, on: { input: () => read(field.value, true) } });
-    const slider = h("input", { type: "range", min: least, max: knob.max, step: knob.step, "aria-label": knob.label,
+    const slider = h("input", { type: "range", min: least, max: knob.high, step: knob.step, "aria-label": knob.label,
       on: { input: () => read(slider.value, true) } });
     const update = (value) => {
       if (document.activeElement !== field || Number(field.value) !== value) field.value = value ?? "";
       if (document.activeElement !== slider || Number(slider.value) !== value) slider.value = value ?? least;
-      slider.style.setProperty("--at", `${(100 * (Math.min(slider.value, knob.max) - least)) / (knob.max - least)}%`);
+      slider.style.setProperty("--at", `${(100 * (Math.min(slider.value, knob.high) - least)) / (knob.high - least)}%`);
     };
     return { knob, element: frame(knob, context.id, back, field, slider), undo: back, update };
   },
 
-  sources(knob, context) {
+  names(knob, context) {
     const back = undo(knob, context);
     const list = h("div", { class: "toggles" });
-    const element = h("div", { class: "knob sources", dataset: { knob: knob.name }, role: "group",
-      "aria-label": "Sources" }, h("span", { class: "label" }, knob.label), back, list);
+    const element = h("div", { class: "knob names", dataset: { knob: knob.name }, role: "group",
+      "aria-label": knob.label }, h("span", { class: "label" }, knob.label), back, list);
     const update = (value) => {
-      const names = context.desk.facets.sources;
+      const names = context.desk.facets[knob.name] ?? [];
       const on = value ?? names;
       replace(list, names.map((name) => button(name, () => choose(names, on, name), { class: "toggle",
         "aria-pressed": String(on.includes(name)), disabled: on.length === 1 && on[0] === name })));

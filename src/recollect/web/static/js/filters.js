@@ -1,15 +1,14 @@
 // What the search is narrowed to: choices from what the store holds, and a chip for each that is set.
 
 import { button, h, replace } from "./dom.js";
+import { FILTERS } from "./knobs.js";
 import { narrow } from "./state.js";
 import { clip } from "./words.js";
 
 const FEW = 24;
-const TIMES = [
-  ["since", "Since", "7d or 2026-01-31"],
-  ["until", "Until", "7d or 2026-01-31"],
-  ["as_of", "As of", "what was true then"],
-];
+const SCOPE = ["user", "agent", "session"];
+/** Filters that only the owner can set. */
+const OWNERS = ["any_scope", ...SCOPE];
 const LABELS = { any_scope: "any scope", as_of: "as of", superseded: "with superseded" };
 
 /** The filters: `element` (a panel that opens), `chips` (what is set), `update()`, `toggle()`. */
@@ -52,25 +51,27 @@ export function filters(desk) {
 
   function build() {
     shown = desk.facets;
-    const { categories, tags, scopes } = desk.facets;
     const owner = desk.app.settings.caller.owner;
-    fields = [
-      many("category", "Category", categories, desk, set),
-      many("tags", "Tags, all of them", tags, desk, set),
-      oneOf("kind", "Kind", [["", "any"], ["fact", "facts"], ["chunk", "files"]], set),
-      text("path", "File or folder", "notes/work", desk.facets.roots ?? [], set),
-      ...TIMES.map(([name, label, hint]) => text(name, label, hint, [], set)),
-      flag("superseded", "Superseded too", set),
-    ];
-    if (owner) {
-      const known = (part) => [...new Set((scopes ?? []).map((scope) => scope[part]).filter(Boolean))];
-      fields.push(flag("any_scope", "Any scope", set),
-        ...["user", "agent", "session"].map((part) => text(part, `Of ${part}`, part, known(part), set)));
-    }
+    fields = FILTERS.filter(({ name }) => owner || !OWNERS.includes(name)).map((filter) =>
+      makers[filter.kind](filter, known(filter.name, desk.facets), desk, set));
     replace(body, fields.map((field) => field.element));
   }
 
   return { element, button: opener, chips, update, toggle };
+}
+
+const makers = {
+  names: ({ name, label }, choices, desk, set) => many(name, label, choices, desk, set),
+  choice: ({ name, label, choices }, _, desk, set) =>
+    oneOf(name, label, [["", "any"], ...choices.map((choice) => [choice.value, choice.label])], set),
+  text: ({ name, label, example }, choices, desk, set) => text(name, label, example, choices, set),
+  switch: ({ name, label }, _, desk, set) => flag(name, label, set),
+};
+
+/** What the store holds for a filter to choose from. */
+function known(name, { categories, tags, roots, scopes }) {
+  if (SCOPE.includes(name)) return [...new Set((scopes ?? []).map((scope) => scope[name]).filter(Boolean))];
+  return { category: categories, tags, path: roots }[name] ?? [];
 }
 
 /** Chips to press, where there are few; a field with suggestions where there are many. */

@@ -4,6 +4,7 @@ import { api, onReach } from "./api.js";
 import { follow } from "./changes.js";
 import { h, replace } from "./dom.js";
 import { listen, showKeys } from "./keys.js";
+import { install } from "./knobs.js";
 import { failure } from "./notice.js";
 import { start } from "./router.js";
 import { toast } from "./toast.js";
@@ -103,6 +104,7 @@ async function begin() {
   });
   listen({ "?": showKeys, "/": toSearch });
   app.settings = await settled();
+  install(app.settings.controls);
   follow(api);
   await start(root, app, (view) => {
     remember();

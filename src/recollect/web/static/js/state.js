@@ -1,22 +1,17 @@
 // What the search view shows, and its address: everything that was chosen is in the hash, nothing else is.
 
-import { KNOBS, parseValue } from "./knobs.js";
+import { FILTERS, KNOBS, parseValue } from "./knobs.js";
 
-const MANY = ["category", "tags"];
-const FLAGS = ["superseded", "any_scope"];
 const SCOPE = ["user", "agent", "session"];
-const TEXTS = ["kind", "path", "since", "until", "as_of", ...SCOPE];
 const SIDES = { one: "", a: "a.", b: "b." };
-
-export const FILTERS = [...MANY, ...FLAGS, ...TEXTS];
 
 /** The state an address means. `knobs` holds what differs from the defaults: of one ranking, and of two compared. */
 export function fromQuery(query, defaults) {
   const state = { q: query.get("q") ?? "", filters: {}, compare: query.has("compare"), knobs: { one: {}, a: {}, b: {} },
     why: query.get("why") };
-  for (const name of FILTERS) {
+  for (const { name, kind } of FILTERS) {
     const given = query.getAll(name).filter(Boolean);
-    if (given.length) state.filters[name] = MANY.includes(name) ? given : FLAGS.includes(name) ? true : given[0];
+    if (given.length) state.filters[name] = kind === "names" ? given : kind === "switch" ? true : given[0];
   }
   for (const [side, prefix] of Object.entries(SIDES)) {
     for (const { name } of KNOBS) {
@@ -66,7 +61,7 @@ export function narrow(state, name, value) {
 export function apply(state, side, change, defaults) {
   for (const [name, value] of Object.entries(change)) {
     if (name === "scope") for (const part of SCOPE) narrow(state, part, value?.[part]);
-    else if (FILTERS.includes(name)) narrow(state, name, value);
+    else if (FILTERS.some((filter) => filter.name === name)) narrow(state, name, value);
     else turn(state, side, name, value, defaults);
   }
 }
