@@ -17,7 +17,7 @@ from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import EmbedderError, UsageError
 from recollect.models.hashing import HashingEmbedder
-from recollect.stores.sqlite.visible import Visible
+from recollect.stores.sqlite.rows import Visible
 from recollect.types import Filter, Put, Record
 
 OpenMemory = Callable[..., Memory]

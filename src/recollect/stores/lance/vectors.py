@@ -23,10 +23,8 @@ from recollect.errors import EmbedderError, StoreError
 from recollect.stores.lance.table import NumberedVectors, TableLost
 from recollect.stores.lance.updater import FileVectors, TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import sequence
-from recollect.stores.sqlite.top import best
+from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, sequence
 from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors
-from recollect.stores.sqlite.visible import Visible, VisibleSets, integers
 from recollect.types import Filter, RankedList
 
 if TYPE_CHECKING:

@@ -35,10 +35,9 @@ from recollect.stores.health import (
 )
 from recollect.stores.sqlite.database import WAL_LIMIT_BYTES, Database, refuse_empty, translated
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.rows import meta
+from recollect.stores.sqlite.rows import VisibleSets, meta
 from recollect.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS
 from recollect.stores.sqlite.store import SqliteStore
-from recollect.stores.sqlite.visible import VisibleSets
 
 PATIENCE_MS = 1000
 STEPS = 20_000

@@ -23,9 +23,7 @@ from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import StoreError
 from recollect.stores.rows import analyzer_of, usable_language
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import meta, sequence, set_meta
-from recollect.stores.sqlite.top import best
-from recollect.stores.sqlite.visible import Visible, VisibleSets, integers
+from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, meta, sequence, set_meta
 from recollect.types import Filter, RankedList
 
 K1, B = 1.2, 0.75

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,9 +17,8 @@ from recollect.ranking import fold_hash
 from recollect.stores import ledger
 from recollect.stores.rows import micros, moment, passage_hash
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, from_row, to_row
-from recollect.stores.sqlite.visible import condition
-from recollect.types import Change, Event, Filter, Mirrors, Record, SawFile, Scope, now
+from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, condition, from_row, sequence, to_row
+from recollect.types import EVERYTHING, Change, Event, Filter, Mirrors, Record, SawFile, Scope, now
 
 TRANSACTION_SECONDS = 0.1
 """When a transaction is this old it is committed and the rest goes on in a new one, so that nobody waits long."""
@@ -204,3 +204,112 @@ class _Rows:
 
 def _as_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+MOST_NAMES = 500
+"""Of tags, categories and scopes each; those of the most records."""
+
+_COUNTS = ("total", "facts", "chunks", "superseded")
+
+
+def counts(connection: apsw.Connection, where: Filter = EVERYTHING) -> dict[str, int]:
+    """How many records there are, and of which kind."""
+    sql, values = condition(where)
+    found = connection.execute(
+        "SELECT count(*), count(*) FILTER (WHERE kind = 'fact'), count(*) FILTER (WHERE kind = 'chunk'),"
+        f" count(*) FILTER (WHERE superseded_at IS NOT NULL) FROM records WHERE {sql}",
+        values,
+    ).get
+    return dict(zip(_COUNTS, found, strict=True))
+
+
+def forgotten(connection: apsw.Connection) -> int:
+    """How many records were taken out of every answer."""
+    return int(connection.execute("SELECT count(*) FROM records WHERE forgotten_at IS NOT NULL").get)
+
+
+def facets(connection: apsw.Connection, where: Filter) -> dict[str, list[Any]]:
+    """The categories, tags and scopes of what may be seen, those of the most records first."""
+    sql, values = condition(where)
+    categories = connection.execute(
+        f"SELECT category FROM records WHERE {sql} AND category IS NOT NULL"
+        " GROUP BY category ORDER BY count(*) DESC, category LIMIT ?",
+        (*values, MOST_NAMES),
+    )
+    tags = connection.execute(
+        f"SELECT tag FROM tags WHERE row IN (SELECT row FROM records WHERE {sql})"
+        " GROUP BY tag ORDER BY count(*) DESC, tag LIMIT ?",
+        (*values, MOST_NAMES),
+    )
+    scopes = connection.execute(
+        f"SELECT user, agent, session FROM records WHERE {sql} GROUP BY user, agent, session"
+        " ORDER BY count(*) DESC, user, agent, session LIMIT ?",
+        (*values, MOST_NAMES),
+    )
+    parts = ("user", "agent", "session")
+    return {
+        "categories": [name for (name,) in categories],
+        "tags": [name for (name,) in tags],
+        "scopes": [{part: name for part, name in zip(parts, row, strict=True) if name is not None} for row in scopes],
+    }
+
+
+LOOK_SECONDS = 0.1
+
+_TOLD = """
+    FROM history CROSS JOIN records ON records.row = history.row
+    WHERE (user IS NULL OR user = ?) AND (agent IS NULL OR agent = ?) AND (session IS NULL OR session = ?)
+    AND action <> 'supersedes' AND NOT (action = 'undo' AND EXISTS (
+        SELECT 1 FROM history AS undone
+        WHERE undone.seq = json_extract(history.detail, '$.undoes') AND undone.action = 'supersedes'))
+    AND (passage = x'' OR seq > ifnull((
+        SELECT max(seq) FROM history AS purge WHERE purge.row = history.row AND purge.action = 'purge'), 0))
+"""
+"""What a scope is told of: not that a record took the place of another, or no longer does, which the other record's own
+line tells to who may see it; and nothing from before a purge where the id was used again, perhaps by another scope."""
+
+
+class SqliteChanges:
+    """What has happened to one file, by whichever process."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    @contextlib.contextmanager
+    def listen(self, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
+        """Within it, True each time that something has happened since the last, False after each quiet while."""
+        yield self._told(quiet, self.newest())
+
+    def newest(self, scope: Scope | None = None) -> int:
+        """The number of the newest line of history that tells a scope anything."""
+        with self._database.read() as connection:
+            if scope is None:
+                return sequence(connection)
+            found = connection.execute(f"SELECT seq {_TOLD} ORDER BY seq DESC LIMIT 1", _parts(scope)).get
+        return int(found or 0)
+
+    def count(self, upto: int, scope: Scope) -> int:
+        """How many such lines there are up to a number."""
+        with self._database.read() as connection:
+            return int(connection.execute(f"SELECT count(*) {_TOLD} AND seq <= ?", (*_parts(scope), upto)).get)
+
+    def since(self, seq: int, scope: Scope | None = None) -> tuple[list[int], int]:
+        """The numbers of such lines after a number; one writes at a time, so none comes late."""
+        with self._database.read() as connection:
+            if scope is None:
+                rows: Any = connection.execute("SELECT seq FROM history WHERE seq > ?", (seq,))
+            else:
+                rows = connection.execute(f"SELECT seq {_TOLD} AND seq > ?", (*_parts(scope), seq))
+            return [number for (number,) in rows], max(seq, sequence(connection))
+
+    def _told(self, quiet: float, seen: int) -> Iterator[bool]:
+        while True:
+            until = time.monotonic() + quiet
+            while (newest := self.newest()) == seen and (left := until - time.monotonic()) > 0:
+                time.sleep(min(LOOK_SECONDS, left))
+            told, seen = newest != seen, newest
+            yield told
+
+
+def _parts(scope: Scope) -> tuple[str | None, ...]:
+    return scope.user, scope.agent, scope.session

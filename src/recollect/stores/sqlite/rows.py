@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
 
 import apsw
+import numpy as np
+from numpy.typing import NDArray
 
 from recollect.ranking import fold_hash
 from recollect.stores.rows import EPOCH, micros, moment, passage_hash
-from recollect.types import Record, Scope
+from recollect.stores.top import distinct
+from recollect.types import Filter, Hit, RankedList, Record, Scope
 
 _COLUMNS = (
     "id", "kind", "text", "title", "category", "tags", "user", "agent", "session", "importance", "decay", "time",
@@ -91,3 +97,174 @@ def meta(connection: apsw.Connection, key: str) -> str | None:
 def set_meta(connection: apsw.Connection, key: str, value: str) -> None:
     """Note a value."""
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
+KEPT_SETS = 32
+_Clause: TypeAlias = tuple[str, Sequence[Any]]
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def condition(where: Filter) -> tuple[str, list[Any]]:
+    """The filter as SQL over `records`, with its parameters."""
+    clauses: list[_Clause] = [("forgotten_at IS NULL", ()), *_of_moment(where), *_of_wishes(where)]
+    if not where.any_scope:
+        clauses.insert(1, scoped(where.scope))
+    return " AND ".join(sql for sql, _ in clauses), [value for _, values in clauses for value in values]
+
+
+def scoped(scope: Scope) -> _Clause:
+    """What one who asks with this scope may see, as SQL over `records`; forgotten records included."""
+    parts = ("user", "agent", "session")
+    sql = " AND ".join(f"({part} IS NULL OR {part} = ?)" for part in parts)
+    return sql, [getattr(scope, part) for part in parts]
+
+
+def _of_moment(where: Filter) -> Iterator[_Clause]:
+    """What holds at the time asked about. A text that was changed since then is not what was known then."""
+    moment = micros(where.moment)
+    if where.as_of:
+        yield "time <= ? AND (edited_at IS NULL OR edited_at <= ?)", (moment, moment)
+    if not where.superseded:
+        yield "(superseded_at IS NULL OR superseded_at > ?)", (moment,)
+    yield "(expires_at IS NULL OR expires_at > ?)", (moment,)
+
+
+def _of_wishes(where: Filter) -> Iterator[_Clause]:
+    """What the one who asks wants to see of it."""
+    for column, names in (("category", where.categories), ("kind", where.kinds)):
+        if names:
+            yield f"{column} IN ({', '.join('?' * len(names))})", names
+    for tag in where.tags:
+        yield "row IN (SELECT row FROM tags WHERE tag = ?)", (tag,)
+    if where.path is not None:
+        globs = _path_globs(where.path)
+        yield f"({' OR '.join(['path GLOB ?'] * len(globs))})", globs
+    if where.since:
+        yield "time >= ?", (micros(where.since),)
+    if where.until:
+        yield "time < ?", (micros(where.until),)
+
+
+def _path_globs(pattern: str) -> list[str]:
+    """A path filter names a file or a folder, whole or by its last parts, with `*` where wanted."""
+    # Brackets and question marks stand in the names of files; only the star is a sign.
+    name = pattern.removeprefix("./").rstrip("/").replace("[", "[[]").replace("?", "[?]")
+    return [name, f"*/{name}", f"{name}/*", f"*/{name}/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The rows of one filter at one sequence number: `mask[row]` is True for those let through."""
+
+    mask: NDArray[np.bool_]
+    count: int
+
+    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each row whether it is let through; rows newer than the set are not."""
+        inside = rows < len(self.mask)
+        return inside & self.mask[np.where(inside, rows, 0)]
+
+
+class VisibleSets:
+    """Keeps the sets of recent filters until a change, or the clock, could make them wrong."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Filter, int], tuple[Visible, int, int]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._building: dict[tuple[Filter, int], threading.Lock] = {}
+
+    def get(self, connection: apsw.Connection, where: Filter, sequence: int) -> Visible:
+        """The set of `where` in this connection's snapshot, whose last change is `sequence`.
+
+        Of several threads that need the same set at once, one builds it.
+        """
+        key = (replace(where, now=_NEVER), sequence)
+        moment = micros(where.moment) or 0
+        with self._lock:
+            if visible := self._cached(key, moment):
+                return visible
+            building = self._building.setdefault(key, threading.Lock())
+        with building:
+            with self._lock:
+                if visible := self._cached(key, moment):
+                    return visible
+            try:
+                visible = _select(connection, where)
+                until = _next_event(connection, moment)
+                with self._lock:
+                    self._kept[key] = (visible, moment, until)
+                    while len(self._kept) > KEPT_SETS:
+                        self._kept.popitem(last=False)
+            finally:
+                with self._lock:
+                    self._building.pop(key, None)
+        return visible
+
+    def _cached(self, key: tuple[Filter, int], moment: int) -> Visible | None:
+        kept = self._kept.get(key)
+        if kept is None or not kept[1] <= moment < kept[2]:
+            return None
+        self._kept.move_to_end(key)
+        return kept[0]
+
+
+def _select(connection: apsw.Connection, where: Filter) -> Visible:
+    sql, values = condition(where)
+    size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
+    mask = np.zeros(size, dtype=np.bool_)
+    rows = integers(connection.execute(f"SELECT group_concat(row) FROM records WHERE {sql}", values).get)
+    mask[rows] = True
+    return Visible(mask, len(rows))
+
+
+def _next_event(connection: apsw.Connection, moment: int) -> int:
+    """When something next expires, or a supersession set for later begins."""
+    times = connection.execute(
+        "SELECT (SELECT min(expires_at) FROM records WHERE expires_at > ?1),"
+        " (SELECT min(superseded_at) FROM records WHERE superseded_at > ?1)",
+        (moment,),
+    ).get
+    return min((time for time in times if time is not None), default=2**63)
+
+
+def integers(joined: Any) -> NDArray[np.int64]:
+    """Numbers that SQLite joined with commas: the fastest way to get many of them out of it."""
+    return np.fromstring(joined, dtype=np.int64, sep=",") if joined else np.zeros(0, dtype=np.int64)
+
+
+def best(connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[np.float64], depth: int) -> RankedList:
+    """The `depth` best of `rows` by score, then newer, then id; of rows with the same text only the first."""
+    wanted = depth
+    while True:
+        kept, folded = distinct(_leading(connection, rows, scores, wanted), depth)
+        if len(kept) >= depth or wanted >= len(rows):
+            break
+        wanted *= 4
+    records = fetch(connection, list(kept))
+    hits = (
+        Hit(record.id, score, record=record, text_hash=fold)
+        for record, (score, fold) in zip(records, kept.values(), strict=True)
+    )
+    return RankedList("", tuple(hits), duplicates=folded)
+
+
+def _leading(
+    connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[np.float64], count: int
+) -> list[tuple[int, bytes, float]]:
+    """The first `count` (row, fold, score) in their exact order."""
+    edge = np.partition(scores, len(scores) - count)[len(scores) - count] if len(rows) > count else -np.inf
+    above = dict(zip(rows[scores > edge].tolist(), scores[scores > edge].tolist(), strict=True))
+    ranked = [(row, fold, above[row]) for row, fold in _newest(connection, list(above), count)]
+    ranked.sort(key=lambda place: -place[2])
+    # Of those that tie at the edge, which may be as many as the store has, only as many as there is room for.
+    tied = rows[scores == edge].tolist()
+    return ranked + [(row, fold, float(edge)) for row, fold in _newest(connection, tied, count - len(ranked))]
+
+
+def _newest(connection: apsw.Connection, rows: list[int], count: int) -> list[tuple[int, bytes]]:
+    """The first `count` (row, fold), newest first, then by id: SQLite has both at hand."""
+    found: Any = connection.execute(
+        "SELECT row, fold FROM records WHERE row IN (SELECT value FROM json_each(?)) ORDER BY time DESC, id LIMIT ?",
+        (json.dumps(rows), count),
+    )
+    return list(found)

@@ -14,18 +14,13 @@ import apsw
 from recollect.errors import StoreError
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.kinds import StoreKind
-from recollect.stores.sqlite import overview
 from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.database import Database, check_engine
-from recollect.stores.sqlite.files import SqliteFiles
-from recollect.stores.sqlite.joins import SqliteJoins
+from recollect.stores.sqlite.files import SqliteFiles, SqliteJoins, SqliteNotes
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.listening import SqliteChanges
-from recollect.stores.sqlite.notes import SqliteNotes
-from recollect.stores.sqlite.records import SqliteRecords
-from recollect.stores.sqlite.rows import sequence
+from recollect.stores.sqlite.records import SqliteChanges, SqliteRecords, counts, facets, forgotten
+from recollect.stores.sqlite.rows import VisibleSets, sequence
 from recollect.stores.sqlite.vectors import SqliteSpaces
-from recollect.stores.sqlite.visible import VisibleSets
 from recollect.types import Filter, Scope
 
 
@@ -70,7 +65,7 @@ class SqliteStore:
                 "store": str(path),
                 "engine": f"SQLite {apsw.sqlite_lib_version()}",
                 "bytes": sum(part.stat().st_size for part in self._database.files()),
-                "records": {**overview.counts(connection), "forgotten": overview.forgotten(connection)},
+                "records": {**counts(connection), "forgotten": forgotten(connection)},
                 "files": connection.execute("SELECT count(*) FROM files").get,
                 "sequence": sequence(connection),
                 "language": self.keywords.analyzer.language,
@@ -80,12 +75,12 @@ class SqliteStore:
     def count(self, where: Filter) -> dict[str, int]:
         """How many records the filter lets through, and of which kind."""
         with self._database.read() as connection:
-            return overview.counts(connection, where)
+            return counts(connection, where)
 
     def facets(self, where: Filter) -> dict[str, list[Any]]:
         """The categories, tags and scopes of what the filter lets through."""
         with self._database.read() as connection:
-            return overview.facets(connection, where)
+            return facets(connection, where)
 
     def scrub(self) -> str | None:
         """Leave no byte of what was purged: not in the keyword index, not in the log."""

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from recollect.errors import EmbedderError
 from recollect.stores.rows import passage_hash
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import meta, sequence, set_meta
-from recollect.stores.sqlite.top import best
-from recollect.stores.sqlite.visible import VisibleSets, integers
+from recollect.stores.sqlite.rows import VisibleSets, best, integers, meta, sequence, set_meta
 from recollect.types import Filter, RankedList, VectorSpace
 
 if TYPE_CHECKING:
