@@ -181,7 +181,7 @@ def test_errors_say_what_happened_and_what_to_do(served):
 
     async def fail(client):
         unknown = await error(client, "memory_get", id="nothing")
-        assert (unknown["code"], unknown["hint"]) == ("unknown_record", "memory_search finds the ids that there are")
+        assert (unknown["code"], unknown["hint"]) == ("unknown_record", "memory_search returns the ids of records")
         assert (await error(client, "memory_search", query="x", since="yesterdayish"))["code"] == "usage"
         assert (await error(client, "memory_supersede", id="x", text="y"))["code"] == "unknown_record"
         missing = await error(client, "memory_search")

@@ -1,1 +1,1 @@
-"""The memory as a server for agents, over the Model Context Protocol; it speaks, and holds no logic."""
+"""The memory as a server for agents, over the Model Context Protocol (MCP)."""
