@@ -29,7 +29,7 @@ from recollect.evaluation.corpora import open_corpus
 from recollect.evaluation.scoring import by_place, compare
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
-from recollect.stages.order import WEIGHT, Rerank, Scored
+from recollect.stages.order import WEIGHT, Rerank, RerankScores
 from recollect.types import Query, Record
 
 SETS = (
@@ -87,11 +87,11 @@ class Asked:
         analyzer = memory.store.keywords.analyzer
         terms, known = analyzer.query(query.text), dict[str, float]()
 
-        def said(_: Query, records: Sequence[Record]) -> Scored:
+        def said(_: Query, records: Sequence[Record]) -> RerankScores:
             new = [record for record in records if record.id not in known]
             scores = kept.scores(query.text, [passage(record, terms, analyzer) for record in new])
             known.update(zip((record.id for record in new), scores, strict=True))
-            return Scored(tuple(known[record.id] for record in records))
+            return RerankScores(tuple(known[record.id] for record in records))
 
         def ranking(head: int, weight: float) -> dict[str, float]:
             stages = tuple(

@@ -202,10 +202,14 @@ def all_failed(lists: Sequence[RankedList], absent: Sequence[tuple[str, str]]) -
     return error
 
 
+CUTS = ("mmr", "limit")
+"""Stages that shorten the list to the limit; what the others drop is counted in the trace."""
+
+
 def _filtered(stages: Sequence[StageTrace], duplicates: int) -> dict[str, int]:
-    dropped = {trace.name: trace.given - trace.left for trace in stages}
-    named = {name: dropped.get(name, 0) for name in ("superseded", "scope", "threshold", "confidence")}
-    return {**named, "duplicate": duplicates}
+    dropped = {trace.name: trace.given - trace.left for trace in stages if trace.name not in CUTS}
+    always = dict.fromkeys(("superseded", "scope", "threshold", "confidence"), 0)
+    return {**always, **{name: count for name, count in dropped.items() if count}, "duplicate": duplicates}
 
 
 def _abstained(query: Query, fused: Sequence[Result], stages: Sequence[StageTrace]) -> str:

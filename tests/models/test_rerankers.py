@@ -18,7 +18,7 @@ from recollect.cli import main
 from recollect.errors import ConfigError, UsageError
 from recollect.memory.shapes import answer_dict
 from recollect.models.rerankers import RERANKERS, WIDTH, open_reranker, passage
-from recollect.stages.order import Rerank, Scored
+from recollect.stages.order import Rerank, RerankScores
 from recollect.types import Answer, Query, Record, Reranker, Result
 
 STAND = """
@@ -77,7 +77,7 @@ def some(totals: Sequence[float]) -> list[Result]:
 
 def staged(totals: Sequence[float], scores: Sequence[float], **options: Any) -> list[Result]:
     """What the stage makes of results with these totals when the model says these numbers."""
-    stage = Rerank(lambda _, records: Scored(tuple(scores[: len(records)])), **options)
+    stage = Rerank(lambda _, records: RerankScores(tuple(scores[: len(records)])), **options)
     return list(stage(Query("q"), some(totals)))
 
 

@@ -32,8 +32,7 @@ from recollect.sources import (
     VectorSource,
     screened,
 )
-from recollect.stages import Confidence, Rerank, order
-from recollect.stages.order import Scored
+from recollect.stages import Confidence, Rerank, RerankScores, order
 from recollect.types import Notes, Query, Record, Reranker, Scope, Source, Store, System
 
 
@@ -158,7 +157,7 @@ class Reranking:
         self._opened: dict[str, Reranker | RecollectError] = {}
         self._pace: dict[str, float] = {}
 
-    def scores(self, model: str, query: Query, records: Sequence[Record]) -> Scored:
+    def scores(self, model: str, query: Query, records: Sequence[Record]) -> RerankScores:
         """As many of the records' scores as there is time for. The work is in a thread, so that it can be left."""
         done: list[float] = []
         work = self._executor.submit(self._work, model, query, records, done)
@@ -166,10 +165,10 @@ class Reranking:
             work.result(None if query.deadline is None else max(0.0, query.deadline - time.monotonic()))
         except Exception as error:  # noqa: BLE001  (an edge: whatever a reranker does, there is an answer without it)
             if work.done():
-                return Scored(warning=f"not reranked: {_words(error)}")
+                return RerankScores(warning=f"not reranked: {_words(error)}")
             work.cancel()
         scores = tuple(done)
-        return Scored(scores, _cut_off(len(scores), len(records)))
+        return RerankScores(scores, _cut_off(len(scores), len(records)))
 
     def _work(self, model: str, query: Query, records: Sequence[Record], done: list[float]) -> None:
         """Score batch after batch into `done`, until all is done or the next batch would come too late."""

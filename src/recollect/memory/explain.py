@@ -17,7 +17,7 @@ from recollect.config.sources import OURS
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
-from recollect.pipeline import Pipeline, all_failed, fused_results, reason
+from recollect.pipeline import CUTS, Pipeline, all_failed, fused_results, reason
 from recollect.ranking import fold_hash
 from recollect.sources.matcher import below
 from recollect.stages import freshness
@@ -349,6 +349,8 @@ def _dropped(name: str, query: Query, before: Sequence[Result], after: Sequence[
         rival = next(other for other in after if (_index_of(before, other.record) or 0) > index)
         return Outcome(name, f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance "
                        f"it is at rank {index + 1}", {"mmr": False})  # fmt: skip
+    if name not in CUTS:
+        return Outcome(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
     change = {"limit": index + 1} if index < _allowed(MOST_SHOWN, query) else {}
     return Outcome("limit", f"at rank {index + 1}, beyond the limit of {query.limit}", change)
 

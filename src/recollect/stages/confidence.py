@@ -1,4 +1,4 @@
-"""How sure a result is: what the sources say for it, against what they say for unrelated queries."""
+"""Confidence: how far the scores of a result stand above those that unrelated queries get."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from recollect.ranking import Evidence, Null, confidence
 from recollect.types import Contribution, Query, Result, WarnedResults
 
 RANK_TO_BEAT = 20
-"""The margin of a record is over this rank; all that is ranked lower counts as this rank does.
+"""The margin of a record is its score above the score at this rank; everything ranked lower counts as this rank does.
 
-So confidence depends neither on `limit` nor on how deep a source is read.
+So confidence depends neither on `limit` nor on `fetch_k`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """What one query's evidence is judged by: its words, the most a keyword score can be, and unrelated queries."""
+    """What the evidence of one query is compared with.
+
+    `words` counts its words, `most` is the highest keyword score that a record could have, and `nulls` holds the scores
+    of unrelated queries by source.
+    """
 
     words: int
     most: float
@@ -27,23 +31,22 @@ class Gauge:
 
 
 GaugeOf: TypeAlias = Callable[[Query, Collection[str]], Gauge]
-"""A query and the sources that answered it → its gauge."""
+"""A query and the names of the sources that answered it → its gauge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """Fills `confidence`, and drops what has less than the query asks for.
+    """Sets the `confidence` of each result, and drops results below `min_confidence`.
 
-    It reads the sources' own scores, not the fused one, so that it means the same under every fusion. Where the query
-    asks for a least confidence, what no source of ours has ranked is dropped too: nothing is known of it.
-    `asked` names those of the sources that it reads.
+    It reads the sources' own scores, not the fused one, so that it means the same with every fusion method. With a
+    `min_confidence`, results that no built-in source ranked are dropped too: nothing is known about them.
     """
 
     gauge: GaugeOf
-    asked: tuple[str, ...] = ("keyword", "vector")
+    sources: tuple[str, ...] = ("keyword", "vector")
 
     def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
-        """The same results with their confidence; nothing happens when the query does not ask for it."""
+        """The results with their confidence; the same results if the query does not ask for it."""
         if not query.ranking.wants_confidence or not results:
             return results
         try:
@@ -51,18 +54,18 @@ class Confidence:
         except TimedOut as error:
             return WarnedResults(results, f"no confidence: {error.message} ({error.hint})")
         scales = _scales(gauge, results)
-        marked = [replace(result, confidence=_of(result, scales, gauge)) for result in results]
+        rated = [replace(result, confidence=_of(result, scales, gauge)) for result in results]
         least = query.ranking.min_confidence
-        return [result for result in marked if least <= 0 or (result.confidence or 0.0) >= least]
+        return [result for result in rated if least <= 0 or (result.confidence or 0.0) >= least]
 
     def _answered(self, results: Sequence[Result]) -> set[str]:
-        """A vector source that answers always finds something; a keyword source that found nothing has answered."""
-        return {name for name in self.asked if name == "keyword" or _scores(name, results)}
+        """The sources that answered: a vector source always finds something, a keyword source may find nothing."""
+        return {name for name in self.sources if name == "keyword" or _scores(name, results)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """What a source's scores are divided by, and its score at the rank to beat."""
+    """The unit that a source's scores are divided by, and its score at the rank to beat."""
 
     unit: float
     floor: float
@@ -73,13 +76,13 @@ class _Scale:
 
 
 def evidence(scores: Sequence[float], unit: float, *, bounded: bool) -> Evidence:
-    """What a source says for the first of its list, whose scores these are."""
+    """The evidence for the first hit of a list with these scores."""
     floor = _floor(scores, bounded=bounded)
     return _Scale(unit, floor).evidence(Contribution(1, max(scores, default=floor), 0.0))
 
 
 def _scales(gauge: Gauge, results: Sequence[Result]) -> dict[str, _Scale]:
-    """Source → scale. A query without words has no keyword evidence for or against anything."""
+    """Source → scale. A query without words has no keyword evidence."""
     scales = {}
     if "keyword" in gauge.nulls and gauge.most > 0:
         scales["keyword"] = _Scale(gauge.most, _floor(_scores("keyword", results), bounded=False))
@@ -94,7 +97,7 @@ def _scores(source: str, results: Iterable[Result]) -> list[float]:
 
 
 def _floor(scores: Sequence[float], *, bounded: bool) -> float:
-    """The score at the rank to beat. A shorter list of cosines ends with all there is; a keyword list, with zero."""
+    """The score at the rank to beat. A shorter list ends with its last cosine, or with zero if it is a keyword list."""
     ranked = sorted(scores, reverse=True)
     if len(ranked) >= RANK_TO_BEAT:
         return ranked[RANK_TO_BEAT - 1]

@@ -1,4 +1,4 @@
-"""Every step after fusion, in the order in which they run."""
+"""Every stage, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -14,107 +14,133 @@ from typing import TYPE_CHECKING, TypeAlias
 from recollect.fusion import minmax
 from recollect.ranking import DAY, HALF_LIVES, fold, importance_factor, mmr
 from recollect.ranking import decay as decay_factor
-from recollect.types import FileState, Query, Record, Result, WarnedResults
+from recollect.stages.confidence import Confidence
+from recollect.types import FileState, Query, Record, Result, Stage, WarnedResults
 
 if TYPE_CHECKING:
     from recollect.types import Vector
 
+VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"
+"""Record ids → the vectors that are known."""
+
+StatesOf: TypeAlias = Callable[[Sequence[str]], Mapping[str, FileState]]
+"""Paths → the state of those files when they were indexed."""
+
+
+def order(
+    vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None, confidence: Confidence | None = None
+) -> tuple[tuple[str, Stage], ...]:
+    """The stages with their names, in the order in which they run.
+
+    Confidence reads whole lists, so it precedes whatever shortens or reorders them. The threshold precedes MMR, so that
+    results too weak to be shown do not displace others. Reranking comes between the two: it reads only what can be
+    shown, and it changes scores, while the later stages change ranks only.
+    """
+    stages: tuple[tuple[str, Stage | None], ...] = (
+        ("scope", in_scope),
+        ("superseded", in_effect),
+        ("confidence", confidence),
+        ("decay", decay),
+        ("importance", importance),
+        ("threshold", threshold),
+        ("rerank", rerank),
+        ("newer", newer),
+        ("mmr", Mmr(vectors)),
+        ("limit", limit),
+        ("freshness", Freshness(states)),
+    )
+    return tuple((name, stage) for name, stage in stages if stage is not None)
+
 
 def in_scope(query: Query, results: Sequence[Result]) -> Sequence[Result]:
-    """Drop what is not of the query's scope."""
+    """Drop records outside the query's scope. Every source has filtered already: this is a second check."""
     where = query.filter
     return [result for result in results if where.any_scope or where.scope.admits(result.record.scope)]
 
 
-def in_force(query: Query, results: Sequence[Result]) -> Sequence[Result]:
-    """Drop what was superseded or has expired at the moment asked about."""
+def in_effect(query: Query, results: Sequence[Result]) -> Sequence[Result]:
+    """Drop records that were superseded or have expired at the query's time: a second check, too."""
     where = query.filter
+
+    def past(at: datetime | None) -> bool:
+        return at is not None and at <= where.moment
+
     return [
         result
         for result in results
-        if (where.superseded or not _passed(result.record.superseded_at, where.moment))
-        and not _passed(result.record.expires_at, where.moment)
+        if (where.superseded or not past(result.record.superseded_at)) and not past(result.record.expires_at)
     ]
 
 
-def _passed(at: datetime | None, moment: datetime) -> bool:
-    return at is not None and at <= moment
-
-
 def decay(query: Query, results: Sequence[Result]) -> Sequence[Result]:
-    """Let what has a decaying class, or with `half_life_days` whatever has no class, count less with age."""
+    """Lower the score of older records that have a decay class or, with `half_life_days`, of those that have none."""
     if not query.ranking.decay:
         return results
-    moment = query.filter.moment
-    return _sorted([_aged(result, moment, query.ranking.half_life_days) for result in results])
+    days = query.ranking.half_life_days
+    default = math.inf if days is None else days * DAY
+
+    def aged(result: Result) -> Result:
+        half_life = default if result.record.decay is None else HALF_LIVES[result.record.decay]
+        if math.isinf(half_life):
+            return result
+        age = (query.filter.moment - result.record.time).total_seconds()
+        return result.scaled("decay", decay_factor(age, half_life))
+
+    return _by_total([aged(result) for result in results])
 
 
 def importance(query: Query, results: Sequence[Result]) -> Sequence[Result]:
-    """Let importance raise or lower what does not have the middle one."""
+    """Raise or lower the score of records whose importance is not the middle one."""
     weight = query.ranking.importance_weight
-    return _sorted(
-        [
-            result if result.record.importance == 0.5 or weight == 0  # noqa: PLR2004  (the middle of 0 to 1)
-            else result.scaled("importance", importance_factor(result.record.importance, weight))
-            for result in results
-        ]
-    )  # fmt: skip
 
+    def weighed(result: Result) -> Result:
+        if weight == 0 or result.record.importance == 0.5:  # noqa: PLR2004  (the middle of 0 to 1)
+            return result
+        return result.scaled("importance", importance_factor(result.record.importance, weight))
 
-def _aged(result: Result, moment: datetime, days: float | None) -> Result:
-    half_life = _half_life(result.record, days)
-    if math.isinf(half_life):
-        return result
-    age = (moment - result.record.time).total_seconds()
-    return result.scaled("decay", decay_factor(age, half_life))
-
-
-def _half_life(record: Record, days: float | None) -> float:
-    if record.decay is not None:
-        return HALF_LIVES[record.decay]
-    return math.inf if days is None else days * DAY
-
-
-def _sorted(results: list[Result]) -> list[Result]:
-    """By total; equal ones keep the order that fusion gave them."""
-    return sorted(results, key=lambda result: -result.total)
+    return _by_total([weighed(result) for result in results])
 
 
 def threshold(query: Query, results: Sequence[Result]) -> Sequence[Result]:
-    """Drop what scores below `min_score`."""
+    """Drop results that score below `min_score`."""
     return [result for result in results if result.score >= query.ranking.min_score]
 
 
 def limit(query: Query, results: Sequence[Result]) -> Sequence[Result]:
-    """Keep as many as were asked for."""
+    """Cut the list to the requested number of results."""
     return results[: query.limit]
 
 
+def _by_total(results: Sequence[Result]) -> list[Result]:
+    """Sorted by total; equal ones keep their order."""
+    return sorted(results, key=lambda result: -result.total)
+
+
 WEIGHT = 0.5
-"""Share of the model's word in the blend; the rest is the fused score's. Chosen as docs/reranking.md tells."""
+"""The reranker's share of the blended score; the rest is the fused score's. docs/reranking.md gives the reasons."""
 
 NOTHING = 1e-6
-"""A total that no factor makes something of: such results stay at the end."""
+"""A total so small that no factor can raise it: such results stay at the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """What a model says of records: a number for each of the first ones, as far as it came, and what kept it."""
+class RerankScores:
+    """A reranker's scores of the first records, as far as it came, and a warning if that was not all of them."""
 
     scores: tuple[float, ...] = ()
     warning: str = ""
 
 
-ScoresOf: TypeAlias = Callable[[Query, Sequence[Record]], Scored]
-"""A query and records → how well each answers it. It never raises, and keeps to the query's deadline."""
+ScoresOf: TypeAlias = Callable[[Query, Sequence[Record]], RerankScores]
+"""A query and records → how well each record answers it. It never raises, and it keeps to the query's deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rerank:
-    """Reorders the first `head` results by a blend of their score and the model's; the others stay below, as they are.
+    """Reorders the first `head` results by a blend of their score and the reranker's; the others stay below them.
 
-    The blend is laid between the head's lowest and highest total, so that what passed the threshold still does, and
-    nothing of the head falls below the rest. It enters as the factor `rerank`.
+    The blend is scaled to lie between the lowest and the highest total of the head, so that what passed the threshold
+    still does, and nothing in the head falls below the rest. It is applied as the factor `rerank`.
     """
 
     scores: ScoresOf
@@ -122,14 +148,14 @@ class Rerank:
     weight: float = WEIGHT
 
     def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
-        """The same results; in the same order where the model has failed, or had no time."""
+        """The reordered results; in the same order if the reranker failed or had no time."""
         head = list(takewhile(lambda result: result.total > NOTHING, results[: self.head]))
         if len(head) < 2:  # noqa: PLR2004  (one result has no rival)
             return results
-        said = self.scores(query, [result.record for result in head])
-        head = head[: len(said.scores)]
-        moved = _blended(head, said.scores, self.weight) if len(head) > 1 else head
-        return WarnedResults([*moved, *results[len(head) :]], said.warning)
+        reranked = self.scores(query, [result.record for result in head])
+        head = head[: len(reranked.scores)]
+        blended = _blended(head, reranked.scores, self.weight) if len(head) > 1 else head
+        return WarnedResults([*blended, *results[len(head) :]], reranked.warning)
 
 
 def _blended(head: Sequence[Result], scores: Sequence[float], weight: float) -> list[Result]:
@@ -137,123 +163,127 @@ def _blended(head: Sequence[Result], scores: Sequence[float], weight: float) -> 
     totals = [result.total for result in head]
     low, span = min(totals), max(totals) - min(totals)
     blend = [
-        (1 - weight) * ours + weight * theirs
-        for ours, theirs in zip(minmax(totals, False), minmax(scores, False), strict=True)
+        (1 - weight) * fused + weight * reranked
+        for fused, reranked in zip(minmax(totals, False), minmax(scores, False), strict=True)
     ]
-    order = sorted(range(len(head)), key=lambda i: -blend[i])
-    scaled = [head[i].scaled("rerank", (low + span * blend[i]) / totals[i]) for i in order]
-    # Rounding may set two that are all but equal apart; the order is by total to the last digit.
-    return sorted(scaled, key=lambda result: -result.total)
+    best_first = sorted(range(len(head)), key=lambda i: -blend[i])
+    # Sorted again, because rounding may set two that are all but equal apart.
+    return _by_total([head[i].scaled("rerank", (low + span * blend[i]) / totals[i]) for i in best_first])
 
 
-HEAD = 50
-"""Results looked at: two that say nearly the same stand near each other."""
+COMPARED_RESULTS = 50
+"""How many results are compared: two versions of a statement stand near each other."""
 
 ALIKE = 0.4
-"""Share of their words that two statements of the same thing have in common: the answers are what differs."""
+"""The share of their words that two versions of a statement have in common: what differs is the answer."""
 
 SIZE = 0.7
-"""The shorter of the two over the longer: what one says more may be the very thing."""
+"""How long the shorter must be, relative to the longer: a longer text may hold the very answer."""
 
-LONGEST = 60
-"""Words of a statement; a longer text says many things."""
+LONGEST_WORDS = 60
+"""Words of a statement; a longer text says several things."""
 
-LETTERS = 12
-"""Of a long word, with the space behind it."""
+WORD_LETTERS = 12
+"""Letters of a long word, with the space after it."""
 
 _WORD = re.compile(r"\w+")
 
 
 def newer(query: Query, results: Sequence[Result]) -> Sequence[Result]:
-    """Put a newer fact before an older one that answers the question in the same words.
+    """Put a newer fact before an older one that says nearly the same ("the key is under the pot", "… with Anneke").
 
-    Both must hold the same words of the question: what else they share may be about something else.
+    Both must contain the same words of the query: the other words that they share may be about something else.
     """
     if not query.ranking.prefer_newer or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
         return results
-    asked = frozenset(_words(query.text))
-    placed: list[_Said] = []
-    for result in results[:HEAD]:
-        said = _said(result, asked)
-        placed.insert(next((i for i, older in enumerate(placed) if said.renews(older)), len(placed)), said)
-    order = {result.record.id: rank for rank, result in enumerate(results, 1)}
-    head = [said.result.moved("newer", order[said.result.record.id], rank) for rank, said in enumerate(placed, 1)]
-    return [*head, *results[HEAD:]]
+    query_words = frozenset(_words(query.text))
+    placed: list[_Statement] = []
+    for rank, result in enumerate(results[:COMPARED_RESULTS], 1):
+        statement = _statement(result, rank, query_words)
+        before = next((i for i, older in enumerate(placed) if statement.updates(older)), len(placed))
+        placed.insert(before, statement)
+    head = [statement.result.moved("newer", statement.rank, rank) for rank, statement in enumerate(placed, 1)]
+    return [*head, *results[COMPARED_RESULTS:]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """A result's words, how many they are, and which of them the question has."""
+class _Statement:
+    """A result with its rank and its words: all of them, their number, and those that are in the query."""
 
     result: Result
+    rank: int
     words: frozenset[str]
     length: int
-    asked: frozenset[str]
+    query_words: frozenset[str]
 
-    def renews(self, older: _Said) -> bool:
-        """Whether this says the same thing anew. What is quick to tell comes first: this is asked of every pair."""
-        if not self.asked or self.asked != older.asked or self.result.record.time <= older.result.record.time:
+    def updates(self, older: _Statement) -> bool:
+        """Whether this is a newer version of the other statement. The cheap conditions come first."""
+        if not self.query_words or self.query_words != older.query_words:
+            return False
+        if self.result.record.time <= older.result.record.time:
             return False
         short, long = sorted((self.length, older.length))
-        if long > LONGEST or short < SIZE * long:
+        if long > LONGEST_WORDS or short < SIZE * long:
             return False
         return len(self.words & older.words) >= ALIKE * len(self.words | older.words)
 
 
-def _said(result: Result, asked: frozenset[str]) -> _Said:
-    """Only facts say something in this sense; the words of a chunk are not looked at."""
+def _statement(result: Result, rank: int, query_words: frozenset[str]) -> _Statement:
+    """Only facts are statements; the words of a chunk are not compared."""
     words = _words(result.record.text) if result.record.kind == "fact" else []
-    return _Said(result, frozenset(words), len(words), asked.intersection(words))
+    return _Statement(result, rank, frozenset(words), len(words), query_words.intersection(words))
 
 
 def _words(text: str) -> list[str]:
-    """The words of a statement; none of a text that is too long to be one, which saves the time to read it."""
-    return _WORD.findall(text.casefold()) if len(text) <= LONGEST * LETTERS else []
+    """The words of a statement; none for a text too long to be one."""
+    return _WORD.findall(text.casefold()) if len(text) <= LONGEST_WORDS * WORD_LETTERS else []
 
 
 COMPARED_CHARACTERS = 4_000
-"""Of a text without a vector, whose words are compared: a book's words take a second to compare with others."""
-
-VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"
-"""Record ids → the vectors that are known."""
+"""Characters whose words are compared where a record has no vector: the words of a book take a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mmr:
-    """Reorders the head of the ranking so that it does not say the same thing twice."""
+    """Reorders the results so that the first ones differ: Maximal Marginal Relevance.
+
+    Similarity is the cosine of the records' vectors, or the overlap of their words if one of them has no vector.
+    """
 
     vectors: VectorsOf
 
     def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
-        """As many picks as will be shown, of all results; nothing when the query does not ask for it."""
+        """The first `limit` picks; the same results if the query does not ask for diversity."""
         balance = query.ranking.mmr_lambda
         if not query.ranking.mmr or balance == 1 or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
             return results
-        # A stage before may have put one of less score first: what stands first is the more relevant.
+        # An earlier stage may have put a result with a lower score first; the first counts as the more relevant.
         relevance = minmax(list(accumulate((result.total for result in results), min)), True)
         picks = mmr(relevance, self._similarity(query, results), balance=balance, picks=query.limit)
         return [results[i].moved("mmr", i + 1, rank) for rank, i in enumerate(picks, 1)]
 
     def _similarity(self, query: Query, results: Sequence[Result]) -> Callable[[int], Sequence[float]]:
+        """A function that gives the similarities of one result to all; it raises when the request has ended."""
         ids = [result.record.id for result in results]
         known = self.vectors(ids)
         if all(key in known for key in ids):
             import numpy as np
 
             matrix = np.stack([known[key] for key in ids])
-            return _checked(query, lambda i: matrix @ matrix[i])
+
+            def row(i: int) -> Sequence[float]:
+                query.check()
+                cosines: Sequence[float] = matrix @ matrix[i]
+                return cosines
+
+            return row
         words = [set(fold(result.record.text[:COMPARED_CHARACTERS]).split()) for result in results]
-        return _checked(query, lambda i: [_jaccard(words[i], other) for other in words])
 
+        def overlap(i: int) -> Sequence[float]:
+            query.check()
+            return [_jaccard(words[i], other) for other in words]
 
-def _checked(query: Query, similarity: Callable[[int], Sequence[float]]) -> Callable[[int], Sequence[float]]:
-    """The same function, which ends with an error when nobody waits for the answer any more."""
-
-    def row(i: int) -> Sequence[float]:
-        query.check()
-        return similarity(i)
-
-    return row
+        return overlap
 
 
 def _jaccard(a: set[str], b: set[str]) -> float:
@@ -261,13 +291,9 @@ def _jaccard(a: set[str], b: set[str]) -> float:
     return len(a & b) / union if union else 1.0
 
 
-StatesOf: TypeAlias = Callable[[Sequence[str]], Mapping[str, FileState]]
-"""Paths → what was true of those files when they were indexed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """Marks each result that names a file as `fresh`, `changed` or `missing`; `unknown` where it was never indexed."""
+    """Marks each result that comes from a file as `fresh`, `changed`, `missing` or `unknown` (never indexed)."""
 
     states: StatesOf
 
@@ -285,7 +311,7 @@ class Freshness:
 
 
 def freshness(path: str, state: FileState | None) -> str:
-    """How a file stands to what was indexed of it."""
+    """Whether a file is still as it was indexed: by its time and size, and by its hash if the time differs."""
     try:
         stat = Path(path).stat()
         if state is None:
