@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect import __version__
-from recollect.cli.options import common
+from recollect.cli.flags import common
 from recollect.cli.terminal import echo, one_line, plain_text
 from recollect.errors import RecollectError
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.files import index_flags
-from recollect.cli.options import common, given, json_flag, load_settings, open_memory
+from recollect.cli.flags import common, common_options, json_flag, load_settings, open_memory
 from recollect.cli.terminal import (
     counted,
     echo,
@@ -218,7 +218,7 @@ def _watch_flags(options: Mapping[str, Any]) -> list[str]:
 
     loaded = load_settings(options)
     flags = _store_flag(loaded)
-    if config := given(options)["config"] or os.environ.get("RECOLLECT_CONFIG"):
+    if config := common_options(options)["config"] or os.environ.get("RECOLLECT_CONFIG"):
         flags.append(f"--config={Path(config).absolute()}")
     for flag, name in (("embedder", "embedder"), *((part, f"scope.{part}") for part in ("user", "agent", "session"))):
         # The service reads the user's own settings file itself, and that may change later.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.options import common, given, json_flag, load_settings
+from recollect.cli.flags import common, common_options, json_flag, load_settings
 from recollect.cli.terminal import as_text, echo, emit, indented, notice, one_line, plain, print_table, progress
 from recollect.errors import ConfigError, UsageError
 
@@ -92,7 +92,7 @@ def _write_import(imported: Imported, heading: str, options: dict[str, Any]) -> 
 
     path = options["output"]
     if options["write"]:
-        named = given({})["config"] or os.environ.get("RECOLLECT_CONFIG")
+        named = common_options({})["config"] or os.environ.get("RECOLLECT_CONFIG")
         path = Path(named) if named else user_file()
     if path is None:
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.options import F, common, json_flag, open_memory
+from recollect.cli.flags import F, common, json_flag, open_memory
 from recollect.cli.terminal import counted, echo, emit, notice, one_line, plain, progress
 from recollect.errors import LlmError, UsageError
 

@@ -1,21 +1,35 @@
-"""The flags of search options and filters, built from the table of options."""
+"""Flags that several commands share, and what they open: settings, a memory, an input file.
+
+The flags of search options, filters and the scope are built from the table in `recollect.options`.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recollect.options import FILTERS, SEARCH, Option
+from recollect.cli.terminal import notice, progress
+from recollect.options import FILTERS, SCOPE, SEARCH, Option
+
+if TYPE_CHECKING:
+    from recollect.config import Loaded
+    from recollect.memory import Memory
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TYPES: Mapping[str, type] = {"whole": int, "number": float}
+_COMMON = ("store", "config", "user", "agent", "session", "embedder")
+
+_PRINTED_NOTES = "recollect.notes"
+"""Key in the context of click: the notes on settings that this command has printed."""
 
 
 def add_flags(options: Iterable[Option], command: F) -> F:
-    """A command with the flags of these options, in their order; an option without a flag is passed over."""
+    """Add the flags of these options to a command, in their order; an option without a flag is skipped."""
     for option in reversed([option for option in options if option.flag_names]):
         command = _flag(option)(command)
     return command
@@ -23,17 +37,17 @@ def add_flags(options: Iterable[Option], command: F) -> F:
 
 def _flag(option: Option) -> Callable[[F], F]:
     names, metavar = option.flag_names, option.metavar or None
-    about = f"{option.flag_help or option.about}{_default(option)}"
-    if option.words:  # the flag alone means "on"
-        return click.option(*names, metavar=metavar, is_flag=False, flag_value=option.words[0], help=about)
+    text = f"{option.flag_help or option.about}{_default(option)}"
+    if option.words:  # the flag alone means the first word
+        return click.option(*names, metavar=metavar, is_flag=False, flag_value=option.words[0], help=text)
     match option.kind:
         case "flag":
-            return click.option("/".join(names), is_flag=True, default=None, help=about)
+            return click.option("/".join(names), is_flag=True, default=None, help=text)
         case "names" if option in FILTERS:
-            return click.option(*names, option.name, multiple=True, metavar=metavar, help=about)
+            return click.option(*names, option.name, multiple=True, metavar=metavar, help=text)
         case "text" if option in FILTERS and option.allowed:
             return click.option(*names, type=click.Choice(list(option.allowed)), help=option.help)
-    return click.option(*names, type=_TYPES.get(option.kind, str), metavar=metavar, help=about)
+    return click.option(*names, type=_TYPES.get(option.kind, str), metavar=metavar, help=text)
 
 
 def _default(option: Option) -> str:
@@ -48,18 +62,28 @@ def _default(option: Option) -> str:
 
 
 def search_flags(command: F) -> F:
-    """The flags of `search`, for every command that runs one."""
-    return add_flags((*SEARCH, *_of("search")), command)
+    """Every search option and filter, for commands that search."""
+    return add_flags((*SEARCH, *_filters("search")), command)
+
+
+def option_flags(*names: str) -> Callable[[F], F]:
+    """Some search options by name, and the filters."""
+    options = [option for option in SEARCH if option.name in names]
+    return lambda command: add_flags((*options, *_filters("filter")), command)
 
 
 def filter_flags(command: F) -> F:
-    """The flags that select records, for commands that read the records themselves."""
-    return add_flags(_of("filter"), command)
+    """The filters, for commands that read records without a search."""
+    return add_flags(_filters("filter"), command)
 
 
 def list_flags(command: F) -> F:
-    """The flags that select records, as `list` has them."""
-    return add_flags(_of("list"), command)
+    """The filters of `list`."""
+    return add_flags(_filters("list"), command)
+
+
+def _filters(command: str) -> tuple[Option, ...]:
+    return tuple(option for option in FILTERS if command in option.commands)
 
 
 def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,35 +93,103 @@ def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def search_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The search options among the values of a command's flags, as settings of `[search]`."""
-    given = {option.name: options[option.name] for option in SEARCH if option.flag_names} | _decay(options["decay"])
+    values = {option.name: options[option.name] for option in SEARCH if option.flag_names} | _decay(options["decay"])
     for option in SEARCH:
         # An option that has an effect only with a switch turns the switch on: --mmr-lambda means --mmr too.
-        if option.needs and option.needs[1] is True and given.get(option.name) is not None:
-            given[option.needs[0]] = True if given[option.needs[0]] is None else given[option.needs[0]]
-    return given
+        if option.needs and option.needs[1] is True and values.get(option.name) is not None:
+            switch = option.needs[0]
+            values[switch] = True if values[switch] is None else values[switch]
+    return values
 
 
-def _of(command: str) -> tuple[Option, ...]:
-    return tuple(option for option in FILTERS if command in option.commands)
-
-
-def _decay(words: str | None) -> dict[str, object]:
-    """The value of --decay as settings: `on`, `off`, or a half-life."""
-    match words:
-        case None:
-            return {}
-        case "on" | "off":
-            return {"decay": words == "on"}
-        case _:
-            return {"decay": True, "half_life_days": _days(words)}
-
-
-def _days(words: str) -> str | float:
-    """A span (`30d`, `2w`) in days; other text is returned as it is, and the settings refuse it."""
+def _decay(text: str | None) -> dict[str, object]:
+    """The value of --decay as settings: `on`, `off`, or a half-life such as `30d`."""
+    if text in (None, "on", "off"):
+        return {} if text is None else {"decay": text == "on"}
     from recollect.errors import UsageError
     from recollect.memory.validation import parse_span
 
+    days: float | str
     try:
-        return parse_span(words).total_seconds() / 86_400
+        days = parse_span(text).total_seconds() / 86_400
     except UsageError:
-        return words
+        days = text  # the settings refuse it
+    return {"decay": True, "half_life_days": days}
+
+
+def common(command: F) -> F:
+    """The flags of every command; they may stand before the command or after it."""
+    command = click.option("--embedder", metavar="NAME", help="The embedding model; `none` is keyword search only.")(
+        command
+    )
+    command = add_flags(SCOPE, command)
+    command = click.option(
+        "--config", metavar="FILE", help="A settings file, instead of the user's and the project's."
+    )(command)
+    text = "A file, or a URL such as postgresql://user@host/database (or RECOLLECT_STORE)."
+    return click.option("--store", metavar="PLACE", help=text)(command)
+
+
+def json_flag(command: F) -> F:
+    """`--json`, the same everywhere."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+
+
+def common_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the common flags; those after the command override those before it."""
+    before = click.get_current_context().find_root().obj or {}
+    return {name: options.get(name) if options.get(name) is not None else before.get(name) for name in _COMMON}
+
+
+def settings_flags(options: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+    """The settings file named by --config, and the other common flags as settings."""
+    values = common_options(options)
+    flags = {name: values[name] for name in ("store", "embedder")}
+    flags |= {f"scope.{name}": values[name] for name in ("user", "agent", "session")}
+    return Path(values["config"]) if values["config"] else None, flags
+
+
+def load_settings(options: Mapping[str, Any], search: Mapping[str, Any] | None = None) -> Loaded:
+    """Load all settings; flags override them."""
+    from recollect import config
+
+    file, flags = settings_flags(options)
+    flags |= {f"search.{name}": value for name, value in (search or {}).items()}
+    loaded = config.load(config=file, flags=flags)
+    printed = click.get_current_context().find_root().meta.setdefault(_PRINTED_NOTES, set())
+    for note in loaded.notes:
+        if note not in printed:  # some commands load the settings twice
+            notice(note)
+            printed.add(note)
+    return loaded
+
+
+def open_memory(
+    options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False, fetch: bool = True
+) -> Memory:
+    """Open the memory of the flags and settings. A command that only `reads` does not create a missing store."""
+    from recollect.memory import Memory, default_store
+    from recollect.stores import kind_of
+
+    settings = load_settings(options, search).settings
+    place = settings.store or str(default_store())
+    if reads and place != ":memory:" and not (kind := kind_of(place)).exists(place):
+        notice(f"there is no store at {kind.describe(place)} yet; `recollect index` or `recollect add` creates one")
+        place = ":memory:"
+    return Memory.open(place, settings=settings, announce=notice, fetching=progress("fetching"), fetch=fetch)
+
+
+def read_input(file: str, hint: str) -> bytes:
+    """The content of a file, or of standard input for `-`; `hint` says what to name instead of a wrong file."""
+    from recollect.errors import FailedError, UsageError
+
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        problem = "is a folder" if isinstance(error, IsADirectoryError) else "does not exist"
+        raise UsageError(f"{file} {problem}", hint=hint) from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise FailedError(f"{file} cannot be read: {reason}", hint="check the permissions of the file") from error

@@ -20,8 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn
 
-from recollect.cli.flags import filters_of, search_options
-from recollect.cli.options import load_settings, open_memory
+from recollect.cli.flags import filters_of, load_settings, open_memory, search_options
 from recollect.cli.terminal import notice
 
 BUDGET_MS = 2000.0

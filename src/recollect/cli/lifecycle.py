@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import filters_of, list_flags
-from recollect.cli.options import F, common, json_flag, open_memory
+from recollect.cli.flags import F, common, filters_of, json_flag, list_flags, open_memory
 from recollect.cli.terminal import counted, echo, emit, notice, plain, progress, to_json, until_interrupted
 from recollect.errors import UnknownRecord, UsageError
 

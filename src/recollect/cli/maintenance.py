@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.options import common, given, json_flag, load_settings, open_memory, settings_flags
+from recollect.cli.flags import common, common_options, json_flag, load_settings, open_memory, settings_flags
 from recollect.cli.terminal import as_text, counted, echo, emit, notice, one_line, plain, print_table, progress, width
 from recollect.errors import UsageError
 
@@ -184,7 +184,7 @@ def _store(options: dict[str, Any]) -> str:
     from recollect.memory import default_store
 
     for part in ("user", "agent", "session"):
-        if given(options)[part] is not None:
+        if common_options(options)[part] is not None:
             raise UsageError(f"--{part} has no effect here: the whole store is moved", hint=f"omit --{part}")
     return load_settings(options).settings.store or str(default_store())
 

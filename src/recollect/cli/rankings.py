@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import filter_flags, filters_of
-from recollect.cli.options import common, json_flag, open_memory, read_input
+from recollect.cli.flags import common, filters_of, json_flag, open_memory, option_flags, read_input
 from recollect.cli.terminal import counted, echo, emit, notice, plain, print_json, print_table, progress, width
 from recollect.errors import SearchFailed, UsageError
 from recollect.fusion import METHODS, NORMALISATIONS
@@ -31,6 +30,9 @@ NAMELESS_QUERY = "1"
 
 MOST_RESULTS = 10_000
 """The highest limit of a search."""
+
+SEARCHED = ("fetch_k", "sources", "rrf_k")
+"""The search options of `overlap`."""
 
 WHOLE_LIST: dict[str, Any] = {
     "min_score": 0.0, "min_confidence": 0.0, "mmr": False, "fusion": "rrf", "text_weight": 1.0, "vector_weight": 1.0,
@@ -191,10 +193,7 @@ def _print_fused(
 @click.option(
     "--queries", "file", metavar="FILE", help='More queries: one a line, or JSON lines with "text" or "query".'
 )
-@click.option("--sources", metavar="NAMES", help="The sources to compare; by default all that are searched.")
-@click.option("--fetch-k", type=int, metavar="N", help="How many hits each source returns (100).")
-@click.option("--rrf-k", type=float, metavar="K", help="The constant of RRF (60).")
-@filter_flags
+@option_flags(*SEARCHED)
 @common
 @json_flag
 def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options: Any) -> int:
@@ -204,8 +203,7 @@ def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options
     texts = [*queries, *(_read_queries(file) if file else [])]
     if not texts:
         raise UsageError("there is no query", hint='recollect overlap "a question", or --queries FILE')
-    search = {name: options[name] for name in ("fetch_k", "sources", "rrf_k")}
-    with open_memory(options, search, reads=True) as memory:
+    with open_memory(options, {name: options[name] for name in SEARCHED}, reads=True) as memory:
         filter_values = filters_of(options)
         answer = memory.search(texts[0], limit=1, **filter_values)
         names = _comparable(answer)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import filters_of, search_flags, search_options
-from recollect.cli.options import common, given, json_flag, open_memory
+from recollect.cli.flags import common, common_options, filters_of, json_flag, open_memory, search_flags, search_options
 from recollect.cli.terminal import echo, notice, plain, progress
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def demo(as_json: bool, **options: Any) -> int:
     from recollect.config import Settings
     from recollect.memory import Memory
 
-    said = given(options)
+    said = common_options(options)
     with Memory.open(
         said["store"] or ":memory:", embedder=said["embedder"], settings=Settings(), announce=notice
     ) as memory:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.options import common, json_flag, open_memory
+from recollect.cli.flags import common, json_flag, open_memory
 from recollect.cli.terminal import emit, log_to_stderr, notice, print_table
 from recollect.errors import FailedError, ModelError, UsageError
 from recollect.registry import missing_package

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from recollect import __version__
 from recollect.errors import RecollectError, UnknownRecord, UsageError
-from recollect.mcp.inputs import MOST_QUERY
+from recollect.mcp.parameters import MOST_QUERY
 from recollect.mcp.tools import MemoryTools
 from recollect.memory import Memory
 from recollect.memory.recall import harmless, visible_json

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from recollect.cli.app import Commands
-from recollect.cli.options import load_settings, open_memory
+from recollect.cli.flags import load_settings, open_memory
 from recollect.cli.terminal import notice, progress
 from recollect.errors import FailedError, UsageError
 

@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import filter_flags, filters_of, search_flags, search_options
+from recollect.cli.flags import (
+    common,
+    common_options,
+    filter_flags,
+    filters_of,
+    json_flag,
+    load_settings,
+    open_memory,
+    search_flags,
+    search_options,
+)
 from recollect.cli.lab import on_data, on_questions, open_set, read_bytes, read_sets
-from recollect.cli.options import common, given, json_flag, load_settings, open_memory
 from recollect.cli.terminal import echo, notice, plain, print_json, print_table, progress
 from recollect.errors import FailedError, UsageError
 
@@ -372,7 +381,9 @@ def _told(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
     if not Path(source).is_dir():
         yield _read(source)
         return
-    flags = [word for name, value in given(options).items() if value is not None for word in (f"--{name}", value)]
+    flags = [
+        word for name, value in common_options(options).items() if value is not None for word in (f"--{name}", value)
+    ]
     for name, *words in KEYWORD if load_settings(options).settings.embedder == "none" else HYBRID:
         notice(f"eval {name} {source}")
         yield _study(name, [source, *words, *flags, "--json"])

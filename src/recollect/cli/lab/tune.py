@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect.cli.flags import common, json_flag, load_settings
 from recollect.cli.lab import judged_by, on_data
 from recollect.cli.lab.run import interval
-from recollect.cli.options import common, json_flag, load_settings
 from recollect.cli.terminal import echo, notice, plain, print_json, print_table, progress, width
 from recollect.errors import UsageError
 
