@@ -33,7 +33,7 @@ SURFACES = Path(__file__).parent / "support" / "added_option.py"
 def surfaces(tmp_path_factory):
     """What every surface offers when one search option and one filter are added to the table, and nothing else."""
     folder = tmp_path_factory.mktemp("surfaces")
-    command = [sys.executable, str(SURFACES), OPTION, FILTER, str(folder)]
+    command = [sys.executable, "-P", str(SURFACES), OPTION, FILTER, str(folder)]
     environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "RECOLLECT_OFFLINE": "1", "LC_ALL": "C.UTF-8"}
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
     assert ran.returncode == 0, ran.stderr
