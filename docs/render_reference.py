@@ -11,7 +11,7 @@ import click
 from recollect import errors, options
 from recollect.analysis import LANGUAGES
 from recollect.cli.app import app
-from recollect.config.loading import names
+from recollect.config.settings import names
 from recollect.models.embedders import EMBEDDERS
 from recollect.ranking import HALF_LIVES
 

@@ -13,7 +13,7 @@ import pytest
 
 from recollect.cli.terminal import HIDDEN, echo, one_line, plain, plain_text, to_json
 from recollect.config import user_file
-from recollect.config.writing import as_toml
+from recollect.config.toml import as_toml
 
 EVIL = (
     "a\x1b]52;c;Y3VybA==\x07b\x1b[8mc\x9b2Jd\u202ee\u2066f\u200fg\u061ch\x7fi\rj\x08k\u2028l\U000e0041m\ufeffn\u200bo"

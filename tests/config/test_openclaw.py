@@ -12,10 +12,9 @@ import pytest
 from support import DOCS
 
 from recollect import Memory, config
-from recollect.config.imported import Imported
-from recollect.config.openclaw import read_openclaw
-from recollect.config.relaxed import MOST_BYTES, read_document
-from recollect.config.writing import as_toml, write_settings
+from recollect.config.openclaw import MOST_BYTES, Imported, read_document, read_openclaw
+from recollect.config.settings import write_settings
+from recollect.config.toml import as_toml
 from recollect.errors import ConfigError, RecollectError, UsageError
 from recollect.models.embedders import open_embedder
 

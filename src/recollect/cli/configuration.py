@@ -15,8 +15,8 @@ from recollect.cli.terminal import as_text, echo, emit, indented, notice, one_li
 from recollect.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from recollect.config.imported import Imported
-    from recollect.config.writing import Written
+    from recollect.config.openclaw import Imported
+    from recollect.config.settings import Written
 
 SCOPE_EFFECT = "commands in this folder read and write the records of this {part}"
 
@@ -66,9 +66,8 @@ def import_settings(file: Path, as_json: bool, **options: Any) -> None:
 
     It prints what became of each key, and the settings. Without --write or --output no file is changed.
     """
-    from recollect.config.openclaw import read_openclaw
-    from recollect.config.relaxed import read_document
-    from recollect.config.writing import as_toml
+    from recollect.config.openclaw import read_document, read_openclaw
+    from recollect.config.toml import as_toml
 
     flags = {"printed": "--print", "write": "--write", "output": "--output"}
     if len(chosen := [flag for name, flag in flags.items() if options[name]]) > 1:
@@ -88,7 +87,7 @@ def import_settings(file: Path, as_json: bool, **options: Any) -> None:
 
 def _write_import(imported: Imported, heading: str, options: dict[str, Any]) -> Written | None:
     from recollect.config import user_file
-    from recollect.config.writing import write_settings
+    from recollect.config.settings import write_settings
 
     path = options["output"]
     if options["write"]:
@@ -177,7 +176,7 @@ def _project_file(path: Path | None) -> Path:
 
 
 def _trust_file(path: Path, as_json: bool) -> None:
-    from recollect.config.loading import read_project
+    from recollect.config.settings import read_project
     from recollect.config.trust import TrustedFiles, project_path, read_project_file
 
     file = read_project_file(path)

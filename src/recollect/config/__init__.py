@@ -3,14 +3,18 @@
 Built-in defaults < the user's TOML < the project's TOML, if it is trusted < the environment (`RECOLLECT_…`) < flags.
 """
 
-from recollect.config.loading import Loaded, load, override, unknown_variables, user_file
-from recollect.config.places import has_secret, misspelt, parameters, shown_place
+from recollect.config.addresses import has_secret, misspelt, parameters, shown_place
 from recollect.config.settings import (
     IngestSettings,
     LlmSettings,
+    Loaded,
     OpenAISettings,
     ScopeSettings,
     Settings,
+    load,
+    override,
+    unknown_variables,
+    user_file,
 )
 from recollect.config.sources import SYSTEMS, SourceSettings, shown
 from recollect.options import SearchOptions

@@ -1,20 +1,371 @@
-"""OpenClaw's memory settings as ours: `agents.defaults.memorySearch` of openclaw.json, and its hybrid-memory plugin.
-
-Names, bounds and defaults are those of OpenClaw's `docs/reference/memory-config.md` and of its schema; docs/openclaw.md
-has the table. What is not said there is OpenClaw's default here too as far as it shapes the blend, so that an import
-ranks as OpenClaw does: `vectorWeight · cosine + textWeight · textScore`, and nothing of ours on top of it.
-"""
+"""OpenClaw's memory settings as ours."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from recollect.config.imported import Ignored, Imported, Notes, Part, brief
-from recollect.config.plugin import find_plugin, read_plugin
-from recollect.config.provider import read_provider
 from recollect.errors import ConfigError
+from recollect.registry import missing_package
+
+MOST_BYTES = 4_000_000
+"""Larger files are no settings."""
+
+MOST_RELAXED = 200_000
+"""Characters of JSON5: its parser takes a second for 130,000 of a usual file, and for 15,000 of the worst."""
+
+
+def read_document(path: Path) -> object:
+    """What the file holds; ConfigError where that is not one JSON or JSON5 document."""
+    text = _text(path)
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise _too_deep(path) from error
+    except ValueError as error:
+        return _relaxed(text, path, error)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ConfigError(f"{path} is larger than {MOST_BYTES:,} bytes", hint="name an openclaw.json")
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}", hint="check the name") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not text in UTF-8", hint="name an openclaw.json") from error
+
+
+def _relaxed(text: str, path: Path, not_json: ValueError) -> object:
+    if len(text) > MOST_RELAXED:
+        raise ConfigError(
+            f"{path} is not JSON ({not_json}), and too long to be read as JSON5",
+            hint=f"up to {MOST_RELAXED:,} characters are; remove its comments and trailing commas",
+        )
+    try:
+        import json5
+    except ImportError as error:
+        raise missing_package(error, f"{path} is not JSON ({not_json}); JSON5", "openclaw") from error
+    try:
+        return json5.loads(text, object_pairs_hook=_object)
+    except RecursionError as error:
+        raise _too_deep(path) from error
+    except ValueError as error:
+        where = str(error).replace("<string>:", "line ")
+        raise ConfigError(f"{path} is neither JSON nor JSON5: {where[:200]}", hint="correct it there") from error
+
+
+def _object(pairs: Any) -> dict[str, Any]:
+    """An object whose keys are each there once: of two values nobody knows which is meant."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ConfigError(f"the key {json.dumps(key)[:60]} is there twice in one object", hint="remove one of them")
+        found[key] = value
+    return found
+
+
+def _too_deep(path: Path) -> ConfigError:
+    return ConfigError(f"{path} is nested too deeply to be settings", hint="name an openclaw.json")
+
+
+LONGEST = 60
+"""Characters of a key or a value of somebody else's file that are shown."""
+
+_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """One setting of ours. `key` is where the document says so; empty where it does not, and the default is meant."""
+
+    key: str
+    setting: str
+    value: object
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """A key that sets nothing here, and why. Its value is not kept: it may be a secret."""
+
+    key: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of a document."""
+
+    mapped: tuple[Mapped, ...] = ()
+    ignored: tuple[Ignored, ...] = ()
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """Dotted name → value, as `config.load` would have them."""
+        return MappingProxyType({line.setting: line.value for line in self.mapped})
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What has been decided so far."""
+
+    mapped: list[Mapped] = field(default_factory=list)
+    ignored: list[Ignored] = field(default_factory=list)
+
+    def take(self, key: str, setting: str, value: object, why: str = "") -> None:
+        """A setting of ours gets a value."""
+        self.mapped.append(Mapped(key, setting, value, why))
+
+    def leave(self, key: str, why: str) -> None:
+        """A key sets nothing."""
+        self.ignored.append(Ignored(key, why))
+
+    def leave_rest(self, part: Part, known: tuple[str, ...], reasons: Mapping[str, str], otherwise: str) -> None:
+        """Every key of an object that is not known sets nothing."""
+        for key in part:
+            if key not in known:
+                self.leave(part.at(key), reasons.get(key, otherwise))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An object of the document and its place there. What a key holds is checked when it is asked for."""
+
+    values: Mapping[str, Any]
+    place: str = ""
+
+    @classmethod
+    def whole(cls, document: object) -> Part:
+        """The document itself."""
+        if not isinstance(document, dict):
+            raise ConfigError(
+                f"the file must hold an object, not {brief(document)}", hint='it begins with { "agents": … }'
+            )
+        return cls(document)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def at(self, key: str) -> str:
+        """The path of a key, as JSON paths are written."""
+        if not _PLAIN.fullmatch(key) or len(key) > LONGEST:
+            return f"{self.place}[{brief(key)}]"
+        return f"{self.place}.{key}" if self.place else key
+
+    def part(self, key: str) -> Part:
+        """The object under a key; an empty one where there is none."""
+        value = self.values.get(key, {})
+        if not isinstance(value, dict):
+            raise self._wrong(key, "an object, for example { }")
+        return Part(value, self.at(key))
+
+    def find(self, *keys: str) -> Part | None:
+        """The object that a way of keys leads to, or None where the way ends."""
+        here = self
+        for key in keys:
+            if key not in here:
+                return None
+            here = here.part(key)
+        return here
+
+    def flag(self, key: str) -> bool | None:
+        """True or false, or None where it is not said."""
+        value = self.values.get(key)
+        if key in self and not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
+        return value
+
+    def number(self, key: str, low: float, high: float) -> float | None:
+        """A number within bounds, or None where it is not said."""
+        if key not in self:
+            return None
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self._wrong(key, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def whole_number(self, key: str, low: int, high: int) -> int | None:
+        """A whole number within bounds, or None where it is not said."""
+        if key not in self:
+            return None
+        value = self.values[key]
+        fits = not isinstance(value, bool) and isinstance(value, int | float) and low <= value <= high
+        if not fits or value != int(value):
+            raise self._wrong(key, f"a whole number from {low} to {high}")
+        return int(value)
+
+    def text(self, key: str) -> str | None:
+        """Text that says something, or None where there is none."""
+        value = self.values.get(key)
+        if key in self and not _says(value):
+            raise self._wrong(key, "text that is not empty")
+        return value.strip() if isinstance(value, str) else None
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """A list of texts, or None where there is none."""
+        value = self.values.get(key)
+        if key in self and not (isinstance(value, list) and all(map(_says, value))):
+            raise self._wrong(key, "a list of texts")
+        return None if value is None else tuple(value)
+
+    def _wrong(self, key: str, wanted: str) -> ConfigError:
+        return ConfigError(
+            f"{self.at(key)} must be {wanted}, not {brief(self.values[key])}",
+            hint="correct it in the file, or remove it",
+        )
+
+
+def _says(value: object) -> bool:
+    """Whether this is text that can be written down: no half of a character, and not only white space."""
+    return (
+        isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    )
+
+
+def brief(value: object) -> str:
+    """A value in a few characters, without any that could steer a terminal."""
+    match value:
+        case dict():
+            return "an object"
+        case list():
+            return "a list"
+        case int() if not isinstance(value, bool) and abs(value) > 10**LONGEST:
+            return f"a number of more than {LONGEST} digits"
+    shown = json.dumps(value)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
+
+
+OPENAI_MODEL = "text-embedding-3-small"
+"""What OpenClaw asks at OpenAI where no model is named."""
+
+REMOTE_LEFT: Mapping[str, str] = MappingProxyType(
+    {
+        "apiKey": "keys are not copied; Recollect reads them from the environment, by default OPENAI_API_KEY",
+        "headers": "headers are not copied; they may hold keys",
+        "batch": "Recollect sends texts in batches of its own",
+        "nonBatchConcurrency": "Recollect sends texts in batches of its own",
+    }
+)
+"""Key of `remote` → why it sets nothing."""
+
+
+def read_provider(search: Part, notes: Notes) -> None:
+    """The same model where Recollect asks it in the same place; otherwise what to write."""
+    provider, model, remote = search.text("provider"), search.text("model"), search.part("remote")
+    spec = None if "baseUrl" in remote else _spec(provider, model)
+    for key in ("provider", "model"):
+        if key in search and spec is not None:
+            notes.take(search.at(key), "embedder", spec, _same(spec))
+        elif key in search:
+            notes.leave(search.at(key), _instead(provider))
+    if "baseUrl" in remote:
+        why = 'where texts are sent is yours to say: `base_url` under [openai], and embedder = "openai:MODEL"'
+        notes.leave(remote.at("baseUrl"), why)
+    notes.leave_rest(remote, ("baseUrl",), REMOTE_LEFT, "Recollect has no such setting")
+
+
+def _spec(provider: str | None, model: str | None) -> str | None:
+    if any("${" in text for text in (provider, model) if text):
+        return None  # OpenClaw puts a variable of its environment there
+    match provider:
+        case "none":
+            return "none"
+        case "openai":
+            return f"openai:{(model or OPENAI_MODEL).removeprefix('openai/')}"
+        case "ollama" if model:
+            return f"ollama:{model.removeprefix('ollama/')}"
+    return None
+
+
+def _same(spec: str) -> str:
+    return "search by words alone" if spec == "none" else "the same model; texts are sent to it when they are indexed"
+
+
+def _instead(provider: str | None) -> str:
+    if provider in ("openai", "openai-compatible", "ollama"):
+        return 'not where Recollect would ask it; write embedder = "openai:MODEL" or "ollama:MODEL" yourself'
+    return "Recollect asks openai:MODEL, ollama:MODEL or models of its own (`recollect model list`); set `embedder`"
+
+
+NAMES = ("openclaw-hybrid-memory", "memory-hybrid")
+OWN = ("ingest", "queryExpansion")
+LONGEST_SECONDS = 3600
+PLUGIN_ONLY = "a setting of the plugin that Recollect has no counterpart for"
+
+
+def find_plugin(root: Part) -> Part | None:
+    """The plugin's `config` in openclaw.json, or a file that is that and nothing else."""
+    entries = root.find("plugins", "entries")
+    for name in NAMES if entries is not None else ():
+        if entries is not None and (found := entries.find(name, "config")) is not None:
+            return found
+    alone = "agents" not in root and "plugins" not in root
+    hyde = isinstance(root.values.get("search"), dict) and any(key.startswith("hyde") for key in root.part("search"))
+    return root if alone and (hyde or any(key in root for key in OWN)) else None
+
+
+def read_plugin(plugin: Part, notes: Notes) -> None:
+    """Take what has a counterpart, and name the rest."""
+    _ingest(plugin.part("ingest"), notes)
+    _hyde(plugin, notes)
+    notes.leave_rest(plugin, ("search", "memorySearch", *OWN), {}, PLUGIN_ONLY)
+
+
+def _ingest(ingest: Part, notes: Notes) -> None:
+    paths = ingest.texts("paths")
+    if paths:
+        notes.take(ingest.at("paths"), "ingest.paths", paths, "globs inside the workspace of `recollect ingest-files`")
+    elif paths is not None:
+        notes.leave(ingest.at("paths"), "no path is named; `recollect ingest-files` takes those it is given")
+    size = ingest.whole_number("chunkSize", 100, 100_000)
+    if size is not None:
+        notes.take(ingest.at("chunkSize"), "ingest.chunk_size", size, "characters sent at once")
+    overlap = ingest.whole_number("overlap", 0, 50_000)
+    if overlap is not None:
+        notes.take(ingest.at("overlap"), "ingest.overlap", overlap, "characters shared with the chunk before")
+    notes.leave_rest(ingest, ("paths", "chunkSize", "overlap"), {}, PLUGIN_ONLY)
+
+
+def _hyde(plugin: Part, notes: Notes) -> None:
+    """`queryExpansion` is the plugin's new name for `search.hyde…`, and goes before it there as it does here."""
+    old, new = plugin.part("search"), plugin.part("queryExpansion")
+    place, key = (new, "enabled") if "enabled" in new else (old, "hydeEnabled")
+    on = place.flag(key)
+    if on is not None:
+        why = "the answer's vector in place of the question's, as the plugin has it; needs [llm]" if on else "off"
+        notes.take(place.at(key), "search.hyde", "replace" if on else False, why)
+    if place is new and "hydeEnabled" in old:
+        notes.leave(old.at("hydeEnabled"), f"{new.at('enabled')} goes before it")
+    _model(old, new, notes)
+    limit = new.number("timeoutMs", 1, LONGEST_SECONDS * 1000)
+    if limit is not None:
+        notes.take(new.at("timeoutMs"), "search.hyde_timeout", limit / 1000, "in seconds")
+    notes.leave_rest(old, ("hydeEnabled", "hydeModel"), {}, PLUGIN_ONLY)
+    notes.leave_rest(new, ("enabled", "model", "timeoutMs"), {}, PLUGIN_ONLY)
+
+
+def _model(old: Part, new: Part, notes: Notes) -> None:
+    place, key = (new, "model") if "model" in new else (old, "hydeModel")
+    model = place.text(key)
+    if model is not None:
+        why = "asked at the endpoint of [llm]; its name there may be another"
+        notes.take(place.at(key), "search.hyde_model", model.removeprefix("openai/"), why)
+    if place is new and "hydeModel" in old:
+        notes.leave(old.at("hydeModel"), f"{new.at('model')} goes before it")
+
 
 MAX_RESULTS, MULTIPLIER, MOST_CANDIDATES, MOST_MULTIPLIER = 6, 4, 200, 20
 VECTOR_WEIGHT, TEXT_WEIGHT, RRF_K, LAMBDA, HALF_LIFE_DAYS = 0.7, 0.3, 60.0, 0.7, 30

@@ -1,13 +1,26 @@
-"""The settings: every table of the settings file, with defaults, help and bounds."""
+"""The settings: every table of the settings file, loading from all places, and writing a file."""
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import os
+import shutil
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from recollect.analysis import LANGUAGES
-from recollect.config.places import misspelt
-from recollect.config.sources import SourceSettings
-from recollect.options import POSITIVE, SCOPE, SHARE, Bounds, SearchOptions, option
+from recollect.config.addresses import misspelt, shown_place
+from recollect.config.sources import SourceSettings, brief, read_sources
+from recollect.config.toml import copied, lines, most_parts, nested, rendered
+from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
+from recollect.errors import ConfigError, FailedError
+from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
 from recollect.types import Scope
 
 RETRIES = Bounds(0, 20)
@@ -83,3 +96,298 @@ class Settings:
     llm: LlmSettings = field(default_factory=LlmSettings)
     ingest: IngestSettings = field(default_factory=IngestSettings)
     sources: tuple[SourceSettings, ...] = option((), "External sources, each a table [[sources]].")
+
+
+ENVIRONMENT = "RECOLLECT_"
+OTHER_VARIABLES = (
+    "RECOLLECT_CONFIG", "RECOLLECT_MODELS", "RECOLLECT_OFFLINE", "RECOLLECT_THREADS", "RECOLLECT_DATA",
+    "RECOLLECT_TEST_POSTGRES", "RECOLLECT_TEST_OLD_POSTGRES", "RECOLLECT_TOKEN",
+)  # fmt: skip
+"""Read by other parts than the settings."""
+
+MOST_BYTES = 1024 * 1024
+"""A settings file that is larger is not read."""
+
+MOST_PARTS = 16
+"""Of a dotted name; no setting has more than three."""
+
+PROJECT_MAY_SET = ("search.", "scope.agent", "scope.session")
+"""What a trusted project file may set. It may not say who the user is, or where data is kept or sent."""
+
+SENDS = tuple(f"search.{option.name}" for option in SEARCH if option.sends)
+"""Search options that send the query to a language model, or could name a model that does."""
+
+MOST_SHOWN = 80
+"""Characters of a wrong name that an error shows."""
+
+NOT_TRUSTED = f"{PROJECT_FILE} in this folder is not trusted and was not used; `recollect trust` shows and trusts it"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings, for each dotted name where its value came from, and notes on a file that was not used."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+    def value(self, name: str) -> Any:
+        """The value of a setting by its dotted name."""
+        value: Any = self.settings
+        for part in name.split("."):
+            value = getattr(value, part)
+        return value
+
+
+def load(
+    *,
+    config: Path | None = None,
+    flags: Mapping[str, object] | None = None,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Loaded:
+    """Read all places. A named `config` file stands in for the user's and the project's.
+
+    A project's file is used only if the user trusts it, and never replaces a part of the scope that the user has set.
+    """
+    environment = os.environ if environment is None else environment
+    named = config or (Path(environment["RECOLLECT_CONFIG"]) if environment.get("RECOLLECT_CONFIG") else None)
+    notes: tuple[str, ...] = ()
+    if named is not None:
+        if not named.is_file():
+            raise ConfigError(f"there is no settings file {named}", hint="check --config or RECOLLECT_CONFIG")
+        values = _from_file(named)
+    else:
+        own = _from_file(user_file())
+        project, notes = _from_project((folder or Path.cwd()) / PROJECT_FILE)
+        values = own | {name: value for name, value in project.items() if name not in own or not _is_scope(name)}
+    values |= _from_environment(environment)
+    values |= {_known(name, "a flag"): (value, "a flag") for name, value in (flags or {}).items() if value is not None}
+    checked = {name: (_fitting(name, value, origin), origin) for name, (value, origin) in values.items()}
+    origins = dict.fromkeys(names(), "default") | {name: origin for name, (_, origin) in checked.items()}
+    return Loaded(_built({name: value for name, (value, _) in checked.items()}), origins, notes)
+
+
+def override(search: SearchOptions, values: Mapping[str, object]) -> SearchOptions:
+    """Search settings with some values replaced, checked as if they came from a file."""
+    origin = "the call"
+    checked = {name: _fitting(_known(f"search.{name}", origin), value, origin) for name, value in values.items()}
+    return dataclasses.replace(search, **checked)  # type: ignore[arg-type]
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like settings and are none: misspelt, most likely."""
+    settable = (name for name in names() if name != "sources")
+    known = {ENVIRONMENT + name.replace(".", "_").upper() for name in settable} | set(OTHER_VARIABLES)
+    return sorted(name for name in environment if name.startswith(ENVIRONMENT) and name not in known)
+
+
+def user_file() -> Path:
+    """Where the user's own settings are."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("recollect")) / "config.toml"
+
+
+@cache
+def names() -> Mapping[str, Option]:
+    """Every setting by its dotted name."""
+    return dict(_walk(Settings, ""))
+
+
+def _walk(table: type, prefix: str) -> Iterator[tuple[str, Option]]:
+    options = {option.name: option for option in options_of(table)}
+    hints = typing.get_type_hints(table)
+    for entry in dataclasses.fields(table):
+        if entry.name in options:
+            yield f"{prefix}{entry.name}", options[entry.name]
+        else:
+            yield from _walk(hints[entry.name], f"{prefix}{entry.name}.")
+
+
+def _from_file(path: Path) -> dict[str, tuple[object, str]]:
+    if not path.is_file():
+        return {}
+    try:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}", hint="check who may read it") from error
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{path} is larger than {MOST_BYTES // 1024} KiB", hint="settings are a few lines of TOML")
+    return _read(content, path)
+
+
+def _read(content: bytes, path: Path) -> dict[str, tuple[object, str]]:
+    """The values that the text of a settings file sets, each checked."""
+    try:
+        text = content.decode("utf-8")
+        if most_parts(text) > MOST_PARTS:
+            raise ConfigError(f"{path} has a name of more than {MOST_PARTS} parts", hint="`recollect config show`")
+        return _checked(tomllib.loads(text), lines(text), path)
+    except RecursionError as error:
+        raise ConfigError(
+            f"{path} cannot be read: it is nested too deeply", hint="settings are name = value"
+        ) from error
+    except ValueError as error:  # not text, not TOML, or a number of thousands of digits
+        raise ConfigError(f"{path} cannot be read: {error}", hint="settings are TOML: name = value") from error
+
+
+def _checked(tables: dict[str, Any], found: Mapping[str, int], path: Path) -> dict[str, tuple[object, str]]:
+    values: dict[str, tuple[object, str]] = {}
+    if "sources" in tables:
+        values["sources"] = (read_sources(tables.pop("sources"), str(path), found), str(path))
+    for name, value in _flat(tables, ""):
+        place = f"{path}, line {found[name]}" if name in found else str(path)
+        values[name] = (_fitting(_known(name, place), value, place), str(path))
+    return values
+
+
+def _from_project(path: Path) -> tuple[dict[str, tuple[object, str]], tuple[str, ...]]:
+    """What a trusted project file sets, or why it was not used. A file that is not trusted is not parsed."""
+    try:
+        file = read_project_file(path)
+    except ConfigError as error:
+        return {}, (f"{error.message} and was not used",)
+    if file is None:
+        return {}, ()
+    if not TrustedFiles().holds(file):
+        return {}, (NOT_TRUSTED,)
+    return read_project(file), ()
+
+
+def read_project(file: ProjectFile) -> dict[str, tuple[object, str]]:
+    """The values of a project's file by dotted name; ConfigError names all that no project may set."""
+    values = _read(file.content, file.path)
+    refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name in SENDS]
+    if refused:
+        found = lines(file.content.decode("utf-8"))
+        names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
+        raise ConfigError(
+            f"{file.path} may not set {names}: a project's settings can come from someone else",
+            hint=f"put it into {user_file()}, or name this file with --config; `recollect language` sets the language"
+            if "language" in refused
+            else f"put it into {user_file()}, or name this file with --config",
+        )
+    return values
+
+
+def _is_scope(name: str) -> bool:
+    return name.startswith("scope.")
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
+    found: dict[str, tuple[object, str]] = {}
+    for name in names():
+        variable = ENVIRONMENT + name.replace(".", "_").upper()
+        if environment.get(variable) and name != "sources":
+            found[name] = (environment[variable], variable)
+    return found
+
+
+def _flat(tables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _known(name: str, origin: str) -> str:
+    if name not in names():
+        name = name[:MOST_SHOWN]
+        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(f"unknown setting {name!r} in {origin}", hint=f"{hint}`recollect config show` lists them all")
+    return name
+
+
+def _fitting(name: str, value: object, origin: str) -> object:
+    if name == "sources":
+        return value  # checked table by table when the file was read
+    option = names()[name]
+    try:
+        return option.fit(value)
+    except ValueError as error:
+        shown = shown_place(value) if name == "store" and isinstance(value, str) else value
+        message = f"{name} from {origin} must be {option.expected}, not {brief(shown)}"
+        raise ConfigError(message, hint="`recollect config show`") from error
+
+
+def _built(values: Mapping[str, object]) -> Settings:
+    top: dict[str, Any] = {}
+    tables: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        table, _, key = name.rpartition(".")
+        (tables.setdefault(table, {}) if table else top)[key] = value
+    hints = typing.get_type_hints(Settings)
+    return Settings(**top, **{table: hints[table](**keys) for table, keys in tables.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where settings are now, and where the file that was there before is kept."""
+
+    path: Path
+    backup: Path | None = None
+    changed: bool = True
+
+
+def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = False, heading: str = "") -> Written:
+    """Put settings into a file. One that holds others is changed with `force` only, and a copy of it is kept."""
+    try:
+        target = path.expanduser().resolve()
+        old = _existing(target)
+        new = nested(settings, copied(old))
+        if old == new:
+            return Written(target, changed=False)
+        if old and not force:
+            raise ConfigError(
+                f"{target} holds settings already",
+                hint="--force puts these among them and keeps a copy of the file; --output writes another file",
+            )
+        return _replaced(target, rendered(new, heading), settings)
+    except OSError as error:
+        raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="check the folder") from error
+
+
+def _existing(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    load(config=path, environment={})  # says by file and line what is wrong with it
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def _replaced(path: Path, text: str, settings: Mapping[str, object]) -> Written:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with beside.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        _check(beside, settings)
+        backup = _backup(path) if path.exists() else None
+        if backup is not None:
+            shutil.copymode(path, beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return Written(path, backup)
+
+
+def _check(path: Path, settings: Mapping[str, object]) -> None:
+    """What is read back is what was meant."""
+    loaded = load(config=path, environment={})
+    for name, value in settings.items():
+        if loaded.value(name) != value:
+            raise FailedError(f"{name} was written as {value!r} and read back as {loaded.value(name)!r}")
+
+
+def _backup(path: Path) -> Path:
+    """A copy beside the file, under a name that nothing has."""
+    number = 0
+    while (copy := path.with_name(f"{path.name}.bak{number or ''}")).exists():
+        number += 1
+    shutil.copy2(path, copy)
+    return copy

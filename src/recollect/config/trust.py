@@ -128,7 +128,7 @@ class TrustedFiles:
             ) from error
 
     def _write(self, files: dict[str, str]) -> None:
-        from recollect.config.writing import write_private
+        from recollect.config.toml import write_private
 
         write_private(self.path, json.dumps({"version": VERSION, "files": files}, indent=1))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from recollect import __version__
 from recollect.config import has_secret, unknown_variables, user_file
-from recollect.config.loading import ENVIRONMENT, OTHER_VARIABLES, names
+from recollect.config.settings import ENVIRONMENT, OTHER_VARIABLES, names
 from recollect.doctor.setup import Setup
 from recollect.errors import RecollectError
 from recollect.memory import default_store

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from recollect import config
-from recollect.config.places import shown_place
+from recollect.config.addresses import shown_place
 from recollect.config.settings import Settings
 from recollect.config.trust import PROJECT_FILE
 from recollect.errors import ConfigError, RecollectError

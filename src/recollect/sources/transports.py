@@ -20,8 +20,7 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from recollect.config.sources import SourceSettings
-from recollect.config.templates import fields, fill, fill_json
+from recollect.config.sources import SourceSettings, fields, fill, fill_json
 from recollect.errors import RecollectError, SourceFailed, TimedOut, TooLong, UsageError
 from recollect.sources.matcher import MOST_BYTES, excerpt, parse, secrets_of
 from recollect.types import Asked

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recollect.config.writing import write_private
+from recollect.config.toml import write_private
 from recollect.errors import ConfigError, UsageError
 from recollect.types import Scope, now
 

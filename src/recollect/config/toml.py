@@ -1,10 +1,15 @@
-"""On which line of a TOML file a name is set, which its parser does not tell."""
+"""TOML text: the line of each name, and settings as text."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 _PIECE = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|\#[^\n]*|\n|[\[\]{}]|[^"\'\#\n\[\]{}]+',
@@ -95,3 +100,66 @@ def _numbered(name: str, counts: Counter[str]) -> str:
         if seen:
             parts.append(str(seen - 1))
     return ".".join(parts)
+
+
+_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What JSON leaves as it is, and TOML or a terminal does not: control characters, bidirectional controls."""
+
+
+def as_toml(settings: Mapping[str, object], heading: str = "") -> str:
+    """Settings by dotted name as the text of a settings file."""
+    return rendered(nested(settings, {}), heading)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file in one step; only its owner may read it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # made with mode 0600
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def copied(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of the tables that can be changed."""
+    return {key: dict(value) if isinstance(value, dict) else value for key, value in tables.items()}
+
+
+def nested(settings: Mapping[str, object], tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables with settings by dotted name put into them."""
+    for name, value in settings.items():
+        table, _, key = name.rpartition(".")
+        (tables.setdefault(table, {}) if table else tables)[key] = list(value) if isinstance(value, tuple) else value
+    return tables
+
+
+def rendered(tables: Mapping[str, Any], heading: str) -> str:
+    """Plain settings first, then each table; what is inside a table stands on one line."""
+    lines = [f"# {_value(heading)[1:-1]}"] if heading else []
+    lines += [f"{_name(key)} = {_value(value)}" for key, value in tables.items() if not isinstance(value, dict)]
+    for key, table in tables.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{_name(key)}]", *(f"{_name(name)} = {_value(value)}" for name, value in table.items())]
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _value(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+        case list() | tuple():
+            return f"[{', '.join(map(_value, value))}]"
+        case dict():
+            return f"{{ {', '.join(f'{_name(key)} = {_value(item)}' for key, item in value.items())} }}"
+    return str(value)
+
+
+def _name(key: str) -> str:
+    plain = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+    return key if plain else _value(key)
