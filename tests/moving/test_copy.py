@@ -287,7 +287,7 @@ def test_a_dry_run_makes_nothing(rich: Path, new_place: Name, tmp_path: Path) ->
 
 
 def _is_there(place: str) -> bool:
-    from recollect.moving.places import exists
+    from recollect.stores import exists
 
     return exists(place)
 

@@ -19,8 +19,8 @@ from support import DOCS
 
 from recollect import Memory, moving
 from recollect.errors import FailedError, Forbidden, UsageError
-from recollect.moving import lines
-from recollect.moving.lines import Sum, from_object, to_line
+from recollect.moving import format as lines
+from recollect.moving.format import Sum, from_object, to_line
 from recollect.types import Scope
 from recollect.types.contents import FIELDS
 
@@ -86,7 +86,7 @@ def edited(number: int, change: Callable[[dict[str, Any]], Any]) -> Callable[[li
     def edit(content: list[bytes]) -> list[bytes]:
         said = json.loads(content[number - 1])
         change(said)
-        return [*content[: number - 1], lines._dumped(said), *content[number:]]
+        return [*content[: number - 1], lines.dumped(said), *content[number:]]
 
     return edit
 

@@ -20,9 +20,8 @@ import pytest
 from recollect import Memory, moving
 from recollect.config import Settings
 from recollect.errors import RecollectError, StoreError, UsageError
-from recollect.moving import lines
-from recollect.moving.lines import Sum, from_object
-from recollect.moving.values import blob
+from recollect.moving import format as lines
+from recollect.moving.format import Sum, blob, from_object
 from recollect.stores.rows import passage_hash
 from recollect.types import Ingested
 
@@ -60,7 +59,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
         total = Sum()
         content = [lines.head_line()]
         for part in parts:
-            line = lines._dumped(part)
+            line = lines.dumped(part)
             total.counts[part["part"]] += 1
             total._hash.update(line)
             content.append(line)

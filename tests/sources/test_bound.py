@@ -17,7 +17,7 @@ from recollect import Memory, Scope, moving
 from recollect.config import Settings, SourceSettings
 from recollect.errors import SearchFailed
 from recollect.memory.shapes import answer_dict
-from recollect.moving import lines
+from recollect.moving import format as lines
 from recollect.sources.breaker import FAILURES
 from recollect.stores.sqlite import SqliteStore, schema
 from recollect.types import Answer, SourceTrace

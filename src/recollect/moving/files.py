@@ -1,4 +1,4 @@
-"""Exports as files: written whole or not at all, read only when every line of them is right; gzip by name."""
+"""Exports as files: written whole or not at all, and read only when every line is valid; gzip by name."""
 
 from __future__ import annotations
 
@@ -15,26 +15,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
 from recollect.errors import FailedError, UsageError
-from recollect.moving import lines
-from recollect.moving.history import is_wiped
-from recollect.moving.selection import Selection
-from recollect.moving.values import finite
+from recollect.moving import format as export_format
+from recollect.stores.rows import passage_hash
 from recollect.types.contents import FIELDS, Part
 
 STANDARD = "-"
 """The name of standard output, and of standard input."""
 
-_GZIP = b"\x1f\x8b"
-_START = b'{"recollect":"export"'
 LONGEST_LINE = 64_000_000
-"""Bytes; a record of a million signs is far shorter."""
+"""Bytes; a record of a million characters is far shorter."""
 
 CHUNK = 1 << 20
 
+DATA = ("meta", "space", "record", "history", "vector")
+"""The kinds of parts that every import takes over."""
+
+LONGEST_VECTOR = 1.01
+"""Vectors have length 1; a longer one would stand above all others in every answer."""
+
+_GZIP = b"\x1f\x8b"
+_START = b'{"recollect":"export"'
+
 
 def write(place: str, content: Iterable[bytes]) -> None:
-    """Write lines to a file, which is replaced at the end if it was an export; or to standard output."""
+    """Write lines to a file, which replaces an earlier export at the end, or to standard output."""
     try:
         if place == STANDARD:
             sys.stdout.buffer.writelines(content)
@@ -51,9 +58,9 @@ def write(place: str, content: Iterable[bytes]) -> None:
 
 
 def _write_beside(path: Path, content: Iterable[bytes]) -> None:
-    """Into a new file beside it that takes its place when it is whole and on the disk."""
+    """Write a new file beside it, which takes its place when it is complete and on the disk."""
     if path.exists() and not _is_export(path):
-        raise UsageError(f"{path} is there already and is no export", hint="name another file; it was left untouched")
+        raise UsageError(f"{path} exists and is no export", hint="name another file; it was left untouched")
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(number, "wb") as file:  # noqa: PTH123  (it is open already)
@@ -81,17 +88,38 @@ def _is_export(path: Path) -> bool:
 
 
 def _plain(file: IO[bytes]) -> IO[bytes]:
-    """What is in a file, unzipped where it is zipped."""
+    """The content of a file, unzipped where it is zipped."""
     file.seek(0)
     zipped = file.read(2) == _GZIP
     file.seek(0)
     return io.BufferedReader(gzip.GzipFile(fileobj=file), CHUNK) if zipped else file
 
 
-class ExportFile:
-    """An export that was checked, line by line, and can be read as often as is needed.
+@contextlib.contextmanager
+def read(place: str, *, everything: bool) -> Iterator[ExportFile]:
+    """The export in a file or on standard input; what comes from a pipe is kept in a temporary file meanwhile."""
+    try:
+        with contextlib.ExitStack() as stack:
+            file: IO[bytes] = sys.stdin.buffer
+            if place != STANDARD:
+                file = stack.enter_context(Path(place).expanduser().open("rb"))
+            if place == STANDARD or not file.seekable():
+                pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
+                shutil.copyfileobj(pipe, file, CHUNK)
+            yield ExportFile(file, "standard input" if place == STANDARD else place, everything=everything)
+    except OSError as error:
+        raise FailedError(
+            f"{place} cannot be read: {error.strerror or error}", hint="name a file that `recollect export` wrote"
+        ) from error
 
-    With `everything`, all of its parts are read; else the records, and what belongs to them.
+
+class ExportFile:
+    """An export that was checked line by line, and can be read as often as is needed.
+
+    An export may come from anybody. Records, their history and their vectors are data, and always read. The rest is
+    what a store knows of its machine, and it would be believed: which folders are mirrored, and may be opened and read
+    again; what was read for facts, and is not read again; what an id of another system stands for; cached answers.
+    That is read only with `everything`.
     """
 
     def __init__(self, file: IO[bytes], name: str, *, everything: bool) -> None:
@@ -99,25 +127,35 @@ class ExportFile:
         self._name = name
         self._everything = everything
         self._counts, self.left_out = dict.fromkeys(FIELDS, 0), dict.fromkeys(FIELDS, 0)
-        total, selection = lines.Sum(), Selection(everything=everything)
+        total, passages = export_format.Sum(), set[bytes]()
         for part, line in self._lines():
             if part is not None:
                 total.add(part, line)
-                (self._counts if selection.takes(part) else self.left_out)[part.kind] += 1
+                (self._counts if self._takes(part, passages) else self.left_out)[part.kind] += 1
             elif line != total.line():
-                raise self._damage("its lines are not those that were written: the sums in its last line differ")
+                raise self._damaged("its lines are not those that were written: the sums in its last line differ")
 
     def counts(self) -> Mapping[str, int]:
-        """How many parts of each sort are read."""
+        """How many parts of each kind are read."""
         return self._counts
 
     def parts(self) -> Iterator[Part]:
-        """The parts that are read, as they stand in the file."""
-        selection = Selection(everything=self._everything)
-        return (part for part, _ in self._lines() if part is not None and selection.takes(part))
+        """The parts that are read, in the order of the file."""
+        passages = set[bytes]()
+        return (part for part, _ in self._lines() if part is not None and self._takes(part, passages))
+
+    def _takes(self, part: Part, passages: set[bytes]) -> bool:
+        """Whether a part is read. A vector must be of a text in the same export: it may not stand for others."""
+        if self._everything:
+            return True
+        if part.kind == "record":
+            passages.add(passage(part))
+        if part.kind == "vector":
+            return part.values[1] in passages and _length(part.values[2]) <= LONGEST_VECTOR
+        return part.kind in DATA
 
     def _lines(self) -> Iterator[tuple[Part | None, bytes]]:
-        """Each part and its line, and None with the last line. Whatever is wrong is said with the line's number."""
+        """Each part and its line, and None with the last line. An error names the number of the line."""
         number, ended = 0, False
         checks = _Checks()
         for number, line in self._numbered():
@@ -126,22 +164,22 @@ class ExportFile:
                     raise ValueError("something follows the end")  # noqa: TRY301
                 if number == 1 and not line.startswith(_START):
                     raise ValueError("it does not begin as an export of Recollect does")  # noqa: TRY301
-                said = json.loads(line, parse_float=finite, parse_constant=finite)
-                ended = isinstance(said, dict) and said.get("part") == "end"
+                fields = json.loads(line, parse_float=export_format.finite, parse_constant=export_format.finite)
+                ended = isinstance(fields, dict) and fields.get("part") == "end"
                 if number == 1:
-                    _check_head(said)
+                    _check_head(fields)
                     continue
-                part = None if ended else lines.from_object(said)
+                part = None if ended else export_format.from_object(fields)
                 if part is not None:
-                    checks.see(part, number)
+                    checks.add(part, number)
             except (ValueError, RecursionError) as error:
-                raise self._damage(f"line {number:,}: {error}") from None
+                raise self._damaged(f"line {number:,}: {error}") from None
             yield part, line
         if not ended:
-            raise self._damage(f"it ends after line {number:,}, in the middle" if number else "it is empty")
+            raise self._damaged(f"it ends after line {number:,}, in the middle" if number else "it is empty")
         # Only now, when the sums were compared: where a line was lost, these would blame another one.
         for place, what in sorted(checks.open.values()):
-            raise self._damage(f"line {place:,}: {what}")
+            raise self._damaged(f"line {place:,}: {what}")
 
     def _numbered(self) -> Iterator[tuple[int, bytes]]:
         number = 0
@@ -151,14 +189,24 @@ class ExportFile:
                 number += 1
                 yield number, line
         except (OSError, EOFError, zlib.error) as error:
-            raise self._damage(f"it cannot be read beyond line {number:,}: {error}") from error
+            raise self._damaged(f"it cannot be read beyond line {number:,}: {error}") from error
 
-    def _damage(self, what: str) -> UsageError:
+    def _damaged(self, what: str) -> UsageError:
         return UsageError(f"{self._name} is no whole export: {what}", hint="nothing was imported")
 
 
+def passage(part: Part) -> bytes:
+    """The hash under which the vectors of a record are stored."""
+    text, title = part.values[2], part.values[3]
+    return passage_hash(f"{title}\n{text}" if title else text)
+
+
+def _length(vector: bytes) -> float:
+    return float(np.linalg.norm(np.frombuffer(vector, dtype="<f4").astype(np.float64)))
+
+
 class _Checks:
-    """What is right only in view of other lines: order, vectors in their spaces, history of records."""
+    """What depends on other lines: order, vectors in their spaces, history of records."""
 
     def __init__(self) -> None:
         self.open: dict[str, tuple[int, str]] = {}
@@ -167,9 +215,9 @@ class _Checks:
         self._spaces: dict[str, int] = {}
         self._records: set[str] = set()
 
-    def see(self, part: Part, number: int) -> None:
-        """Refuse a part that does not fit to those before it. Keys rise, so that nothing stands there twice."""
-        if not lines.before(part, self._last):
+    def add(self, part: Part, number: int) -> None:
+        """Refuse a part that does not fit those before it. Keys rise, so that none stands there twice."""
+        if not export_format.before(part, self._last):
             raise ValueError(f"the {part.kind} {part.key[-1]!r} is not in its place")
         self._last = part
         match part.kind:
@@ -178,40 +226,23 @@ class _Checks:
             case "record":
                 self._records.add(part.values[0])
             case "history":
-                self._see_event(part, number)
+                self._add_event(part, number)
             case "vector" if len(part.values[2]) != 4 * self._spaces.get(part.values[0], 0):
                 raise ValueError(f"the vector does not fit into the space {part.values[0]!r}")
 
-    def _see_event(self, part: Part, number: int) -> None:
+    def _add_event(self, part: Part, number: int) -> None:
         _, record, action, _, detail = part.values
         if record not in self._records:
             self.open.setdefault(record, (number, f"there is no record {record!r}"))
         elif action == "purge":
             self.open.pop(record, None)  # it has wiped the details before it
-        elif is_wiped(action, detail):
+        elif export_format.is_wiped(action, detail):
             self.open.setdefault(record, (number, "'detail' is empty, and no purge follows"))
 
 
-def _check_head(said: Any) -> None:
-    if said.get("version") != lines.VERSION:
-        raise ValueError(f"this version reads exports of version {lines.VERSION}, not {said.get('version')!r}")
-    if said != lines.HEAD:
+def _check_head(fields: Any) -> None:
+    version = export_format.VERSION
+    if fields.get("version") != version:
+        raise ValueError(f"this version reads exports of version {version}, not {fields.get('version')!r}")
+    if fields != export_format.HEAD:
         raise ValueError("there is more in the first line than this version knows")
-
-
-@contextlib.contextmanager
-def read(place: str, *, everything: bool) -> Iterator[ExportFile]:
-    """The export in a file or on standard input; what comes from a pipe is kept in a temporary file meanwhile."""
-    try:
-        with contextlib.ExitStack() as open_:
-            file: IO[bytes] = sys.stdin.buffer
-            if place != STANDARD:
-                file = open_.enter_context(Path(place).expanduser().open("rb"))
-            if place == STANDARD or not file.seekable():
-                piped, file = file, open_.enter_context(tempfile.TemporaryFile())
-                shutil.copyfileobj(piped, file, CHUNK)
-            yield ExportFile(file, "standard input" if place == STANDARD else place, everything=everything)
-    except OSError as error:
-        raise FailedError(
-            f"{place} cannot be read: {error.strerror or error}", hint="name a file that `recollect export` wrote"
-        ) from error

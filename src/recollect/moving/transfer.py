@@ -1,45 +1,53 @@
-"""From a snapshot into a store: what is missing is added, what is there stays, and at the end all is read back."""
+"""Copy, export and import: what the target lacks is added, what it has stays, and at the end all is read back."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
+from recollect import stores
+from recollect.config import shown_place
 from recollect.errors import FailedError, UsageError
-from recollect.moving.lines import Sum, to_line
-from recollect.stores.rows import passage_hash
-from recollect.types import Progress
+from recollect.moving import files
+from recollect.moving import format as export_format
+from recollect.types import Progress, Store
 from recollect.types.contents import FIELDS, Contents, Part, Snapshot
 
 BATCH_PARTS = 1_000
 BATCH_BYTES = 4_000_000
-"""What is read, held and written at once, at the most."""
+"""The most that is read, held in memory and written at once."""
 
 NAMED = 20
-"""Ids that a report names; more are counted."""
+"""Ids that an error names; more are counted."""
 
 TRUTH = ("record", "history")
-"""What may not differ between two stores that are to be one. The rest is cache or state: there, the target's holds."""
+"""Kinds that may not differ between two stores that are to be one. The rest is cache or state: the target's stays."""
+
+Place: TypeAlias = str | Path | Store
+"""A path, a URL, or an open store."""
 
 Steps: TypeAlias = Callable[[str], Progress | None]
-"""The name of a step → what to tell its progress to."""
+"""Called with the name of a step; returns what its progress is reported to."""
 
 
-def nothing_told(step: str) -> Progress | None:  # noqa: ARG001
-    """For those who do not want to know how far it is."""
+def silent(step: str) -> Progress | None:  # noqa: ARG001
+    """Reports no progress."""
     return None
 
 
-def _none() -> dict[str, int]:
+def _zeros() -> dict[str, int]:
     return dict.fromkeys(FIELDS, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was moved: of each sort how many there were, were added, were there already, and were kept otherwise.
+    """The result: for each kind of part the total, how many were added, and how many the target `kept` as they were.
 
-    `left_out` is what an import did not take over, `notes` what else the one who moves should know.
+    `different` are ids of records that the target has with other content, `others` counts records that only the target
+    has, `left_out` what an import did not take over, and `notes` are for the user.
     """
 
     total: dict[str, int]
@@ -57,46 +65,129 @@ class Moved:
         return {**asdict(self), "different": list(self.different), "notes": list(self.notes)}
 
 
-@dataclass(slots=True)
-class _Survey:
-    """What the target has of the source: how many alike, and which records otherwise."""
+def copy(source: Place, target: Place, *, dry_run: bool = False, merge: bool = False, steps: Steps = silent) -> Moved:
+    """Copy every record, its history, every vector and all else that a store holds into another, and read it back.
 
-    there: Mapping[str, int]
-    alike: dict[str, int] = field(default_factory=_none)
-    kept: dict[str, int] = field(default_factory=_none)
+    A target that holds other records is refused, unless `merge` is to add what it lacks. A copy can be interrupted at
+    any time and run again. `steps` is called with the name of each step, and returns a `Progress` for it.
+    """
+    _require(source)
+    with _opened(source) as from_, from_.snapshot() as snapshot:
+        if dry_run and not _exists(target):
+            return _planned(snapshot)
+        with _opened(target) as to:
+            if from_.identity == to.identity:
+                raise UsageError("both are the same store", hint="name another one to copy to")
+            return _transfer(snapshot, to, merge=merge, dry_run=dry_run, steps=steps)
+
+
+def export(source: Place, file: str | Path = files.STANDARD, *, steps: Steps = silent) -> Moved:
+    """Write all that a store holds as JSON lines, zipped where the name ends with .gz; `-` is standard output.
+
+    The same content gives the same bytes, whatever store it is in.
+    """
+    _require(source)
+    with _opened(source) as from_, from_.snapshot() as snapshot:
+        total, sums = dict(snapshot.counts()), export_format.Sum()
+        parts = (part for batch in _stepping(snapshot, steps("exporting"), total) for part in batch)
+        files.write(str(file), export_format.written(parts, sums))
+        return Moved(total, total, sha256=sums.digest)
+
+
+def import_(
+    target: Place,
+    file: str | Path,
+    *,
+    dry_run: bool = False,
+    merge: bool = False,
+    with_folders: bool = False,
+    steps: Steps = silent,
+) -> Moved:
+    """Add the content of an export to a store, as `copy` does. Every line is checked before the first is added.
+
+    Records come with their history and vectors. Mirrored folders and the state of their files, what was read for facts,
+    cached answers and ids of external systems come only with `with_folders`, which is for an export of one's own.
+    """
+    with files.read(str(file), everything=with_folders) as snapshot:
+        if dry_run and not _exists(target):
+            moved = _planned(snapshot)
+        else:
+            with _opened(target) as to:
+                moved = _transfer(snapshot, to, merge=merge, dry_run=dry_run, steps=steps)
+        return replace(moved, left_out=dict(snapshot.left_out))
+
+
+@contextlib.contextmanager
+def _opened(place: Place) -> Iterator[Contents]:
+    """The contents of a store; one that is opened here is closed again."""
+    if not isinstance(place, str | Path):
+        yield place.contents
+        return
+    with contextlib.closing(stores.open_store(str(place))) as store:
+        yield store.contents
+
+
+def _exists(place: Place) -> bool:
+    return not isinstance(place, str | Path) or stores.exists(str(place))
+
+
+def _require(place: Place) -> None:
+    if not _exists(place):
+        raise UsageError(
+            f"there is no store at {shown_place(str(place))}", hint="check the name; nothing was made"
+        )
+
+
+def _planned(source: Snapshot) -> Moved:
+    """What would be copied into a store that does not exist yet."""
+    total = dict(source.counts())
+    return Moved(total, total, dry_run=True)
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """What the target has of the source: how many parts are `same`, and which records differ."""
+
+    target: Mapping[str, int]
+    same: dict[str, int] = field(default_factory=_zeros)
+    kept: dict[str, int] = field(default_factory=_zeros)
     renumbered: int = 0
     different: dict[str, None] = field(default_factory=dict)
     hidden: set[bytes] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
-    def see(self, part: Part, found: Part | None) -> None:
-        """Take note of one part and what has its key."""
-        if part == found:
-            self.alike[part.kind] += 1
+    def add(self, part: Part, there: Part | None) -> None:
+        """Compare one part with the one that has its key in the target."""
+        if part == there:
+            self.same[part.kind] += 1
         elif self.leaves_out(part):
             self.kept[part.kind] += 1
         elif part.kind == "history":
-            self.renumbered += same_event(part, found)
-        elif found is not None:
+            self.renumbered += _same_event(part, there)
+        elif there is not None:
             self.kept[part.kind] += 1
             if part.kind == "record":
                 self.different[part.values[0]] = None
-                self.hidden.add(passage(part))
+                self.hidden.add(files.passage(part))
+            if part.key == ("language",) and self.target["record"]:
+                self.notes.append(
+                    f"the store keeps its language, {there.values[1]}; what is imported was read as {part.values[1]}"
+                )
 
     @property
     def others(self) -> int:
-        """Records that the source knows nothing of. What an interrupted copy still wrote may have come meanwhile."""
-        return max(0, self.there["record"] - self.alike["record"] - self.kept["record"])
+        """Records that only the target has. An interrupted copy may have gone on writing meanwhile."""
+        return max(0, self.target["record"] - self.same["record"] - self.kept["record"])
 
     @property
     def apart(self) -> bool:
         """Whether the target is more than a part of the source: then its events keep their numbers."""
-        return bool(self.others or self.different or self.there["history"] > self.alike["history"])
+        return bool(self.others or self.different or self.target["history"] > self.same["history"])
 
     def leaves_out(self, part: Part) -> bool:
-        """Whether a part stays behind: the history and the vectors of records that the target has otherwise.
+        """Whether a part is not copied: the history and the vectors of records that differ in the target.
 
-        So does what an outside id stood for, where an older version did not keep for which scope: it may be private.
+        Nor is an external id without a scope, which an older version stored: it may be private.
         """
         if part.kind == "join":
             return not part.values[2]
@@ -104,44 +195,45 @@ class _Survey:
             return part.values[1] in self.hidden
         return part.kind == "history" and part.values[1] in self.different
 
+    def refusal(self) -> UsageError:
+        """The error for a target that holds other records."""
+        reasons = []
+        if self.others:
+            reasons.append(f"{self.others:,} that the source does not have")
+        if self.different:
+            ids = ", ".join(map(repr, list(self.different)[:NAMED])) + (", …" if len(self.different) > NAMED else "")
+            reasons.append(f"{len(self.different):,} that differ ({ids})")
+        others = f"the target holds other records: {' and '.join(reasons)}"
+        return UsageError(
+            others if reasons else "the target has a history of its own",
+            hint="name an empty store; or --merge adds what is missing and leaves what is there as it is",
+        )
 
-def transfer(source: Snapshot, target: Contents, *, merge: bool, dry_run: bool, steps: Steps) -> Moved:
-    """Add to the target what it lacks of the source. It can be interrupted anywhere and run again."""
+
+def _transfer(source: Snapshot, target: Contents, *, merge: bool, dry_run: bool, steps: Steps) -> Moved:
+    """Add to the target what it lacks of the source. It can be interrupted at any time and run again."""
     total = dict(source.counts())
-    with target.snapshot() as there:
-        survey = _Survey(dict(there.counts()))
-    if dry_run or any(survey.there[sort] for sort in TRUTH):
-        for batch in stepping(source, steps("comparing"), total):
-            for part, found in zip(batch, target.find(batch), strict=True):
-                survey.see(part, found)
-                survey.notes += _language_note(part, found, empty=not survey.there["record"])
-    if survey.apart and not merge and not dry_run:
-        raise _refusal(survey)
-    added = {sort: total[sort] - survey.alike[sort] - survey.kept[sort] for sort in FIELDS}
-    added["history"] -= survey.renumbered
-    plan = Moved(total, added, survey.kept, tuple(survey.different), survey.others, dry_run, notes=tuple(survey.notes))
+    with target.snapshot() as before:
+        comparison = _Comparison(dict(before.counts()))
+    if dry_run or any(comparison.target[kind] for kind in TRUTH):
+        for batch in _stepping(source, steps("comparing"), total):
+            for part, there in zip(batch, target.find(batch), strict=True):
+                comparison.add(part, there)
+    if comparison.apart and not merge and not dry_run:
+        raise comparison.refusal()
+    added = {kind: total[kind] - comparison.same[kind] - comparison.kept[kind] for kind in FIELDS}
+    added["history"] -= comparison.renumbered
+    different, notes = tuple(comparison.different), tuple(comparison.notes)
+    plan = Moved(total, added, comparison.kept, different, comparison.others, dry_run, notes=notes)
     if dry_run:
         return plan
-    _fill(source, target, survey, steps("copying"), total)
+    _fill(source, target, comparison, steps("copying"), total)
     target.finish(steps("indexing"))
-    return _verified(source, target, survey, steps("checking"), plan)
+    return _verified(source, target, comparison, steps("checking"), plan)
 
 
-def _language_note(part: Part, found: Part | None, *, empty: bool) -> list[str]:
-    """Word of a language that the target does not take over, since its records are read in another."""
-    if part.key != ("language",) or found is None or part == found or empty:
-        return []
-    return [f"the store keeps its language, {found.values[1]}; what is imported was read as {part.values[1]}"]
-
-
-def planned(source: Snapshot) -> Moved:
-    """What would be moved into a store that is not there yet."""
-    total = dict(source.counts())
-    return Moved(total, total, dry_run=True)
-
-
-def batches(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Parts of one sort together, no more at once than fits into memory easily."""
+def _batches(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Parts of one kind together, no more at once than fits into memory easily."""
     batch: list[Part] = []
     weight = 0
     for part in parts:
@@ -165,21 +257,15 @@ def _weight(part: Part) -> int:
     return 0
 
 
-def same_event(part: Part, found: Part | None) -> bool:
+def _same_event(part: Part, there: Part | None) -> bool:
     """Whether two lines of history say the same, whatever their numbers."""
-    return found is not None and part.values[1:] == found.values[1:]
+    return there is not None and part.values[1:] == there.values[1:]
 
 
-def passage(part: Part) -> bytes:
-    """What the vectors of a record are kept under."""
-    words, title = part.values[2], part.values[3]
-    return passage_hash(f"{title}\n{words}" if title else words)
-
-
-def stepping(source: Snapshot, progress: Progress | None, total: Mapping[str, int]) -> Iterator[list[Part]]:
-    """All batches of the source, and word of each that is done."""
+def _stepping(source: Snapshot, progress: Progress | None, total: Mapping[str, int]) -> Iterator[list[Part]]:
+    """All batches of the source; progress is reported after each."""
     done, whole = 0, sum(total.values())
-    for batch in batches(source.parts()):
+    for batch in _batches(source.parts()):
         yield batch
         done += len(batch)
         if progress:
@@ -187,62 +273,48 @@ def stepping(source: Snapshot, progress: Progress | None, total: Mapping[str, in
 
 
 def _fill(
-    source: Snapshot, target: Contents, survey: _Survey, progress: Progress | None, total: Mapping[str, int]
+    source: Snapshot, target: Contents, comparison: _Comparison, progress: Progress | None, total: Mapping[str, int]
 ) -> None:
-    """Load every sort that is not complete yet."""
-    for batch in stepping(source, progress, total):
-        sort = batch[0].kind
-        if survey.alike[sort] == total[sort]:
+    """Load every kind that is not complete yet."""
+    for batch in _stepping(source, progress, total):
+        kind = batch[0].kind
+        if comparison.same[kind] == total[kind]:
             continue
-        wanted = [part for part in batch if not survey.leaves_out(part)]
-        if survey.apart and sort == "history":
-            found = target.find(wanted)
-            wanted = [part for part, held in zip(wanted, found, strict=True) if not same_event(part, held)]
-        target.load(wanted, renumber=survey.apart)
+        wanted = [part for part in batch if not comparison.leaves_out(part)]
+        if comparison.apart and kind == "history":
+            there = target.find(wanted)
+            wanted = [part for part, event in zip(wanted, there, strict=True) if not _same_event(part, event)]
+        target.load(wanted, renumber=comparison.apart)
 
 
-def _verified(source: Snapshot, target: Contents, survey: _Survey, progress: Progress | None, plan: Moved) -> Moved:
-    """Read everything back: each part must be there as it is in the source, or have been kept as it was."""
-    ours, theirs, kept = Sum(), Sum(), _none()
-    for batch in stepping(source, progress, plan.total):
-        for part, held in zip(batch, target.find(batch), strict=True):
-            found = _numbered_as(part, held) if survey.apart else held
-            if part != found:
-                _refuse_loss(part, found, survey)
+def _verified(
+    source: Snapshot, target: Contents, comparison: _Comparison, progress: Progress | None, plan: Moved
+) -> Moved:
+    """Read everything back: each part must be there as it is in the source, or have been left as it was."""
+    ours, theirs, kept = export_format.Sum(), export_format.Sum(), _zeros()
+    for batch in _stepping(source, progress, plan.total):
+        for part, stored in zip(batch, target.find(batch), strict=True):
+            there = stored
+            if stored and stored.kind == "history" and comparison.apart:  # under the number that it had
+                there = Part("history", (part.values[0], *stored.values[1:]))
+            if part != there:
+                _refuse_loss(part, there, comparison)
                 kept[part.kind] += 1
                 continue
-            ours.add(part, to_line(part))
-            theirs.add(found, to_line(found))
+            ours.add(part, export_format.to_line(part))
+            theirs.add(there, export_format.to_line(there))
     if (ours.counts, ours.digest) != (theirs.counts, theirs.digest):
         raise FailedError("what was read back is not what was written", hint="run it again; nothing was overwritten")
     return replace(plan, kept=kept, sha256=theirs.digest)
 
 
-def _numbered_as(part: Part, held: Part | None) -> Part | None:
-    """An event that was given another number, under the number it had."""
-    return Part(held.kind, (part.values[0], *held.values[1:])) if held and held.kind == "history" else held
-
-
-def _refuse_loss(part: Part, found: Part | None, survey: _Survey) -> None:
-    """What is missing afterwards, or differs where nothing may, is an error."""
-    expected = survey.leaves_out(part) or (part.kind == "record" and part.values[0] in survey.different)
-    if expected or (found is not None and part.kind not in TRUTH):
+def _refuse_loss(part: Part, there: Part | None, comparison: _Comparison) -> None:
+    """Raise for a part that is missing afterwards, or differs where it may not."""
+    expected = comparison.leaves_out(part) or (part.kind == "record" and part.values[0] in comparison.different)
+    if expected or (there is not None and part.kind not in TRUTH):
         return
     what = f"the {part.kind} {part.key[-1]!r}"
     raise FailedError(
-        f"{what} is not in the target" if found is None else f"{what} is another in the target",
+        f"{what} is not in the target" if there is None else f"{what} is another in the target",
         hint="somebody may be changing the target at the same time; run it again",
-    )
-
-
-def _refusal(survey: _Survey) -> UsageError:
-    said = []
-    if survey.others:
-        said.append(f"{survey.others:,} that the source does not have")
-    if survey.different:
-        named = ", ".join(map(repr, list(survey.different)[:NAMED]))
-        said.append(f"{len(survey.different):,} that differ ({named}{', …' if len(survey.different) > NAMED else ''})")
-    return UsageError(
-        f"the target holds other records: {' and '.join(said)}" if said else "the target has a history of its own",
-        hint="name an empty store; or --merge adds what is missing and leaves what is there as it is",
     )
