@@ -133,9 +133,7 @@ def _exists(place: Place) -> bool:
 
 def _require(place: Place) -> None:
     if not _exists(place):
-        raise UsageError(
-            f"there is no store at {shown_place(str(place))}", hint="check the name; nothing was made"
-        )
+        raise UsageError(f"there is no store at {shown_place(str(place))}", hint="check the name; nothing was made")
 
 
 def _planned(source: Snapshot) -> Moved:
