@@ -9,7 +9,7 @@ import pytest
 
 from recollect import Memory
 from recollect.errors import Forbidden, UsageError
-from recollect.memory.folders import APART, UNTOLD
+from recollect.memory.folders import MIXED_OPTIONS, UNKNOWN_OPTIONS
 from recollect.types import GLOBAL, Scope
 
 
@@ -63,7 +63,7 @@ def test_what_holds_folders_told_otherwise_is_left_alone(open_memory: Callable[.
     memory.index(private, user="ada")
     memory.index(notes, exclude=["private/"])
     report = memory.reindex()
-    assert report.skipped[str(notes)] == APART
+    assert report.skipped[str(notes)] == MIXED_OPTIONS
     assert texts(memory, user="ada").count("The vault is empty.") == 1
     assert "The vault is empty." not in texts(memory)
 
@@ -74,7 +74,7 @@ def test_what_was_never_told_is_not_guessed(open_memory: Callable[..., Memory], 
     memory.index(notes)
     with memory.store._database.write() as connection:
         connection.execute("DELETE FROM roots")
-    assert memory.reindex().skipped == {str(notes): UNTOLD}
+    assert memory.reindex().skipped == {str(notes): UNKNOWN_OPTIONS}
     other = notes.parent / "other"
     other.mkdir()
     (other / "a.md").write_text("# A\n\nThe harbour of Aarhus.\n")

@@ -131,10 +131,10 @@ def test_a_stage_that_takes_its_time_is_a_span(memory, telemetry, monkeypatch):
     from recollect.memory import spans
 
     memory.add("The key is under the pot.")
-    monkeypatch.setattr(spans, "WORTH_MS", 60_000.0)
+    monkeypatch.setattr(spans, "SHORTEST_STAGE_MS", 60_000.0)
     memory.search("key")
     assert [span.name for span in telemetry.spans if "stage" in span.name] == []
-    monkeypatch.setattr(spans, "WORTH_MS", 0.0)
+    monkeypatch.setattr(spans, "SHORTEST_STAGE_MS", 0.0)
     stages = [stage.name for stage in memory.search("key").trace.stages]
     parts = sorted((span for span in telemetry.spans if "stage" in span.name), key=lambda part: part.start_time)
     assert sorted(part.name for part in parts) == sorted(f"recollect.stage {name}" for name in stages)

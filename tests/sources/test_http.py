@@ -20,7 +20,7 @@ from support.timing import within
 
 from recollect.config import SYSTEMS
 from recollect.errors import SourceFailed, TimedOut, UsageError
-from recollect.memory.peers import Peer
+from recollect.memory.peers import open_peer
 from recollect.sources import transports
 from recollect.sources.matcher import MOST_BYTES
 from recollect.sources.transports import HttpSystem
@@ -176,7 +176,7 @@ def test_headers_of_the_settings_come_before_ours(wire, system, ask):
 def test_another_recollect_is_asked_in_its_own_words(wire, settings, ask):
     """The kind `recollect` is this one with an address and a body."""
     server = wire(answer(b'{"results": []}'))
-    peer = Peer.of(settings("recollect", url=f"{server.url}/"), None)
+    peer = open_peer(settings("recollect", url=f"{server.url}/"))
     assert ask(peer, 'a "b"', fetch_k=5, user="u") == {"results": []}
     peer.close()
     (method, target, _), _, body = heard(server)

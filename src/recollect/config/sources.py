@@ -71,7 +71,7 @@ SYSTEMS: Registry[Callable[[Any], System]] = Registry(
     {
         "command": Entry("recollect.sources.transports:CommandSystem"),
         "http": Entry("recollect.sources.transports:HttpSystem"),
-        "recollect": Entry("recollect.memory.peers:Peer"),
+        "recollect": Entry("recollect.memory.peers:open_peer"),
     },
     "recollect.sources",
 )

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from recollect.config import SYSTEMS, Settings, SourceSettings
+from recollect.config import Settings, SourceSettings
 from recollect.doctor.setup import SERVICES, Setup
 from recollect.errors import RecollectError, SourceFailed, TimedOut
+from recollect.memory.assembly import open_system
 from recollect.memory.opening import embedder_opener
-from recollect.memory.peers import Peer
 from recollect.models.cache import cache_root, digest, fetch_command
 from recollect.models.catalogue import MODELS, Model
 from recollect.models.embedders import EMBEDDERS
@@ -180,12 +180,7 @@ def _asked(settings: Settings, said: SourceSettings) -> Finding:
 
 
 def _answered(settings: Settings, said: SourceSettings) -> str:
-    try:
-        system = Peer.of(said, settings) if said.kind == "recollect" else SYSTEMS.load(said.kind)(said)
-    except RecollectError:
-        raise
-    except Exception as error:  # a kind may be anybody's
-        raise SourceFailed(f"it cannot be set up: {type(error).__name__}: {error}") from error
+    system = open_system(said, settings)
     try:
         rows = read_rows(_answer(system, said), said.results, said.fields)
     finally:

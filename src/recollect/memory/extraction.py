@@ -1,4 +1,4 @@
-"""`ingest-files`: which pieces of which files a language model reads, and what becomes of the facts it finds there."""
+"""`ingest-files`: facts that a language model finds in files, compared with known facts and stored."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from recollect.config import Settings
 from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, messages, tokens
 from recollect.ingest.pieces import Piece, expand, read, split
 from recollect.memory.embeddings import Embeddings, errors_of
-from recollect.models.llm import Llm, open_llm
+from recollect.memory.opening import language_model
+from recollect.models.llm import Llm
 from recollect.types import Change, Filter, Ingested, Progress, Put, Record, Scope, Serving, Store, Supersede
 
 if TYPE_CHECKING:
@@ -26,12 +25,18 @@ WORKSPACE = "OPENCLAW_WORKSPACE"
 MOST_FACTS = 1_000_000_000
 
 VERSION = "1"
-"""Raised when what is asked changes so much that what was read before is worth reading again."""
+"""Increased when the prompt changes so much that pieces should be read again."""
+
+NEAREST = 5
+"""Facts compared with a new one: the nearest may differ from it in a number where the next does not."""
 
 
 @dataclass(slots=True)
 class Extraction:
-    """What was read, what was found in it, and what failed."""
+    """The report of one run: the pieces of files, the facts found in them, and what failed.
+
+    `waiting` are pieces that had not been read before; `tokens` is an estimate of the prompts by file.
+    """
 
     workspace: str
     mode: str
@@ -45,18 +50,18 @@ class Extraction:
     warnings: list[str] = field(default_factory=list)
 
     def estimate(self, judge: Judge) -> None:
-        """About how many tokens the prompts will have, by file."""
+        """Estimate the tokens of the prompts by file."""
         for piece in self.waiting:
-            asked = tokens(messages(piece, judge.of_file(piece.path)))
-            self.tokens[piece.path] = self.tokens.get(piece.path, 0) + asked
+            prompt = tokens(messages(piece, judge.of_file(piece.path)))
+            self.tokens[piece.path] = self.tokens.get(piece.path, 0) + prompt
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many facts met each fate."""
+        """The number of facts by action."""
         return {action: sum(verdict.action == action for _, verdict in self.verdicts) for action in ACTIONS}
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON. `tokens` are estimated, of the prompts alone."""
+        """The report as JSON."""
         return {
             "workspace": self.workspace,
             "mode": self.mode,
@@ -88,83 +93,69 @@ class Extraction:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be read, how far to go, and whose the facts are. None is what the settings say."""
-
-    workspace: str | Path | None
-    paths: Sequence[str] | None
-    mode: str
-    scope: Scope
-
-    def root(self) -> Path:
-        """The workspace: what is named, else what OpenClaw names, else the current folder."""
-        named = self.workspace or os.environ.get(WORKSPACE) or "."
-        try:
-            return Path(named).expanduser().resolve()
-        except (OSError, RuntimeError, ValueError) as error:
-            raise UsageError(f"{named!r} cannot be a workspace: {error}", hint="name a folder: --workspace") from error
-
-    def globs(self, default: Sequence[str]) -> list[str]:
-        """What is to be read; a text is a list with commas."""
-        said = default if self.paths is None else self.paths
-        globs = [glob.strip() for glob in (said.split(",") if isinstance(said, str) else said) if glob.strip()]
-        if not globs:
-            raise UsageError("no file is named to be read", hint='--paths "skills/**/*.md,TOOLS.md,AGENTS.md"')
-        return globs
-
-
 def extract(
-    store: Store, embeddings: Embeddings, settings: Settings, job: Job, progress: Progress | None = None
+    store: Store,
+    embeddings: Embeddings,
+    settings: Settings,
+    *,
+    workspace: str | Path | None,
+    paths: Sequence[str] | None,
+    mode: str,
+    scope: Scope,
+    progress: Progress | None = None,
 ) -> Extraction:
-    """Read the files, ask the model about every piece that was not read before, and store what is new."""
-    if job.mode not in MODES:
-        raise UsageError(f"unknown mode {job.mode!r}", hint=f"there are {', '.join(MODES)}")
-    report = Extraction(str(job.root()), job.mode)
-    report.pieces = _pieces(job, settings, report.skipped)
-    waiting = _unread(store, report.pieces, job.scope)
+    """Read the files, send every piece that was not read before to the model, and store the new facts."""
+    if mode not in MODES:
+        raise UsageError(f"unknown mode {mode!r}", hint=f"there are {', '.join(MODES)}")
+    root = _workspace(workspace)
+    report = Extraction(str(root), mode)
+    report.pieces = _pieces(root, _globs(paths, settings), settings, report.skipped)
+    waiting = _unread(store, report.pieces, scope)
     report.waiting = list(waiting.values())
     if not waiting:
         return report
-    neighbours = Neighbours(embeddings, job.scope, report.warnings)
-    known = store.records.list(Filter(scope=job.scope, kinds=("fact",)), limit=MOST_FACTS)
-    judge = Judge(known, neighbours, similarity=settings.ingest.similarity, scope=job.scope)
+    neighbours = FactNeighbours(embeddings, scope, report.warnings)
+    known = store.records.list(Filter(scope=scope, kinds=("fact",)), limit=MOST_FACTS)
+    judge = Judge(known, neighbours, similarity=settings.ingest.similarity, scope=scope)
     report.estimate(judge)
-    if job.mode == "dry-run":
+    if mode == "dry-run":
         return report
     llm = language_model(settings)
     for number, (digest, piece) in enumerate(waiting.items(), 1):
-        verdicts = _ask(llm, piece, judge, report)
-        if verdicts is not None and job.mode == "run":
-            neighbours.keep([verdict.record for verdict in verdicts if verdict.record])
-            _store(store, piece, verdicts, digest, report)
+        verdicts = _verdicts(llm, piece, judge, report)
+        if verdicts is not None and mode == "run" and _store(store, piece, verdicts, digest, report):
+            neighbours.save([verdict.record for verdict in verdicts if verdict.record])
         if progress:
             progress(number, len(waiting))
     return report
 
 
-def language_model(settings: Settings) -> Llm:
-    """The model of `[llm]`; the key is read from the environment, when it is needed, and from nowhere else."""
-    said = settings.llm
-    return open_llm(
-        base_url=said.base_url,
-        model=said.model,
-        api_key=os.environ.get(said.api_key_env),
-        timeout=said.timeout,
-        retries=said.retries,
-        max_tokens=said.max_tokens,
-        temperature=said.temperature,
-    )
+def _workspace(named: str | Path | None) -> Path:
+    """The folder that is named, else OpenClaw's workspace, else the current folder."""
+    folder = named or os.environ.get(WORKSPACE) or "."
+    try:
+        return Path(folder).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"{folder!r} cannot be a workspace: {error}", hint="name a folder: --workspace") from error
 
 
-def _pieces(job: Job, settings: Settings, skipped: dict[str, str]) -> list[Piece]:
-    said, root = settings.ingest, job.root()
-    if said.overlap >= said.chunk_size:
+def _globs(paths: Sequence[str] | None, settings: Settings) -> list[str]:
+    """The patterns of files to read; one string may hold several, separated by commas."""
+    patterns = settings.ingest.paths if paths is None else paths
+    globs = [glob.strip() for glob in (patterns.split(",") if isinstance(patterns, str) else patterns) if glob.strip()]
+    if not globs:
+        raise UsageError("no file is named", hint='--paths "skills/**/*.md,TOOLS.md,AGENTS.md"')
+    return globs
+
+
+def _pieces(root: Path, globs: Sequence[str], settings: Settings, skipped: dict[str, str]) -> list[Piece]:
+    size, overlap = settings.ingest.chunk_size, settings.ingest.overlap
+    if overlap >= size:
         raise ConfigError(
-            f"ingest.overlap ({said.overlap}) must be less than ingest.chunk_size ({said.chunk_size})",
+            f"ingest.overlap ({overlap}) must be less than ingest.chunk_size ({size})",
             hint="`recollect config show` says where they come from",
         )
-    files, refused = expand(root, job.globs(said.paths))
+    files, refused = expand(root, globs)
     skipped.update(refused)
     pieces: list[Piece] = []
     for path in files:
@@ -174,22 +165,22 @@ def _pieces(job: Job, settings: Settings, skipped: dict[str, str]) -> list[Piece
             skipped[str(path)] = str(error)
             continue
         name = path.relative_to(root).as_posix()
-        pieces += split(text, path=str(path), name=name, size=said.chunk_size, overlap=said.overlap)
+        pieces += split(text, path=str(path), name=name, size=size, overlap=overlap)
     return pieces
 
 
 def _unread(store: Store, pieces: Sequence[Piece], scope: Scope) -> dict[str, Piece]:
-    """By digest, the pieces that were not read before for this scope, each text of a file once."""
-    whose = (VERSION, *(part or "" for part in (scope.user, scope.agent, scope.session)))
-    found: dict[str, Piece] = {}
+    """By digest, the pieces that were not read before for this scope, the same text of a file once."""
+    salt = (VERSION, *(part or "" for part in (scope.user, scope.agent, scope.session)))
+    by_digest: dict[str, Piece] = {}
     for piece in pieces:
-        found.setdefault(piece.digest(*whose), piece)
-    done = store.files.ingested(list(found))
-    return {digest: piece for digest, piece in found.items() if digest not in done}
+        by_digest.setdefault(piece.digest(*salt), piece)
+    done = store.files.ingested(list(by_digest))
+    return {digest: piece for digest, piece in by_digest.items() if digest not in done}
 
 
-def _ask(llm: Llm, piece: Piece, judge: Judge, report: Extraction) -> list[FactVerdict] | None:
-    """The verdicts on what the model finds in a piece; None where it gave no answer, or not what was asked for."""
+def _verdicts(llm: Llm, piece: Piece, judge: Judge, report: Extraction) -> list[FactVerdict] | None:
+    """The verdicts on the facts that the model finds in a piece; None if it gave no answer, or an invalid one."""
     report.sent += 1
     try:
         answer = llm.chat(messages(piece, judge.of_file(piece.path)), complete=True)
@@ -201,8 +192,8 @@ def _ask(llm: Llm, piece: Piece, judge: Judge, report: Extraction) -> list[FactV
     return verdicts
 
 
-def _store(store: Store, piece: Piece, verdicts: Sequence[FactVerdict], digest: str, report: Extraction) -> None:
-    """A piece's facts and the note that it was read hold or fail as one."""
+def _store(store: Store, piece: Piece, verdicts: Sequence[FactVerdict], digest: str, report: Extraction) -> bool:
+    """Store a piece's facts and the note that it was read, in one transaction; False if the store refused them."""
     changes: list[Change] = []
     for verdict in verdicts:
         if verdict.record is not None:
@@ -211,15 +202,17 @@ def _store(store: Store, piece: Piece, verdicts: Sequence[FactVerdict], digest: 
                 changes.append(Supersede(verdict.other.id, verdict.record.id, made=True))
     try:
         store.records.apply([[*changes, Ingested(digest)]])
-    except UsageError as error:  # what it was to supersede was changed by another process meanwhile
+    except UsageError as error:  # another process has changed the record to be superseded
         report.verdicts = [(other, verdict) for other, verdict in report.verdicts if other is not piece]
         report.failed.append((piece, error.message))
+        return False
+    return True
 
 
 def _fact(piece: Piece, verdict: FactVerdict) -> dict[str, Any]:
-    """One verdict as JSON, without what it does not have."""
+    """One verdict as JSON, without fields that are not set."""
     record, other = verdict.record, verdict.other
-    shown = {
+    fields = {
         "action": verdict.action,
         "text": verdict.text,
         "span": verdict.span,
@@ -232,15 +225,14 @@ def _fact(piece: Piece, verdict: FactVerdict) -> dict[str, Any]:
         "similarity": verdict.similarity,
         "reason": verdict.reason or None,
     }
-    return {name: value for name, value in shown.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-LOOKED_AT = 5
-"""The nearest may differ in a number where the next does not."""
+class FactNeighbours:
+    """Facts near a new one in meaning: stored ones, and those found in this run.
 
-
-class Neighbours:
-    """Asks the embedder that serves. Without one, or when it fails, nothing is near, and a warning says so once."""
+    Without an embedder, or when it fails, there are none, and a warning says so once.
+    """
 
     def __init__(self, embeddings: Embeddings, scope: Scope, warnings: list[str]) -> None:
         self._embeddings = embeddings
@@ -252,32 +244,33 @@ class Neighbours:
         self._new: list[tuple[Record, Vector]] = []
 
     def nearest(self, record: Record) -> Sequence[tuple[Record, float]]:
-        """Known facts and their cosines, nearest first."""
+        """Known facts and their cosine similarity, nearest first."""
         vector = self._vector(record)
         if vector is None or self._serving is None:
             return ()
         where = Filter(scope=self._scope, kinds=("fact",))
-        stored = [
-            (match.record, match.score or 0.0) for match in self._serving.index.search(vector, where, LOOKED_AT).entries
-        ]
-        new = [(other, float(np.dot(vector, theirs))) for other, theirs in self._new]
-        return sorted((*stored, *new), key=lambda pair: -pair[1])[:LOOKED_AT]
+        hits = self._serving.index.search(vector, where, NEAREST).entries
+        stored = [(hit.record, hit.score or 0.0) for hit in hits]
+        new = [(other, float(vector @ theirs)) for other, theirs in self._new]
+        return sorted((*stored, *new), key=lambda pair: -pair[1])[:NEAREST]
 
     def remember(self, record: Record) -> None:
-        """Count this fact among the known."""
+        """Add this fact to the known ones."""
         if (vector := self._vector(record)) is not None:
             self._new.append((record, vector))
 
-    def keep(self, records: Sequence[Record]) -> None:
-        """Keep the vectors of facts that are about to be stored."""
-        found = [(record.passage, vector) for record in records if (vector := self._vectors.get(record.id)) is not None]
-        if found and self._serving is not None:
-            self._serving.index.save([passage for passage, _ in found], np.stack([vector for _, vector in found]))
+    def save(self, records: Sequence[Record]) -> None:
+        """Save the vectors of facts that have been stored."""
+        import numpy as np
+
+        rows = {record.passage: self._vectors[record.id] for record in records if record.id in self._vectors}
+        if rows and self._serving is not None:
+            self._serving.index.save(list(rows), np.stack(list(rows.values())))
 
     def _vector(self, record: Record) -> Vector | None:
         if record.id not in self._vectors and self._usable:
             try:
-                self._serving = self._serving or self._opened()
+                self._serving = self._serving or self._open()
                 with errors_of(self._serving.embedder):
                     self._vectors[record.id] = self._serving.embedder.passages([record.passage])[0]
             except RecollectError as error:
@@ -285,7 +278,7 @@ class Neighbours:
                 self._warnings.append(f"duplicates were looked for by text only: {error.message}")
         return self._vectors.get(record.id)
 
-    def _opened(self) -> Serving:
+    def _open(self) -> Serving:
         serving = self._embeddings.serving()
         missing = serving.index.coverage()[1]
         if missing:

@@ -1,9 +1,8 @@
-"""Folders and files, mirrored; and mirrored again as they were told to be the last time."""
+"""Folders and files kept in the store as chunks: indexing, indexing again, and a chunk's lines in its file."""
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -13,124 +12,117 @@ from typing import Any
 from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.ingest import FileChanges, IndexOptions, IndexRun, Report, in_batches, resolve_roots
 from recollect.ingest.discovery import MAX_FILE
-from recollect.ingest.text import HEAD, decode, holds_key, is_text
+from recollect.ingest.text import HEAD, NotAFile, decode, holds_key, is_text, open_regular
 from recollect.stages import freshness
 from recollect.types import FileState, Mirrors, Progress, Record, Scope, Store
 
-UNTOLD = "how it was indexed is not known; `recollect index` it once more"
-APART = "holds folders that were indexed in another way; `recollect index` them one by one"
+UNKNOWN_OPTIONS = "its indexing options are not known; run `recollect index` on it once more"
+MIXED_OPTIONS = "contains folders that were indexed with other options; run `recollect index` on each of them"
+
+AROUND = 200
+"""Lines of an excerpt before and after the chunk."""
+
+LINE_CHARACTERS = 2_000
+"""Characters of a line that an excerpt shows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
-    """Whether anything is stored, and who is told how far it is: while reading, while embedding."""
-
-    dry_run: bool = False
-    reading: Progress | None = None
-    embedding: Progress | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Mirroring:
-    """Keeps one store's chunks as the files are."""
+class FolderIndexer:
+    """Brings the chunks of a store up to date with files. `embed` computes missing vectors, if there is an embedder."""
 
     store: Store
     embed: Callable[[Progress | None], int] | None
     announce: Callable[[str], None]
+    dry_run: bool = False
+    reading: Progress | None = None
+    embedding: Progress | None = None
 
-    def index(self, paths: Sequence[str | Path], telling: IndexOptions, showing: Showing) -> Report:
-        """Mirror these, and keep what was told of them for the next time."""
-        report = self._mirrored(paths, telling, showing)
-        self._embed(report, showing)
+    def index(self, paths: Sequence[str | Path], options: IndexOptions) -> Report:
+        """Index these paths, and remember the options for the next time."""
+        report = self._index(paths, options)
+        self._embed(report)
         return report
 
-    def again(self, paths: Sequence[str], new: Sequence[str], scope: Scope, showing: Showing) -> Report:
-        """Mirror folders, or what is inside them, as the last time; folders that are `new` for that scope."""
-        whole = Report(dry_run=showing.dry_run)
-        kept = self.store.files.roots()
+    def reindex(self, paths: Sequence[str], new: Sequence[str], scope: Scope) -> Report:
+        """Index paths with the options of the last time; paths in `new` folders with default options for `scope`."""
+        total = Report(dry_run=self.dry_run)
+        roots = self.store.files.roots()
         for path in paths:
-            telling = _as_before(path, kept, new, scope) if Path(path).exists() else "not there"
-            if isinstance(telling, str):
-                whole.skipped[path] = telling
+            options = _stored_options(path, roots, new, scope) if Path(path).exists() else "not there"
+            if isinstance(options, str):
+                total.skipped[path] = options
             else:
-                _add(whole, self._mirrored([path], telling, showing))
-        self._embed(whole, showing)
-        return whole
+                _add(total, self._index([path], options))
+        self._embed(total)
+        return total
 
-    def _mirrored(self, paths: Sequence[str | Path], telling: IndexOptions, showing: Showing) -> Report:
-        report = Report(dry_run=showing.dry_run)
-        roots = resolve_roots(paths, force=telling.force)
-        mirror = IndexRun(roots, self.store.files, telling, report)
-        failed: dict[str, str] = {}
-        for batch in chain([list(mirror.missing_marks())], in_batches(mirror.steps(showing.reading))):
-            if not showing.dry_run:
-                self._store(batch, failed)
-        for path, reason in failed.items():
+    def _index(self, paths: Sequence[str | Path], options: IndexOptions) -> Report:
+        report = Report(dry_run=self.dry_run)
+        roots = resolve_roots(paths, force=options.force)
+        run = IndexRun(roots, self.store.files, options, report)
+        refused: dict[str, str] = {}
+        for batch in chain([list(run.missing_marks())], in_batches(run.steps(self.reading))):
+            if not self.dry_run:
+                self._apply(batch, refused)
+        for path, reason in refused.items():
             report.fail(path, reason)
-        if not showing.dry_run:
-            self.store.records.apply([[Mirrors(str(root), telling.as_dict()) for root in roots]])
+        if not self.dry_run:
+            self.store.records.apply([[Mirrors(str(root), options.as_dict()) for root in roots]])
         return report
 
-    def _store(self, batch: Sequence[FileChanges], failed: dict[str, str]) -> None:
-        """Store what files ask for. A file that the store refuses is left as it was, and the others are stored."""
-        steps = [step for step in batch if step.path not in failed]
+    def _apply(self, batch: Sequence[FileChanges], refused: dict[str, str]) -> None:
+        """Store the changes of files. A file that the store refuses stays as it was; the others are stored."""
+        steps = [step for step in batch if step.path not in refused]
         try:
             self.store.records.apply(step.changes for step in steps)
         except UsageError:
             for step in steps:
-                if step.path not in failed:
+                if step.path not in refused:
                     try:
                         self.store.records.apply([step.changes])
                     except UsageError as error:
-                        failed[step.path] = f"not stored: {error.message}"
+                        refused[step.path] = f"not stored: {error.message}"
 
-    def _embed(self, report: Report, showing: Showing) -> None:
-        if self.embed is not None and not showing.dry_run:
+    def _embed(self, report: Report) -> None:
+        if self.embed is not None and not self.dry_run:
             try:
-                report.embedded = self.embed(showing.embedding)
+                report.embedded = self.embed(self.embedding)
             except RecollectError as error:
                 self.announce(f"indexed without vectors: {error.message}")
 
 
-def _as_before(
-    path: str, kept: Mapping[str, Mapping[str, Any] | None], new: Sequence[str], scope: Scope
+def _stored_options(
+    path: str, roots: Mapping[str, Mapping[str, Any] | None], new: Sequence[str], scope: Scope
 ) -> IndexOptions | str:
-    """What was told of the nearest folder around a path; or why it cannot be mirrored in one way.
+    """The options that the nearest indexed folder around a path was indexed with; or why they cannot be used.
 
-    Nobody who asks for a second look has given what was kept from some to all.
+    A folder that contains others with different options is skipped: one set of options would give their chunks
+    another scope.
     """
-    around = [root for root in kept if Path(path).is_relative_to(root)]
+    around = [root for root in roots if Path(path).is_relative_to(root)]
     if not around and not any(Path(path).is_relative_to(folder) for folder in new):
-        raise UsageError(f"{path} is not indexed", hint="`recollect index` mirrors it")
-    said = kept[max(around, key=len)] if around else IndexOptions(scope).as_dict()
-    if said is None:
-        return UNTOLD
-    inside = [told for root, told in kept.items() if root != path and Path(root).is_relative_to(path)]
-    return APART if any(told != said for told in inside) else IndexOptions.from_dict(said)
+        raise UsageError(f"{path} is not indexed", hint="index it first: `recollect index`")
+    options = roots[max(around, key=len)] if around else IndexOptions(scope).as_dict()
+    if options is None:
+        return UNKNOWN_OPTIONS
+    inside = [other for root, other in roots.items() if root != path and Path(root).is_relative_to(path)]
+    return MIXED_OPTIONS if any(other != options for other in inside) else IndexOptions.from_dict(options)
 
 
-def _add(whole: Report, more: Report) -> None:
-    """One run told together with those before it."""
-    for name, value in asdict(more).items():
-        held = getattr(whole, name)
-        if isinstance(held, dict):
-            held.update(value)
-        elif isinstance(held, list):
-            held.extend(value)
-        elif not isinstance(held, bool):
-            setattr(whole, name, held + value)
-
-
-AROUND = 200
-"""Lines before and after the chunk."""
-
-LINE_CHARACTERS = 2_000
-"""Of a line that are shown."""
+def _add(total: Report, report: Report) -> None:
+    for name, value in asdict(report).items():
+        current = getattr(total, name)
+        if isinstance(current, dict):
+            current.update(value)
+        elif isinstance(current, list):
+            current.extend(value)
+        elif not isinstance(current, bool):
+            setattr(total, name, current + value)
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Lines of a file from `first_line` on, of `total_lines`, and whether it is still the file that was indexed."""
+    """Lines of a file from `first_line` on, of `total_lines`; `freshness` says whether it is still as indexed."""
 
     path: str
     first_line: int
@@ -141,18 +133,16 @@ class Excerpt:
 
 
 def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerpt:
-    """The lines around a chunk. Only files that were indexed are opened: a path in a record is anybody's word.
+    """The lines around a chunk. Only indexed files are opened: anybody may have written the path of a record.
 
-    With `as_indexed`, a file whose content is not the indexed one is not shown: the chunk's stored text is. What was
-    written since then was not indexed for the chunk's scope, and may be meant for nobody in it.
+    With `as_indexed`, the stored text is returned for a file that has changed since: its new content was not indexed
+    for the chunk's scope, so a caller of that scope may not be meant to read it.
     """
     if record.kind != "chunk" or record.path is None or record.lines is None:
-        raise UsageError(
-            f"{record.id!r} is no part of a file", hint="facts have no file; `recollect index` makes chunks"
-        )
+        raise UsageError(f"{record.id!r} is not a chunk of a file", hint="facts have no file")
     state = store.files.states([record.path]).get(record.path)
     if state is None or record.id not in {chunk.id for chunk in store.files.chunks(record.path)}:
-        raise UsageError(f"{record.path} is not indexed", hint="`recollect index` mirrors it")
+        raise UsageError(f"{record.path} is not indexed", hint="index it first: `recollect index`")
     first, last = record.lines
     content = _content(record.path)
     if content is None:
@@ -161,23 +151,21 @@ def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerp
         return Excerpt(record.path, first, record.text, record.lines, 0, "changed")
     lines = decode(content).replace("\r\n", "\n").split("\n")
     start = max(1, first - AROUND)
-    shown = [line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND]]
-    mark = "fresh" if as_indexed else freshness(record.path, state)
-    return Excerpt(record.path, start, "\n".join(shown), record.lines, len(lines), mark)
+    text = "\n".join(line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND])
+    state_now = "fresh" if as_indexed else freshness(record.path, state)
+    return Excerpt(record.path, start, text, record.lines, len(lines), state_now)
 
 
 def _content(path: str) -> bytes | None:
-    """What stands in a file; None where there is none, or something else took its place that `index` would not read."""
+    """The content of a file; None if it is gone, or has been replaced by something that `index` would not read."""
     try:
-        # A path is kept as it resolved; a link in it leads elsewhere by now. A pipe would keep us waiting.
-        if os.path.realpath(path) != path:
+        if os.path.realpath(path) != path:  # indexed paths are resolved: a link in it now leads elsewhere
             return None
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123  (of a descriptor)
-            state = os.fstat(file.fileno())
-            content = file.read(MAX_FILE) if stat.S_ISREG(state.st_mode) and state.st_size <= MAX_FILE else b""
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        with open_regular(path) as file:
+            content = file.read(MAX_FILE) if os.fstat(file.fileno()).st_size <= MAX_FILE else b""
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
         return None
     except OSError as error:
-        raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="may you read it?") from error
+        message = f"{path} cannot be read: {error.strerror or error}"
+        raise FailedError(message, hint="check its permissions") from error
     return content if content and is_text(content[:HEAD]) and not holds_key(content[:HEAD]) else None

@@ -1,4 +1,4 @@
-"""`Memory`: the façade that builds everything and keeps it together."""
+"""`Memory`: the public interface to a store, for applications, the command line and servers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,13 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from recollect.config import Settings
 from recollect.errors import Forbidden, UnknownRecord, UsageError
-from recollect.ingest import IndexOptions, Report
-from recollect.memory import overview
-from recollect.memory.assembly import Assembly, Reranking, open_outside
+from recollect.memory.assembly import Assembly, ExternalSources, Rerankers
 from recollect.memory.calibration import Calibration
 from recollect.memory.embeddings import Embeddings
-from recollect.memory.explain import Verdict, why_not
-from recollect.memory.extraction import Extraction, Job, extract
-from recollect.memory.folders import Excerpt, Mirroring, Showing, excerpt
 from recollect.memory.history import changes, visible_history
 from recollect.memory.opening import check_embedder, embedder_opener, load_settings, open_in_language
 from recollect.memory.recall import TOKENS, Recall, recall
@@ -32,19 +27,40 @@ from recollect.memory.spans import embedded, indexed, recalled, searched, traced
 from recollect.memory.validation import clean_names, merge_scope, parse_id
 from recollect.memory.writer import Writer
 from recollect.models.rerankers import open_reranker
-from recollect.moving import Moved, export, import_
 from recollect.pipeline import Pipeline
 from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store, Work
+
+if TYPE_CHECKING:
+    from recollect.ingest import Report
+    from recollect.memory.explain import Verdict
+    from recollect.memory.extraction import Extraction
+    from recollect.memory.folders import Excerpt, FolderIndexer
+    from recollect.moving import Moved
 
 _log = logging.getLogger("recollect")
 
 MOST_LISTED = 1_000_000_000
 WORKERS = 64
-"""Threads for sources at the most. They are made as needed; a source that hangs must not take another's."""
+"""The most threads for sources. They are started as needed; a source that hangs must not block another."""
 
 
 class Memory:
-    """Remembers, and finds again. Safe to use from several threads; several processes may open the same store."""
+    """A store of records that can be searched. Create one with `Memory.open`.
+
+    Example::
+
+        with Memory.open("notes.db") as memory:
+            memory.add("The spare key is under the blue pot.", tags=["home"])
+            for result in memory.search("how do I get in?").results:
+                print(result.score, result.record.text)
+
+    A memory can be used by several threads, and several processes can open the same store. Every method raises
+    subclasses of `RecollectError`: `UsageError` for wrong arguments, `StoreError` for a store that cannot be read or
+    written.
+
+    `scope` is used where a call names none. `caller` is None for the owner of the store, who may name any scope; for a
+    scoped caller (see `within`) it is the one scope that the caller is bound to.
+    """
 
     def __init__(
         self,
@@ -58,20 +74,15 @@ class Memory:
     ) -> None:
         self.settings = settings
         self.scope = settings.scope.scope()
-        self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
         self.caller: Scope | None = None
-        self._announce = announce
+        self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
         self.embeddings = Embeddings(store.spaces, embedder, embedder_opener(settings, announce, fetching, fetch))
+        self._announce = announce
         self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
-        self._outside = open_outside(settings, store)
+        self._external = ExternalSources(settings, store)
+        self._calibration = Calibration(store, self.embeddings)
         reranker = partial(open_reranker, announce=announce, progress=fetching, fetch=fetch)
-        reranking = Reranking(store, self._executor, reranker)
-        calibration = Calibration(store, self.embeddings)
-        assembly = Assembly(store, self.embeddings, settings, self._executor, reranking, self._outside, calibration)
-        self._queries = QueryBuilder(assembly, self.scope)
-        self._writer = Writer(store, self.embeddings, announce, self.scope)
-        embed = (lambda progress: self.embed(progress=progress)) if self.embeddings.configured else None
-        self._mirroring = Mirroring(store, embed, announce)
+        self._rerankers = Rerankers(store, self._executor, reranker)
 
     @classmethod
     def open(
@@ -85,44 +96,54 @@ class Memory:
         fetching: Progress | None = None,
         fetch: bool = True,
     ) -> Self:
-        """Open a store, making it where there is none.
+        """Open a store, and create it if it does not exist.
 
-        `store` is a file (or `:memory:`), `embedder` a model's name, an object with the `Embedder` methods, or "none"
-        for keyword search only, `language` that of a new store; what is left out comes from the settings. `announce`
-        is told when a model is fetched or something cannot be done as well as it should; `fetching` shows progress.
-        With `fetch=False` no model is fetched: what is not on this machine is done without.
+        Args:
+            store: A file, `:memory:` for a store that is gone when it is closed, or the URL of a server. By default
+                the store of the settings, or `memory.db` in the user's data folder.
+            embedder: The name of a model, an object with the methods of `Embedder`, or "none" for keyword search only.
+            settings: By default those of the settings files and the environment.
+            language: The language of a new store, for its stemmer. An existing store keeps its own.
+            announce: Receives messages, for example that a model is being fetched or that vectors are missing.
+            fetching: Receives the progress of a model that is fetched.
+            fetch: Whether to fetch a model that is not on this machine. Without it, records are stored without vectors.
+
+        Raises:
+            UsageError: The embedder is unknown, or the store has another language.
+            StoreError: The store cannot be opened.
         """
         settings = settings or load_settings(announce)
-        wanted = embedder if embedder is not None else settings.embedder
-        check_embedder(wanted)
+        embedder = embedder if embedder is not None else settings.embedder
+        check_embedder(embedder)
         opened = open_in_language(store, settings, language, announce)
         try:
-            return cls(opened, settings, wanted, announce=announce, fetching=fetching, fetch=fetch)
+            return cls(opened, settings, embedder, announce=announce, fetching=fetching, fetch=fetch)
         except BaseException:
             opened.close()
             raise
 
     def within(self, scope: Scope) -> Self:
-        """The same memory behind a wall, for a server's callers: it sees what this scope sees and changes what it owns.
+        """Return a view of this memory for a scoped caller, such as a client of a server.
 
-        No call can name another scope. It shares everything with this one; closing either closes both.
+        The view behaves like a store that holds only what `scope` may see. It can change only records that the scope
+        owns, and no call can name another scope: that raises `Forbidden`. View and memory share everything; closing one
+        closes both.
         """
         view = copy.copy(self)
         view.scope, view.caller, view.store = scope, scope, self.store.within(scope)
-        view._queries = replace(self._queries.within(scope), scope=scope, caller=scope)  # noqa: SLF001  (its own kind)
-        view._writer = replace(self._writer, store=view.store, scope=scope, caller=scope)  # noqa: SLF001
         return view
 
     def scoped(self, scope: Scope) -> Self:
-        """The same memory with this scope set, as settings would set it; behind a wall, only the caller's own."""
+        """Return a view of this memory with another default scope; calls may still name other scopes.
+
+        A scoped caller can only name its own scope here; another one raises `Forbidden`.
+        """
         if scope == self.scope:
             return self
         if self.caller is not None:
-            raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
+            raise Forbidden("another scope than the caller's cannot be used", hint="leave the scope out")
         view = self.within(scope)
         view.caller = None
-        view._queries = replace(view._queries, caller=None)  # noqa: SLF001
-        view._writer = replace(view._writer, caller=None)  # noqa: SLF001
         return view
 
     def __enter__(self) -> Self:
@@ -134,14 +155,12 @@ class Memory:
         self.close()
 
     def close(self) -> None:
-        """Give back threads and files; closing twice is harmless."""
+        """Close the store and stop all threads. Calling it twice is harmless."""
         self._executor.shutdown(wait=True)
-        for source in self._outside.values():
-            with contextlib.suppress(Exception):  # a system may be anybody's; ours is closed whatever it does
-                source.system.close()
+        self._external.close()
         self.store.close()
 
-    # -- remembering ----------------------------------------------------------------------------------------
+    # -- writing --------------------------------------------------------------------------------------------
 
     def add(
         self,
@@ -154,45 +173,77 @@ class Memory:
         supersedes: str | None = None,
         **fields: Any,
     ) -> Record:
-        """Remember one text and return its record.
+        """Store a text and return its record.
 
-        `fields` are a record's: id, kind, title, category, tags, importance, decay, created_at, happened_at,
-        expires_at, source, path, lines. The same text in the same scope is one record: adding it again updates it.
+        The same text in the same scope is stored once: adding it again updates the record. If no vector can be computed
+        now, the record is stored without one, which is announced; `embed` computes it later.
+
+        Args:
+            text: The text, up to a million characters.
+            scope: The scope of the record; or name its parts with `user`, `agent` and `session`.
+            supersedes: The id of a record that the new one replaces.
+            fields: Other fields of the record: id, kind, title, category, tags, importance, decay, created_at,
+                happened_at, expires_at, source, path, lines. Times are `datetime` objects or text such as
+                `2026-03-14`; a span such as `2w` means two weeks ago, for `expires_at` in two weeks.
+
+        Raises:
+            UsageError: A field is unknown or has a wrong value, or the id belongs to another scope or to a chunk.
+            UnknownRecord: There is no visible record with the id `supersedes`.
+            Forbidden: A scoped caller names another scope.
         """
-        scoped = {"scope": scope, "user": user, "agent": agent, "session": session}
-        return self._writer.add({**fields, **scoped, "text": text}, supersedes)
+        named = {"scope": scope, "user": user, "agent": agent, "session": session}
+        return self._writer.add({**fields, **named, "text": text}, supersedes)
 
     def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
-        """Remember many, given as `{"text": …, …}`. All are checked before the first is stored."""
+        """Store many records, each given as `{"text": …}` with the other arguments of `add` as keys.
+
+        All are checked before the first is stored, and an error names the number of the wrong one. If the store fails
+        on the way, the error says how many were stored.
+        """
         return self._writer.add_many(records, progress)
 
     def edit(self, record_id: str, **fields: Any) -> Record:
-        """Change what is said of a fact, in place: text, title, category, tags, … None clears a field.
+        """Correct a fact in place and return it. None clears a field; the old values stay in its history.
 
-        Where something has become otherwise, `supersede` it instead: an edit is for what was written wrongly.
+        Editable are text, title, category, tags, importance, decay, happened_at, expires_at and source. If not the
+        record but the world has changed, use `supersede`, so that the old fact can still be found with `as_of`.
         """
         return self._writer.edit(record_id, fields)
 
     def supersede(
         self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
     ) -> Record:
-        """Let one record take another's place: an existing one (`by` its id), or a new one with this text.
+        """Replace a record by a newer one, which is returned. The old one is left out of answers from then on.
 
-        The new record inherits the old one's scope, category, tags and title. Returns the record that holds now.
+        Args:
+            record_id: The record to replace.
+            by: The id of an existing record that replaces it.
+            text: A new text that replaces it, instead of `by`. It takes over scope, title, category, tags, importance
+                and decay.
+            at: When the new record became true; by default its own time.
+
+        Raises:
+            UsageError: Neither or both of `by` and `text` are given, or the record is superseded already.
+            UnknownRecord: There is no such record.
         """
         return self._writer.supersede(record_id, by, text, at)
 
     def forget(self, *ids: str, purge: bool = False) -> None:
-        """Take records out of every answer, all or none; with `purge`, wipe their content for good."""
+        """Hide records from every answer, all of them or none. `undo` brings a forgotten record back.
+
+        With `purge` their content is erased from the store, which cannot be undone.
+        """
         self._writer.forget(ids, purge)
 
     def undo(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None]:
-        """Take back the last that happened to a record: `add`, `update`, `supersede` or `forget`, but for a purge.
+        """Undo the last change to a record: `add`, `update`, `supersede` or `forget`. A purge cannot be undone.
 
-        With `seq` only if that is still the last line of its history. Returns which it was, and the record as it
-        stands now (None where that is forgotten).
+        With `seq`, a number from its history, the change is undone only if it is still the last one. Returns the action
+        that was undone and the record as it is now, or None if it is forgotten.
         """
         return self._writer.undo(record_id, seq)
+
+    # -- files ----------------------------------------------------------------------------------------------
 
     @traced("index", indexed)
     def index(
@@ -212,17 +263,29 @@ class Memory:
         reading: Progress | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Mirror folders and files: their words can be searched at once, their vectors follow with `progress`.
+        """Index folders and files: split their text into chunks and bring the store up to date with them.
 
-        `include` and `exclude` are patterns as in `.gitignore` that narrow what this run looks at. `dry_run` reports
-        without storing, `confirm` removes even when a large part of the files has vanished, `force` takes a whole home.
+        Unchanged files are skipped, and the chunks of deleted files are removed. Only the owner of the store can index.
+
+        Args:
+            paths: Folders and files. Files that `.gitignore` and `.recollectignore` exclude are left out.
+            scope: The scope of all chunks; or name its parts with `user`, `agent` and `session`.
+            tags: Tags of all chunks.
+            include: Patterns as in `.gitignore`; only files that match one are read.
+            exclude: Patterns of files that are not read.
+            dry_run: Report what would be done, and store nothing.
+            confirm: Remove the chunks of missing files even if a large part of all files is missing.
+            force: Allow a whole home folder.
+            reading: Receives the progress of reading.
+            progress: Receives the progress of computing vectors.
         """
-        self._refuse_scoped()
-        named = [paths] if isinstance(paths, str | Path) else list(paths)
-        whose = self._scope(scope, user, agent, session)
-        marks = clean_names("tags", tags)
-        telling = IndexOptions(whose, marks, tuple(include), tuple(exclude), force, confirm)
-        return self._mirroring.index(named, telling, Showing(dry_run, reading, progress))
+        self._require_owner()
+        paths = [paths] if isinstance(paths, str | Path) else list(paths)
+        scope = self._merged_scope(scope, user, agent, session)
+        from recollect.ingest import IndexOptions
+
+        options = IndexOptions(scope, clean_names("tags", tags), tuple(include), tuple(exclude), force, confirm)
+        return self._indexer(dry_run, reading, progress).index(paths, options)
 
     @traced("index", indexed)
     def reindex(
@@ -234,13 +297,13 @@ class Memory:
         reading: Progress | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Mirror folders again, all that are known or these, each for the scope and with the flags of the last time.
+        """Index folders again, each with the scope and the options of the last time; by default all of them.
 
-        `new` are folders that may be mirrored though they never were: for this memory's scope.
+        `new` are folders that may be indexed for the first time, for the scope of this memory.
         """
-        self._refuse_scoped()
-        wanted = list(paths) or list(dict.fromkeys([*new, *self.store.files.roots()]))
-        return self._mirroring.again(wanted, new, self.scope, Showing(dry_run, reading, progress))
+        self._require_owner()
+        folders = list(paths) or list(dict.fromkeys([*new, *self.store.files.roots()]))
+        return self._indexer(dry_run, reading, progress).reindex(folders, new, self.scope)
 
     def ingest_files(
         self,
@@ -250,36 +313,90 @@ class Memory:
         mode: str = "run",
         progress: Progress | None = None,
     ) -> Extraction:
-        """Let the language model of `[llm]` make facts of files. "plan" stores nothing, "dry-run" sends nothing."""
-        self._refuse_scoped()
-        job = Job(workspace, paths, mode, self.scope)
-        return extract(self.store, self.embeddings, self.settings, job, progress)
+        """Let the language model of the settings (`[llm]`) extract facts from files, and store the new ones.
+
+        Files that were read before are skipped. `workspace` is the folder of the files, `paths` are patterns in it.
+        `mode` is "run", "plan" to store nothing, or "dry-run" to send nothing to the model and estimate the cost.
+        """
+        self._require_owner()
+        from recollect.memory.extraction import extract
+
+        return extract(
+            self.store, self.embeddings, self.settings,
+            workspace=workspace, paths=paths, mode=mode, scope=self.scope, progress=progress,
+        )  # fmt: skip
+
+    def excerpt(self, record_id: str) -> Excerpt:
+        """Return the lines around a chunk in its file. A scoped caller sees only a file that is still as indexed."""
+        from recollect.memory.folders import excerpt
+
+        return excerpt(self.store, self.require(record_id), as_indexed=self.caller is not None)
+
+    # -- the store ------------------------------------------------------------------------------------------
 
     def export(self, file: str | Path = "-", *, progress: Progress | None = None) -> Moved:
-        """Write all that the store holds as JSON lines, zipped where the name ends with .gz; `-` is standard output."""
-        self._refuse_scoped("stores are exported", "export")
+        """Write everything in the store as JSON lines, compressed if the name ends in `.gz`; `-` is standard output."""
+        self._require_owner("export the store", "export")
+        from recollect.moving import export
+
         return export(self.store, file, steps=lambda _: progress)
 
     def import_(
         self, file: str | Path, *, merge: bool = False, with_folders: bool = False, progress: Progress | None = None
     ) -> Moved:
-        """Add an export's records. `merge`: also to a store with others; `with_folders`: and all else that it holds."""
-        self._refuse_scoped("stores are imported", "import")
+        """Load the records of an export into this store, which must be empty unless `merge` is set.
+
+        With `with_folders`, indexed folders, vectors and caches are loaded, too; only do that with an export you trust.
+        """
+        self._require_owner("import records", "import")
+        from recollect.moving import import_
+
         return import_(self.store, file, merge=merge, with_folders=with_folders, steps=lambda _: progress)
 
     @traced("embed", embedded)
     def embed(self, *, progress: Progress | None = None) -> int:
-        """Compute every missing vector of the configured model; returns how many. Can be interrupted and run again."""
+        """Compute every missing vector of the configured model and return how many. It can be interrupted."""
         self.store.keywords.catch_up()
         return self.embeddings.fill(progress)
 
     def change_language(self, language: str) -> None:
-        """Make this the store's language (of the stemmer), and read the words of every record again."""
-        self._refuse_scoped("the language is changed", "language")
+        """Change the language of the store's stemmer, and rebuild the keyword index."""
+        self._require_owner("change the language", "language")
         self.store.keywords.change_language(language)
         self.store.keywords.catch_up()
 
-    # -- finding --------------------------------------------------------------------------------------------
+    def status(self) -> dict[str, Any]:
+        """Return what the store holds, how far its indexes are, and which model made its vectors."""
+        where = self._visible()
+        status = self.store.status() if where is None else {"records": self.store.count(where)}
+        active = self.store.spaces.active
+        covered, missing = self.store.spaces.open(active).coverage(where) if active else (0, status["records"]["total"])
+        vectors: dict[str, Any] = {"embedder": active.embedder if active else None, "without": missing}
+        if where is None:
+            dimension = {"dimension": active.dimension} if active else {}
+            vectors = {"embedder": vectors["embedder"], **dimension, "with": covered, "without": missing}
+        return {**status, "vectors": vectors}
+
+    def sources(self) -> Sequence[Mapping[str, Any]]:
+        """Return the sources that a search can use, and whether each has been answering."""
+        return self._external.health()
+
+    def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
+        """Wait for changes to the store, by any process.
+
+        The context manager gives an iterator that yields True when something visible may have changed, and False after
+        `quiet` seconds without a change.
+
+        Example::
+
+            with memory.changes() as ticks:
+                for changed in ticks:
+                    if changed:
+                        refresh()
+        """
+        return changes(self.store, self.caller, quiet)
+
+    # -- reading --------------------------------------------------------------------------------------------
 
     @traced("search", searched)
     @with_options
@@ -300,35 +417,51 @@ class Memory:
     ) -> Answer:
         """Find the records that answer `text`, best first.
 
-        An option that is left out or None has the value of the settings. Give filters one by one, or a `Filter` as
-        `where`. `work` limits what the search may cost.
+        The answer holds the results and a trace of what was done. A source that fails is named in the trace, and the
+        others answer. An option that is left out or None has the value of the settings. Give filters one by one, or a
+        `Filter` as `where`. Global records are found in every scope.
+
+        Raises:
+            UsageError: An option is unknown or has a wrong value.
+            SearchFailed: No source answered.
+            Forbidden: A scoped caller names another scope.
         """
-        scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
+        named = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
         pipeline, query = self.prepare(
-            text, work=work, limit=limit, fetch_k=fetch_k, sources=sources, **scoped, **options
+            text, work=work, limit=limit, fetch_k=fetch_k, sources=sources, **named, **options
         )
         answer = pipeline(query)
-        return replace(answer, trace=replace(answer.trace, lag=self._lag(answer)))
+        stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
+        lag = {"files": stale, "vectors": self.embeddings.missing(self._visible())}
+        return replace(answer, trace=replace(answer.trace, lag=lag))
 
     @traced("recall", recalled)
     def recall(self, text: str, *, tokens: int = TOKENS, **options: Any) -> Recall:
-        """What `search` finds, with its options, as one cited block for a model's context within so many tokens."""
+        """Search, and return the results as one block of text for a model's context, of at most `tokens` tokens.
+
+        The block is marked as data, not instructions, and its entries are numbered; `citations` names their records.
+        `options` are those of `search`.
+        """
         return recall(self.search(text, **options), tokens=tokens)
 
     def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
-        """The query that `search` would answer and the pipeline it would go through, for who looks inside."""
+        """Return the pipeline and the query that `search` would run with these options, to inspect or run them."""
         self.store.check()
         return self._queries.prepare(text, self._queries.request(options), work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
-        """Why a record, named by id or path, is or is not in the answer to `text`, and what would bring it back.
+        """Explain why a record is or is not in the answer to `text`, and which change of options would bring it back.
 
-        `options` are those of `search`; `work` limits how deep sources are read and how long it may take.
+        `target` is the id of a record or the path of a file; `options` are those of `search`. The verdict names the
+        stage that dropped the record, its rank in every source, and a `change` that has been tried.
         """
         self.store.check()
-        request = self._queries.request(options)
-        prepare = partial(self._queries.prepare_changed, text, request, work)
+        from recollect.memory.explain import why_not
+
+        queries = self._queries
+        request = queries.request(options)
         parts = filter_parts(request.filter) if options.get("where") is not None else {}
+        prepare = partial(queries.prepare_changed, text, request, work)
         return why_not(self.store.within(request.filter.scope), prepare, target, parts, caller=self.caller)
 
     def get(
@@ -340,42 +473,28 @@ class Memory:
         agent: str | None = None,
         session: str | None = None,
     ) -> Record | None:
-        """The record with this id, or None. Where a scope is given or set, only if it may be seen with that."""
-        asking = self._scope(scope, user, agent, session)
-        found = self.scoped(asking).store.records.get([parse_id(record_id)])
-        if scope is None and asking == GLOBAL and self.caller is None:
-            return next(iter(found), None)
-        return next((record for record in found if asking.admits(record.scope)), None)
+        """Return the record with this id, or None. If a scope is named or set, the record must be visible in it."""
+        wanted = self._merged_scope(scope, user, agent, session)
+        records = self.scoped(wanted).store.records.get([parse_id(record_id)])
+        everything = scope is None and wanted == GLOBAL and self.caller is None
+        return next((record for record in records if everything or wanted.admits(record.scope)), None)
 
     def require(self, record_id: str) -> Record:
-        """The record with this id that may be seen; an error where there is none."""
+        """Return the visible record with this id; raise `UnknownRecord` if there is none."""
         return self._writer.require(record_id)
 
     def history(self, record_id: str) -> list[Event]:
-        """All that happened to a record, oldest first, also to a forgotten one; behind a wall numbered from 1."""
+        """Return every change to a record, oldest first, also of a forgotten one.
+
+        Raises `UnknownRecord` if there never was such a record. For a scoped caller the events are numbered from 1.
+        """
         events = self.store.records.history(parse_id(record_id))
         if not events or not self._writer.knows(record_id):
             raise UnknownRecord(record_id)
-        return visible_history(self.store.records, events, self.caller) if self.caller is not None else events
-
-    def excerpt(self, record_id: str) -> Excerpt:
-        """The file of a chunk, open at its lines; behind a wall only as it was indexed."""
-        return excerpt(self.store, self._writer.require(record_id), as_indexed=self.caller is not None)
-
-    def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
-        """Within it, True each time that something has happened that may be seen, False after each quiet while."""
-        return changes(self.store, self.caller, quiet)
-
-    def status(self) -> dict[str, Any]:
-        """What the store holds, how far its indexes have read it, and which model serves."""
-        return overview.status(self.store, self.caller)
-
-    def sources(self) -> Sequence[Mapping[str, Any]]:
-        """Which sources there are, and how each has been doing."""
-        return overview.health(self._outside)
+        return events if self.caller is None else visible_history(self.store.records, events, self.caller)
 
     def facets(self, **filters: Any) -> dict[str, Any]:
-        """The categories, tags and scopes of what may be seen; scope and filters as for `list`."""
+        """Return the categories, tags and scopes of visible records. Scope and filters are those of `list`."""
         return self.store.facets(self._queries.filter(filters))
 
     def list(
@@ -390,24 +509,42 @@ class Memory:
         session: str | None = None,
         **filters: Any,
     ) -> list[Record]:
-        """Visible records, newest first; scope and filters as for `search`."""
+        """Return visible records, newest first. Scope and filters are those of `search`."""
         for name, value, least in (("limit", limit, 1), ("offset", offset, 0)):
             if not isinstance(value, int) or not least <= value <= MOST_LISTED:
                 raise UsageError(f"{name} must be a whole number from {least}", hint=f"up to {MOST_LISTED:,}")
-        scoped = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
-        return self.store.records.list(self._queries.filter({**filters, **scoped}), limit=limit, offset=offset)
+        named = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
+        return self.store.records.list(self._queries.filter({**filters, **named}), limit=limit, offset=offset)
 
-    def _refuse_scoped(self, what: str = "files are mirrored", command: str = "index") -> None:
+    # -- parts ----------------------------------------------------------------------------------------------
+
+    @property
+    def _queries(self) -> QueryBuilder:
+        assembly = Assembly(
+            self.store, self.embeddings, self.settings, self._executor, self._rerankers, self._external,
+            self._calibration,
+        )  # fmt: skip
+        return QueryBuilder(assembly, self.scope, self.caller)
+
+    @property
+    def _writer(self) -> Writer:
+        return Writer(self.store, self.embeddings, self._announce, self.scope, self.caller)
+
+    def _indexer(self, dry_run: bool, reading: Progress | None, embedding: Progress | None) -> FolderIndexer:
+        from recollect.memory.folders import FolderIndexer
+
+        embed = (lambda progress: self.embed(progress=progress)) if self.embeddings.configured else None
+        return FolderIndexer(self.store, embed, self._announce, dry_run, reading, embedding)
+
+    def _visible(self) -> Filter | None:
+        """The filter for all that a scoped caller can see; None for the owner, who sees everything."""
+        return None if self.caller is None else Filter(scope=self.caller, superseded=True)
+
+    def _require_owner(self, action: str = "index files", command: str = "index") -> None:
         if self.caller is not None:
-            raise Forbidden(f"{what} by the owner of the store alone", hint=f"ask them to `recollect {command}`")
+            raise Forbidden(f"only the owner of the store can {action}", hint=f"ask them to `recollect {command}`")
 
-    def _lag(self, answer: Answer) -> dict[str, int]:
-        """How far the index is behind: results whose file has changed or gone since, and records without a vector."""
-        stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
-        where = None if self.caller is None else Filter(scope=self.caller, superseded=True)
-        return {"files": stale, "vectors": self.embeddings.missing(where)}
-
-    def _scope(
+    def _merged_scope(
         self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None
     ) -> Scope:
         return merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})

@@ -11,6 +11,7 @@ from recollect import config
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.models.embedders import EMBEDDERS, open_embedder
+from recollect.models.llm import Llm, open_llm
 from recollect.stores import open_store
 from recollect.types import Embedder, Progress, Store
 
@@ -89,3 +90,12 @@ def _endpoint(settings: Settings, name: str) -> dict[str, Any]:
         "retries": openai.retries,
     }
     return {name: value for name, value in options.items() if value is not None}
+
+
+def language_model(settings: Settings, **options: Any) -> Llm:
+    """The model of `[llm]`, with other options where given. The key is read from the environment when it is needed."""
+    llm = settings.llm
+    values = {
+        name: getattr(llm, name) for name in ("base_url", "model", "timeout", "retries", "max_tokens", "temperature")
+    }
+    return open_llm(**{**values, "api_key": os.environ.get(llm.api_key_env), **options})

@@ -1,4 +1,4 @@
-"""Another Recollect as a source: by its HTTP API, or by its file, which is opened beside ours when first asked."""
+"""Another Recollect as an external source: by its HTTP API, or by its store, opened read-only when first queried."""
 
 from __future__ import annotations
 
@@ -19,35 +19,39 @@ from recollect.types import Asked, Store, System
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
-PATIENCE_S = 0.2
-
-_log = logging.getLogger("recollect")
+CLOSE_SECONDS = 0.2
+"""How long `close` waits for a store that is being opened."""
 
 BODY = {"query": "{query}", "limit": "{fetch_k}", "scope": "{scope}"}
 
+_log = logging.getLogger("recollect")
+
+
+def open_peer(source: SourceSettings) -> System:
+    """The system of a `[[sources]]` table of kind `recollect`: a `store` of its own, or the `url` of a server."""
+    if "store" in source.options:
+        return PeerStore(source)
+    from recollect.sources.transports import HttpSystem
+
+    url = f"{source.options['url'].rstrip('/')}/v1/search"
+    return HttpSystem(replace(source, options={**source.options, "url": url, "method": "POST", "body": BODY}))
+
 
 @dataclass(slots=True)
-class Peer:
-    """A store of another file, searched as its own owner would, with the scope of the question."""
+class PeerStore:
+    """Another store, searched as its owner would search it, with the scope of the query. It is never written to."""
 
-    said: SourceSettings
-    settings: Settings
+    source: SourceSettings
+    settings: Settings = field(default_factory=Settings)
     _memory: Memory | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @staticmethod
-    def of(said: SourceSettings, settings: Settings) -> System:
-        """The peer that a table of `[[sources]]` names."""
-        if "store" in said.options:
-            return Peer(said, settings)
-        from recollect.sources.transports import HttpSystem
-
-        url = f"{said.options['url'].rstrip('/')}/v1/search"
-        asking = {**said.options, "url": url, "method": "POST", "body": BODY}
-        return HttpSystem(replace(said, options=asking))
+    def configure(self, settings: Settings) -> None:
+        """Use the endpoint and the embedder of these settings."""
+        self.settings = settings
 
     def ask(self, asked: Asked) -> Any:
-        """Its answer, in the shape that every Recollect gives."""
+        """The answer as JSON."""
         left_ms = max(1.0, asked.seconds_left * 1000)
         try:
             answer = self._open().search(asked.text, limit=asked.fetch_k, scope=asked.scope, budget_ms=left_ms)
@@ -58,8 +62,8 @@ class Peer:
         return answer_dict(answer)
 
     def close(self) -> None:
-        """Close its file, unless somebody still waits to open it: what is not open need not be closed."""
-        if self._lock.acquire(timeout=PATIENCE_S):
+        """Close the store, if it is open."""
+        if self._lock.acquire(timeout=CLOSE_SECONDS):
             try:
                 memory, self._memory = self._memory, None
             finally:
@@ -68,26 +72,22 @@ class Peer:
                 memory.close()
 
     def _open(self) -> Memory:
+        from recollect.memory.memory import Memory
+
         with self._lock:
             if self._memory is None:
-                place = self.said.options["store"]
+                place = self.source.options["store"]
                 if not exists(place):
                     raise SourceFailed(
                         f"there is no store at {shown_place(place)}", hint="check `store` in its table of [[sources]]"
                     )
-                self._memory = self._opened(place if "://" in place else str(Path(place).expanduser()))
+                store = open_store(place if "://" in place else str(Path(place).expanduser()), read_only=True)
+                embedder = self.source.options.get("embedder") or self._embedder_of(store)
+                self._memory = Memory(store, Settings(openai=self.settings.openai), embedder, announce=_log.debug)
             return self._memory
 
-    def _opened(self, place: str) -> Memory:
-        """It is asked for its own best answer, and nothing is written to it."""
-        from recollect.memory.memory import Memory
-
-        store = open_store(place, read_only=True)
-        embedder = self.said.options.get("embedder") or self._model_of(store)
-        return Memory(store, Settings(openai=self.settings.openai), embedder, announce=_log.debug)
-
-    def _model_of(self, store: Store) -> str:
-        """The model of the store's own vectors, where its word is enough to open that; else `none`: keywords only."""
+    def _embedder_of(self, store: Store) -> str:
+        """The model of the store's vectors, if the store may name it; else `none`, for keyword search only."""
         active = store.spaces.active
         if active is None:
             return "none"
@@ -95,6 +95,6 @@ class Peer:
             return active.embedder
         _log.warning(
             "the source %r is searched by keywords: %s; name it as `embedder` in its table of [[sources]] to use it",
-            self.said.name, unconfigured_model(active.embedder),
+            self.source.name, unconfigured_model(active.embedder),
         )  # fmt: skip
         return "none"

@@ -73,7 +73,7 @@ class Recall:
 def recall(answer: Answer, *, tokens: int = TOKENS) -> Recall:
     """The results of an answer, best first, as a block of at most `tokens` tokens."""
     if not isinstance(tokens, int) or not LEAST_TOKENS <= tokens <= MOST_TOKENS:
-        raise UsageError("tokens must be a whole number", hint=f"from {LEAST_TOKENS} to {MOST_TOKENS:,}")
+        raise UsageError("the token budget must be a whole number", hint=f"from {LEAST_TOKENS} to {MOST_TOKENS:,}")
     entries, shown = _entries(answer, tokens - cost(fenced("", LABEL)))
     text = fenced("\n".join(entries) or NOTHING, LABEL)
     return Recall(

@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry for what a memory does, in an application that uses it.
+"""OpenTelemetry spans for the operations of a memory, in an application that uses OpenTelemetry.
 
-OpenTelemetry is never imported here: who has set it up has imported it. Nothing is exported here either; spans go where
-the application's tracer provider sends them. They hold numbers and names of settings, and no text of a query or record.
+This module never imports OpenTelemetry: an application that has set it up has imported it. Spans go where the
+application's tracer provider sends them. They hold numbers and names of settings, never text of a query or a record.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recollect import __version__
 from recollect.errors import RecollectError
-from recollect.ingest import Report
-from recollect.memory.recall import Recall
 from recollect.types import Answer, Trace
 
-Given = ParamSpec("Given")
-Made = TypeVar("Made")
+if TYPE_CHECKING:
+    from recollect.ingest import Report
+    from recollect.memory.recall import Recall
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 LIBRARY = "opentelemetry.trace"
 
-WORTH_MS = 1.0
-"""Milliseconds from which on a stage has a span: most take less than their span would."""
+SHORTEST_STAGE_MS = 1.0
+"""A stage has a span if it takes at least this long; most take less time than a span would."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span that has begun; without OpenTelemetry, nothing."""
+    """A span that has been started; without OpenTelemetry, one that does nothing."""
 
     trace: Any = None
     tracer: Any = None
@@ -40,16 +42,16 @@ class Span:
 
     @property
     def recording(self) -> bool:
-        """Whether anybody will see it."""
+        """Whether the span is recorded at all."""
         return self.inner is not None and bool(self.inner.is_recording())
 
     def set(self, **attributes: Any) -> None:
-        """Note attributes, under the project's name; what is None is left out."""
+        """Set attributes, prefixed with `recollect.`; those that are None are left out."""
         if self.inner is not None:
             self.inner.set_attributes(_attributes(attributes))
 
     def part(self, name: str, after_ms: float, took_ms: float, *, failed: bool = False, **attributes: Any) -> None:
-        """A child that has come and gone: so long after the start of this, for so long."""
+        """Add a finished child span, which started `after_ms` after this one and took `took_ms`."""
         start = self.start_ns + int(after_ms * 1e6)
         child = self.tracer.start_span(f"recollect.{name}", start_time=start, attributes=_attributes(attributes))
         if failed:
@@ -61,25 +63,27 @@ _NOTHING = nullcontext(Span())
 
 
 def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
-    """A span that is current within the block, where OpenTelemetry is loaded; an error that leaves it is noted."""
+    """A span that is current in the block, if OpenTelemetry is loaded. It records an error that leaves the block."""
     trace = sys.modules.get(LIBRARY)
-    # Another thread may be importing it at this moment: its last function is there when all is.
-    return _begun(trace, name, attributes) if hasattr(trace, "use_span") else _NOTHING
+    # Another thread may be importing it right now: `use_span` is defined last.
+    return _started(trace, name, attributes) if hasattr(trace, "use_span") else _NOTHING
 
 
-def traced(name: str, tell: Callable[[Span, Any], None]) -> Callable[[Callable[Given, Made]], Callable[Given, Made]]:
-    """For a function: a span for each call, and `tell` to note what came of it."""
+def traced(
+    name: str, describe: Callable[[Span, Any], None]
+) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
+    """Decorate a function with a span for each call; `describe` sets the attributes of its result."""
 
-    def decorate(function: Callable[Given, Made]) -> Callable[Given, Made]:
+    def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
         @wraps(function)
-        def call(*args: Given.args, **kwargs: Given.kwargs) -> Made:
+        def call(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
             if LIBRARY not in sys.modules:
                 return function(*args, **kwargs)
-            with span(name) as begun:
-                made = function(*args, **kwargs)
-                if begun.recording:
-                    tell(begun, made)
-                return made
+            with span(name) as started:
+                result = function(*args, **kwargs)
+                if started.recording:
+                    describe(started, result)
+                return result
 
         return call
 
@@ -87,31 +91,31 @@ def traced(name: str, tell: Callable[[Span, Any], None]) -> Callable[[Callable[G
 
 
 @contextmanager
-def _begun(trace: Any, name: str, attributes: dict[str, Any]) -> Iterator[Span]:
+def _started(trace: Any, name: str, attributes: dict[str, Any]) -> Iterator[Span]:
     tracer, start = trace.get_tracer("recollect", __version__), time.time_ns()
     inner = tracer.start_span(f"recollect.{name}", start_time=start, attributes=_attributes(attributes))
     with trace.use_span(inner, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield Span(trace, tracer, inner, start)
         except Exception as error:
-            _note(trace, inner, error)
+            _record_error(trace, inner, error)
             raise
 
 
-def _note(trace: Any, inner: Any, error: Exception) -> None:
-    """What kind of error it was. Its message is left out: it may hold a query, a path or an address."""
+def _record_error(trace: Any, inner: Any, error: Exception) -> None:
+    """Record the kind of an error. Its message is left out: it may hold a query, a path or an address."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     inner.add_event("exception", {"exception.type": kind})
     inner.set_attribute("error.type", error.code if isinstance(error, RecollectError) else kind)
     inner.set_status(trace.StatusCode.ERROR)
 
 
-def _attributes(given: dict[str, Any]) -> dict[str, Any]:
-    return {f"recollect.{name}": value for name, value in given.items() if value is not None}
+def _attributes(values: dict[str, Any]) -> dict[str, Any]:
+    return {f"recollect.{name}": value for name, value in values.items() if value is not None}
 
 
 def searched(span: Span, answer: Answer) -> None:
-    """What came of a search, and a child for each source and each stage that took its time."""
+    """Describe a search, with a child span for each source and each longer stage."""
     query, trace = answer.query, answer.trace
     span.set(
         fusion=query.ranking.fusion,
@@ -131,26 +135,26 @@ def searched(span: Span, answer: Answer) -> None:
 
 
 def _stages(span: Span, trace: Trace) -> None:
-    """Stages follow one another, and the last one ends with the search."""
+    """Add the stages, which follow one another; the last one ends with the search."""
     end = trace.took_ms
     for stage in reversed(trace.stages):
         end -= stage.took_ms
-        if stage.took_ms >= WORTH_MS:
+        if stage.took_ms >= SHORTEST_STAGE_MS:
             span.part(f"stage {stage.name}", max(0.0, end), stage.took_ms, given=stage.given, left=stage.left)
 
 
 def indexed(span: Span, report: Report) -> None:
-    """What became of the files, in numbers."""
+    """Describe an indexing run by the numbers of files."""
     lists = ("added", "changed", "moved", "removed", "rescoped", "skipped", "unconfirmed")
     span.set(**{name: len(getattr(report, name)) for name in lists})
     span.set(unchanged=report.unchanged, chunks=report.chunks, embedded=report.embedded, dry_run=report.dry_run)
 
 
 def embedded(span: Span, count: int) -> None:
-    """How many vectors were computed."""
+    """Describe how many vectors were computed."""
     span.set(embedded=count)
 
 
 def recalled(span: Span, recall: Recall) -> None:
-    """How large the block is, and what had no room in it."""
+    """Describe the size of a recall block, and how many results had no room."""
     span.set(tokens=recall.tokens, citations=len(recall.citations), left_out=recall.left_out)

@@ -39,7 +39,7 @@ from recollect.evaluation.questions.generation import (
 from recollect.evaluation.questions.notes import Leak, Row, Vocabulary, table, target_of
 from recollect.ingest.documents import MAX_FRONT_MATTER, read_document
 from recollect.memory import Memory
-from recollect.memory.extraction import language_model
+from recollect.memory.opening import language_model
 from recollect.types import FileState, Filter, KeywordIndex, Progress, Record, Store
 
 MOST_REMOVED = 0.5
