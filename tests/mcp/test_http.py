@@ -16,7 +16,7 @@ from support.timing import within
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.web.guard import MOST_BYTES
+from recollect.web.middleware import MOST_BYTES
 
 
 def called(name, number=2, **arguments):

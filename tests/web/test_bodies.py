@@ -11,7 +11,7 @@ import time
 import pytest
 from support.timing import within
 
-from recollect.web.guard import MOST_BYTES
+from recollect.web.middleware import MOST_BYTES
 
 from .conftest import everything, head_and_body, refused
 

@@ -14,8 +14,8 @@ import pytest
 from starlette.exceptions import HTTPException
 from support.timing import within
 
-from recollect.web import guard
-from recollect.web.connections import HEAD_SECONDS, AcceptFilter, most_connections
+from recollect.web import middleware
+from recollect.web.middleware import HEAD_SECONDS, AcceptFilter, most_connections
 
 from .conftest import everything
 
@@ -70,7 +70,7 @@ def drip(connection, stop):
 
 def test_a_body_is_waited_for_so_long(monkeypatch):
     """408 when its time is over; when it is complete there is no limit."""
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.05)
 
     async def slow():
         await asyncio.sleep(0.3)
@@ -78,13 +78,13 @@ def test_a_body_is_waited_for_so_long(monkeypatch):
 
     async def receive():
         with pytest.raises(HTTPException) as late:
-            await guard._limited(slow)()
+            await middleware._limited(slow)()
         messages = iter([{"type": "http.request", "body": b"{}", "more_body": False}])
 
         async def whole():
             return next(messages, None) or await slow()
 
-        received = guard._limited(whole)
+        received = middleware._limited(whole)
         return late.value, [await received(), await received()]
 
     with ThreadPoolExecutor(1) as pool:  # a browser test leaves an event loop running in this thread

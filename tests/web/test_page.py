@@ -18,12 +18,11 @@ from recollect.cli.serve import GRACE_SECONDS, PORT
 from recollect.evaluation import studies
 from recollect.memory.shapes import FOUND_CHARACTERS
 from recollect.memory.validation import MAX_TEXT
-from recollect.web import connections, errors, guard, lanes, workers
-from recollect.web.changes import MOST_WAITING
-from recollect.web.guard import MOST_BYTES
+from recollect.web import middleware, responses, workers
+from recollect.web.changes import LONGEST_SECONDS, MOST_WAITING
 from recollect.web.inputs import MOST_LISTED
-from recollect.web.routes import records, searching
-from recollect.web.routes.changes import LONGEST_SECONDS
+from recollect.web.middleware import MOST_BYTES
+from recollect.web.routes import records, search
 
 PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
 ROWS = re.findall(
@@ -94,11 +93,11 @@ def test_the_start_is_told_as_it_is(server):
 def test_the_statuses_are_the_codes():
     """Each status with a code of its own, and none that there is not."""
     told = {int(status): words for status, words in re.findall(r"^\| (\d{3}) \| (.*) \|$", PAGE, flags=re.MULTILINE)}
-    assert set(told) == {*errors.DOCUMENTED, 405} - {504}
-    for kind, status in errors.STATUSES:
+    assert set(told) == {*responses.DOCUMENTED, 405} - {504}
+    for kind, status in responses.STATUSES:
         if status in told and kind.code != "failed":
             assert f"`{kind.code}`" in told[status], kind
-    for status, code in errors._CODES.items():
+    for status, code in responses._CODES.items():
         assert f"`{code}`" in told[status]
 
 
@@ -119,24 +118,24 @@ def test_the_limits_are_the_codes():
         re.findall(r"^\| ([^|`]*?(?:`[^|]*?)?) \| (.*) \|$", PAGE.partition("## Limits")[2], flags=re.MULTILINE)
     )
     rows = {
-        "depth to which a source is read, also by `why-not`": [f"{lanes.DEEPEST:,}"],
-        "time for one request": [f"{lanes.BOUND_SECONDS:g} s"],
-        "time for a study (`/v1/eval/…`)": [f"{lanes.STUDY_SECONDS:g} s", f"{studies.SECONDS:g} s"],
-        "heavy requests at once": [f"{lanes.AT_ONCE}, and {lanes.EACH_AT_ONCE} of", f"{lanes.OWNER_AT_ONCE}"],
-        "studies at once": [f"{lanes.AT_ONCE}, and {lanes.EACH_AT_ONCE} of"],
+        "depth to which a source is read, also by `why-not`": [f"{workers.DEEPEST:,}"],
+        "time for one request": [f"{workers.BOUND_SECONDS:g} s"],
+        "time for a study (`/v1/eval/…`)": [f"{workers.STUDY_SECONDS:g} s", f"{studies.SECONDS:g} s"],
+        "heavy requests at once": [f"{workers.AT_ONCE}, and {workers.EACH_AT_ONCE} of", f"{workers.OWNER_AT_ONCE}"],
+        "studies at once": [f"{workers.AT_ONCE}, and {workers.EACH_AT_ONCE} of"],
         "heavy requests that wait for their turn": [
-            f"{lanes.WAITING} of each scope, {lanes.PATIENCE_SECONDS:g} s",
-            f"{lanes.OWNER_WAITING}, {lanes.OWNER_PATIENCE_SECONDS:g} s",
+            f"{workers.WAITING} of each scope, {workers.PATIENCE_SECONDS:g} s",
+            f"{workers.OWNER_WAITING}, {workers.OWNER_PATIENCE_SECONDS:g} s",
         ],
-        "connections": [f"{connections.MOST_CONNECTIONS:,} at the most"],
-        "time for a request's head": [f"{connections.HEAD_SECONDS:g} s"],
-        "time for a request's body": [f"{guard.BODY_SECONDS:g} s"],
+        "connections": [f"{middleware.MOST_CONNECTIONS:,} at the most"],
+        "time for a request's head": [f"{middleware.HEAD_SECONDS:g} s"],
+        "time for a request's body": [f"{middleware.BODY_SECONDS:g} s"],
     }
     for name, numbers in rows.items():
         assert all(number in table[name] for number in numbers), (name, table[name])
-    heavy = f"a list of more than {records.LIGHT_LISTED} records, and a search for more than {searching.LIGHT_RESULTS}"
-    assert f"{heavy} results, deeper than {searching.LIGHT_DEPTH}\n" in PAGE
-    assert f"more than {searching.LIGHT_CHARACTERS:,} characters" in PAGE
+    heavy = f"a list of more than {records.LIGHT_LISTED} records, and a search for more than {search.LIGHT_RESULTS}"
+    assert f"{heavy} results, deeper than {search.LIGHT_DEPTH}\n" in PAGE
+    assert f"more than {search.LIGHT_CHARACTERS:,} characters" in PAGE
     assert workers.IDLE_SECONDS == 300
 
 

@@ -19,8 +19,7 @@ from support.timing import within
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.web.guard import Guard, Hosts
-from recollect.web.metrics import Metrics
+from recollect.web.middleware import Guard, Hosts, Metrics
 
 from .conftest import refused, until
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from recollect.config import Settings
     from recollect.memory import Memory
-    from recollect.web.tokens import Tokens
+    from recollect.web.access import Tokens
     from recollect.web.workers import Recipe
 
 PORT = 8377
@@ -79,8 +79,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         import uvicorn
 
         from recollect.web.app import Serving, build
-        from recollect.web.connections import ACCEPTED_AT_ONCE, AcceptFilter, limited_protocol
-        from recollect.web.guard import is_loopback
+        from recollect.web.middleware import ACCEPTED_AT_ONCE, AcceptFilter, is_loopback, limited_protocol
     except ImportError as error:
         raise missing_package(error, "`recollect serve`", "serve") from error
     for folder in options["folders"]:
@@ -207,7 +206,7 @@ def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json
     """
     from recollect.memory.validation import merge_scope
     from recollect.types import GLOBAL
-    from recollect.web.tokens import Caller
+    from recollect.web.access import Caller
 
     caller = Caller(name, merge_scope(GLOBAL, None, scope), owner=owner, read_only=read_only)
     secret = open_tokens(tokens_at).add(caller)
@@ -246,7 +245,7 @@ def remove(name: str, tokens_at: Path | None, as_json: bool) -> None:
 
 def open_tokens(file: Path | None, *, none: bool = False) -> Tokens:
     """The tokens of a file, by default the user's own; an empty set with `none`."""
-    from recollect.web.tokens import Tokens, tokens_file
+    from recollect.web.access import Tokens, tokens_file
 
     return Tokens(None if none else file or tokens_file())
 

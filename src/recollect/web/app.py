@@ -18,17 +18,14 @@ from starlette.routing import Route
 from recollect import __version__
 from recollect.memory import Memory
 from recollect.types import GLOBAL
-from recollect.web import errors
-from recollect.web.access import Access
+from recollect.web import changes, responses
+from recollect.web.access import Access, Caller, Tokens
 from recollect.web.changes import Waiting
-from recollect.web.guard import Guard, Hosts, is_loopback
-from recollect.web.jobs import Indexer
-from recollect.web.lanes import Lanes
-from recollect.web.mcp import Agents
-from recollect.web.metrics import Metrics
-from recollect.web.routes import changes, lab, operations, page, records, searching
-from recollect.web.tokens import Caller, Tokens
-from recollect.web.workers import Recipe
+from recollect.web.middleware import Guard, Hosts, Metrics, is_loopback
+from recollect.web.routes import evaluation, operations, records, search
+from recollect.web.routes.operations import Indexer
+from recollect.web.sessions import Agents
+from recollect.web.workers import Lanes, Recipe
 
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. Who asks, and in which scope, is the token's affair: a request that names another scope is refused."""
@@ -78,16 +75,16 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
     app.state.access, app.state.metrics, app.state.indexer = access, metrics, indexer
     app.state.lab, app.state.started, app.state.changes = serving.lab, time.monotonic(), waiting
     app.state.lanes = lanes
-    errors.install(app)
-    for router in (searching.router, records.router, changes.router, lab.router):
-        app.include_router(router, responses=errors.DOCUMENTED)
+    responses.install(app)
+    for router in (search.router, records.router, changes.router, evaluation.router):
+        app.include_router(router, responses=responses.DOCUMENTED)
     app.include_router(operations.router)
     app.include_router(operations.public)
-    ours = (searching, records, changes, lab, operations, page)
-    routers = (*(module.router for module in ours), operations.public)
+    ours = (search, records, changes, evaluation, operations)
+    routers = (*(module.router for module in ours), operations.pages, operations.public)
     app.state.addresses = [route for router in routers for route in router.routes]
     app.router.routes.append(Route("/mcp", agents))
-    page.mount(app)
+    operations.mount(app)
     return app
 
 

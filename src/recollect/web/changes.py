@@ -6,16 +6,18 @@ import asyncio
 import logging
 import threading
 import time
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from anyio import to_thread
-from starlette.requests import Request
+from fastapi import APIRouter, Query, Request
 
 from recollect.errors import FailedError, RecollectError
 from recollect.memory import Memory
 from recollect.memory.history import VisibleChanges
 from recollect.types import Changes, Scope
-from recollect.web.guard import ENDING
+from recollect.web.access import Reads
+from recollect.web.middleware import ENDING
+from recollect.web.responses import ChangesAnswer, Json, documented
 
 _log = logging.getLogger("recollect.web")
 
@@ -186,3 +188,27 @@ async def _gone(request: Request) -> None:
     """Until who asked has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+router = APIRouter(tags=["operations"])
+
+LONGEST_SECONDS = 55
+"""Less than the minute after which proxies give up."""
+
+
+@router.get("/v1/changes", **documented(ChangesAnswer))
+async def get_changes(  # holds no thread while it waits
+    asker: Reads,
+    request: Request,
+    *,
+    after: Annotated[int | None, Query(ge=0, le=2**62, description="The `seq` of the last answer.")] = None,
+    wait: Annotated[float, Query(ge=0, le=LONGEST_SECONDS, description="Seconds, at the most.")] = 25,
+) -> Json:
+    """Whether something that the caller may see has changed: as soon as it does, or when the wait is over.
+
+    Without `after` it says at once where things stand.
+    """
+    start = time.monotonic()
+    seq, changed = await request.app.state.changes.changed(request, asker.memory, after, wait)
+    request.state.waited = time.monotonic() - start
+    return Json({"seq": seq, "changed": changed})

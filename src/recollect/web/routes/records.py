@@ -16,17 +16,6 @@ from recollect.memory.shapes import bounded, event_dict, record_dict
 from recollect.memory.validation import merge_scope
 from recollect.types import GLOBAL, Record, Work, now
 from recollect.web.access import Asker, Reads, Writes
-from recollect.web.answers import (
-    ChangedRecord,
-    FileAnswer,
-    ForgottenRecords,
-    HistoryAnswer,
-    Json,
-    RecordList,
-    Undone,
-    documented,
-    encoded,
-)
 from recollect.web.inputs import (
     MOST_NAME,
     Edited,
@@ -38,7 +27,18 @@ from recollect.web.inputs import (
     Supersession,
     Undoing,
 )
-from recollect.web.lanes import Lanes
+from recollect.web.responses import (
+    ChangedRecord,
+    FileAnswer,
+    ForgottenRecords,
+    HistoryAnswer,
+    Json,
+    RecordList,
+    Undone,
+    documented,
+    encoded,
+)
+from recollect.web.workers import Lanes
 
 
 class _Anything(PathConvertor):

@@ -22,9 +22,9 @@ from recollect.evaluation.trials import SYSTEMS, Plan
 from recollect.memory import Memory, default_store
 from recollect.types import Work
 from recollect.web.access import Asker, Owns, Reads
-from recollect.web.answers import Json, documented
 from recollect.web.inputs import MOST_NAME, Id
-from recollect.web.lanes import Lanes
+from recollect.web.responses import Json, documented
+from recollect.web.workers import Lanes
 
 router = APIRouter(tags=["laboratory"])
 

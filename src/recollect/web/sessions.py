@@ -15,10 +15,9 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from recollect.mcp.server import build
-from recollect.web import errors
-from recollect.web.access import Access, Asker
-from recollect.web.guard import MOST_BYTES
-from recollect.web.tokens import Caller
+from recollect.web import responses
+from recollect.web.access import Access, Asker, Caller
+from recollect.web.middleware import MOST_BYTES
 
 MOST_SESSIONS = 1_000
 """Open at once for one caller."""
@@ -62,7 +61,7 @@ class Agents:
             return manager
 
     async def _started(self, asker: Asker) -> StreamableHTTPSessionManager:
-        public = partial(errors.logged, request_id=f"mcp {asker.caller.name}")
+        public = partial(responses.logged, request_id=f"mcp {asker.caller.name}")
         server = build(asker.memory, read_only=not self.access.may_write(asker.caller), public=public)
         # An answer in one piece outlives the order to end; a stream of events is cut off by it.
         server.streamable_http_app(

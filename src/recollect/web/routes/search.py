@@ -17,9 +17,9 @@ from recollect.memory.shapes import answer_dict, bounded, recall_dict, verdict_d
 from recollect.options import SCOPE_PARTS
 from recollect.types import Trace, Work
 from recollect.web.access import Asker, Reads
-from recollect.web.answers import Json, documented, encoded
 from recollect.web.inputs import RecallBody, SearchBody, WhyNotBody
-from recollect.web.lanes import DEEPEST, Lanes, limits
+from recollect.web.responses import Json, documented, encoded
+from recollect.web.workers import DEEPEST, Lanes, limits
 
 router = APIRouter(tags=["search"])
 
