@@ -29,11 +29,11 @@ def surfaces(folder: Path) -> dict:
     import anyio
     import click
     from click.shell_completion import ShellComplete
-    from recollect.web.access import Tokens
 
     from recollect import Memory, config
     from recollect.cli.app import app
     from recollect.mcp import server
+    from recollect.web.access import Tokens
     from recollect.web.app import Serving, build
     from recollect.web.inputs import controls
 
