@@ -225,7 +225,7 @@ def test_the_past_is_what_it_was(memory: Memory) -> None:
         assert found(memory, "boat", as_of=moment) == [kept.id]
 
 
-def test_ones_own_is_undone_behind_the_wall(memory: Memory) -> None:
+def test_a_scoped_caller_undoes_its_own_changes(memory: Memory) -> None:
     """Edit, forget and supersession, with the record that was made for it."""
     ada = memory.within(Scope("ada"))
     kept = ada.add("The boat is blue.")

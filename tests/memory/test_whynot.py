@@ -361,7 +361,7 @@ def test_a_record_of_a_user_is_out_of_scope_for_nobody_in_particular(words: Memo
     assert words.why_not("heron", "a", any_scope=True, user="bob").stage == "found"
 
 
-def test_a_record_of_another_user_stays_behind_the_wall(words: Memory) -> None:
+def test_a_record_of_another_user_is_not_revealed(words: Memory) -> None:
     """Asked as bob, ana's record is out of scope, and nothing else is told of it: not even her name."""
     words.store.records.apply(
         [
@@ -394,7 +394,7 @@ def test_a_record_of_another_user_stays_behind_the_wall(words: Memory) -> None:
 
 
 def test_only_the_parts_of_a_scope_that_are_not_said_are_added(words: Memory) -> None:
-    """Who asks as the user already is told of the agent and the session only; a part said otherwise is a wall."""
+    """Who asks as the user already learns of the agent and the session only; a part that differs reveals nothing."""
     words.add("heron", id="a", user="ana", agent="planner", session="s1")
     verdict = mended(words, "heron", "a", user="ana")
     assert dict(verdict.change) == {"agent": "planner", "session": "s1"}

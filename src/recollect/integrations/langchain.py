@@ -1,4 +1,4 @@
-"""The memory as a retriever of LangChain: the extra `langchain`."""
+"""A memory as a retriever of LangChain; install the extra `langchain`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recollect.integrations.retrieving import accepted, found, named
+from recollect.integrations import open_memory, search, with_limit
 from recollect.memory import Memory
 from recollect.registry import missing_package
 
@@ -20,10 +20,11 @@ except ImportError as error:
 
 
 class RecollectRetriever(BaseRetriever):
-    """Finds documents in a memory, or in the store of that path, which it opens with the settings that apply here.
+    """A retriever that searches a memory, or the store at a path, which is opened with the current settings.
 
-    `k` is how many; all else is an option of `Memory.search`, here or in one call: `invoke("…", k=3, user="ada")`.
-    LangChain has `tags` and `metadata` of its own, for callbacks; the records' tags are meant by `options={"tags": …}`.
+    `k` is the number of documents. Other arguments are options of `Memory.search`; they can also be given in one call:
+    `invoke("…", k=3, user="ada")`. `tags` and `metadata` are LangChain's own, for callbacks; to filter by the tags of
+    records, use `options={"tags": …}`.
     """
 
     memory: Memory
@@ -41,24 +42,24 @@ class RecollectRetriever(BaseRetriever):
         metadata: dict[str, Any] | None = None,
         **more: Any,
     ) -> None:
-        said = named({**(options or {}), **more}, "k", k)
-        ours = {"memory": accepted(memory, said), "k": said.pop("limit", None), "options": said}
-        super().__init__(**ours, name=name, tags=tags, metadata=metadata)
+        merged = with_limit({**(options or {}), **more}, "k", k)
+        fields = {"memory": open_memory(memory, merged), "k": merged.pop("limit", None), "options": merged}
+        super().__init__(**fields, name=name, tags=tags, metadata=metadata)
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None, **options: Any
     ) -> list[Document]:
         del run_manager
-        options.pop("verbose", None)  # `invoke` has read it, and passes it on
-        asked = {**self.options, "limit": self.k, **named(options, "k", k)}
+        options.pop("verbose", None)  # passed on by `invoke`, which has read it
+        merged = {**self.options, "limit": self.k, **with_limit(options, "k", k)}
         return [
             Document(id=result["id"], page_content=text, metadata=result)
-            for text, result in found(self.memory, query, asked)
+            for text, result in search(self.memory, query, merged)
         ]
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Any
     ) -> list[Document]:
-        """The same in a thread, with the caller's context."""
-        ask = self._get_relevant_documents
-        return await run_in_executor(None, ask, query, run_manager=run_manager.get_sync(), **options)
+        """Run in a thread, with the caller's context."""
+        get = self._get_relevant_documents
+        return await run_in_executor(None, get, query, run_manager=run_manager.get_sync(), **options)

@@ -1,4 +1,4 @@
-"""The memory as a retriever of LlamaIndex: the extra `llamaindex`."""
+"""A memory as a retriever of LlamaIndex; install the extra `llamaindex`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from recollect.integrations.retrieving import accepted, found, named
+from recollect.integrations import open_memory, search, with_limit
 from recollect.memory import Memory
 from recollect.registry import missing_package
 
@@ -17,14 +17,15 @@ try:
 except ImportError as error:
     raise missing_package(error, "the retriever for LlamaIndex", "llamaindex") from error
 
-SHOWN = ("title", "path", "lines", "created_at")
-"""What a language model and an embedder read above the text; ids and scores would only be noise to them."""
+READ_METADATA = ("title", "path", "lines", "created_at")
+"""Metadata that language models and embedders read above the text; ids and scores would only be noise."""
 
 
 class RecollectRetriever(BaseRetriever):
-    """Finds nodes in a memory, or in the store of that path, which it opens with the settings that apply here.
+    """A retriever that searches a memory, or the store at a path, which is opened with the current settings.
 
-    `similarity_top_k` is how many; all else is an option of `Memory.search`. A node's score is the result's `score`.
+    `similarity_top_k` is the number of nodes; other arguments are options of `Memory.search`. A node's score is the
+    `score` of the result.
     """
 
     def __init__(
@@ -36,20 +37,20 @@ class RecollectRetriever(BaseRetriever):
         verbose: bool = False,
         **options: Any,
     ) -> None:
-        self.options = named(options, "similarity_top_k", similarity_top_k)
-        self.memory = accepted(memory, self.options)
+        self.options = with_limit(options, "similarity_top_k", similarity_top_k)
+        self.memory = open_memory(memory, self.options)
         super().__init__(callback_manager=callback_manager, verbose=verbose)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [_node(text, result) for text, result in found(self.memory, query_bundle.query_str, self.options)]
+        return [_node(text, result) for text, result in search(self.memory, query_bundle.query_str, self.options)]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        """The same in a thread, with the caller's context."""
+        """Run in a thread, with the caller's context."""
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
 
 def _node(text: str, result: dict[str, Any]) -> NodeWithScore:
-    hidden = [name for name, value in result.items() if name not in SHOWN or not value]
+    hidden = [name for name, value in result.items() if name not in READ_METADATA or not value]
     node = TextNode(
         id_=result["id"],
         text=text,

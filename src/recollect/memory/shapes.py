@@ -1,4 +1,7 @@
-"""Records and answers as JSON: one shape for the command line, HTTP and MCP. Fields may be added, never renamed."""
+"""Records, answers and histories as JSON, the same for the command line, HTTP and MCP; `schema` describes it as types.
+
+Fields may be added, never renamed or removed.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,17 @@ if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
     from recollect.memory.recall import Recall
 
+FOUND_CHARACTERS = 4_000
+"""Characters of a text in a list of results; `memory_get` returns all of it."""
+
+READ_CHARACTERS = 40_000
+"""Characters of a text that one read returns; the rest is read from `next_offset` on."""
+
+DEFAULT_IMPORTANCE = Record("", "").importance
+
 
 def record_dict(record: Record) -> dict[str, Any]:
-    """A record; what is not set is left out, but for the fields that readers count on."""
-    optional = {
-        "importance": record.importance if record.importance != Record("", "").importance else None,
-        "decay": record.decay,
-        "happened_at": iso(record.happened_at),
-        "expires_at": iso(record.expires_at),
-        "edited_at": iso(record.edited_at),
-        "superseded_by": record.superseded_by,
-        "superseded_at": iso(record.superseded_at),
-        "source": record.source,
-        "path": record.path,
-        "lines": list(record.lines) if record.lines else None,
-    }
+    """The JSON of a record."""
     return {
         "id": record.id,
         "kind": record.kind,
@@ -37,12 +36,32 @@ def record_dict(record: Record) -> dict[str, Any]:
         "category": record.category,
         "tags": list(record.tags),
         "created_at": iso(record.created_at),
-        **{name: value for name, value in optional.items() if value is not None},
+        **_set_fields(
+            importance=record.importance if record.importance != DEFAULT_IMPORTANCE else None,
+            decay=record.decay,
+            happened_at=iso(record.happened_at),
+            expires_at=iso(record.expires_at),
+            edited_at=iso(record.edited_at),
+            superseded_by=record.superseded_by,
+            superseded_at=iso(record.superseded_at),
+            source=record.source,
+            path=record.path,
+            lines=list(record.lines) if record.lines else None,
+        ),
     }
 
 
+def bounded(record: dict[str, Any], most: int = FOUND_CHARACTERS, offset: int = 0) -> dict[str, Any]:
+    """The JSON of a record with at most so many characters of its text; if it was cut, where to read on."""
+    text, title = record["text"], record["title"]
+    if len(text) <= most and not offset and len(title) <= most:
+        return record
+    cut = {**record, "text": text[offset : offset + most], "title": title[:most], "text_chars": len(text)}
+    return cut | ({"next_offset": offset + most} if offset + most < len(text) else {})
+
+
 def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
-    """An answer; with `explain`, each result's factors and the stages too."""
+    """The JSON of an answer; with `explain`, also how each score was computed."""
     ranking = answer.query.ranking
     fusion: dict[str, Any] = {"method": ranking.fusion}
     reads = METHODS[ranking.fusion].reads
@@ -59,34 +78,33 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
 
 
 def recall_dict(recall: Recall) -> dict[str, Any]:
-    """A block for a model's context; of a citation, what is not set is left out."""
+    """The JSON of a recall block."""
+    citations = [
+        {
+            **_picked(citation, "number", "id", "title"),
+            **_set_fields(
+                path=citation.path or None,
+                lines=list(citation.lines) if citation.lines else None,
+                freshness=citation.freshness or None,
+            ),
+        }
+        for citation in recall.citations
+    ]
     return {
-        "query": recall.query,
-        "text": recall.text,
-        "tokens": recall.tokens,
-        "citations": [
-            {"number": citation.number, "id": citation.id, "title": citation.title}
-            | ({"path": citation.path} if citation.path else {})
-            | ({"lines": list(citation.lines)} if citation.lines else {})
-            | ({"freshness": citation.freshness} if citation.freshness else {})
-            for citation in recall.citations
-        ],
+        **_picked(recall, "query", "text", "tokens"),
+        "citations": citations,
         "left_out": recall.left_out,
         "warnings": list(recall.warnings),
     }
 
 
 def verdict_dict(query: str, verdict: Verdict) -> dict[str, Any]:
-    """What `why-not` found."""
+    """The JSON of what `why_not` returns."""
     return {
         "query": query,
-        "target": verdict.target,
-        "stage": verdict.stage,
-        "reason": verdict.reason,
-        "rank": verdict.rank,
+        **_picked(verdict, "target", "stage", "reason", "rank"),
         "sources": {
-            name: {"rank": place.rank, "score": place.score, "fetch_k": place.fetch_k}
-            | ({"note": place.note} if place.note else {})
+            name: {**_picked(place, "rank", "score", "fetch_k"), **_set_fields(note=place.note or None)}
             for name, place in verdict.places.items()
         },
         "change": dict(verdict.change),
@@ -96,19 +114,21 @@ def verdict_dict(query: str, verdict: Verdict) -> dict[str, Any]:
 
 
 def event_dict(event: Event) -> dict[str, Any]:
-    """One line of history."""
-    return {
-        "seq": event.seq,
-        "id": event.id,
-        "action": event.action,
-        "at": iso(event.at),
-        "detail": dict(event.detail),
-    }
+    """The JSON of one change in a history."""
+    return {**_picked(event, "seq", "id", "action"), "at": iso(event.at), "detail": dict(event.detail)}
 
 
 def iso(at: datetime | None) -> str | None:
     """A time in ISO 8601, UTC."""
     return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def _picked(thing: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(thing, name) for name in names}
+
+
+def _set_fields(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
@@ -120,45 +140,36 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
 def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:
     record = record_dict(result.record)
     head = {name: record.pop(name) for name in ("id", "kind", "text", "title")}
-    explained = (
-        {
-            "base": result.base,
-            "factors": dict(result.factors),
-            "moves": {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()},
-            "total": result.total,
-        }
-        if explain
-        else {}
-    )
+    shares = result.shares
+    explanation = {
+        "base": result.base,
+        "factors": dict(result.factors),
+        "moves": {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()},
+        "total": result.total,
+    }
     return {
         **head,
         "snippet": result.snippet,
         "rank": rank,
-        "score": result.score,
-        "fused": result.fused,
-        "similarity": result.similarity,
-        **({} if result.confidence is None else {"confidence": result.confidence}),
-        "sources": {
-            name: {"rank": share.rank, "score": share.score, "contribution": share.contribution}
-            for name, share in result.shares.items()
-        },
-        "in_keyword": "keyword" in result.shares,
-        "in_semantic": bool({"vector", "hyde"} & result.shares.keys()),
-        **explained,
+        **_picked(result, "score", "fused", "similarity"),
+        **_set_fields(confidence=result.confidence),
+        "sources": {name: _picked(share, "rank", "score", "contribution") for name, share in shares.items()},
+        "in_keyword": "keyword" in shares,
+        "in_semantic": bool({"vector", "hyde"} & shares.keys()),
+        **(explanation if explain else {}),
         **record,
-        **({"freshness": result.freshness} if result.freshness else {}),
+        **_set_fields(freshness=result.freshness or None),
     }
 
 
 def _trace_dict(trace: Trace) -> dict[str, Any]:
     return {
-        "took_ms": trace.took_ms,
-        "grade": trace.grade,
-        "mode": trace.mode,
+        **_picked(trace, "took_ms", "grade", "mode"),
         "sources": [
-            {"name": source.name, "status": source.status, "hits": source.hits, "took_ms": source.took_ms}
-            | ({"reason": source.reason} if source.reason else {})
-            | ({"trust": source.trust} if source.trust < 1 else {})
+            {
+                **_picked(source, "name", "status", "hits", "took_ms"),
+                **_set_fields(reason=source.reason or None, trust=source.trust if source.trust < 1 else None),
+            }
             for source in trace.sources
         ],
         "filtered": dict(trace.filtered),
@@ -168,21 +179,5 @@ def _trace_dict(trace: Trace) -> dict[str, Any]:
             for stage in trace.stages
         ],
         "warnings": list(trace.warnings),
-        **({"abstained": trace.abstained} if trace.abstained else {}),
+        **_set_fields(abstained=trace.abstained or None),
     }
-
-
-FOUND_CHARACTERS = 4_000
-"""Of a text in a list of results; `memory_get` has all of it."""
-
-READ_CHARACTERS = 40_000
-"""Of a text that is read; the rest is read from `next_offset` on."""
-
-
-def bounded(record: dict[str, Any], most: int = FOUND_CHARACTERS, offset: int = 0) -> dict[str, Any]:
-    """A record as JSON with no more text than that; where it was cut, how much there is and where to read on."""
-    text, title = record["text"], record["title"]
-    if len(text) <= most and not offset and len(title) <= most:
-        return record
-    cut = {**record, "text": text[offset : offset + most], "title": title[:most], "text_chars": len(text)}
-    return cut | ({"next_offset": offset + most} if offset + most < len(text) else {})

@@ -104,7 +104,7 @@ def test_the_text_of_a_file_is_not_overwritten_by_its_id(open_memory: Callable[.
 
 
 def test_who_forgot_a_record_can_see_what_happened_to_it(memory: Memory) -> None:
-    """Behind a wall too, if it was their own; what was another's, or everybody's, is unknown."""
+    """A scoped caller too, if it was its own; a record of another scope, or a global one, is unknown."""
     ada, bob = memory.within(Scope("ada")), memory.within(Scope("bob"))
     mine, shared = ada.add("Ada's boat."), memory.add("A boat for all.")
     ada.forget(mine.id)

@@ -1,4 +1,4 @@
-"""The wall: whoever is behind it sees what a store of their own would show, and changes nothing that is not theirs."""
+"""A scoped caller sees what a store of its own would show, and changes only records that it owns."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def looks(memory: Memory, key: str) -> dict[str, Callable[[], Any]]:
 
 @settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=SLOW)
 @given(crowds, links, scopes)
-def test_behind_the_wall_is_a_store_of_what_may_be_seen(
+def test_a_scoped_caller_sees_a_store_of_what_it_may_see(
     crowd: list[Record], superseded: list[tuple[int, int]], scope: Scope
 ) -> None:
     """Every method answers, to the last digit and error, as it would if nothing else were stored."""
@@ -129,7 +129,7 @@ def test_behind_the_wall_is_a_store_of_what_may_be_seen(
 
 
 def test_what_others_wait_for_does_not_hold_up_a_search(memory: Memory) -> None:
-    """Vectors that are missing beyond the wall are not counted, told or reason to search by words alone."""
+    """Vectors that are missing in other scopes are not counted, reported, or a reason to search by words alone."""
     memory.add_many({"text": f"A heron by lake {number}.", "user": "bob"} for number in range(3))
     others = [Record(f"a{number}", f"note {number}", scope=Scope("ada")) for number in range(100)]
     memory.store.records.apply([[Put(record) for record in others]])
@@ -181,7 +181,7 @@ def do(memory: Memory, deed: tuple[Any, ...]) -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SLOW)
 @given(few, st.sampled_from(CALLERS), st.lists(deeds, min_size=6, max_size=12))
-def test_nothing_that_is_done_behind_the_wall_is_noticed_beyond(
+def test_nothing_that_a_scoped_caller_does_is_noticed_by_others(
     crowd: list[Record], scope: Scope, done: list[tuple[Any, ...]]
 ) -> None:
     """Records that are not the caller's stay as they are, and who sees none of the caller's sees no change at all."""
