@@ -126,7 +126,7 @@ def test_an_answer_without_text_is_refused(server, reply, text):
 def test_an_answer_cut_off_before_its_first_word_is_refused(server, reply):
     """A model that spent its tokens on thinking has said nothing; that is no empty answer."""
     server.script = [reply("", finish="length"), reply("", finish="stop")]
-    with pytest.raises(LlmError, match="used up its tokens") as caught:
+    with pytest.raises(LlmError, match="reached the token limit") as caught:
         opened(server).chat(ASKED)
     assert "max_tokens" in caught.value.hint
     assert opened(server).chat(ASKED) == ""

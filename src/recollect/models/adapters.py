@@ -1,4 +1,4 @@
-"""Embedders of other libraries: fastembed and sentence-transformers. Imported when a model is opened."""
+"""Embedders of other libraries: fastembed and sentence-transformers, imported when one of their models is opened."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class FastembedEmbedder:
-    """A model of fastembed's list. A model that was trained with prefixes needs them given here."""
+    """A model of fastembed, which downloads its models itself. A model trained with prefixes needs them here."""
 
     def __init__(self, model: str, prefixes: tuple[str, str], **options: Any) -> None:
-        self.name = f"fastembed:{model}"
-        self._prefixes = prefixes
         from fastembed import TextEmbedding
 
+        self.name = f"fastembed:{model}"
+        self._prefixes = prefixes
         self._model = TextEmbedding(model, **options)
         self._dimension = int(self._model.embedding_size)
 
@@ -45,29 +45,23 @@ class FastembedEmbedder:
         return vector
 
 
-def open_fastembed(spec: str, *, query_prefix: str = "", passage_prefix: str = "", **options: Any) -> FastembedEmbedder:
-    """`fastembed:MODEL`, by default fastembed's own default; further options are those of its `TextEmbedding`."""
-    model = spec.partition(":")[2] or "BAAI/bge-small-en-v1.5"
-    return FastembedEmbedder(model, (query_prefix, passage_prefix), **options)
-
-
 class SentenceTransformersEmbedder:
-    """A model with the prompts that it was published with, one for queries and one for documents."""
+    """A model of sentence-transformers, on any device of PyTorch, with the model's own prompts."""
 
     def __init__(self, model: str, **options: Any) -> None:
-        self.name = f"sentence-transformers:{model}"
-        self._revision = options.get("revision") or "main"
         from sentence_transformers import SentenceTransformer
 
+        self.name = f"sentence-transformers:{model}"
+        self._revision = options.get("revision") or "main"
         self._model = SentenceTransformer(model, **options)
         self._dimension = len(self.query("dimension"))
 
     @property
     def fingerprint(self) -> str:
-        """Model and revision as named, tokens read, dimension, prompts."""
+        """Model and revision, tokens read, dimension, prompts."""
         prompts = [f"{kind}={prompt}" for kind, prompt in sorted(self._model.prompts.items())]
-        facts = (str(self._model.max_seq_length), f"{self._dimension}d")
-        return fingerprint(f"{self.name}@{self._revision}", *facts, prefixes=prompts)
+        parts = (str(self._model.max_seq_length), f"{self._dimension}d")
+        return fingerprint(f"{self.name}@{self._revision}", *parts, prefixes=prompts)
 
     def passages(self, texts: Sequence[str]) -> Matrix:
         """One unit vector a text, in order."""
@@ -81,8 +75,14 @@ class SentenceTransformersEmbedder:
         return vector
 
 
+def open_fastembed(spec: str, *, query_prefix: str = "", passage_prefix: str = "", **options: Any) -> FastembedEmbedder:
+    """Open `fastembed:MODEL`; further options are those of its `TextEmbedding`."""
+    model = spec.partition(":")[2] or "BAAI/bge-small-en-v1.5"
+    return FastembedEmbedder(model, (query_prefix, passage_prefix), **options)
+
+
 def open_sentence_transformers(spec: str, **options: Any) -> SentenceTransformersEmbedder:
-    """`sentence-transformers:MODEL`; options are those of its `SentenceTransformer`."""
+    """Open `sentence-transformers:MODEL`; options are those of its `SentenceTransformer`."""
     if model := spec.partition(":")[2]:
         return SentenceTransformersEmbedder(model, **options)
     raise UsageError(f"{spec!r} does not name a model", hint="for example sentence-transformers:all-MiniLM-L6-v2")

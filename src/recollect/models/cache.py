@@ -1,31 +1,28 @@
 """The models on this machine: where they are, whether they are complete, and how one is put in place.
 
-A model is one folder, renamed into place when every file in it was verified, so half a model is never seen. Each time
-a model is loaded its files are hashed (34 MB: about 23 ms where the processor has SHA instructions). No note of an
-earlier check is kept: whoever can change a file could change a note beside it.
-
-Files are prepared in a staging folder that is deleted when the work ends, however it ends. Only a killed process leaves
-one behind; the kernel then releases the lock on it, which tells the next fetch that nobody works in it.
+A model is one folder. Its files are prepared and verified in a staging folder and then renamed into place, so half a
+model is never visible. Its files are hashed each time it is loaded (34 MB take about 23 ms where the processor has SHA
+instructions). The result is not stored: whoever can change a file could change a note beside it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import sys
-import tempfile
-import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from recollect.errors import ModelError, ModelMissing
-from recollect.models.catalogue import Model, ModelFile, get_model
+from recollect.models.catalogue import Model, get_model
 from recollect.types import Progress
+
+STAGING = ".staging-"
 
 
 def cache_root() -> Path:
-    """The folder that holds the models: `RECOLLECT_MODELS`, else in the user's cache."""
+    """The folder that holds the models: `RECOLLECT_MODELS`, else one in the user's cache."""
     if chosen := os.environ.get("RECOLLECT_MODELS"):
         return Path(chosen).expanduser()
     from platformdirs import user_cache_dir
@@ -34,18 +31,17 @@ def cache_root() -> Path:
 
 
 def model_path(name: str) -> Path:
-    """The folder of a model whose files are all there and as pinned."""
+    """The folder of a model. Raises ModelError unless every file is there and has its pinned hash."""
     model = get_model(name)
     folder = cache_root() / model.folder
     if not folder.is_dir():
         raise ModelError(f"the model {name} is not on this machine ({folder})", hint=fetch_command(model))
-    for file in model.files:
-        _verify(model, file, folder / file.name)
+    verify(model, folder)
     return folder
 
 
 def installed(name: str) -> bool:
-    """Whether the model is here and whole, by the hash of every file."""
+    """Whether the model is here and every file has its pinned hash."""
     try:
         model_path(name)
     except ModelError:
@@ -54,7 +50,7 @@ def installed(name: str) -> bool:
 
 
 def seems_installed(name: str) -> bool:
-    """Whether files of the right names and sizes are here. What is in them is checked when they are loaded."""
+    """Whether files of the right names and sizes are here. Their content is checked when they are loaded."""
     model = get_model(name)
     try:
         return all(
@@ -66,7 +62,7 @@ def seems_installed(name: str) -> bool:
 
 
 def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress: Progress | None, fetch: bool) -> None:
-    """See to it that a model is on this machine: fetch it, or raise ModelMissing if `fetch` is false."""
+    """Fetch a model that is not on this machine, or raise ModelMissing if `fetch` is false."""
     if seems_installed(name):
         return
     if not fetch:
@@ -78,31 +74,39 @@ def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress:
 
 
 def remove(name: str) -> bool:
-    """Delete a model's files; whether there were any. It is out of sight at once, whatever happens to the deletion."""
+    """Delete a model's files; returns whether there were any. The model is gone at once, even if deleting fails."""
     folder = cache_root() / get_model(name).folder
     if not folder.is_dir():
         return False
-    with staging(cache_root()) as aside:
-        folder.rename(aside / "removed")
+    with staging(cache_root()) as temporary:
+        folder.rename(temporary / "removed")
     return True
 
 
-def put_in_place(model: Model, ready: Path) -> Path:
-    """Make a folder of verified files the model's, in one step; another process may do the same at the same time."""
-    for file in model.files:
-        _verify(model, file, ready / file.name)
+def install(model: Model, ready: Path) -> Path:
+    """Verify a folder of files and make it the model's folder in one step.
+
+    Another process may install the same model at the same time: the first one stays.
+    """
+    verify(model, ready)
     target = cache_root() / model.folder
-    try:
-        ready.rename(target)
-    except OSError:
-        if not installed(model.name):  # something damaged is in the way
-            _set_aside(target, ready.parent / "damaged")
-            _rename_unless_done(model, ready, target)
+    for attempt in ("first", "last"):
+        try:
+            ready.rename(target)
+        except OSError:
+            if installed(model.name):
+                break
+            if attempt == "last":
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                target.rename(ready.parent / "damaged")
+        else:
+            break
     return target
 
 
 def fetch_command(model: Model) -> str:
-    """The command that brings a model in, and back in order."""
+    """The command that fetches a model, or repairs it."""
     return f"recollect model fetch {model.name}"
 
 
@@ -114,105 +118,54 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _verify(model: Model, file: ModelFile, path: Path) -> None:
-    """Refuse a file that is not as pinned."""
-    try:
-        size = path.stat().st_size
-        accepted = {copy.sha256 for copy in file.copies if copy.size == size}
-        right = bool(accepted) and digest(path) in accepted
-    except OSError as error:
-        raise ModelError(
-            f"{path} of the model {model.name} cannot be read: {error.strerror}", hint=fetch_command(model)
-        ) from error
-    if not right:
-        raise ModelError(
-            f"{path} is not the {file.name} of the model {model.name}: its SHA-256 is not the pinned one",
-            hint=fetch_command(model),
-        )
+def verify(model: Model, folder: Path) -> None:
+    """Raise ModelError unless every file of the model in this folder has its pinned hash."""
+    for file in model.files:
+        path = folder / file.name
+        try:
+            size = path.stat().st_size
+            accepted = {copy.sha256 for copy in file.copies if copy.size == size}
+            right = bool(accepted) and digest(path) in accepted
+        except OSError as error:
+            raise ModelError(
+                f"{path} of the model {model.name} cannot be read: {error.strerror}", hint=fetch_command(model)
+            ) from error
+        if not right:
+            raise ModelError(
+                f"{path} is not the {file.name} of the model {model.name}: its SHA-256 is not the pinned one",
+                hint=fetch_command(model),
+            )
 
 
-def _rename_unless_done(model: Model, ready: Path, target: Path) -> None:
-    """Put the folder in place, unless another process just did."""
-    try:
-        ready.rename(target)
-    except OSError:
-        if not installed(model.name):
-            raise
-
-
-def _set_aside(target: Path, aside: Path) -> None:
-    """Move what is damaged out of the way; another process may have done so already."""
-    try:
-        target.rename(aside)
-    except FileNotFoundError:
-        return
-
-
-PREFIX = ".staging-"
-
-ABANDONED_AFTER_S = 3600.0
-"""Where folders cannot be locked (Windows), one this old is taken for abandoned: no fetch takes an hour."""
-
-
-@contextmanager
+@contextlib.contextmanager
 def staging(root: Path) -> Iterator[Path]:
-    """An empty folder inside `root`, gone afterwards. Those that killed processes left there are swept first."""
+    """An empty folder inside `root` that is deleted afterwards. Folders that killed processes left are deleted first.
+
+    The folder exists only while its lock is held, and the system releases the lock of a killed process: a folder whose
+    lock is free belongs to nobody.
+    """
+    from filelock import FileLock, Timeout
+
     root.mkdir(parents=True, exist_ok=True)
-    _sweep(root)
-    folder, lock = _create(root)
-    try:
-        yield folder
-    finally:
-        if lock is not None:
-            os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _create(root: Path) -> tuple[Path, int | None]:
-    """A new folder and the lock on it. A sweep may take the folder before it is locked; then another is made."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=root))
+    for abandoned in [path for path in root.glob(f"{STAGING}*") if path.is_dir()]:
+        with contextlib.suppress(Timeout, OSError), FileLock(_lock_file(abandoned), timeout=0):
+            _delete(abandoned)
+    folder = root / f"{STAGING}{uuid.uuid4().hex}"
+    with contextlib.ExitStack() as lock:
+        with contextlib.suppress(OSError):  # a file system without locks, where no folder counts as abandoned either
+            lock.enter_context(FileLock(_lock_file(folder)))
+        folder.mkdir(mode=0o700)
         try:
-            lock = _lock(folder, wait=True)
-        except FileNotFoundError:
-            continue
-        except OSError:  # a file system without locks: nothing is swept there either
-            return folder, None
-        if folder.is_dir():
-            return folder, lock
-        if lock is not None:
-            os.close(lock)
+            yield folder
+        finally:
+            _delete(folder)
 
 
-def _sweep(root: Path) -> None:
-    """Delete the folders that nobody works in."""
-    for folder in root.glob(f"{PREFIX}*"):
-        try:
-            lock = _lock(folder, wait=False)
-            age_s = time.time() - folder.stat().st_mtime
-        except OSError:  # another process works in it, or has just deleted it
-            continue
-        if lock is not None or age_s > ABANDONED_AFTER_S:
-            shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+def _lock_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
 
 
-if sys.platform == "win32":
-
-    def _lock(folder: Path, *, wait: bool) -> int | None:  # noqa: ARG001
-        """Folders cannot be locked here."""
-        return None
-
-else:
-    import fcntl
-
-    def _lock(folder: Path, *, wait: bool) -> int | None:
-        """A lock on the folder, held until it is closed or the process ends; BlockingIOError if another has it."""
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            raise
-        return handle
+def _delete(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # Windows does not delete an open file
+        _lock_file(folder).unlink()

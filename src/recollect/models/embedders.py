@@ -1,8 +1,12 @@
 """Embedders by name: text to vectors.
 
-A spec is a name, or a name and what it is to open: `arctic-embed-s`, `hashing:256`, `openai:MODEL`, `ollama:MODEL`,
-`fastembed:MODEL`, `sentence-transformers:MODEL`. The part before the first colon is looked up; what it leads to is
-called with the whole spec and the options. A package adds its own under the entry point group `recollect.embedders`.
+A spec is a name, or a name with an argument after a colon: `arctic-embed-s`, `hashing:256`, `openai:MODEL`,
+`ollama:MODEL`, `fastembed:MODEL`, `sentence-transformers:MODEL`. The name is looked up in `EMBEDDERS`, which leads to a
+function `(spec, **options) -> Embedder`. A package adds its own under the entry point group `recollect.embedders`.
+
+A function with a parameter `settings` gets the user's settings, for example the endpoint under `[openai]`:
+
+    def open_acme(spec: str, *, settings: Settings | None = None) -> Embedder: ...
 """
 
 from __future__ import annotations
@@ -19,8 +23,11 @@ from recollect.registry import Entry, Registry, missing_package
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from recollect.config import Settings
     from recollect.types import Embedder, Matrix, Progress, Vector
 
+CACHED_QUERIES = 256
+"""Vectors of the last queries are cached: stages, a second page and a repeated search need the same one again."""
 
 EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
     kind="embedder",
@@ -30,9 +37,9 @@ EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
             for model in MODELS.values()
             if model.kind == "embedder"
         },
-        "hashing": Entry("recollect.models.hashing:from_spec", self_contained=True),
-        "openai": Entry("recollect.models.openai:from_spec"),
-        "ollama": Entry("recollect.models.openai:from_spec"),
+        "hashing": Entry("recollect.models.hashing:open_hashing", self_contained=True),
+        "openai": Entry("recollect.models.openai:open_openai"),
+        "ollama": Entry("recollect.models.openai:open_openai"),
         "fastembed": Entry("recollect.models.adapters:open_fastembed", "fastembed"),
         "sentence-transformers": Entry("recollect.models.adapters:open_sentence_transformers", "sentence-transformers"),
     },
@@ -43,19 +50,28 @@ EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
 def open_embedder(
     spec: str,
     *,
+    settings: Settings | None = None,
     announce: Callable[[str], None] | None = None,
     progress: Progress | None = None,
     fetch: bool = True,
     **options: Any,
 ) -> Embedder:
-    """The embedder that a spec names. A catalogue model that is not here is fetched, and `announce` told so.
+    """Open the embedder that a spec names.
 
-    With `fetch=False` that is an error instead.
+    A catalogue model that is not on this machine is fetched and `announce` gets a message about it; with `fetch=False`
+    that raises ModelMissing instead. `settings` go to an embedder that takes them.
     """
+    import inspect
+
     name = spec.partition(":")[0]
     factory = EMBEDDERS.load(name)
-    if options:
-        _check(factory, spec, options)
+    try:
+        signature = inspect.signature(factory)
+        if settings is not None and "settings" in signature.parameters:
+            options["settings"] = settings
+        signature.bind(spec, **options)
+    except TypeError as error:
+        raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
     if name in MODELS:
         ensure_model(name, announce=announce, progress=progress, fetch=fetch)
     try:
@@ -66,46 +82,42 @@ def open_embedder(
 
 
 def is_self_contained(spec: str) -> bool:
-    """Whether what a spec names sends nothing and loads only pinned files, so that a store may name it, too."""
+    """Whether an embedder sends nothing and loads only pinned files, so that a store may name it, too."""
     return EMBEDDERS.self_contained(spec.partition(":")[0])
 
 
-def _check(factory: Callable[..., Embedder], spec: str, options: dict[str, Any]) -> None:
-    """Refuse options that the embedder does not have, before anything is fetched or loaded for it."""
-    import inspect
+def embedder_specs() -> list[str]:
+    """What `--embedder` may begin with, for completion: names of this project and of other packages, and `none`.
 
-    try:
-        inspect.signature(factory).bind(spec, **options)
-    except TypeError as error:
-        raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
-
-
-QUERIES_KEPT = 256
-"""Vectors of the last queries are kept: stages, a second page and a repeated call ask for the same one again."""
+    A name that needs a model after it ends in a colon.
+    """
+    whole = [name for name in EMBEDDERS.names() if is_self_contained(name) or name not in EMBEDDERS.builtin]
+    return [*whole, "none", *(f"{name}:" for name in EMBEDDERS.builtin if not is_self_contained(name))]
 
 
 def unit_rows(rows: ArrayLike, *, name: str) -> Matrix:
-    """The rows with length 1. A row without a direction cannot be compared with anything, and is refused."""
+    """The rows scaled to length 1. Raises EmbedderError for a row that is zero or not finite."""
     import numpy as np
 
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused for that
+    with np.errstate(over="ignore"):  # a number that is too large becomes infinite, and is refused for that
         matrix = np.atleast_2d(np.asarray(rows, dtype=np.float32))
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or not lengths.all():
         raise EmbedderError(
-            f"{name} gave a vector that is zero or not finite", hint="the model cannot read this text, or is damaged"
+            f"{name} returned a vector that is zero or not finite",
+            hint="the model cannot read this text, or is damaged",
         )
     units: Matrix = matrix / lengths
     return units
 
 
-def frozen(vector: Vector) -> Vector:
-    """The vector, made read-only, since it is kept and handed out again."""
+def read_only(vector: Vector) -> Vector:
+    """Make a vector read-only, because the cache returns it more than once."""
     vector.setflags(write=False)
     return vector
 
 
-def fingerprint(model: str, *facts: str | int, prefixes: Sequence[str] = ("", "")) -> str:
-    """A short readable name of a vector space: the model, what else decides its numbers, that rows have length 1."""
+def fingerprint(model: str, *parts: str | int, prefixes: Sequence[str] = ("", "")) -> str:
+    """A readable name of a vector space: the model, the other things its numbers depend on, unit length, prefixes."""
     mark = hashlib.sha256("\0".join(prefixes).encode()).hexdigest()[:8]
-    return ":".join([model, *map(str, facts), "unit", f"p={mark}"])
+    return ":".join([model, *map(str, parts), "unit", f"p={mark}"])

@@ -1,4 +1,4 @@
-"""An HTTP endpoint that answers JSON: failures that may pass are retried, others are reported."""
+"""An HTTP endpoint that takes and answers JSON. Failures that may pass are retried; others are reported at once."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from recollect.errors import EmbedderError, FailedError, UsageError
 if TYPE_CHECKING:
     import httpx2
 
-
 OPENAI_URL = "https://api.openai.com/v1"
 
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses that may be gone at the next try."""
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses after which a request is tried again."""
 
 FIRST_WAIT_S = 0.25
 LONGEST_WAIT_S = 30.0
-"""No wait is longer, whatever the server asks for: somebody is waiting for the answer."""
+"""No wait is longer, whatever the server asks for, because a user waits for the answer."""
 
-BODY_SHOWN = 200
+EXCERPT = 200
+"""Characters of a server's answer that an error message quotes."""
 
-ADVICE = {
+NOT_OPENAI = "check that base_url is that of an OpenAI-compatible API, usually ending in /v1"
+
+HINTS = {
     401: "check the API key",
     403: "check the API key",
     404: "check base_url and the model's name",
+    **dict.fromkeys(TRANSIENT, "the server may need time; try again later"),
 }
 
 
 class Endpoint:
-    """A base address and the key for it. The key leaves in one header, to this host only, and is never shown."""
+    """A base address and its API key. The key is sent in one header, to this host only, and is never shown."""
 
     def __init__(
         self,
@@ -59,8 +62,14 @@ class Endpoint:
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
 
+    @property
+    def host(self) -> str:
+        """Host and port, without a password that an address may contain."""
+        parts = urlsplit(self._base_url)
+        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
     def post(self, path: str, body: dict[str, Any]) -> Any:
-        """The JSON that the server answers."""
+        """The JSON of the answer. Raises the endpoint's `failure` for an error status or no answer."""
         import httpx2
 
         for attempt in range(1, self._tries + 1):
@@ -74,52 +83,42 @@ class Endpoint:
                 continue
             except httpx2.HTTPError as error:
                 raise self._unreachable(error) from error
-            if response.status_code not in PASSING or last:
+            if response.status_code not in TRANSIENT or last:
                 return self._read(response)
             time.sleep(_wait(attempt, response.headers.get("retry-after")))
         return None
 
     def _http(self) -> httpx2.Client:
-        """The client, made at first use. It follows no redirect: key and text are for the host that was named."""
+        """The client, made at first use. It follows no redirect: key and text are only for this host."""
         import httpx2
 
         with self._lock:
             if self._client is None:
                 headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
                 self._client = httpx2.Client(headers=headers, timeout=self._timeout, follow_redirects=False)
-                weakref.finalize(self, self._client.close)  # a connection that was kept goes with the endpoint
+                weakref.finalize(self, self._client.close)  # open connections are closed with the endpoint
             return self._client
 
     def _read(self, response: httpx2.Response) -> Any:
+        status = f"{self.host} answered {response.status_code}"
         if response.is_redirect:
-            where = urlsplit(response.headers.get("location", "")).hostname or "another path"
+            target = urlsplit(response.headers.get("location", "")).hostname or "another path"
             raise self._failure(
-                f"{self.host} answered {response.status_code}, a redirect to {where}, which is not followed",
-                hint="give that address as base_url if it is the right one",
+                f"{status}, a redirect to {target}, which is not followed",
+                hint="set base_url to that address if it is the right one",
             )
         if not response.is_success:
-            raise self._failure(
-                f"{self.host} answered {response.status_code}: {self._excerpt(response)}",
-                hint=_advice(response.status_code),
-            )
+            hint = HINTS.get(response.status_code, "the server's own message says why")
+            raise self._failure(f"{status}: {self._excerpt(response)}", hint=hint)
         try:
             return response.json()
         except ValueError as error:
-            raise self._failure(
-                f"{self.host} answered {response.status_code} with what is not JSON: {self._excerpt(response)}",
-                hint="check that base_url is that of an OpenAI-compatible API, usually ending in /v1",
-            ) from error
-
-    @property
-    def host(self) -> str:
-        """Host and port, without anything secret that an address may hold."""
-        parts = urlsplit(self._base_url)
-        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+            raise self._failure(f"{status} with no JSON: {self._excerpt(response)}", hint=NOT_OPENAI) from error
 
     def _excerpt(self, response: httpx2.Response) -> str:
-        """The start of the body. A server may repeat the key in its complaint; we do not."""
+        """The start of the body. A server may repeat the key in its message; it is removed."""
         text = response.text.replace(self._key, "[key]") if self._key else response.text
-        return text[:BODY_SHOWN].strip() or "nothing"
+        return text[:EXCERPT].strip() or "nothing"
 
     def _unreachable(self, error: Exception) -> FailedError:
         tries = f"after {self._tries} tries" if self._tries > 1 else "at the only try"
@@ -130,15 +129,15 @@ class Endpoint:
 
 
 def _wait(attempt: int, retry_after: str | None = None) -> float:
-    """Seconds before the next try: what the server asks for, else doubling, with chance so that clients spread out."""
-    asked = _seconds(retry_after) if retry_after else None
-    if asked is not None:
-        return min(max(asked, 0.0), LONGEST_WAIT_S)
+    """Seconds before the next try: what the server asks for, else doubling, at random so that clients spread out."""
+    requested = _seconds(retry_after) if retry_after else None
+    if requested is not None:
+        return min(max(requested, 0.0), LONGEST_WAIT_S)
     return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), LONGEST_WAIT_S) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 def _seconds(retry_after: str) -> float | None:
-    """A Retry-After header, which is a number of seconds or a date; None where it is neither."""
+    """A Retry-After header, which is a number of seconds or a date; None if it is neither."""
     if retry_after.strip().isdecimal():
         return float(retry_after)
     try:
@@ -147,12 +146,6 @@ def _seconds(retry_after: str) -> float | None:
         return None
 
 
-def _advice(status: int) -> str:
-    if status in PASSING:
-        return "the server may need time; try again later"
-    return ADVICE.get(status, "the server's own words say why")
-
-
 def well_formed(text: str) -> str:
-    """The text with what neither a tokenizer nor a server can read (lone surrogates, NUL) replaced by U+FFFD."""
+    """The text with characters that no tokenizer or server accepts (lone surrogates, NUL) replaced by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")

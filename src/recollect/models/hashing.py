@@ -1,8 +1,8 @@
 """Embeddings without a model: words and their letters, hashed.
 
-Weak but dependable: it needs only numpy, is the same on every machine and in every version, and knows no language.
-Spellings that share letters come out alike ("colour" and "color"); meanings do not. Good for trying things out, for
-tests, and as a tolerant second list where no model may be installed.
+Simple but reliable: it needs only numpy, gives the same vectors on every machine and in every version, and knows no
+language. Words that share letters are similar ("colour" and "color"); words that share only meaning are not. Use it to
+try things out, in tests, and as a spelling-tolerant second retriever where no model may be installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
 DEFAULT_DIMENSION = 256
-LEAST_DIMENSION, MOST_DIMENSION = 8, 65_536
+MIN_DIMENSION, MAX_DIMENSION = 8, 65_536
 
 VERSION = 1
 """Part of the fingerprint: raise it when the vectors change."""
@@ -34,17 +34,13 @@ DIGITS = re.compile(r"[0-9]{1,12}")
 
 
 class HashingEmbedder:
-    """Words and character trigrams, each hashed to a place and a sign; length 1."""
+    """Hashes each word and each character trigram to a position and a sign; the sum is scaled to length 1."""
 
     def __init__(self, dimension: int = DEFAULT_DIMENSION) -> None:
-        if dimension < LEAST_DIMENSION:
+        if not MIN_DIMENSION <= dimension <= MAX_DIMENSION:
             raise UsageError(
-                f"a hashing embedder of {dimension} dimensions tells nothing apart",
-                hint=f"give {LEAST_DIMENSION} or more",
-            )
-        if dimension > MOST_DIMENSION:
-            raise UsageError(
-                f"a hashing embedder of {dimension:,} dimensions is too large", hint=f"give {MOST_DIMENSION:,} or fewer"
+                f"a hashing embedder cannot have {dimension:,} dimensions",
+                hint=f"choose from {MIN_DIMENSION} to {MAX_DIMENSION:,}",
             )
         self.dimension = dimension
 
@@ -65,10 +61,10 @@ class HashingEmbedder:
         return np.stack([self.query(text) for text in texts])
 
     def query(self, text: str) -> Vector:
-        """The same as for a passage: there is no model to tell them apart."""
+        """The unit vector of a text; queries and passages are treated alike."""
         vector = self._sum(_features(text))
         length = float(np.linalg.norm(vector))
-        if not length:  # nothing to read, or everything cancelled out: the one fixed direction of "no text"
+        if not length:  # no words, or everything cancelled out: a fixed vector that stands for "no text"
             vector = self._sum({"": 1.0})
             length = float(np.linalg.norm(vector))
         return (vector / length).astype(np.float32)
@@ -82,13 +78,12 @@ class HashingEmbedder:
 
 
 def _features(text: str) -> dict[str, float]:
-    """Words and trigrams with their weights: the root of the count, since a tenth occurrence says little."""
+    """Words and trigrams, weighted by the square root of their count: a tenth occurrence adds little."""
     return {feature: count**0.5 for feature, count in Counter(_each_feature(text)).items()}
 
 
 def _each_feature(text: str) -> Iterator[str]:
-    plain = unicodedata.normalize("NFKC", text).casefold()
-    for word in WORD.findall(plain):
+    for word in WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
         yield f"w{word}"
         padded = f" {word} "
         yield from (f"3{padded[i : i + 3]}" for i in range(len(padded) - 2))
@@ -100,8 +95,8 @@ def _hash(feature: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-def from_spec(spec: str) -> HashingEmbedder:
-    """`hashing`, or `hashing:512` for another dimension."""
+def open_hashing(spec: str) -> HashingEmbedder:
+    """Open `hashing`, or `hashing:512` for another dimension."""
     _, _, dimension = spec.partition(":")
     if dimension and not DIGITS.fullmatch(dimension):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""A conversation with a model: `POST {base_url}/chat/completions`."""
+"""A language model on any server that speaks OpenAI's protocol: `POST {base_url}/chat/completions`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from recollect.errors import LlmError, UsageError
-from recollect.models.endpoint import OPENAI_URL, Endpoint, well_formed
+from recollect.models.endpoint import NOT_OPENAI, OPENAI_URL, Endpoint, well_formed
 
 OPENAI_MODEL = "gpt-4o-mini"
-"""Asked at OpenAI where no model is named; another server's models are not ours to guess."""
+"""The default at OpenAI; another server has no default."""
 
 Message: TypeAlias = Mapping[str, str]
 """`{"role": "system" | "user" | "assistant", "content": "…"}`"""
@@ -19,7 +19,7 @@ Message: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Llm:
-    """One model at one endpoint."""
+    """One model at one endpoint, with the defaults of a request."""
 
     endpoint: Endpoint
     model: str
@@ -35,25 +35,25 @@ class Llm:
         temperature: float | None = None,
         complete: bool = False,
     ) -> str:
-        """The model's answer as text; what is left out is as it was opened with.
-
-        With `complete`, an answer that was cut off or withheld is an error.
-        """
-        asked = model or self.model
+        """The text that the model answers. With `complete`, an answer that was cut off or withheld is an error."""
+        model = model or self.model
+        limit = self.max_tokens if max_tokens is None else max_tokens
         request = {
-            "model": asked,
+            "model": model,
             "messages": [{name: well_formed(value) for name, value in message.items()} for message in messages],
-            "max_tokens": self.max_tokens if max_tokens is None else max_tokens,
+            "max_tokens": limit,
             "temperature": self.temperature if temperature is None else temperature,
         }
-        who = f"{asked} at {self.endpoint.host}"
-        text, ended = _choice(self.endpoint.post("/chat/completions", request), who)
-        if ended == "length" and (complete or not text.strip()):
-            said = "its answer was complete" if text.strip() else "it said anything"
-            limit = f"max_tokens = {request['max_tokens']}"
-            raise LlmError(f"{who} used up its tokens ({limit}) before {said}", hint="raise `max_tokens` under [llm]")
-        if complete and ended == "content_filter":
-            raise LlmError(f"{who} withheld part of its answer (content_filter)", hint="ask another model")
+        source = f"{model} at {self.endpoint.host}"
+        text, reason = _first_choice(self.endpoint.post("/chat/completions", request), source)
+        if reason == "length" and (complete or not text.strip()):
+            before = "its answer was complete" if text.strip() else "its answer began"
+            raise LlmError(
+                f"{source} reached the token limit (max_tokens = {limit}) before {before}",
+                hint="raise `max_tokens` under [llm]",
+            )
+        if complete and reason == "content_filter":
+            raise LlmError(f"{source} withheld part of its answer (content_filter)", hint="use another model")
         return text
 
 
@@ -67,9 +67,9 @@ def open_llm(
     max_tokens: int = 1024,
     temperature: float = 0.0,
 ) -> Llm:
-    """The model that is named, ready to be asked; nothing is sent yet.
+    """A language model, ready for requests; nothing is sent yet.
 
-    Where no address is given it is `OPENAI_BASE_URL`'s, else OpenAI's own, which needs a key.
+    The default address is `OPENAI_BASE_URL`, else OpenAI's own, which needs a key.
     """
     url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
     if url == OPENAI_URL and not api_key:
@@ -87,16 +87,13 @@ def open_llm(
     return Llm(endpoint, model or OPENAI_MODEL, max_tokens, temperature)
 
 
-def _choice(answer: Any, who: str) -> tuple[str, Any]:
-    """The text of the first choice, and why the model ended there."""
+def _first_choice(answer: Any, source: str) -> tuple[str, Any]:
+    """The text of the first choice, and why the model stopped there."""
     try:
         choice = answer["choices"][0]
-        text, ended = choice["message"]["content"], choice.get("finish_reason")
+        text, reason = choice["message"]["content"], choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise LlmError(
-            f"{who} answered something that is not a chat completion",
-            hint="check that base_url is that of an OpenAI-compatible API, usually ending in /v1",
-        ) from None
+        raise LlmError(f"{source} answered something that is not a chat completion", hint=NOT_OPENAI) from None
     if not isinstance(text, str):
-        raise LlmError(f"{who} answered without text", hint="check that the model is one for chat")
-    return text, ended
+        raise LlmError(f"{source} answered without text", hint="check that the model is one for chat")
+    return text, reason

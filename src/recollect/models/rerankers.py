@@ -1,7 +1,7 @@
-"""Rerankers by name: a query and a passage read together.
+"""Rerankers by name: a model that reads query and passage together and scores the pair.
 
-A spec is a name, or a name and what it is to open: `minilm-l12-reranker`, `acme:large`. The part before the first colon
-is looked up; what it leads to is called with the whole spec. A package adds its own under the entry point group
+A spec is a name, or a name with an argument after a colon: `minilm-l12-reranker`, `acme:large`. The name is looked up
+in `RERANKERS`, which leads to a function `(spec) -> Reranker`. A package adds its own under the entry point group
 `recollect.rerankers`.
 """
 
@@ -19,14 +19,24 @@ from recollect.types import Record
 if TYPE_CHECKING:
     from recollect.types import Progress, Reranker
 
-
 RERANKERS: Registry[Callable[[str], Reranker]] = Registry(
     kind="reranker",
     builtin={
-        m.name: Entry("recollect.models.onnx:open_onnx_reranker") for m in MODELS.values() if m.kind == "reranker"
+        model.name: Entry("recollect.models.onnx:open_onnx_reranker")
+        for model in MODELS.values()
+        if model.kind == "reranker"
     },
     group="recollect.rerankers",
 )
+
+WIDTH = 500
+"""Characters of a text that are read: about a hundred tokens, as in the passages such models are trained on.
+
+Twice as many cost twice the time and rank no better (docs/reranking.md).
+"""
+
+SEARCHED = 20_000
+"""Characters of a text in which the best part is searched: a whole book would take longer than reading the part."""
 
 
 def open_reranker(
@@ -36,10 +46,7 @@ def open_reranker(
     progress: Progress | None = None,
     fetch: bool = True,
 ) -> Reranker:
-    """The reranker that a spec names. A catalogue model that is not here is fetched, and `announce` told so.
-
-    With `fetch=False` that is an error instead.
-    """
+    """Open the reranker that a spec names; a catalogue model is fetched as `open_embedder` does."""
     name = spec.partition(":")[0]
     factory = RERANKERS.load(name)
     if name in MODELS:
@@ -47,19 +54,9 @@ def open_reranker(
     return factory(spec)
 
 
-WIDTH = 500
-"""Characters of a text that are read: about a hundred tokens, as in the passages that such models learn from.
-
-Twice as many cost twice the time and rank no better (docs/reranking.md).
-"""
-
-SEEN = 20_000
-"""Characters of a text in which the part is looked for: to look through a book takes longer than to read the part."""
-
-
 def passage(record: Record, terms: Collection[str], analyzer: Analyzer) -> str:
-    """The title, and of a text that is too long the stretch with the most different words of the question."""
+    """What the model reads of a record: the title, and the text or, if it is long, the part with most query terms."""
     text = record.text
     if len(text) > WIDTH:
-        text = snippet(text[:SEEN], terms, analyzer, width=WIDTH)
+        text = snippet(text[:SEARCHED], terms, analyzer, width=WIDTH)
     return f"{record.title[:WIDTH]}\n{text}" if record.title else text
