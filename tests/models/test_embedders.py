@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from recollect.config import Settings
+from recollect.config.settings import OpenAISettings
 from recollect.errors import UsageError
-from recollect.models.embedders import EMBEDDERS, open_embedder
+from recollect.models.embedders import EMBEDDERS, embedder_specs, open_embedder
 from recollect.registry import Entry, Registry
 
 
@@ -109,3 +111,28 @@ def test_a_broken_import_of_ours_is_not_blamed_on_the_user():
     )
     with pytest.raises(ModuleNotFoundError, match=r"recollect\.no_such_module"):
         registry.load("lost")
+
+
+def test_another_package_gets_the_settings_that_it_asks_for(offer):
+    """A function with a parameter `settings` is called with the user's settings; one without is not."""
+    code = "OPENED = []\n\ndef open(spec, *, settings=None):\n    OPENED.append(settings)\n"
+    package = offer("recollect.embedders", "acme", code)
+    settings = Settings(openai=OpenAISettings(base_url="http://localhost:1/v1"))
+    open_embedder("acme:large", settings=settings)
+    assert [settings] == package.OPENED
+    assert open_embedder("hashing:16", settings=settings).name == "hashing:16"
+
+
+def test_the_endpoint_of_the_settings_is_that_of_the_embedder(server):
+    """`openai:MODEL` takes address, prefixes and dimension from `[openai]`."""
+    settings = Settings(openai=OpenAISettings(base_url=server.url, query_prefix="query: ", dimensions=32))
+    assert open_embedder("openai:tide", settings=settings, api_key="k").query("low water").shape == (32,)
+    assert server.asked[0].body["input"] == ["query: low water"]
+
+
+def test_completion_offers_every_embedder(offer):
+    """The words for `--embedder` come from the registry, those of other packages too."""
+    offer("recollect.embedders", "acme", "open = None")
+    words = embedder_specs()
+    assert {"arctic-embed-s", "none", "hashing", "openai:", "sentence-transformers:", "acme"} <= set(words)
+    assert {word.rstrip(":") for word in words} == {*EMBEDDERS.names(), "none"}

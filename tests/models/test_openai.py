@@ -136,7 +136,7 @@ def test_a_server_that_stays_down_is_an_error_with_its_words(server, reply):
     assert caught.value.message.count("broken") <= 29
 
 
-@pytest.mark.parametrize(("status", "advice"), [(400, "own words"), (401, "API key"), (404, "base_url")])
+@pytest.mark.parametrize(("status", "advice"), [(400, "own message"), (401, "API key"), (404, "base_url")])
 def test_what_will_not_pass_is_not_tried_again(server, reply, status, advice):
     """A wrong request is an error at once, with advice that fits its status."""
     server.script = [reply(status=status, body="no")]

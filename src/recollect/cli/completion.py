@@ -77,10 +77,9 @@ def _classes() -> Iterable[str]:
 
 
 def _embedders() -> Iterable[str]:
-    from recollect.models.catalogue import MODELS
+    from recollect.models.embedders import embedder_specs
 
-    local = [model.name for model in MODELS.values() if model.kind == "embedder"]
-    return [*local, "none", "hashing", "openai:", "ollama:", "fastembed:", "sentence-transformers:"]
+    return embedder_specs()
 
 
 def _sources() -> Iterable[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -131,13 +130,8 @@ def llm(setup: Setup) -> Iterator[Finding]:
         return
     began = time.monotonic()
     try:
-        opened = open_llm(
-            base_url=said.base_url,
-            model=(search.hyde_model if search.hyde else None) or said.model,
-            api_key=os.environ.get(said.api_key_env),
-            timeout=min(said.timeout, LONGEST_S),
-            retries=0,
-        )
+        model = (search.hyde_model if search.hyde else None) or said.model
+        opened = open_llm(said, model=model, timeout=min(said.timeout, LONGEST_S), retries=0)
         request = {"model": opened.model, "messages": [{"role": "user", "content": WORD}], "max_tokens": 1}
         answer = opened.endpoint.post("/chat/completions", request)
     except RecollectError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,34 +67,11 @@ def embedder_opener(
     """A function that opens embedders by name, with the endpoint of the settings."""
 
     def open_by_name(name: str) -> Embedder:
-        return open_embedder(name, announce=announce, progress=progress, fetch=fetch, **_endpoint(settings, name))
+        return open_embedder(name, announce=announce, progress=progress, fetch=fetch, settings=settings)
 
     return open_by_name
 
 
-def _endpoint(settings: Settings, name: str) -> dict[str, Any]:
-    """The options of an endpoint beside its model's name; a key is read from the environment when it is needed."""
-    kind = name.partition(":")[0]
-    if kind not in ("openai", "ollama"):
-        return {}
-    openai = settings.openai
-    options = {
-        "base_url": openai.base_url,
-        # A key is for the server it was made for; a local Ollama has no use for it.
-        "api_key": os.environ.get(openai.api_key_env) if kind == "openai" else None,
-        "dimensions": openai.dimensions,
-        "query_prefix": openai.query_prefix,
-        "passage_prefix": openai.passage_prefix,
-        "timeout": openai.timeout,
-        "retries": openai.retries,
-    }
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def language_model(settings: Settings, **options: Any) -> Llm:
     """The model of `[llm]`, with other options where given. The key is read from the environment when it is needed."""
-    llm = settings.llm
-    values = {
-        name: getattr(llm, name) for name in ("base_url", "model", "timeout", "retries", "max_tokens", "temperature")
-    }
-    return open_llm(**{**values, "api_key": os.environ.get(llm.api_key_env), **options})
+    return open_llm(settings.llm, **options)

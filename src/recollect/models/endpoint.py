@@ -113,7 +113,9 @@ class Endpoint:
         try:
             return response.json()
         except ValueError as error:
-            raise self._failure(f"{status} with no JSON: {self._excerpt(response)}", hint=NOT_OPENAI) from error
+            raise self._failure(
+                f"{status} with a body that is not JSON: {self._excerpt(response)}", hint=NOT_OPENAI
+            ) from error
 
     def _excerpt(self, response: httpx2.Response) -> str:
         """The start of the body. A server may repeat the key in its message; it is removed."""

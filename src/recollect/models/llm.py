@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from recollect.config.settings import LlmSettings
 from recollect.errors import LlmError, UsageError
 from recollect.models.endpoint import NOT_OPENAI, OPENAI_URL, Endpoint, well_formed
 
@@ -57,34 +58,33 @@ class Llm:
         return text
 
 
-def open_llm(
-    *,
-    base_url: str | None = None,
-    model: str | None = None,
-    api_key: str | None = None,
-    timeout: float = 60.0,
-    retries: int = 3,
-    max_tokens: int = 1024,
-    temperature: float = 0.0,
-) -> Llm:
-    """A language model, ready for requests; nothing is sent yet.
+def open_llm(settings: LlmSettings | None = None, *, api_key: str | None = None, **options: Any) -> Llm:
+    """A language model, ready for requests; nothing is sent yet. `options` override fields of the settings.
 
-    The default address is `OPENAI_BASE_URL`, else OpenAI's own, which needs a key.
+    The default address is `OPENAI_BASE_URL`, else OpenAI's own, which needs a key. The key is `api_key`, else that of
+    the environment variable that the settings name.
     """
-    url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+    if settings is not None:
+        api_key = api_key or os.environ.get(settings.api_key_env)
+    endpoint = replace(settings or LlmSettings(), **options)
+    url = (endpoint.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
     if url == OPENAI_URL and not api_key:
         raise UsageError(
             "no language model is set up: there is no API key and no endpoint",
             hint="set OPENAI_API_KEY; or, for another server, `base_url` and `model` under [llm] in config.toml "
             "(RECOLLECT_LLM_BASE_URL=http://localhost:11434/v1 RECOLLECT_LLM_MODEL=NAME)",
         )
-    if url != OPENAI_URL and not model:
+    if url != OPENAI_URL and not endpoint.model:
         raise UsageError(
             f"no model is named for the language model endpoint {url}",
             hint="set `model` under [llm] in config.toml, or RECOLLECT_LLM_MODEL",
         )
-    endpoint = Endpoint(url, api_key, timeout=timeout, retries=retries, failure=LlmError)
-    return Llm(endpoint, model or OPENAI_MODEL, max_tokens, temperature)
+    return Llm(
+        Endpoint(url, api_key, timeout=endpoint.timeout, retries=endpoint.retries, failure=LlmError),
+        endpoint.model or OPENAI_MODEL,
+        endpoint.max_tokens,
+        endpoint.temperature,
+    )
 
 
 def _first_choice(answer: Any, source: str) -> tuple[str, Any]:
