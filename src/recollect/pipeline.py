@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 
@@ -34,13 +35,16 @@ MOMENT_S = 0.05
 class Pipeline:
     """Sources and stages; calling the pipeline with a query returns the answer.
 
-    `absent` names sources that were requested and cannot run, with the reason: they appear in the trace.
+    `absent` names sources that were requested and cannot run, with the reason: they appear in the trace. In a block of
+    `reading`, all reads of the store share one snapshot. Each source has a snapshot of its own, and the stages have
+    one: with a single one, a slow source would keep the others waiting beyond their deadline.
     """
 
     sources: tuple[Source, ...]
     stages: tuple[tuple[str, Stage], ...]
     executor: Executor
     absent: tuple[tuple[str, str], ...] = ()
+    reading: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def __call__(self, query: Query) -> Answer:
         """Answer one query."""
@@ -53,7 +57,8 @@ class Pipeline:
         if not answered:
             raise all_failed(lists, self.absent)
         fused, duplicates = fused_results(query, answered)
-        results, stages = self._run_stages(query, fused)
+        with self.reading():
+            results, stages = self._run_stages(query, fused)
         trace = Trace(
             took_ms=_since(start),
             mode="hybrid" if len(answered) > 1 else f"{answered[0].source}-only",
@@ -62,6 +67,7 @@ class Pipeline:
                 *(SourceTrace(name, "skipped", reason=reason) for name, reason in self.absent),
             ),
             stages=stages,
+            lag=_lag(answered),
             filtered=_filtered(stages, duplicates + sum(ranked.duplicates for ranked in answered)),
             warnings=tuple(dict.fromkeys(_warnings(query, lists, self.absent, stages))),
             abstained=_abstained(query, fused, stages),
@@ -73,8 +79,17 @@ class Pipeline:
         query.check()
         start = time.monotonic()
         # Each source runs in a copy of the context, so that its spans belong to this request.
-        futures = [(source, self.executor.submit(copy_context().run, _ask, source, query)) for source in self.sources]
-        return [_wait(source, future, query, start) for source, future in futures]
+        futures = [self.executor.submit(copy_context().run, self._search, source, query) for source in self.sources]
+        return [_wait(*pair, query, start) for pair in zip(self.sources, futures, strict=True)]
+
+    def _search(self, source: Source, query: Query) -> RankedList:
+        start = time.perf_counter()
+        try:
+            with self.reading():
+                ranked = source.search(query)
+        except Exception as error:  # noqa: BLE001  (an edge: whatever a source does, the others still answer)
+            return RankedList(source.name, error=error, took_ms=_since(start))
+        return replace(ranked, source=source.name, bounded=source.bounded, took_ms=_since(start))
 
     def _run_stages(self, query: Query, results: Sequence[Result]) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
         traces = []
@@ -85,15 +100,6 @@ class Pipeline:
             warnings = results.warnings if isinstance(results, WarnedResults) and results is not before else ()
             traces.append(StageTrace(name, len(before), len(results), _since(start), warnings))
         return results, tuple(traces)
-
-
-def _ask(source: Source, query: Query) -> RankedList:
-    start = time.perf_counter()
-    try:
-        ranked = source.search(query)
-    except Exception as error:  # noqa: BLE001  (an edge: whatever a source does, the others still answer)
-        return RankedList(source.name, error=error, took_ms=_since(start))
-    return replace(ranked, source=source.name, bounded=source.bounded, took_ms=_since(start))
 
 
 def _wait(source: Source, future: Future[RankedList], query: Query, start: float) -> RankedList:
@@ -210,6 +216,11 @@ def _filtered(stages: Sequence[StageTrace], duplicates: int) -> dict[str, int]:
     dropped = {trace.name: trace.given - trace.left for trace in stages if trace.name not in CUTS}
     always = dict.fromkeys(("superseded", "scope", "threshold", "confidence"), 0)
     return {**always, **{name: count for name, count in dropped.items() if count}, "duplicate": duplicates}
+
+
+def _lag(lists: Sequence[RankedList]) -> dict[str, int]:
+    lags = [ranked.lag for ranked in lists if ranked.lag is not None]
+    return {"vectors": lags[0]} if lags else {}
 
 
 def _abstained(query: Query, fused: Sequence[Result], stages: Sequence[StageTrace]) -> str:

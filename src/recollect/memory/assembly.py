@@ -84,7 +84,7 @@ class Assembly:
         )
         if self.caller is not None:
             sources = [Screened(source) for source in sources]
-        return Pipeline(tuple(sources), stages, self.executor, tuple(absent))
+        return Pipeline(tuple(sources), stages, self.executor, tuple(absent), self.store.reading)
 
     def _external_source(self, name: str, *, alone: bool) -> ExternalSource:
         source = self.external[name] if self.caller is None else self.external[name].within(self.caller)

@@ -432,8 +432,10 @@ class Memory:
         )
         answer = pipeline(query)
         stale = sum(result.freshness in ("changed", "missing") for result in answer.results)
-        lag = {"files": stale, "vectors": self.embeddings.missing(self._visible())}
-        return replace(answer, trace=replace(answer.trace, lag=lag))
+        missing = answer.trace.lag.get("vectors")  # of all records, as counted by the vector source
+        if missing is None or (missing and self.caller is not None):
+            missing = self.embeddings.missing(self._visible())
+        return replace(answer, trace=replace(answer.trace, lag={"files": stale, "vectors": missing}))
 
     @traced("recall", recalled)
     def recall(self, text: str, *, tokens: int = TOKENS, **options: Any) -> Recall:

@@ -84,14 +84,14 @@ class VectorSource:
         if not query.text.strip():
             return RankedList(self.name, warnings=("the query is empty",))
         serving = self.serving(query.deadline)
-        warnings = _catch_up(serving, query.filter)
-        if not self.alone:
+        lag, warnings = _catch_up(serving, query.filter)
+        if lag > CATCH_UP and not self.alone:
             _refuse_half(serving, query.filter)
         ranked = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
         trust = legibility(serving.embedder, query.text, ranked)
         if trust < 1:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
-        return replace(_with_leads(ranked), warnings=warnings, trust=trust)
+        return replace(_with_leads(ranked), warnings=warnings, trust=trust, lag=lag)
 
 
 def _with_leads(ranked: RankedList) -> RankedList:
@@ -110,8 +110,6 @@ def legibility(embedder: Embedder, question: str, ranked: RankedList) -> float:
 
 def _refuse_half(serving: Serving, where: Filter) -> None:
     """Stand back while many records have no vector: those that happen to have one would outrank better ones."""
-    if serving.index.coverage()[1] <= CATCH_UP:
-        return
     covered, missing = serving.index.coverage(where)  # what others are still waiting for is no reason
     if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
         raise EmbedderError(
@@ -120,18 +118,20 @@ def _refuse_half(serving: Serving, where: Filter) -> None:
         )
 
 
-def _catch_up(serving: Serving, where: Filter) -> tuple[str, ...]:
-    """Embed what has no vector yet where that is quick; say so where it is not."""
+def _catch_up(serving: Serving, where: Filter) -> tuple[int, tuple[str, ...]]:
+    """Embed the records of the filter that have no vector if that is quick; how many of all lack one, and warnings."""
     warnings = [serving.warning] if serving.warning else []
-    waiting = serving.index.missing(CATCH_UP + 1, where)
+    lag = serving.index.coverage()[1]
+    waiting = serving.index.missing(CATCH_UP + 1, where) if lag else []
     if len(waiting) > CATCH_UP:
         warnings.append("some records have no vector yet; `recollect embed` computes the missing ones")
     elif waiting:
         try:
             serving.index.save(waiting, serving.embedder.passages(waiting))
-        except StoreError:  # its message names the store's place, which is not for every caller
+            lag = serving.index.coverage()[1]
+        except StoreError:  # its message names the store's path, which is not for every caller
             warnings.append("some records have no vector, and none can be stored now: `recollect doctor` says why")
-    return tuple(warnings)
+    return lag, tuple(warnings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ class RankedList:
     `bounded` scores (a cosine) are comparable as they are. `among` is set if the list is complete: the source ranked so
     many documents, and those that are not in the list score 0. `duplicates` counts the hits that were left out because
     their text stands higher in the list, and `max_score` is the most that a keyword index could have given to a record.
-    `trust`, from 0 to 1, is how well the source understood the query. An index leaves `source` empty; the source that
-    asked it fills in its own name.
+    `trust`, from 0 to 1, is how well the source understood the query. `lag` is how many records its index lacks, where
+    that is known. An index leaves `source` empty; the source that asked it fills in its own name.
     """
 
     source: str
@@ -108,6 +108,7 @@ class RankedList:
     duplicates: int = 0
     max_score: float = 0.0
     trust: float = 1.0
+    lag: int | None = None
     warnings: tuple[str, ...] = ()
     error: Exception | None = None
     took_ms: float = 0.0

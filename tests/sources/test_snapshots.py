@@ -1,0 +1,70 @@
+"""A search reads the store in few transactions: one for each source, and one for the stages where they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+
+from recollect import Memory
+
+
+@pytest.fixture
+def begun(memory: Memory) -> list[str]:
+    """The read transactions that are begun from now on."""
+    transactions: list[str] = []
+    database = memory.store._database
+    take = database._take
+
+    def traced() -> apsw.Connection:
+        connection = take()
+        connection.set_exec_trace(lambda _cursor, sql, _values: sql != "BEGIN" or not transactions.append(sql))
+        return connection
+
+    database._take = traced
+    return transactions
+
+
+def warm(memory: Memory, begun: list[str]) -> None:
+    """Search once, so that models and caches are there."""
+    memory.search("heron")
+    begun.clear()
+
+
+def test_a_warm_hybrid_search_reads_once_a_source(memory: Memory, begun: list[str]) -> None:
+    """Keyword and vector search run side by side in a snapshot each; nothing else is read."""
+    for number in range(5):
+        memory.add(f"a heron, number {number}")
+    warm(memory, begun)
+    answer = memory.search("heron")
+    assert (len(answer.results), answer.trace.mode, answer.trace.lag) == (5, "hybrid", {"files": 0, "vectors": 0})
+    assert len(begun) == 2
+    begun.clear()
+    memory.search("heron", sources=["keyword"])
+    assert len(begun) == 1 + 1  # the lag of the vectors, which no source has counted
+
+
+def test_stages_read_in_one_snapshot(memory: Memory, begun: list[str], tmp_path: Path) -> None:
+    """File states and vectors for MMR are read in one transaction."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "birds.md").write_text("# Herons\n\nA heron stands.\n\n# Storks\n\nA heron is no stork.\n")
+    memory.index(tmp_path / "notes")
+    memory.add("a heron flies")
+    warm(memory, begun)
+    answer = memory.search("heron", mmr=True)
+    assert {result.freshness for result in answer.results} == {"fresh", None}
+    assert len(begun) == 2 + 1
+
+
+def test_coverage_is_counted_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lag in the trace is the number that the vector source has counted."""
+    memory.add("a heron")
+    memory.search("heron")
+    index = memory.embeddings.serving().index
+    counted: list[object] = []
+    coverage: Callable[..., tuple[int, int]] = index.coverage
+    monkeypatch.setattr(index, "coverage", lambda *where: counted.append(where) or coverage(*where))
+    memory.search("heron")
+    assert len(counted) == 1
