@@ -53,7 +53,7 @@ def test_json_has_all_of_it(run, notes):
     assert ran.code == 0
     said = ran.json
     assert sum(said["sides"].values()) == sum(said["kinds"].values()) == said["leakage"][-1]["questions"]
-    assert any("are all that this store gives, of 200 asked for" in warning for warning in said["warnings"])
+    assert any("can be made of this store, of 200 asked for" in warning for warning in said["warnings"])
 
 
 def test_a_second_run_refuses(run, notes, home):
@@ -82,7 +82,7 @@ def test_a_second_run_refuses(run, notes, home):
         ("queries.jsonl", '{"_id": "x", "text": "y"}\n' * 2, "two questions have the id 'x'"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\na\tb\tc\n", "qrels.tsv: line 2 has the grade"),
         ("manifest.json", "{", "manifest.json cannot be read"),
-        ("manifest.json", "{}", "is not make-set's"),
+        ("manifest.json", "{}", "was not made by this version of make-set"),
     ],
 )
 def test_an_edit_that_cannot_be_read_is_named(run, notes, home, edit):

@@ -4,8 +4,8 @@ import random
 import pytest
 
 from recollect import config
-from recollect.cli.lab import tune as sheets
-from recollect.evaluation import sweep as grid
+from recollect.cli.lab import tune
+from recollect.evaluation import sweep, tuning
 
 WORDS = [
     "night",
@@ -53,7 +53,7 @@ def test_a_sweep_is_a_table_a_plot_a_knee_and_a_certificate(run, small):
     assert ran.code == 0, ran.err
     assert "rrf k=60  50       0." in ran.out
     assert "knee at" in ran.out
-    assert any(block in ran.out for block in sheets.BLOCKS)
+    assert any(block in ran.out for block in tune.BLOCKS)
     assert "search(limit=1) is a prefix of search(limit=50): held in all" in ran.out
     assert "36 questions" in ran.err
 
@@ -140,9 +140,9 @@ def test_overlap_of_one_source_is_refused(run, small):
 @pytest.fixture
 def few_settings(monkeypatch):
     """A grid that is tried quickly."""
-    tried = [{**curve, "fetch_k": 100} for curve in grid.curves(["blend", "rrf"], ks=[60], shares=[0.3, 0.5])]
-    monkeypatch.setattr(grid, "candidates", lambda: tried)
-    monkeypatch.setattr(grid, "refinements", lambda chosen: [{**chosen, "mmr": True}])
+    tried = [{**curve, "fetch_k": 100} for curve in sweep.curves(["blend", "rrf"], ks=[60], shares=[0.3, 0.5])]
+    monkeypatch.setattr(tuning, "candidates", lambda: tried)
+    monkeypatch.setattr(tuning, "refinements", lambda chosen: [{**chosen, "mmr": True}])
 
 
 @pytest.mark.usefixtures("few_settings")
@@ -200,7 +200,7 @@ def test_tune_writes_settings_that_are_read_again(run, home, mirrored, monkeypat
     assert "keep the default" in shown.out, "what was chosen is the default now"
     again = run("eval", "tune", mirrored, "-o", "tuned.toml", "--json")
     assert again.code == 2
-    assert "tuned.toml is there already" in again.error["message"]
+    assert "tuned.toml exists already" in again.error["message"]
 
 
 def test_a_study_of_the_own_store_reads_files(run, home, small):
@@ -229,15 +229,50 @@ def test_a_study_needs_questions(run, small):
 
 def test_a_set_that_favours_words_is_said_to(run, tmp_path):
     """A set whose questions are made of their answers' words must not decide between words and meaning."""
-    from recollect.evaluation.questions.files import bias
+    from recollect.evaluation.questions.setfolder import bias
 
     assert bias(tmp_path) == ""
     for made, words in (
-        ({"leakage": [{"kind": "all", "leaking": 0.9}]}, "favour words"),
+        ({"leakage": [{"kind": "all", "leaking": 0.9}]}, "favour keyword search"),
         ({"leakage": [{"kind": "all", "leaking": 0.2}]}, ""),
-        ({"leakage": [{"kind": "all", "leaking": 0.2}], "masked": True}, "favours meaning"),
+        ({"leakage": [{"kind": "all", "leaking": 0.2}], "masked": True}, "favours vector search"),
         ([], ""),
     ):
         (tmp_path / "manifest.json").write_text(json.dumps(made), encoding="utf-8")
         assert words in bias(tmp_path)
         assert bool(words) == bool(bias(tmp_path))
+
+
+@pytest.fixture
+def long_files(home, run, monkeypatch):
+    """A store of files of many chunks each, and 40 questions whose judgments name the files."""
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+    draw = random.Random(5)
+    folder, judged = home / "notes", home / "judged"
+    folder.mkdir()
+    judged.mkdir()
+    queries, qrels = [], ["query-id\tcorpus-id\tscore"]
+    for number in range(20):
+        topic = draw.sample(WORDS, 4)
+        parts = (f"## Part {place}\n\n{' '.join([*topic, f'{number}-{place}'] * 40)}\n" for place in range(12))
+        (folder / f"note{number}.md").write_text("\n".join(parts))
+        for place in range(2):
+            queries.append(json.dumps({"_id": f"q{number}-{place}", "text": " ".join(draw.sample(topic, 2))}))
+            qrels.append(f"q{number}-{place}\tnote{number}.md\t1")
+    (judged / "queries.jsonl").write_text("\n".join(queries))
+    (judged / "qrels.tsv").write_text("\n".join(qrels))
+    assert run("index", folder).code == 0
+    return judged
+
+
+@pytest.mark.usefixtures("few_settings")
+def test_run_sweep_and_tune_have_one_figure_for_one_configuration(run, long_files):
+    """The default on the same questions is the default, also where ten chunks are fewer than ten files."""
+    measured = run("eval", "run", long_files, "-m", "nDCG@10", "--json").json["systems"]["default"]["measures"]
+    tuned = run("eval", "tune", long_files, "--json").json["default"]
+    search = config.SearchOptions()
+    flags = ("--fetch-k", search.fetch_k, "--fusion", search.fusion)
+    swept = run("eval", "sweep", long_files, *flags, "--json").json["rows"][0]
+    assert measured["nDCG@10"] == tuned
+    assert [tuned[name] for name in ("mean", "low", "high")] == [swept[name] for name in ("mean", "low", "high")]
+    assert 0 < tuned["mean"] < 1

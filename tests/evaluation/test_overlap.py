@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.evaluation.overlap import Fusing, Overlap, advice, compare, overlaps, rbo, same_documents
+from recollect.evaluation.overlap import FusionSetup, Overlap, advice, compare, overlaps, rbo, same_documents
 from recollect.fusion import fuse
 from recollect.types import Record
 
@@ -123,7 +123,7 @@ def test_both_first_is_what_fusion_does():
                 first.append(fused["shared"] > fused[f"{lead}0"] * (1 + 1e-12))
             else:
                 first.append(sum(weights[name] / (k + depths[name]) for name in "ab") > weights[lead] / (k + 1))
-        said = Fusing("rrf", k, weights, depths).both_first("a", "b")
+        said = FusionSetup("rrf", k, weights, depths).both_first("a", "b")
         assert said == all(first), (weights, k, depths)
         seen.add(said)
     assert seen == {True, False}
@@ -132,23 +132,23 @@ def test_both_first_is_what_fusion_does():
 @pytest.mark.parametrize(("depth", "holds"), [(1, True), (20, True), (61, True), (62, False), (100, False)])
 def test_two_equal_lists_up_to_k_plus_1(depth, holds):
     """The rule of the design: fetch_k ≤ k + 1. One deeper is a tie, which the better single rank wins."""
-    fusing = Fusing("rrf", 60.0, {"a": 1.0, "b": 1.0}, {"a": depth, "b": depth})
+    fusing = FusionSetup("rrf", 60.0, {"a": 1.0, "b": 1.0}, {"a": depth, "b": depth})
     assert fusing.both_first("a", "b") is holds
-    assert not Fusing("rrf", 60.0, {"a": 1.0, "b": 0.0}, fusing.depths).both_first("a", "b")
+    assert not FusionSetup("rrf", 60.0, {"a": 1.0, "b": 0.0}, fusing.depths).both_first("a", "b")
 
 
 def test_a_third_list_of_more_weight_counts_too():
     """What two light sources find need not precede the first of a heavy one."""
     depths = {"a": 5, "b": 5, "c": 5}
-    assert Fusing("rrf", 60.0, {"a": 1.0, "b": 1.0, "c": 1.0}, depths).both_first("a", "b")
-    assert not Fusing("rrf", 60.0, {"a": 1.0, "b": 1.0, "c": 3.0}, depths).both_first("a", "b")
+    assert FusionSetup("rrf", 60.0, {"a": 1.0, "b": 1.0, "c": 1.0}, depths).both_first("a", "b")
+    assert not FusionSetup("rrf", 60.0, {"a": 1.0, "b": 1.0, "c": 3.0}, depths).both_first("a", "b")
 
 
 def words(share: float, *, depth: int = 20, fetch_k: int = 20, k: float = 60.0, method: str = "rrf", **weights: float):
     both = share * depth
     one = Overlap("a", "b", 1, depth, both, depth - both, depth - both, share, share)
     weights = {"a": 1.0, "b": 1.0} | weights
-    return advice(one, Fusing(method, k, weights, dict.fromkeys(weights, fetch_k)))
+    return advice(one, FusionSetup(method, k, weights, dict.fromkeys(weights, fetch_k)))
 
 
 def test_the_advice_of_the_requirement():
@@ -185,7 +185,7 @@ def test_much_overlap_gains_little(share):
 
 def test_a_source_that_found_nothing_is_named():
     """Nothing is concluded from an empty list."""
-    fusing = Fusing("rrf", 60.0, {"a": 1.0, "b": 1.0}, {"a": 20, "b": 20})
+    fusing = FusionSetup("rrf", 60.0, {"a": 1.0, "b": 1.0}, {"a": 20, "b": 20})
     assert advice(compare("a", "b", [], ["x"]), fusing) == ["a found nothing"]
     assert advice(compare("a", "b", [], []), fusing) == ["a found nothing", "b found nothing"]
 

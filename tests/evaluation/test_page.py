@@ -18,7 +18,7 @@ from support import DOCS, samples
 from recollect.cli import main
 from recollect.errors import UsageError
 from recollect.evaluation import results
-from recollect.evaluation.page import compose, render, write_pngs
+from recollect.evaluation.report import compose, render, write_pngs
 
 OURS = {
     "html", "head", "meta", "link", "title", "style", "body", "header", "fieldset", "legend", "label",
@@ -177,11 +177,11 @@ def test_what_it_says_follows_the_numbers():
     ]
     said = leads(told)
     assert said["wins-1"] == (
-        "fused is better than keyword by more than chance would give (nDCG@10 +0.030 [+0.020, +0.040], p = 0.0010)."
+        "fused is significantly better than keyword (nDCG@10 +0.030 [+0.020, +0.040], p = 0.0010)."
     )
-    assert said["wins-2"].startswith("keyword is worse than fused by more than chance would give")
+    assert said["wins-2"].startswith("keyword is significantly worse than fused (")
     assert said["wins-2"].endswith("p < 0.0001).")
-    assert said["wins-3"].startswith("fused and vector: no difference that chance could not make")
+    assert said["wins-3"].startswith("fused and vector: no significant difference")
 
 
 def test_a_broken_prefix_is_not_hidden():
@@ -285,7 +285,7 @@ def test_the_command_writes_the_page_and_the_plots(files, capsys):
         ([], 2, "there is nothing to report on"),
         (["none.json"], 2, "none.json is no file"),
         (["broken.json"], 2, "broken.json is not JSON"),
-        (["list.json"], 2, "list.json: this is no report of the laboratory"),
+        (["list.json"], 2, "list.json: this is no evaluation report"),
         (["empty.json"], 2, "nothing that can be drawn"),
         (["sweep.json", "-o", "no/such/page.html"], 3, "page.html cannot be written: No such file"),
     ],

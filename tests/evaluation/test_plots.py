@@ -12,8 +12,7 @@ from support import samples
 
 from recollect.errors import UsageError
 from recollect.evaluation import plots, results
-from recollect.evaluation.curves import read_chart
-from recollect.evaluation.drawing import ROLES, drawing, inline, write
+from recollect.evaluation.plots import ROLES, drawing, inline, write
 
 # Machado, Oliveira and Fernandes (2009), severity 1: what an eye without one kind of cone sees, in linear RGB.
 EYES = {
@@ -49,9 +48,9 @@ def figures():
     run = samples.run()
     return {
         "systems": lambda: plots.systems_figure(results.systems(run)),
-        "sweep": lambda: plots.sweep_figure(read_chart(samples.sweep())),
-        "duel": lambda: plots.duel_figure(results.duels(run)[0]),
-        "overlap": lambda: plots.overlap_figure(results.pairs(samples.overlap())),
+        "sweep": lambda: plots.sweep_figure(results.sweep_chart(samples.sweep())),
+        "duel": lambda: plots.gains_figure(results.system_pairs(run)[0]),
+        "overlap": lambda: plots.overlap_figure(results.source_pairs(samples.overlap())),
         "latency": lambda: plots.latency_figure(results.systems(run)),
     }
 
@@ -152,7 +151,7 @@ def test_every_point_of_a_curve_has_its_interval(methods):
     """Bands for one or two curves, upright lines for more; the axis holds all of them."""
     report = samples.sweep(methods)
     with drawing():
-        (axes,) = plots.sweep_figure(read_chart(report)).axes
+        (axes,) = plots.sweep_figure(results.sweep_chart(report)).axes
     lines = [segment for drawn in axes.collections for segment in getattr(drawn, "get_segments", list)()]
     bands = [path.vertices for drawn in axes.collections for path in drawn.get_paths()]
     seen = {round(float(y), 9) for shape in (*lines, *bands) for _, y in shape}
@@ -166,9 +165,9 @@ def test_bars_begin_at_zero_and_wins_and_losses_have_one_scale():
     """What is drawn as an area is as large as its number."""
     made = figures()
     with drawing():
-        overlap, duel, latency = made["overlap"]().axes[0], made["duel"]().axes[0], made["latency"]().axes
-    assert overlap.get_xlim() == (0, 1)
-    assert sum(bar.get_width() for bar in overlap.patches) == pytest.approx(2)
+        overlap, duel, latency = made["overlap"]().axes, made["duel"]().axes[0], made["latency"]().axes
+    assert [axes.get_xlim() for axes in overlap] == [(0, 1)] * 2
+    assert [sum(bar.get_width() for bar in axes.patches) for axes in overlap] == pytest.approx([1, 1])
     low, high = duel.get_ylim()
     assert low == -high
     assert all(axes.get_ylim()[0] == 0 for axes in latency)
@@ -187,7 +186,7 @@ def test_every_search_is_in_the_histogram():
 
 def test_of_many_settings_the_best_of_each_method_is_named():
     """Forty curves are three with names and the rest as thin lines."""
-    found = read_chart(samples.sweep(ks=tuple(range(1, 14))))
+    found = results.sweep_chart(samples.sweep(ks=tuple(range(1, 14))))
     assert [curve.name for curve in found.curves] == ["borda k=1", "weighted k=1", "rrf k=1"]
     assert len(found.others) == 36
     assert found.knees == [50]
@@ -196,7 +195,7 @@ def test_of_many_settings_the_best_of_each_method_is_named():
 def test_without_depths_another_number_is_the_axis():
     """A sweep over weights is drawn over weights."""
     rows = [{"options": {"fusion": "weighted", "vector_weight": w / 10, "fetch_k": 100}, "mean": w} for w in range(5)]
-    found = read_chart({"rows": rows, "measure": "R@10"})
+    found = results.sweep_chart({"rows": rows, "measure": "R@10"})
     assert (found.axis, len(found.curves), len(found.curves[0].points)) == ("vector_weight", 1, 5)
 
 
@@ -212,7 +211,7 @@ def test_a_name_is_drawn_as_it_is_written(text):
 def test_drawing_leaves_no_trace():
     """No window system is started and no setting of matplotlib stays; without plots it is not even imported."""
     code = """
-import sys, recollect.cli.lab.run, recollect.evaluation.page as page
+import sys, recollect.cli.lab.run, recollect.evaluation.report as page
 assert "matplotlib" not in sys.modules
 import matplotlib
 names = [name for name in matplotlib.rcParams if name != "backend"]  # asking for that one starts pyplot

@@ -8,19 +8,19 @@ import pytest
 from recollect.analysis import Analyzer
 from recollect.errors import UsageError
 from recollect.evaluation.datasets import read_dataset, read_qrels, read_questions
-from recollect.evaluation.questions import SetWishes, make_set, plan_set
-from recollect.evaluation.questions.generation import KINDS, Question, choose, make_questions, split_of
-from recollect.evaluation.questions.notes import (
+from recollect.evaluation.questions import SetOptions, make_set, plan_set
+from recollect.evaluation.questions.generation import KINDS, SetQuestion, choose, make_questions, split_of
+from recollect.evaluation.questions.prose import (
     Leak,
     Vocabulary,
     best_phrase,
     definitions,
+    leak_table,
     links,
     plain,
     sentences,
-    table,
 )
-from recollect.evaluation.questions.sets import Look, Masked
+from recollect.evaluation.questions.sets import MaskedRecords, VisibleRecords
 from recollect.sample import NOTES
 from recollect.types import Record
 
@@ -79,9 +79,9 @@ def notes(tmp_path):
 def made(memory, notes):
     """Kind → text → the name of the file asked for."""
     memory.index(notes)
-    look = Look.at(memory, {})
+    visible = VisibleRecords.of(memory, {})
     found = {}
-    for question in make_questions(look.records, look.aliases, look.vocabulary):
+    for question in make_questions(visible.listed, visible.aliases, visible.vocabulary):
         found.setdefault(question.kind, {})[question.text] = Path(question.target).name
     return found
 
@@ -142,18 +142,18 @@ def test_a_word_that_only_the_target_has_adds_nothing(memory):
         "At noon we ate.",
     ):
         memory.add(text)
-    look = Look.at(memory, {})
-    target = next(record.id for record in look.records if "zebrafish" in record.text)
+    visible = VisibleRecords.of(memory, {})
+    target = next(record.id for record in visible.listed if "zebrafish" in record.text)
     sentence = "The zebrafish swim past Lisbon harbour at noon."
-    assert best_phrase(sentence, target, look.vocabulary).text == "Lisbon harbour at noon"
+    assert best_phrase(sentence, target, visible.vocabulary).text == "Lisbon harbour at noon"
 
 
 def test_a_question_for_two_things_is_none(memory, notes):
     """The same words that lead to two files ask for neither."""
     (notes / "other.md").write_text("# Other\n\nLook at [the barrel note](compost.md) as well, it says more.\n")
     memory.index(notes)
-    look = Look.at(memory, {})
-    texts = [question.text for question in make_questions(look.records, look.aliases, look.vocabulary)]
+    visible = VisibleRecords.of(memory, {})
+    texts = [question.text for question in make_questions(visible.listed, visible.aliases, visible.vocabulary)]
     assert "the barrel note" not in texts
     assert len(texts) == len(set(texts))
 
@@ -162,8 +162,8 @@ def test_facts_are_asked_for_by_category_and_some_words(memory):
     """Tags that the text does not say are part of the question; the judgment is the id."""
     fact = memory.add("Doctor Brandt moved her practice to Linden street.", category="health", tags=["doctor"])
     memory.add("Linden trees bloom in June.")
-    look = Look.at(memory, {})
-    (question,) = make_questions(look.records, {}, look.vocabulary)
+    visible = VisibleRecords.of(memory, {})
+    (question,) = make_questions(visible.listed, {}, visible.vocabulary)
     assert (question.kind, question.target) == ("fact", fact.id)
     assert question.text.startswith("health ")
 
@@ -192,18 +192,18 @@ def test_sentences_are_what_a_reader_sees(text, said):
 def test_leakage_counts_in_the_one_passage_that_has_most(memory, notes):
     """Words in two passages of a file do not add up, and a word of the file alone is a giveaway."""
     memory.index(notes)
-    look = Look.at(memory, {})
+    visible = VisibleRecords.of(memory, {})
     target = str(notes / "compost.md")
-    assert look.vocabulary.share("layers of rats", target) == 1.0
-    assert look.vocabulary.share("layers of elephants", target) == 0.5
-    assert look.vocabulary.share("", target) == 0.0
-    assert look.vocabulary.gives_away("rats and elephants", target)
-    assert not look.vocabulary.gives_away("coffee", target)
+    assert visible.vocabulary.share("layers of rats", target) == 1.0
+    assert visible.vocabulary.share("layers of elephants", target) == 0.5
+    assert visible.vocabulary.share("", target) == 0.0
+    assert visible.vocabulary.gives_away("rats and elephants", target)
+    assert not visible.vocabulary.gives_away("coffee", target)
 
 
 def test_the_table_has_a_row_a_kind_and_one_for_all():
     leaks = {"link": [Leak(1.0, True, 1), Leak(0.0, False, None)], "alias": [], "heading": [Leak(0.6, False, 1)]}
-    link, heading, everything = table(leaks)
+    link, heading, everything = leak_table(leaks)
     assert (link.questions, link.shared, link.leaking, link.first, link.copied) == (2, 0.5, 0.5, 0.5, 0.5)
     assert (heading.leaking, heading.copied) == (1.0, 0.0)
     assert (everything.kind, everything.questions) == ("all", 3)
@@ -211,8 +211,8 @@ def test_the_table_has_a_row_a_kind_and_one_for_all():
 
 def test_kinds_share_alike_and_targets_take_turns():
     """What one kind does not have goes to the others; no target is asked for twice before every one was once."""
-    many = [Question(f"s{number}", "sentence", f"t{number % 10}", "r") for number in range(50)]
-    few = [Question(f"a{number}", "alias", "t", "r") for number in range(3)]
+    many = [SetQuestion(f"s{number}", "sentence", f"t{number % 10}", "r") for number in range(50)]
+    few = [SetQuestion(f"a{number}", "alias", "t", "r") for number in range(3)]
     chosen = choose([*many, *few], 13, 1)
     assert sum(question.kind == "alias" for question in chosen) == 3
     assert len({question.target for question in chosen if question.kind == "sentence"}) == 10
@@ -230,9 +230,9 @@ def test_the_split_is_the_ids_own():
 
 def test_the_same_store_gives_the_same_bytes(sample, tmp_path):
     """Files are equal to the byte; another seed gives other questions, all of them about files that are there."""
-    made = make_set(sample, tmp_path / "one", SetWishes(60))
-    make_set(sample, tmp_path / "two", SetWishes(60))
-    make_set(sample, tmp_path / "other", SetWishes(60, seed=7))
+    made = make_set(sample, tmp_path / "one", SetOptions(60))
+    make_set(sample, tmp_path / "two", SetOptions(60))
+    make_set(sample, tmp_path / "other", SetOptions(60, seed=7))
     assert files(tmp_path / "one") == files(tmp_path / "two")
     assert files(tmp_path / "one")["queries.jsonl"] != files(tmp_path / "other")["queries.jsonl"]
     assert sum(made.sides.values()) == len(rows(tmp_path / "one")) == 60
@@ -243,7 +243,7 @@ def test_the_same_store_gives_the_same_bytes(sample, tmp_path):
 def test_questions_and_judgments_fit_together(sample, tmp_path):
     """Each side has its own questions, each with one judgment, in files that `eval run` reads."""
     tmp_path /= "set"
-    make_set(sample, tmp_path, SetWishes())
+    make_set(sample, tmp_path, SetOptions())
     for end in ("", "_dev"):
         questions, qrels = read_questions(tmp_path / f"queries{end}.jsonl"), read_qrels(tmp_path / f"qrels{end}.tsv")
         assert questions.keys() == qrels.keys()
@@ -254,9 +254,9 @@ def test_questions_and_judgments_fit_together(sample, tmp_path):
 def test_an_update_keeps_what_was_edited_and_taken_out(sample, tmp_path):
     """An edited text stays, a deleted question stays away, a line of one's own stays, and what is new comes in."""
     folder = tmp_path / "set"
-    make_set(sample, folder, SetWishes(40))
+    make_set(sample, folder, SetOptions(40))
     before = files(folder)
-    make_set(sample, folder, SetWishes(40, update=True))
+    make_set(sample, folder, SetOptions(40, update=True))
     assert files(folder) == before
     first, second, *rest = [json.loads(line) for line in before["queries.jsonl"].decode().splitlines()]
     second["text"] = "in words of my own"
@@ -264,7 +264,7 @@ def test_an_update_keeps_what_was_edited_and_taken_out(sample, tmp_path):
     (folder / "queries.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     with (folder / "qrels.tsv").open("a") as qrels:
         qrels.write(f"mine\t{NOTES / 'home' / 'sauna.md'}\t1\n")
-    made = make_set(sample, folder, SetWishes(500, update=True))
+    made = make_set(sample, folder, SetOptions(500, update=True))
     after = {row["_id"]: row["text"] for row in rows(folder)}
     assert first["_id"] not in after
     assert after[second["_id"]] == "in words of my own"
@@ -278,33 +278,33 @@ def test_an_update_keeps_what_was_edited_and_taken_out(sample, tmp_path):
 def test_an_update_says_what_is_gone(memory, notes, tmp_path):
     """Questions about a file that was removed are kept, and said."""
     memory.index(notes)
-    make_set(memory, tmp_path / "set", SetWishes())
+    make_set(memory, tmp_path / "set", SetOptions())
     (notes / "rain" / "barrel.md").unlink()
     memory.index(notes, confirm=True)
-    made = make_set(memory, tmp_path / "set", SetWishes(update=True))
-    assert any("not in the store any more" in warning for warning in made.warnings)
+    made = make_set(memory, tmp_path / "set", SetOptions(update=True))
+    assert any("gone or not visible" in warning for warning in made.warnings)
 
 
 def test_nothing_of_another_scope_is_in_the_set(memory, notes, tmp_path):
     """The set of a shared store is the set of a store that holds only what may be seen."""
     memory.index(notes, user="ada")
-    make_set(memory, tmp_path / "alone", SetWishes(filters={"user": "ada"}))
+    make_set(memory, tmp_path / "alone", SetOptions(filters={"user": "ada"}))
     memory.index(NOTES, user="bob")
-    make_set(memory, tmp_path / "shared", SetWishes(filters={"user": "ada"}))
+    make_set(memory, tmp_path / "shared", SetOptions(filters={"user": "ada"}))
     assert files(tmp_path / "alone") == files(tmp_path / "shared")
     with pytest.raises(UsageError, match="nothing in the store to ask about"):
-        make_set(memory, tmp_path / "global", SetWishes())
+        make_set(memory, tmp_path / "global", SetOptions())
 
 
 def test_filters_narrow_what_is_asked_for(sample, tmp_path):
     tmp_path /= "set"
-    make_set(sample, tmp_path, SetWishes(filters={"path": str(NOTES / "home")}))
+    make_set(sample, tmp_path, SetOptions(filters={"path": str(NOTES / "home")}))
     assert {Path(target).parent.name for grades in judged(tmp_path).values() for target in grades} == {"home"}
 
 
 def test_a_masked_set_has_the_words_taken_out(sample, tmp_path):
     """The copy lacks the sentence of each question, judgments are by record, and far less is given away."""
-    made = make_set(sample, tmp_path / "masked", SetWishes(masked=True))
+    made = make_set(sample, tmp_path / "masked", SetOptions(masked=True))
     (dataset,) = read_dataset(tmp_path / "masked")
     texts = {row["_id"]: f"{row['title']}\n{row['text']}" for row in dataset.corpus}
     assert len(texts) == sample.status()["records"]["total"]
@@ -312,23 +312,23 @@ def test_a_masked_set_has_the_words_taken_out(sample, tmp_path):
         (target,) = dataset.qrels[key]
         assert text not in texts[target]
     assert made.leakage[-1].shared < 0.4
-    assert make_set(sample, tmp_path / "open", SetWishes()).leakage[-1].shared > 0.9
+    assert make_set(sample, tmp_path / "open", SetOptions()).leakage[-1].shared > 0.9
     assert made.leakage[-1].first < 0.5
     assert not any("share most of their words" in warning for warning in made.warnings)
     with pytest.raises(UsageError, match="masked set, which cannot be updated"):
-        make_set(sample, tmp_path / "masked", SetWishes(update=True))
+        make_set(sample, tmp_path / "masked", SetOptions(update=True))
 
 
 def test_masking_leaves_enough_to_find(memory):
     """A fact of one sentence cannot lose it."""
     fact = memory.add("Doctor Brandt moved her practice to Linden street.")
-    look = Look.at(memory, {})
-    question = Question("Doctor Brandt moved", "fact", fact.id, fact.id, removes=fact.text)
-    assert Masked.of(look.records).without(question) is None
+    visible = VisibleRecords.of(memory, {})
+    question = SetQuestion("Doctor Brandt moved", "fact", fact.id, fact.id, removes=fact.text)
+    assert MaskedRecords.of(visible.listed).without(question) is None
 
 
 def test_the_plan_writes_nothing(sample, tmp_path):
-    planned = plan_set(sample, tmp_path / "set", SetWishes(50))
+    planned = plan_set(sample, tmp_path / "set", SetOptions(50))
     assert sum(planned.sides.values()) == 50
     assert not (tmp_path / "set").exists()
 

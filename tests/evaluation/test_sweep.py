@@ -4,8 +4,8 @@ import random
 import pytest
 
 from recollect.evaluation.datasets import Dataset
-from recollect.evaluation.recording import Judged, Outcome, Part, asked, record
-from recollect.evaluation.sweep import Prefix, certify, churn, curves, knee, sweep
+from recollect.evaluation.recording import JudgedSet, JudgedSets, Outcome, record, record_sets
+from recollect.evaluation.sweep import check_prefix, churn, curves, join_prefixes, knee, sweep
 
 WORDS = [
     "night",
@@ -45,7 +45,7 @@ def dataset(count=80):
 def judged(memory):
     small = dataset()
     memory.add_many([{"id": row["_id"], "text": row["text"]} for row in small.corpus])
-    return Judged("small", (Part(small, record(memory, small.queries)),))
+    return JudgedSets("small", (JudgedSet(small, record(memory, small.queries)),))
 
 
 def outcome(values, tops=None):
@@ -54,13 +54,15 @@ def outcome(values, tops=None):
 
 def test_every_curve_is_measured_at_every_depth(judged):
     found = sweep(judged, CURVES, [20, 5, 5])
-    assert [row.options for row in found.rows] == [{**curve, "fetch_k": depth} for curve in CURVES for depth in (5, 20)]
-    assert all(row.estimate.low <= row.estimate.mean <= row.estimate.high for row in found.rows)
-    assert found.questions == 12
-    assert [row.options["fusion"] for row in found.knees] == ["blend", "rrf", "rrf", "weighted"]
-    assert found.knee.estimate.mean == max(row.estimate.mean for row in found.knees)
-    assert len(found.deeper) == len(CURVES)
-    assert len(found.across) == 2 * (len(CURVES) - 1)
+    wanted = [{**curve, "fetch_k": depth} for curve in CURVES for depth in (5, 20)]
+    assert [row["options"] for row in found["rows"]] == wanted
+    assert all(row["low"] <= row["mean"] <= row["high"] for row in found["rows"])
+    assert judged.questions == 12
+    assert [row["options"]["fusion"] for row in found["knees"]] == ["blend", "rrf", "rrf", "weighted"]
+    assert found["knee"]["mean"] == max(row["mean"] for row in found["knees"])
+    along = [step["along"] for step in found["churn"]]
+    assert along.count("fetch_k") == len(CURVES)
+    assert along.count("settings") == 2 * (len(CURVES) - 1)
 
 
 def test_a_replay_ranks_as_a_search_does(judged, memory):
@@ -76,7 +78,7 @@ def test_a_replay_ranks_as_a_search_does(judged, memory):
 
 def test_the_json_can_be_drawn(judged):
     """The shape that plots read: options and interval of each row, the knee's options, churn from and to."""
-    found = json.loads(json.dumps(sweep(judged, CURVES, [5, 20]).as_dict()))
+    found = json.loads(json.dumps(sweep(judged, CURVES, [5, 20])))
     assert set(found) == {"rows", "knee", "knees", "churn"}
     assert set(found["rows"][0]) == {"options", "mean", "low", "high"}
     assert found["knee"]["options"]["fetch_k"] in (5, 20)
@@ -113,9 +115,8 @@ def test_churn_is_the_share_that_is_replaced():
 
 def test_the_certificate_holds_for_live_searches(judged, memory):
     asked_texts = list(judged.parts[0].dataset.queries.values())[:4]
-    prefix = certify(memory, asked_texts, CURVES)
-    assert prefix == Prefix(16, 4, 50)
-    assert prefix.as_dict() == {"checked": 16, "held": True, "questions": 4, "limits": [1, 50], "broken": []}
+    prefix = check_prefix(memory, asked_texts, CURVES)
+    assert prefix == {"checked": 16, "held": True, "questions": 4, "limits": [1, 50], "broken": []}
 
 
 def test_the_certificate_says_where_it_is_broken(judged, memory, monkeypatch):
@@ -128,11 +129,12 @@ def test_the_certificate_says_where_it_is_broken(judged, memory, monkeypatch):
         return type(answer)(answer.query, answer.results[1:2] if flip else answer.results[:limit], answer.trace)
 
     monkeypatch.setattr(type(memory), "search", lambda _self, text, **options: turned(text, **options))
-    prefix = certify(memory, ["night train"], curves(["rrf", "weighted"]))
-    assert prefix.as_dict()["held"] is False
-    assert prefix.broken == (("night train", {"fusion": "rrf"}),)
-    joined = Prefix.joined([prefix, Prefix(3, 3, 50)])
-    assert (joined.checked, joined.questions, len(joined.broken)) == (5, 4, 1)
+    prefix = check_prefix(memory, ["night train"], curves(["rrf", "weighted"]))
+    assert prefix["held"] is False
+    assert prefix["broken"] == [{"question": "night train", "options": {"fusion": "rrf"}}]
+    other = {"checked": 3, "questions": 3, "limits": [1, 50], "broken": []}
+    joined = join_prefixes([prefix, other])
+    assert (joined["checked"], joined["questions"], joined["held"], len(joined["broken"])) == (5, 4, False, 1)
 
 
 def test_questions_are_asked_of_every_corpus_once(open_memory, tmp_path):
@@ -146,7 +148,7 @@ def test_questions_are_asked_of_every_corpus_once(open_memory, tmp_path):
         memory.add_many([{"id": row["_id"], "text": row["text"]} for row in one.corpus])
         return memory
 
-    with asked("both", [small, other], open_set, depth=30) as found:
+    with record_sets("both", [small, other], open_set, depth=30) as found:
         assert found.questions == 24
         assert found.as_dict()["corpora"] == [{"name": "small", "questions": 12}, {"name": "other", "questions": 12}]
         outcome = found({"fusion": "rrf"})

@@ -13,13 +13,13 @@ from recollect.evaluation.runs import write_trec
 from recollect.evaluation.scoring import estimate
 from recollect.evaluation.trials import (
     SYSTEMS,
-    Plan,
-    conduct,
+    TrialPlan,
     gate,
     make_report,
     named_systems,
+    read_external,
     read_report,
-    read_rival,
+    run_trials,
 )
 
 HASHING = Settings(embedder="hashing:64")
@@ -50,7 +50,7 @@ def opened(tmp_path):
 def test_a_system_ranks_as_a_search_with_its_options_does(opened):
     """What is replayed from the recording is what `search` answers, for every named system."""
     dataset = make_set()
-    trials, _ = conduct(Plan(SYSTEMS), [dataset], opened)
+    trials, _ = run_trials(TrialPlan(SYSTEMS), [dataset], opened)
     with opened(dataset) as memory:
         for trial in trials:
             for key, text in dataset.queries.items():
@@ -88,12 +88,12 @@ def test_the_default_model_and_no_model_share_a_file():
 def test_corpora_are_averaged_over_their_questions(opened):
     """Two corpora of eight and one questions: the mean is over nine, and ids that repeat are told apart."""
     small = make_set("small", "beef", queries={"q0": "what about tea?"}, qrels={"q0": {"owls0": 1}})
-    plan = Plan(measures=("RR@10",))
-    trials, parts = conduct(plan, apart([make_set(), small]), opened)
+    plan = TrialPlan(measures=("RR@10",))
+    trials, parts = run_trials(plan, apart([make_set(), small]), opened)
     values = trials[0].values["RR@10"]
     assert len(values) == 9
     assert {"notes/q0", "small/q0"} <= set(values)
-    report = make_report("both", plan, HASHING, trials, parts).as_dict()
+    report = make_report("both", plan, HASHING, trials, parts)
     assert report["data"]["documents"] == 48
     assert [one["questions"] for one in report["data"]["corpora"]] == [8, 1]
     assert report["systems"]["default"]["measures"]["RR@10"]["mean"] == pytest.approx(sum(values.values()) / 9)
@@ -101,9 +101,9 @@ def test_corpora_are_averaged_over_their_questions(opened):
 
 def test_a_report_holds_what_others_need(opened, tmp_path):
     """n, fingerprint, settings, intervals and the randomisation test, as JSON that can be read again."""
-    plan = Plan(named_systems("keyword, default"), ("nDCG@10", "R@5"), latency=3)
-    trials, parts = conduct(plan, [make_set(unjudged=2)], opened)
-    report = make_report("notes", plan, HASHING, trials, parts, split="dev").as_dict()
+    plan = TrialPlan(named_systems("keyword, default"), ("nDCG@10", "R@5"), latency=3)
+    trials, parts = run_trials(plan, [make_set(unjudged=2)], opened)
+    report = make_report("notes", plan, HASHING, trials, parts, split="dev")
     assert list(report) == ["format", "version", "at", "data", "settings", "systems", "comparisons", "warnings"]
     assert report["data"]["left_out"] == {"unjudged": 2, "without_text": 0, "unknown_documents": 0}
     assert (report["data"]["questions"], report["data"]["split"]) == (8, "dev")
@@ -128,26 +128,26 @@ def test_a_report_holds_what_others_need(opened, tmp_path):
 
 def test_a_rival_that_is_our_own_run_scores_as_we_do(opened):
     """The same ranking, written and read again, has the same values; what it leaves out counts as zero, and is said."""
-    plan = Plan(measures=("nDCG@10", "RR@10", "AP"))
-    trials, _ = conduct(plan, [make_set()], opened)
+    plan = TrialPlan(measures=("nDCG@10", "RR@10", "AP"))
+    trials, _ = run_trials(plan, [make_set()], opened)
     lines = "\n".join(write_trec({key: list(of.items()) for key, of in trials[0].run.items()}))
     cut = "\n".join(line for line in lines.split("\n") if not line.startswith("q3 "))
-    rivals = [read_rival(name, name, data.encode(), ["q0"]) for name, data in (("all", lines), ("some", cut))]
-    trials, parts = conduct(plan, [make_set()], opened, rivals=rivals)
+    runs = [read_external(name, name, data.encode(), ["q0"]) for name, data in (("all", lines), ("some", cut))]
+    trials, parts = run_trials(plan, [make_set()], opened, external=runs)
     assert trials[1].values == trials[0].values
     assert trials[2].values["AP"] == {**trials[0].values["AP"], "q3": 0.0}
     report = make_report("notes", plan, HASHING, trials, parts)
-    assert report.warnings == ("some has no results for 1 questions, which count as zero",)
+    assert report["warnings"] == ["some has no results for 1 questions, which count as zero"]
     with pytest.raises(UsageError, match="answers none of the 1 judged questions"):
-        read_rival("x", "x.trec", lines.encode(), ["other"])
+        read_external("x", "x.trec", lines.encode(), ["other"])
 
 
 def test_self_retrieval_can_be_excluded(opened):
     """A document asked for with its own text is no find: it is dropped, and what follows moves up."""
     texts = {row["_id"]: row["text"] for row in CORPUS}
     dataset = make_set(queries={"tea0": texts["tea0"]}, qrels={"tea0": {"tea1": 1, "tea0": 1}})
-    (plain,), _ = conduct(Plan(measures=("P@1",)), [dataset], opened)
-    (without,), _ = conduct(Plan(measures=("P@1",), exclude_self=True), [dataset], opened)
+    (plain,), _ = run_trials(TrialPlan(measures=("P@1",)), [dataset], opened)
+    (without,), _ = run_trials(TrialPlan(measures=("P@1",), exclude_self=True), [dataset], opened)
     assert next(iter(plain.run["tea0"])) == "tea0"
     assert "tea0" not in without.run["tea0"]
     assert list(without.run["tea0"]) == [key for key in plain.run["tea0"] if key != "tea0"]
@@ -182,7 +182,7 @@ def test_judged_files_count_for_any_chunk(own):
     """Results are files then, each once, named as in the store, however the judgments write the path."""
     judged, open_store, notes, fact = own
     dataset = judged(("q1", str(notes / "tea.md"), "1"), ("q2", "deep/rust.md", "1"), ("q3", fact, "1"))
-    trials, (part,) = conduct(Plan(measures=("P@1", "R@5")), [dataset], open_store)
+    trials, (part,) = run_trials(TrialPlan(measures=("P@1", "R@5")), [dataset], open_store)
     assert trials[0].values == {name: {"q1": 1.0, "q2": 1.0, "q3": 1.0} for name in ("P@1", "R@5")}
     assert list(trials[0].run["q1"]).count(str(notes / "tea.md")) == 1
     assert set(trials[0].run["q1"]) <= {*(str(path) for path in notes.rglob("*.md")), fact}
@@ -193,20 +193,22 @@ def test_judged_files_count_for_any_chunk(own):
 def test_judged_records_stay_records(own):
     """Where judgments name ids alone, results are records, and what is not there is counted."""
     judged, open_store, _, fact = own
-    trials, (part,) = conduct(Plan(measures=("P@1",)), [judged(("q3", fact, "1"), ("q3", "gone", "1"))], open_store)
+    trials, (part,) = run_trials(
+        TrialPlan(measures=("P@1",)), [judged(("q3", fact, "1"), ("q3", "gone", "1"))], open_store
+    )
     assert trials[0].values["P@1"] == {"q3": 1.0}
     assert part.unknown == 1
     with pytest.raises(UsageError, match="none of the 1 judged documents is in the store"):
-        conduct(Plan(), [judged(("q3", "gone", "1"))], open_store)
+        run_trials(TrialPlan(), [judged(("q3", "gone", "1"))], open_store)
 
 
 def test_a_store_that_grows_can_be_compared(own, open_memory):
     """Its fingerprint is that of questions and judgments; its corpus's mark moves."""
     judged, open_store, _, fact = own
-    plan, dataset = Plan(measures=("P@1",)), judged(("q3", fact, "1"))
-    before = make_report("own", plan, HASHING, *conduct(plan, [dataset], open_store)).as_dict()
+    plan, dataset = TrialPlan(measures=("P@1",)), judged(("q3", fact, "1"))
+    before = make_report("own", plan, HASHING, *run_trials(plan, [dataset], open_store))
     open_memory().add("Something new.")
-    after = make_report("own", plan, HASHING, *conduct(plan, [dataset], open_store)).as_dict()
+    after = make_report("own", plan, HASHING, *run_trials(plan, [dataset], open_store))
     assert before["data"]["fingerprint"] == after["data"]["fingerprint"]
     assert before["data"]["corpora"] != after["data"]["corpora"]
 
@@ -219,8 +221,8 @@ def test_filters_and_sources_hold_for_every_system(own):
     from recollect.memory import Memory
 
     settings = Settings(embedder="hashing:64", search=SearchOptions(sources=("keyword",)))
-    plan = Plan(named_systems("vector,default"), ("P@1",), {"kind": "fact"})
-    trials, _ = conduct(plan, [dataset], lambda _: Memory.open(notes.parent / "memory.db", settings=settings))
+    plan = TrialPlan(named_systems("vector,default"), ("P@1",), {"kind": "fact"})
+    trials, _ = run_trials(plan, [dataset], lambda _: Memory.open(notes.parent / "memory.db", settings=settings))
     assert [set(trial.run["q3"]) for trial in trials] == [{fact}, {fact}]
 
 
@@ -231,12 +233,12 @@ def test_systems_are_named_or_refused(opened, tmp_path):
     assert named_systems("none") == {}
     plain = partial(open_corpus, settings=Settings(embedder="none"), folder=tmp_path)
     with pytest.raises(UsageError, match="'vector' needs an embedder"):
-        conduct(Plan(named_systems("vector")), [make_set()], plain)
+        run_trials(TrialPlan(named_systems("vector")), [make_set()], plain)
     with pytest.raises(UsageError, match="nothing is measured"):
-        conduct(Plan({}), [make_set()], opened)
-    rival = read_rival("default", "default.trec", b"q0 Q0 tea1 1 1.0 x\n", ["q0"])
+        run_trials(TrialPlan({}), [make_set()], opened)
+    run = read_external("default", "default.trec", b"q0 Q0 tea1 1 1.0 x\n", ["q0"])
     with pytest.raises(UsageError, match="two systems are called 'default'"):
-        conduct(Plan(), [make_set()], opened, rivals=[rival])
+        run_trials(TrialPlan(), [make_set()], opened, external=[run])
 
 
 def fake(values, fingerprint="f", **settings):

@@ -4,8 +4,20 @@ import random
 import pytest
 
 from recollect.config import SearchOptions
-from recollect.evaluation.sweep import candidates, changes, completed, curves, label, refinements
-from recollect.evaluation.tuning import INNER, OUTER, Plan, choose, deal, simplest, tune
+from recollect.evaluation.sweep import curves, setting_label
+from recollect.evaluation.tuning import (
+    INNER,
+    OUTER,
+    TuningPlan,
+    candidates,
+    changes,
+    choose,
+    completed,
+    deal,
+    refinements,
+    simplest,
+    tune,
+)
 
 DEFAULT = completed({}, SearchOptions())
 QUESTIONS = [f"q{number}" for number in range(120)]
@@ -18,7 +30,7 @@ def refine(chosen):
     return [{**chosen, "mmr": True}, {**chosen, "half_life_days": 30.0}]
 
 
-PLAN = Plan(DEFAULT, GRID, refine)
+PLAN = TuningPlan(DEFAULT, GRID, refine)
 
 
 def noise(seed, gain=lambda _options: 0.0, spread=0.15):
@@ -159,7 +171,7 @@ def test_the_default_is_among_what_is_tried():
 
 def test_a_curve_has_only_what_its_method_reads():
     found = curves(["rrf", "weighted", "borda"], ks=[1, 60], normalisations=["minmax"], shares=[0.7])
-    assert [label(options) for options in found] == [
+    assert [setting_label(options) for options in found] == [
         "rrf k=1 0.3/0.7", "rrf k=60 0.3/0.7", "weighted minmax 0.3/0.7", "borda 0.3/0.7",
     ]  # fmt: skip
     assert curves(["rrf", "weighted"]) == [{"fusion": "rrf"}, {"fusion": "weighted"}]

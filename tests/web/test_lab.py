@@ -440,23 +440,20 @@ def test_several_plots_at_once_come_out_whole(lab):
         assert drawn[name]["sections"][0]["source"].startswith(name)
 
 
-def test_without_matplotlib_the_extra_is_named():
-    """The list needs none; a plot says what to install."""
+def test_without_matplotlib_a_report_is_words_and_tables():
+    """The plots are empty, and each section names the extra to install."""
     code = """
-import sys, pathlib, tempfile, json
+import sys, pathlib, tempfile
 sys.modules["matplotlib"] = None
-from recollect.errors import UsageError
-from recollect.evaluation.shelf import Shelf
-shelf = Shelf(pathlib.Path(tempfile.mkdtemp()))
+from recollect.evaluation.library import ReportLibrary
+library = ReportLibrary(pathlib.Path(tempfile.mkdtemp()))
 pairs = [{"a": "keyword", "b": "vector", "both": 1, "only_a": 1, "only_b": 1, "neither": 1}]
-shelf.put("one", {"pairs": pairs, "data": {"name": "set"}})
-assert [kept.kind for kept in shelf.all()] == ["overlap"]
-try:
-    shelf.sections("one")
-except UsageError as error:
-    assert "recollect[eval]" in f"{error.message} {error.hint}", error
-else:
-    raise AssertionError
+library.put("one", {"pairs": pairs, "data": {"name": "set"}})
+assert [stored.kind for stored in library.all()] == ["overlap"]
+(section,) = library.sections("one")
+assert section["svg"] == ""
+assert "recollect[eval]" in section["more"][-1], section["more"]
+assert section["tables"][0]["rows"]
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -17,7 +17,7 @@ from recollect.fusion import METHODS, NORMALISATIONS
 from recollect.options import DEFAULT_K
 
 if TYPE_CHECKING:
-    from recollect.evaluation.overlap import Fusing, Overlap
+    from recollect.evaluation.overlap import FusionSetup, Overlap
     from recollect.evaluation.runs import Run
     from recollect.fusion import Fused
     from recollect.memory import Memory
@@ -284,12 +284,12 @@ def _source_list(memory: Memory, text: str, name: str, filter_values: Mapping[st
     return [record for _, record in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _fusion(memory: Memory, answer: Answer, names: Sequence[str]) -> Fusing:
-    from recollect.evaluation.overlap import Fusing
+def _fusion(memory: Memory, answer: Answer, names: Sequence[str]) -> FusionSetup:
+    from recollect.evaluation.overlap import FusionSetup
 
     ranking = answer.query.ranking
     external = {source.name: source.fetch_k for source in memory.settings.sources}
-    return Fusing(
+    return FusionSetup(
         ranking.fusion,
         ranking.rrf_k,
         {name: answer.query.weights.get(name, 1.0) for name in names},
@@ -297,7 +297,7 @@ def _fusion(memory: Memory, answer: Answer, names: Sequence[str]) -> Fusing:
     )
 
 
-def _print_overlap(pairs: Sequence[Overlap], fusion: Fusing, queries: int) -> None:
+def _print_overlap(pairs: Sequence[Overlap], fusion: FusionSetup, queries: int) -> None:
     from recollect.evaluation.overlap import advice, percent
 
     digits = 0 if queries == 1 else 1

@@ -16,24 +16,24 @@ from recollect.memory import Memory
 from recollect.types import EVERYTHING, Filter, Progress, Record
 
 Bars: TypeAlias = Callable[[str], Progress | None]
-"""Makes a bar for what it is told is being done."""
+"""Makes a progress bar with a label."""
 
 BATCH = 1000
-"""Documents stored at once, so that a bar can move."""
+"""Documents stored per transaction."""
 
 
 def cache_folder() -> Path:
-    """Where the stores of judged sets are kept."""
+    """Return the folder that caches the stores of judged sets."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("recollect")) / "eval"
 
 
 def place_of(dataset: Dataset, settings: Settings) -> str:
-    """The file's name. Vectors of another model, or words of another language, are in another file."""
-    apart = [settings.embedder] if settings.embedder not in ("none", Settings().embedder) else []
-    apart += [settings.language] if settings.language not in (None, "english") else []
-    return "-".join(re.sub(r"[^\w.]+", "-", part) for part in (dataset.name, dataset.fingerprint, *apart)) + ".db"
+    """Name the store's file. Each embedding model and each language has a file of its own."""
+    parts = [settings.embedder] if settings.embedder not in ("none", Settings().embedder) else []
+    parts += [settings.language] if settings.language not in (None, "english") else []
+    return "-".join(re.sub(r"[^\w.]+", "-", part) for part in (dataset.name, dataset.fingerprint, *parts)) + ".db"
 
 
 def open_corpus(
@@ -44,9 +44,9 @@ def open_corpus(
     progress: Bars = lambda _: None,
     **opening: Any,
 ) -> Memory:
-    """The set in a store of its own, with every record stored and embedded; what is there already is not done again.
+    """Open the set's own store; documents and vectors that are missing are added first.
 
-    `opening` is what else `Memory.open` takes. Outside sources are not asked: they do not hold the set.
+    `opening` holds further arguments of `Memory.open`. External sources are left out, since they do not hold the set.
     """
     settings = replace(settings or Settings(), sources=())
     place = (folder or cache_folder()) / place_of(dataset, settings)
@@ -67,7 +67,6 @@ def _store(memory: Memory, corpus: Sequence[dict[str, Any]], progress: Progress 
 
 
 def _embed(memory: Memory, progress: Progress | None) -> None:
-    """Every missing vector; a memory that cannot have them is closed."""
     try:
         memory.embed(progress=progress)
     except BaseException:
@@ -76,7 +75,7 @@ def _embed(memory: Memory, progress: Progress | None) -> None:
 
 
 def _records(corpus: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Documents as records; one without a text is its title, one without both a dash."""
+    """Turn documents into records. A record needs a text: without one it is the title, or a dash."""
     for row in corpus:
         title = row.get("title") or ""
         yield {"id": row["_id"], "text": row.get("text") or title or "-", "title": title}
@@ -84,13 +83,13 @@ def _records(corpus: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """`paths` is the path of every file that is judged, by each name the judgments have for it."""
+    """The judged documents found in the user's own store: `paths` maps each judged file name to its path there."""
 
     paths: Mapping[str, str]
     unknown: int
 
     def dataset(self, dataset: Dataset) -> Dataset:
-        """The set with files under their paths in the store."""
+        """Name judged files by their paths in the store."""
         qrels = {
             key: {self.paths.get(name, name): grade for name, grade in grades.items()}
             for key, grades in dataset.qrels.items()
@@ -98,7 +97,7 @@ class Targets:
         return replace(dataset, qrels=qrels)
 
     def run(self, run: Run, memory: Memory, qrels: Mapping[str, Mapping[str, int]]) -> Run:
-        """The run with files in place of their chunks, each where its first chunk stands, if files are judged."""
+        """Where files are judged, replace chunks by their files, each at the rank of its first chunk."""
         if not self.paths:
             return run
         ids = {document for ranking in run.values() for document in ranking}
@@ -108,31 +107,30 @@ class Targets:
             for key, ranking in run.items()
         }
 
-    def theirs(self, run: Run) -> Run:
-        """A rival's run with files under their paths in the store."""
+    def external(self, run: Run) -> Run:
+        """Name the files of an external run by their paths in the store."""
         return {key: by_place(self.paths.get(name, name) for name in ranking) for key, ranking in run.items()}
 
 
 def find_targets(memory: Memory, dataset: Dataset) -> Targets:
-    """Every judged document in the store. A path is whole, from here, or the last parts of one file's only."""
-    judged, seen = judged_documents(dataset.qrels), within_reach(memory)
-    ids = {record.id for record in memory.store.records.get(sorted(judged), seen)}
+    """Look up every judged document. A path may be absolute, relative, or the unambiguous end of one file's path."""
+    judged, reach = judged_documents(dataset.qrels), within_reach(memory)
+    ids = {record.id for record in memory.store.records.get(sorted(judged), reach)}
     whole = {name: str(Path(name).expanduser().absolute()) for name in judged - ids}
-    found = memory.store.joins.by_path([*whole.values(), *whole], seen)
+    found = memory.store.joins.by_path([*whole.values(), *whole], reach)
     chunks = {name: found.get(path) or found.get(name) for name, path in whole.items()}
-    # The end of several paths is none of them.
-    several = {name: {str(record.path) for record in records} for name, records in chunks.items() if records}
-    paths = {name: next(iter(those)) for name, those in several.items() if len(those) == 1}
+    files = {name: {str(record.path) for record in records} for name, records in chunks.items() if records}
+    paths = {name: next(iter(matches)) for name, matches in files.items() if len(matches) == 1}
     if not ids and not paths:
         raise UsageError(
             f"none of the {len(judged):,} judged documents is in the store, neither as an id nor as a path",
-            hint="is it the right store? `recollect list` shows ids, `recollect status` the store",
+            hint="check the store: `recollect list` shows ids, `recollect status` its path",
         )
     return Targets(paths, len(judged) - len(ids) - len(paths))
 
 
 def within_reach(memory: Memory) -> Filter:
-    """What judgments may name: all that is stored, or what is on the caller's side of a wall."""
+    """Return a filter for the records that judgments may name: all, or those that a scoped caller can read."""
     return replace(EVERYTHING, any_scope=False, scope=memory.caller) if memory.caller is not None else EVERYTHING
 
 

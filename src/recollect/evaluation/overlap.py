@@ -1,36 +1,43 @@
-"""How far sources find the same, and what that means for fusing them.
+"""How much two sources agree, and whether fusing them is worth it.
 
-`share` is what both lists hold over the length of the longer one: with two full lists the part of their top `depth`
-that they share. `rbo` is rank-biased overlap, extrapolated (Webber, Moffat and Zobel, 2010): likeness of order, in
-which the top counts most. Both are 0 for lists with nothing in common and 1 for equal ones.
+`Overlap` compares two lists without judgments. `share` is the part of the longer list that both hold; `rbo` is
+rank-biased overlap, extrapolated (Webber, Moffat and Zobel, 2010), in which the top ranks count most. Both are 0 for
+lists with nothing in common and 1 for equal lists. `PairRecall` counts the relevant records that each source finds.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
 from recollect.errors import SearchFailed
-from recollect.evaluation.recording import Judged, Part, Recording
+from recollect.evaluation.recording import JudgedSet, JudgedSets, Recording
 from recollect.ranking import fold
 from recollect.types import RankedList, Record
 
 PERSISTENCE = 0.9
-"""RBO's p: with 0.9 the first ten places carry 86 % of the weight."""
+"""RBO's p: with 0.9 the first ten ranks carry 86 % of the weight."""
 
 MUCH = 0.7
 LITTLE = 0.05
 
+LITTLE_SHARED = 0.60
+MUCH_SHARED = 0.70
+WORTH = 0.15
+"""Fusing is advised below the first share if the union gains at least `WORTH`, and not advised above the second."""
+
+ROUNDING = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two sources compared: numbers of one question, or means over `queries` in which one of them found something.
+    """Two sources compared: counts of one question, or means over the `queries` in which either found something.
 
-    `depth` is the length of the longest list seen.
+    `depth` is the length of the longest list.
     """
 
     a: str
@@ -45,8 +52,8 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
-class Fusing:
-    """How the lists are fused: `weights` and `depths` (how far each source is read) of every source that takes part."""
+class FusionSetup:
+    """How the lists are fused: the weight of every source, and how deep it is read (`depths`)."""
 
     method: str
     k: float
@@ -54,10 +61,9 @@ class Fusing:
     depths: Mapping[str, int]
 
     def both_first(self, a: str, b: str, *, longest: int | None = None) -> bool:
-        """Whether under RRF what both find, however far down, precedes whatever one source alone finds.
+        """Whether RRF ranks every record that both sources find before any record that only one finds.
 
-        That is so when the least that two last places earn is more than the most that one first place earns. With
-        `longest`, of lists that are no longer than that.
+        That holds when two last places earn more than one first place. `longest` bounds the length of the lists.
         """
         if not min(self.weights[a], self.weights[b]):
             return False
@@ -67,22 +73,22 @@ class Fusing:
 
 
 def overlaps(questions: Sequence[Mapping[str, Sequence[str]]]) -> list[Overlap]:
-    """Every pair of sources over the questions, each of which has source → ids, best first."""
+    """Compare every pair of sources. Each question maps source → ids, best first."""
     names = list(dict.fromkeys(name for lists in questions for name in lists))
     return [_over(a, b, questions) for a, b in itertools.combinations(names, 2)]
 
 
 def compare(a: str, b: str, first: Sequence[str], second: Sequence[str]) -> Overlap:
-    """Two lists of one question."""
+    """Compare two lists of one question."""
     left, right = set(first), set(second)
     both, longest = len(left & right), max(len(left), len(right))
-    found = 1 if longest else 0
     share = both / longest if longest else 0.0
-    return Overlap(a, b, found, longest, both, len(left) - both, len(right) - both, share, rbo(first, second))
+    counts = (both, len(left) - both, len(right) - both)
+    return Overlap(a, b, int(longest > 0), longest, *counts, share, rbo(first, second))
 
 
 def rbo(first: Sequence[str], second: Sequence[str], p: float = PERSISTENCE) -> float:
-    """Rank-biased overlap of two lists without repeats, extrapolated beyond their ends (equation 32 of the paper)."""
+    """Rank-biased overlap of two lists without repeats, extrapolated (equation 32 of the paper)."""
     short, long = sorted((first, second), key=len)
     if not short:
         return 0.0
@@ -96,93 +102,83 @@ def rbo(first: Sequence[str], second: Sequence[str], p: float = PERSISTENCE) -> 
             seen[1].add(short[depth - 1])
             common += short[depth - 1] in seen[0]
             at_short = common
-        # Beyond its end the shorter list is taken to agree as it did up to there.
+        # Beyond its end, the shorter list is assumed to agree as much as it did before.
         unseen = at_short * max(0, depth - len(short)) / len(short)
         agreement = (common + unseen) / depth
         total += (1 - p) * p ** (depth - 1) * agreement
     return min(1.0, total + p ** len(long) * agreement)
 
 
-def same_documents(found: Mapping[str, Iterable[Record]]) -> dict[str, list[str]]:
-    """Source → ids, in which records of the same id or the same text have one id, as when they are fused."""
+def same_documents(lists: Mapping[str, Iterable[Record]]) -> dict[str, list[str]]:
+    """Map source → ids, where records with the same id or the same text get one id, as in fusion."""
     by_id: dict[str, str] = {}
     by_text: dict[str, str] = {}
-    for record in itertools.chain.from_iterable(found.values()):
+    for record in itertools.chain.from_iterable(lists.values()):
         key = by_id.get(record.id) or by_text.get(fold(record.text), record.id)
         by_id.setdefault(record.id, key)
         by_text.setdefault(fold(record.text), key)
-    return {name: list(dict.fromkeys(by_id[record.id] for record in records)) for name, records in found.items()}
+    return {name: list(dict.fromkeys(by_id[record.id] for record in records)) for name, records in lists.items()}
 
 
-def advice(overlap: Overlap, fusing: Fusing) -> list[str]:
-    """What the numbers mean, in words; nothing is said that is not so."""
+def advice(overlap: Overlap, setup: FusionSetup) -> list[str]:
+    """Explain the numbers in words."""
     a, b = overlap.a, overlap.b
-    found = {a: overlap.both + overlap.only_a, b: overlap.both + overlap.only_b}
-    if not all(found.values()):
-        return [f"{name} found nothing" for name, count in found.items() if not count]
-    who = "your two sources" if len(fusing.weights) == 2 else f"{a} and {b}"  # noqa: PLR2004
-    said = [f"{who} share {percent(overlap.share)} of their top {overlap.depth}{_order(overlap, fusing)}"]
-    said += [f"{name} has weight 0 and takes no part in fusing" for name in (a, b) if not fusing.weights[name]]
+    counts = {a: overlap.both + overlap.only_a, b: overlap.both + overlap.only_b}
+    if not all(counts.values()):
+        return [f"{name} found nothing" for name, count in counts.items() if not count]
+    who = "your two sources" if len(setup.weights) == 2 else f"{a} and {b}"  # noqa: PLR2004
+    words = [f"{who} share {percent(overlap.share)} of their top {overlap.depth}{_order(overlap, setup)}"]
+    words += [f"{name} has weight 0 and takes no part in fusing" for name in (a, b) if not setup.weights[name]]
     if overlap.share > MUCH:
-        said.append(f"more than {percent(MUCH)} is the same, so that fusing them gains little")
+        words.append(f"more than {percent(MUCH)} is the same, so that fusing them gains little")
     elif overlap.share < LITTLE:
-        equal = fusing.method == "rrf" and fusing.weights[a] == fusing.weights[b]
+        equal = setup.method == "rrf" and setup.weights[a] == setup.weights[b]
         what = "RRF does little more than interleave them" if equal else "fusing does little more than join them"
-        said.append(f"they have next to nothing in common, so that {what}")
-    return said
+        words.append(f"they have next to nothing in common, so that {what}")
+    return words
 
 
 def percent(share: float) -> str:
-    """A share as a person reads it; what is not nothing is not shown as nothing."""
+    """Write a share in percent; a small share is not rounded to zero."""
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"  # noqa: PLR2004
 
 
-def _order(overlap: Overlap, fusing: Fusing) -> str:
-    """What comes first when these are fused by RRF: a consequence of weights, k and how far the lists go."""
+def _order(overlap: Overlap, setup: FusionSetup) -> str:
+    """Explain which records RRF ranks first, given the weights, k and the depth of the lists."""
     a, b = overlap.a, overlap.b
-    if not min(fusing.weights[a], fusing.weights[b]):
+    if not min(setup.weights[a], setup.weights[b]):
         return ""
-    where = "" if fusing.method == "rrf" else "under rrf "
-    comes = where + ("comes first" if len(fusing.weights) == 2 else "comes before what one finds alone")  # noqa: PLR2004
-    if fusing.both_first(a, b):
-        return f", and with {_terms(fusing, a, b, '≤')} whatever both find {comes}"
-    if fusing.both_first(a, b, longest=overlap.depth):
-        return f"; these lists are short enough, at k {fusing.k:g}, that whatever both find {comes}"
-    return (
-        f"; with {_terms(fusing, a, b, '>')} what one alone puts first can {where}come before what both find far down"
-    )
+    where = "" if setup.method == "rrf" else "under rrf "
+    comes = where + ("comes first" if len(setup.weights) == 2 else "comes before what one finds alone")  # noqa: PLR2004
+    if setup.both_first(a, b):
+        return f", and with {_terms(setup, a, b, '≤')} whatever both find {comes}"
+    if setup.both_first(a, b, longest=overlap.depth):
+        return f"; these lists are short enough, at k {setup.k:g}, that whatever both find {comes}"
+    return f"; with {_terms(setup, a, b, '>')} what one alone puts first can {where}come before what both find far down"
 
 
-def _terms(fusing: Fusing, a: str, b: str, relation: str) -> str:
-    """The numbers behind the order, as a plain inequality where weights and depths are equal."""
-    depths = dict.fromkeys((fusing.depths[a], fusing.depths[b]))
+def _terms(setup: FusionSetup, a: str, b: str, relation: str) -> str:
+    """Write the numbers behind the order, as an inequality where weights and depths are equal."""
+    depths = dict.fromkeys((setup.depths[a], setup.depths[b]))
     fetch_k = f"fetch_k {' and '.join(map(str, depths))}"
-    if len(depths) == 1 and len(set(fusing.weights.values())) == 1 and float(fusing.k).is_integer():
-        return f"{fetch_k} {relation} k + 1 = {fusing.k + 1:g}"
-    weights = ", ".join(f"{name} {weight:g}" for name, weight in fusing.weights.items())
-    return f"{fetch_k}, k {fusing.k:g} and the weights {weights}"
+    if len(depths) == 1 and len(set(setup.weights.values())) == 1 and float(setup.k).is_integer():
+        return f"{fetch_k} {relation} k + 1 = {setup.k + 1:g}"
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in setup.weights.items())
+    return f"{fetch_k}, k {setup.k:g} and the weights {weights}"
 
 
 def _over(a: str, b: str, questions: Iterable[Mapping[str, Sequence[str]]]) -> Overlap:
     compared = [compare(a, b, lists[a], lists[b]) for lists in questions if a in lists and b in lists]
-    seen = [one for one in compared if one.queries]
-    if not seen:
+    nonempty = [one for one in compared if one.queries]
+    if not nonempty:
         return Overlap(a, b, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    means = (fmean(getattr(one, name) for one in seen) for name in ("both", "only_a", "only_b", "share", "rbo"))
-    return Overlap(a, b, len(seen), max(one.depth for one in seen), *means)
-
-
-LITTLE_SHARED = 0.60
-MUCH_SHARED = 0.70
-WORTH = 0.15
-"""Fusing is advised where less than the first is shared and the union gains this much, and not above the second."""
-
-ROUNDING = 1e-9
+    means = (fmean(getattr(one, name) for one in nonempty) for name in ("both", "only_a", "only_b", "share", "rbo"))
+    return Overlap(a, b, len(nonempty), max(one.depth for one in nonempty), *means)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Two sources over all pairs of a question and a record relevant to it: who has it in the top `depth`."""
+class PairRecall:
+    """How many relevant records each of two sources has in its top `depth`, over pairs of question and record."""
 
     a: str
     b: str
@@ -195,95 +191,89 @@ class Finding:
 
     @property
     def relevant(self) -> int:
-        """How many pairs there are."""
+        """The number of pairs of a question and a relevant record."""
         return self.both + self.only_a + self.only_b + self.neither
 
     @property
     def recall_a(self) -> float:
-        """The part of them that the first source finds."""
-        return self._part(self.both + self.only_a)
+        """The share that the first source finds."""
+        return self._share(self.both + self.only_a)
 
     @property
     def recall_b(self) -> float:
-        """The part of them that the second source finds."""
-        return self._part(self.both + self.only_b)
+        """The share that the second source finds."""
+        return self._share(self.both + self.only_b)
 
     @property
     def union(self) -> float:
-        """The part that either finds: no fusion of the two can find more."""
-        return self._part(self.relevant - self.neither)
+        """The share that either finds; no fusion of the two can find more."""
+        return self._share(self.relevant - self.neither)
 
     @property
     def gain(self) -> float:
-        """By how much the union is above the better source."""
+        """How far the union is above the better source."""
         return self.union - max(self.recall_a, self.recall_b)
 
     @property
     def overlap(self) -> float:
-        """Of what either finds, the part that both find."""
-        found = self.relevant - self.neither
-        return self.both / found if found else 0.0
+        """Of the records that either finds, the share that both find."""
+        either = self.relevant - self.neither
+        return self.both / either if either else 0.0
 
-    def _part(self, count: int) -> float:
+    def _share(self, count: int) -> float:
         return count / self.relevant if self.relevant else 0.0
 
     def as_dict(self) -> dict[str, object]:
-        """The counts, what follows from them, and the advice."""
+        """Return counts, shares and advice as JSON."""
+        shares = {
+            name: getattr(self, name) for name in ("relevant", "recall_a", "recall_b", "union", "gain", "overlap")
+        }
         word, why = recommendation(self)
-        counts = {name: getattr(self, name) for name in ("a", "b", "depth", "questions", "relevant")}
-        counts |= {name: getattr(self, name) for name in ("both", "only_a", "only_b", "neither")}
-        shares = {name: getattr(self, name) for name in ("recall_a", "recall_b", "union", "gain", "overlap")}
-        return {**counts, **shares, "advice": word, "why": why}
+        return {**asdict(self), **shares, "advice": word, "why": why}
 
 
-def findings(recording: Recording, qrels: Mapping[str, Mapping[str, int]], *, depth: int) -> list[Finding]:
-    """Every pair of sources that answered."""
-    names = answering(recording)
-    found = [row for key in recording.texts for row in _found(recording.replies[key], qrels.get(key, {}), depth)]
-    asked = sum(any(grade > 0 for grade in qrels.get(key, {}).values()) for key in recording.texts)
-    return [_counted(a, b, depth, asked, found) for a, b in itertools.combinations(names, 2)]
+def pair_recalls(recording: Recording, qrels: Mapping[str, Mapping[str, int]], *, depth: int) -> list[PairRecall]:
+    """Count for every pair of sources that answered."""
+    rows = [row for key in recording.texts for row in _finders(recording.replies[key], qrels.get(key, {}), depth)]
+    judged = sum(any(grade > 0 for grade in qrels.get(key, {}).values()) for key in recording.texts)
+    pairs = itertools.combinations(answering_sources(recording), 2)
+    return [_count(a, b, depth, judged, rows) for a, b in pairs]
 
 
-def pooled(several: Sequence[Finding]) -> Finding:
-    """The same two sources over several corpora."""
-    first = several[0]
-    sums = (sum(getattr(one, name) for one in several) for name in ("questions", "both", "only_a", "only_b", "neither"))
-    return Finding(first.a, first.b, first.depth, *sums)
+def pool(pairs: Sequence[PairRecall]) -> PairRecall:
+    """Add up the counts of the same two sources over several corpora."""
+    first = pairs[0]
+    sums = (sum(getattr(one, name) for one in pairs) for name in ("questions", "both", "only_a", "only_b", "neither"))
+    return PairRecall(first.a, first.b, first.depth, *sums)
 
 
-def answering(recording: Recording) -> list[str]:
-    """The sources that answered a question at least, in their order."""
+def answering_sources(recording: Recording) -> list[str]:
+    """Return the sources that answered at least one question, in their order."""
     replies = itertools.chain.from_iterable(recording.replies.values())
     return list(dict.fromkeys(reply.source for reply in replies if reply.error is None))
 
 
-def recommendation(finding: Finding) -> tuple[str, str]:
-    """`fuse`, `gains little` or `undecided`, and the figures behind it."""
-    if not finding.relevant - finding.neither:
-        return "undecided", f"neither {finding.a} nor {finding.b} finds a relevant record"
-    gains = finding.gain >= WORTH - ROUNDING
-    if finding.overlap > MUCH_SHARED:
+def recommendation(pair: PairRecall) -> tuple[str, str]:
+    """Return `fuse`, `gains little` or `undecided`, and the figures behind it."""
+    if not pair.relevant - pair.neither:
+        return "undecided", f"neither {pair.a} nor {pair.b} finds a relevant record"
+    gains = pair.gain >= WORTH - ROUNDING
+    if pair.overlap > MUCH_SHARED:
         word, relation = "gains little", f"more than {percent(MUCH_SHARED)}"
-    elif finding.overlap < LITTLE_SHARED:
+    elif pair.overlap < LITTLE_SHARED:
         word, relation = "fuse" if gains else "undecided", f"less than {percent(LITTLE_SHARED)}"
     else:
         word, relation = "undecided", f"between {percent(LITTLE_SHARED)} and {percent(MUCH_SHARED)}"
-    return word, f"{_shared(finding)}, {relation}; {_reach(finding, gains)}"
-
-
-def _shared(finding: Finding) -> str:
-    return f"of the relevant records that either finds, both find {100 * finding.overlap:.1f} %"
-
-
-def _reach(finding: Finding, gains: bool) -> str:
-    best = finding.a if finding.recall_a >= finding.recall_b else finding.b
-    points = f"{100 * finding.gain:.1f} points above {best} alone"
+    best = pair.a if pair.recall_a >= pair.recall_b else pair.b
     worth = "" if gains else f" and less than {100 * WORTH:.0f}"
-    return f"together they reach {100 * finding.union:.1f} %, {points}{worth}"
+    return word, (
+        f"of the relevant records that either finds, both find {100 * pair.overlap:.1f} %, {relation}; together they "
+        f"reach {100 * pair.union:.1f} %, {100 * pair.gain:.1f} points above {best} alone{worth}"
+    )
 
 
-def _found(replies: Sequence[RankedList], judged: Mapping[str, int], depth: int) -> Iterator[frozenset[str]]:
-    """For each relevant record or file the sources that have it, or a record of the same text, in their list."""
+def _finders(replies: Sequence[RankedList], judged: Mapping[str, int], depth: int) -> Iterator[frozenset[str]]:
+    """For each relevant record or file, yield the sources that list it or a record of the same text."""
     hits = {reply.source: reply.entries[:depth] for reply in replies if reply.error is None}
     texts: dict[str | None, set[bytes]] = {}
     for hit in itertools.chain.from_iterable(hits.values()):
@@ -294,39 +284,37 @@ def _found(replies: Sequence[RankedList], judged: Mapping[str, int], depth: int)
         yield frozenset(name for name, listed in hits.items() if any(hit.text_hash in same for hit in listed))
 
 
-def _counted(a: str, b: str, depth: int, questions: int, found: Sequence[frozenset[str]]) -> Finding:
-    both = sum(a in names and b in names for names in found)
-    only_a = sum(a in names and b not in names for names in found)
-    only_b = sum(b in names and a not in names for names in found)
-    return Finding(a, b, depth, questions, both, only_a, only_b, len(found) - both - only_a - only_b)
+def _count(a: str, b: str, depth: int, questions: int, rows: Sequence[frozenset[str]]) -> PairRecall:
+    both = sum(a in names and b in names for names in rows)
+    only_a = sum(a in names and b not in names for names in rows)
+    only_b = sum(b in names and a not in names for names in rows)
+    return PairRecall(a, b, depth, questions, both, only_a, only_b, len(rows) - both - only_a - only_b)
 
 
-def shared(judged: Judged, depth: int) -> dict[str, Any]:
-    """What each pair of sources finds, over the whole set and over each of its corpora."""
-    found = [(part.dataset.name, _pairs(part, depth)) for part in judged.parts]
-    by_pair: dict[tuple[str, str], list[Finding]] = {}
-    for one in itertools.chain.from_iterable(pairs for _, pairs in found):
+def overlap_report(judged: JudgedSets, depth: int) -> dict[str, Any]:
+    """Return the JSON of `recollect eval overlap`: every pair of sources over the whole set, and for each corpus."""
+    corpora = [(part.dataset.name, _part_recalls(part, depth)) for part in judged.parts]
+    by_pair: dict[tuple[str, str], list[PairRecall]] = {}
+    for one in itertools.chain.from_iterable(pairs for _, pairs in corpora):
         by_pair.setdefault((one.a, one.b), []).append(one)
-    whole = [{"set": judged.name, **pooled(several).as_dict()} for several in by_pair.values()]
-    parts = [
-        {"set": f"{judged.name}/{name}", **one.as_dict()} for name, pairs in found for one in pairs if len(found) > 1
-    ]
-    return {"data": judged.as_dict(), "depth": depth, "pairs": whole, "corpora": parts}
+    whole = [{"set": judged.name, **pool(pairs).as_dict()} for pairs in by_pair.values()]
+    parts = [{"set": f"{judged.name}/{name}", **one.as_dict()} for name, pairs in corpora for one in pairs]
+    return {"data": judged.as_dict(), "depth": depth, "pairs": whole, "corpora": parts if len(corpora) > 1 else []}
 
 
-def together(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was found of several sets, one after the other."""
-    if len(several) == 1:
-        return dict(several[0])
-    sets = [one["data"] for one in several]
+def join_overlaps(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join the reports of several sets into one."""
+    if len(reports) == 1:
+        return dict(reports[0])
+    sets = [one["data"] for one in reports]
     name, questions = ", ".join(one["name"] for one in sets), sum(one["questions"] for one in sets)
     data = {"name": name, "questions": questions, "sets": sets}
-    pairs, corpora = ([row for one in several for row in one[part]] for part in ("pairs", "corpora"))
-    return {"data": data, "depth": several[0]["depth"], "pairs": pairs, "corpora": corpora}
+    pairs, corpora = ([row for one in reports for row in one[part]] for part in ("pairs", "corpora"))
+    return {"data": data, "depth": reports[0]["depth"], "pairs": pairs, "corpora": corpora}
 
 
-def _pairs(part: Part, depth: int) -> list[Finding]:
-    if len(names := answering(part.recording)) < 2:  # noqa: PLR2004
+def _part_recalls(part: JudgedSet, depth: int) -> list[PairRecall]:
+    if len(names := answering_sources(part.recording)) < 2:  # noqa: PLR2004
         message = f"only {' '.join(names) or 'no source'} answered, and overlap compares two sources"
-        raise SearchFailed(message, hint="is an embedder set? `recollect status`")
-    return findings(part.recording, part.dataset.qrels, depth=depth)
+        raise SearchFailed(message, hint="`recollect status` shows whether an embedder is set")
+    return pair_recalls(part.recording, part.dataset.qrels, depth=depth)

@@ -1,130 +1,370 @@
-"""The laboratory's plots: each shows its uncertainty, and no axis flatters.
+"""Plots of evaluation results, drawn by matplotlib as PNG or SVG files, or as SVG inside a page.
 
-`sweep_plot` writes a file, PNG or SVG by its name; the others make figures inside `drawing()`.
+Everything is drawn in the light colours. Inside a page each of them becomes a CSS variable, so that one drawing is
+light or dark as the page is; that is why no two roles may have the same light colour.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 from recollect.errors import UsageError
-from recollect.evaluation import marks
-from recollect.evaluation.curves import Chart, read_chart
-from recollect.evaluation.drawing import LIGHT, SERIES, SMALL, canvas, drawing, panel, series, write
-from recollect.evaluation.results import Duel, Pair, System, about, label
+from recollect.evaluation.results import (
+    Curve,
+    MeasuredSystem,
+    SourcePair,
+    SweepChart,
+    SystemPair,
+    about,
+    interval_text,
+    label,
+    measures_of,
+    ms,
+    sweep_chart,
+)
+from recollect.registry import missing_package
+from recollect.types.search import GRADES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+ROLES = {
+    "paper": ("#ffffff", "#15181d"),
+    "ink": ("#1c2024", "#e8ebef"),
+    "muted": ("#59626d", "#a4aeba"),
+    "faint": ("#e6e9ee", "#2f353e"),
+    "rule": ("#c9d0d9", "#414a56"),
+    "series-1": ("#0f5bd8", "#7db4ff"),
+    "series-2": ("#8c2410", "#ef8a4a"),
+    "series-3": ("#0a8060", "#4fdcae"),
+    "series-4": ("#7a1fa0", "#c25cf5"),
+    "series-5": ("#8a7000", "#f3da62"),
+    "series-6": ("#39424e", "#c9ced6"),
+}
+"""Role → its colour on light and on dark. Tests check contrast, and that colour-blind readers can tell them apart."""
+
+LIGHT = {role: light for role, (light, _) in ROLES.items()}
+SERIES = [LIGHT[role] for role in ROLES if role.startswith("series")]
+
+WIDTH = 460
+"""Width in points: readable on a phone, and as large as the text on a desktop."""
+
+TEXT = 12
+SMALL = 10.5
+DPI = 200
+BIN_COUNT = 32
+TICKS = 8
+"""Numbers along an axis, at most."""
 
 MEASURES = 4
 """Measures that are drawn; the table has all."""
 
-ROW = 38
-SPACE = 1.25
-"""Beyond the greatest win and loss there is room for the names, whatever the bars do."""
+BANDS = 2
+"""Curves whose intervals are drawn as bands; with more, the bands would cover each other."""
+
+HEADROOM = 1.25
+"""Space above the greatest win and below the greatest loss, for the names."""
+
+_FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Hiragino Sans", "Microsoft YaHei")
+_SVG = "{http://www.w3.org/2000/svg}"
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_VARIABLES = {light: f"var(--{role})" for role, light in LIGHT.items()}
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Set our fonts and colours while figures are made and written; text is never read as mathematics."""
+    try:
+        import matplotlib as mpl
+        from matplotlib import font_manager
+    except ImportError as error:
+        raise missing_package(error, "drawing plots", "eval") from error
+    installed = set(font_manager.get_font_names())
+    style: Any = {
+        "font.family": [name for name in _FONTS if name in installed],
+        "font.size": TEXT,
+        "text.color": LIGHT["ink"],
+        "text.parse_math": False,
+        "axes.axisbelow": True,
+        "axes.edgecolor": LIGHT["rule"],
+        "axes.facecolor": "none",
+        "axes.labelcolor": LIGHT["muted"],
+        "axes.labelsize": SMALL,
+        "axes.spines.left": False,
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlelocation": "left",
+        "axes.titlesize": TEXT,
+        "axes.titleweight": "bold",
+        "figure.facecolor": LIGHT["paper"],
+        "grid.color": LIGHT["faint"],
+        "legend.fontsize": SMALL,
+        "legend.frameon": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "recollect",
+    }
+    for axis in ("xtick", "ytick"):
+        style |= {f"{axis}.color": LIGHT["rule"], f"{axis}.labelcolor": LIGHT["muted"], f"{axis}.labelsize": SMALL}
+        style |= {f"{axis}.major.size": 0, f"{axis}.minor.size": 0}
+    with mpl.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
+        yield
 
 
 def sweep_plot(report: Mapping[str, Any], path: Path) -> None:
-    """Write the curves of a sweep."""
-    found = read_chart(report)
-    if found is None:
+    """Write the curves of a sweep as a file."""
+    chart = sweep_chart(report)
+    if chart is None:
         raise UsageError("this sweep has no rows to draw", hint="each row has options with a number, and a mean")
     with drawing():
-        write(sweep_figure(found), path, about(report))
+        write(sweep_figure(chart), path, about(report))
 
 
-def measures_of(found: Sequence[System]) -> list[str]:
-    """The measures of all systems, in the order in which they come."""
-    return list(dict.fromkeys(name for system in found for name in system.measures))
+def write(figure: Figure, path: Path, note: str = "") -> None:
+    """Write the figure as PNG or SVG, by the file's name, with a note below it."""
+    text = figure.text(0, -10 / (figure.get_figheight() * 72), note, size=SMALL, color=LIGHT["muted"], va="top")
+    options: dict[str, Any] = {"metadata": {"Date": None}} if path.suffix == ".svg" else {"dpi": DPI}
+    figure.savefig(path, bbox_inches="tight", pad_inches=0.2, **options)
+    text.remove()
 
 
-def systems_figure(found: Sequence[System]) -> Figure:
-    """A dot at each mean, a line over its interval; a panel for each measure, the best system of the first on top."""
-    names = measures_of(found)[:MEASURES]
-    first = [system for system in found if names[0] in system.measures]
-    order = sorted(first, key=lambda system: -system.measures[names[0]].mean)
-    order += [system for system in found if system not in order]
-    height = ROW * len(order) + 46
-    figure = canvas(height * len(names))
-    for place, measure in enumerate(names):
-        axes = panel(figure, top=place * height + 22, height=ROW * len(order) - 4, left=4, right=4)
-        rows = [(system.name, found.index(system), system.measures.get(measure)) for system in order]
-        axes.text(0, 1, label(measure), transform=axes.transAxes, weight="bold", va="bottom")
-        marks.whiskers(axes, rows)
+def inline(figure: Figure, key: str, title: str, description: str) -> str:
+    """Return the figure as an `<svg>` for a page, with the page's colours and ids that begin with `key`."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    root = ET.fromstring(buffer.getvalue())  # noqa: S314  (matplotlib has just written it)
+    for parent in list(root.iter()):
+        for child in [child for child in parent if _unused(child)]:
+            parent.remove(child)
+    for element in root.iter():
+        _adapt(element, key)
+    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-labelledby": f"{key}-title {key}-desc"}
+    for place, (name, text) in enumerate((("title", title), ("desc", description))):
+        element = ET.Element(f"{_SVG}{name}", {"id": f"{key}-{name}"})
+        element.text = text
+        root.insert(place, element)
+    ET.register_namespace("", _SVG.strip("{}"))
+    return ET.tostring(root, encoding="unicode")
+
+
+def _unused(element: ET.Element) -> bool:
+    """Whether it can go: metadata, empty groups, and a style sheet that would apply to the whole page."""
+    name = element.tag.rpartition("}")[2]
+    return name in ("metadata", "style") or (name == "g" and not len(element))
+
+
+def _adapt(element: ET.Element, key: str) -> None:
+    """Make ids unique, replace colours by variables, drop fonts, and round to hundredths of a point."""
+    if (own := element.attrib.pop("id", None)) and not element.tag.endswith("}g"):
+        element.set("id", f"{key}-{own}")
+    if target := element.attrib.pop(_HREF, None):
+        element.set("href", f"#{key}-{target.removeprefix('#')}")
+    for name, value in element.attrib.items():
+        short = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(value.split()))
+        element.set(name, short.replace("url(#", f"url(#{key}-"))
+    if style := element.get("style"):
+        plain = re.sub(r"font-family: [^;]*; ?", "", style)
+        element.set("style", re.sub(r"#[0-9a-f]{6}\b", lambda match: _VARIABLES.get(match[0], match[0]), plain))
+    element.tail = None
+    if not element.tag.endswith("}text"):
+        element.text = None
+
+
+# -- figures ------------------------------------------------------------------------------------------------
+
+
+def _panels(heights: Sequence[float], **options: Any) -> tuple[Figure, list[Axes]]:
+    """Make a figure of stacked axes with these heights in points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH / 72, sum(heights) / 72), layout="constrained")
+    grid = figure.subplots(len(heights), squeeze=False, height_ratios=list(heights), **options)
+    return figure, [row[0] for row in grid]
+
+
+def _series(position: int) -> tuple[str, str]:
+    """Return the colour and the dashes of the nth series; after six colours the dashes change."""
+    return SERIES[position % len(SERIES)], ("-", "--", ":", "-.")[position // len(SERIES) % 4]
+
+
+def systems_figure(systems: Sequence[MeasuredSystem]) -> Figure:
+    """Draw the mean of each system as a dot, its interval as a line, and one panel for each measure."""
+    names = measures_of(systems)[:MEASURES]
+    ranked = [system for system in systems if names[0] in system.measures]
+    order = sorted(ranked, key=lambda system: -system.measures[names[0]].mean)
+    order += [system for system in systems if system not in order]
+    figure, panels = _panels([26 * len(order) + 52] * len(names))
+    for axes, measure in zip(panels, names, strict=True):
+        axes.set_title(label(measure))
+        values = [system.measures.get(measure) for system in order]
+        for place, (system, value) in enumerate(zip(order, values, strict=True)):
+            colour = _series(systems.index(system))[0]
+            if value:
+                axes.plot([value.low, value.high], [place, place], color=colour, linewidth=2.4)
+                axes.plot([value.mean], [place], "o", color=colour, markersize=8, markeredgecolor=LIGHT["paper"])
+        axes.set_yticks(range(len(order)), [label(system.name, 24) for system in order], color=LIGHT["ink"])
+        axes.set_ylim(len(order) - 0.5, -0.5)
+        axes.grid(axis="y")
+        right = axes.secondary_yaxis("right")
+        texts = [interval_text(value) if value else "not measured" for value in values]
+        right.set_yticks(range(len(order)), texts, color=LIGHT["ink"])
+        right.spines["right"].set_visible(False)
+        axes.locator_params(axis="x", nbins=5)
     return figure
 
 
-def sweep_figure(found: Chart) -> Figure:
-    """A curve with its band for each method, its name at its end, and a line where more no longer helps."""
-    figure = canvas(330)
-    axes = panel(figure, top=34, height=244, left=42, right=138)
-    for curve in found.others:
-        axes.plot(*marks.line(curve), color=LIGHT["rule"], linewidth=0.8)
-    for place, curve in enumerate(found.curves):
-        marks.trace(axes, curve, place, len(found.curves))
-    axes.autoscale_view()
-    spots = [spot for curve in (*found.curves, *found.others) for spot, _ in curve.points]
-    marks.scale(axes, sorted(set(spots)))
+def sweep_figure(chart: SweepChart) -> Figure:
+    """Draw one curve for each combination of settings with its intervals, and a line at the knee."""
+    figure, (axes,) = _panels([330])
+    for curve in chart.others:
+        axes.plot(*_line(curve), color=LIGHT["rule"], linewidth=0.8)
+    for place, curve in enumerate(chart.curves):
+        _draw_curve(axes, curve, place, len(chart.curves))
+    spots = sorted({spot for curve in (*chart.curves, *chart.others) for spot, _ in curve.points})
+    if spots[0] > 0 and spots[-1] / spots[0] > 10:  # noqa: PLR2004
+        axes.set_xscale("log")
+    step = -(-len(spots) // TICKS)
+    axes.set_xticks(spots[::step], [f"{spot:g}" for spot in spots[::step]])
+    axes.set_xticks([], minor=True)
     axes.grid(axis="y")
-    axes.set_xlabel(label(found.axis))
-    axes.text(-42, 264, label(found.measure), transform=marks.points(axes), weight="bold")
-    for knee in found.knees:
+    axes.set_xlabel(label(chart.axis))
+    axes.set_ylabel(label(chart.measure, 28))
+    for knee in chart.knees:
         axes.axvline(knee, color=LIGHT["ink"], linewidth=1, linestyle=(0, (2, 2)))
-        axes.annotate(f"knee: {knee:g}", (knee, 1), (0, 5), **marks.above(axes), ha="center", size=SMALL)
-    marks.name_curves(axes, found.curves)
+        at, text = axes.get_xaxis_transform(), f"knee: {knee:g}"
+        axes.annotate(text, (knee, 1), (0, 5), at, "offset points", ha="center", size=SMALL)
+    short = max(len(curve.name) for curve in chart.curves) <= 20  # noqa: PLR2004  (characters that fit in a column)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3 if short else 1)
     return figure
 
 
-def duel_figure(duel: Duel) -> Figure:
-    """Every question's difference, greatest first: above the line the first system won, below it the second."""
-    figure = canvas(290)
-    axes = panel(figure, top=44, height=200, left=42, right=16)
-    gains = list(duel.gains.values())
-    for colour, side in (
-        (SERIES[0], [max(gain, 0.0) for gain in gains]),
-        (SERIES[1], [min(gain, 0) for gain in gains]),
-    ):
-        axes.stairs(side, fill=True, color=colour, linewidth=0)
-    most = max((abs(gain) for gain in gains), default=0) * SPACE or 1
-    axes.set(
-        xlim=(0, max(len(gains), 1)), ylim=(-most, most), xlabel="questions, from the greatest win to the greatest loss"
-    )
+def _line(curve: Curve) -> tuple[list[float], list[float]]:
+    return [place for place, _ in curve.points], [value.mean for _, value in curve.points]
+
+
+def _draw_curve(axes: Axes, curve: Curve, place: int, count: int) -> None:
+    """Draw a curve with its intervals: a band, or with many curves upright lines, slightly apart."""
+    colour, dashes = _series(place)
+    spots, means = _line(curve)
+    low, high = [value.low for _, value in curve.points], [value.high for _, value in curve.points]
+    if count <= BANDS:
+        axes.fill_between(spots, low, high, color=colour, alpha=0.13, linewidth=0)
+    else:
+        spots = [spot * 1.02 ** (place - (count - 1) / 2) for spot in spots]
+        axes.vlines(spots, low, high, color=colour, linewidth=1.2, alpha=0.55)
+    marker: Any = {"marker": "osD^vP"[place % 6], "markersize": 5, "markeredgecolor": LIGHT["paper"]}
+    axes.plot(spots, means, color=colour, linestyle=dashes, linewidth=2, label=label(curve.name, 32), **marker)
+
+
+def gains_figure(pair: SystemPair) -> Figure:
+    """Draw the difference of every question, greatest first: above zero the first system is better."""
+    figure, (axes,) = _panels([290])
+    gains, comparison = list(pair.gains.values()), pair.comparison
+    axes.stairs([max(gain, 0.0) for gain in gains], fill=True, color=SERIES[0], linewidth=0)
+    axes.stairs([min(gain, 0.0) for gain in gains], fill=True, color=SERIES[1], linewidth=0)
+    most = max((abs(gain) for gain in gains), default=0) * HEADROOM or 1
+    axes.set(xlim=(0, max(len(gains), 1)), ylim=(-most, most))
+    axes.set_xlabel("questions, from the greatest win to the greatest loss")
     axes.grid(axis="y")
-    mean = duel.found.difference
+    mean = comparison.difference
     axes.axhspan(mean.low, mean.high, color=LIGHT["ink"], alpha=0.16, linewidth=0)
     axes.axhline(mean.mean, color=LIGHT["ink"], linewidth=1, linestyle=(0, (4, 2)))
     axes.axhline(0, color=LIGHT["muted"], linewidth=0.8)
-    marks.name_sides(axes, duel)
+    title = f"{label(pair.measure, 24)}: {label(pair.a, 18)} − {label(pair.b, 18)}"
+    axes.set_title(f"{title}\nmean {interval_text(mean, '+')}, {comparison.ties:,} equal")
+    won, lost = f"{label(pair.a, 28)} is better on {comparison.wins:,}", f"{label(pair.b, 24)} on {comparison.losses:,}"
+    axes.text(0.99, 0.97, won, transform=axes.transAxes, ha="right", va="top", color=SERIES[0])
+    axes.text(0.01, 0.03, lost, transform=axes.transAxes, va="bottom", color=SERIES[1])
     return figure
 
 
-def overlap_figure(found: Sequence[Pair]) -> Figure:
-    """A bar for each pair, from nothing to all: found by both, by one, by neither; and what they reach together."""
-    row = 76
-    figure = canvas(row * len(found) + 26)
-    axes = panel(figure, top=0, height=row * len(found), left=4, right=4)
-    axes.set(xlim=(0, 1), ylim=(row * len(found), 0), yticks=[], xticks=[0, 0.25, 0.5, 0.75, 1])
-    axes.set_xticklabels(["0", "25 %", "50 %", "75 %", "100 %"])
-    axes.get_xticklabels()[0].set_horizontalalignment("left")
-    axes.get_xticklabels()[-1].set_horizontalalignment("right")
-    for place, pair in enumerate(found):
-        marks.shares(axes, pair, place * row)
+def overlap_figure(pairs: Sequence[SourcePair]) -> Figure:
+    """Draw one bar for each pair: found by both, by one, by neither; and lines at the union and the better source."""
+    figure, panels = _panels([100] * len(pairs))
+    for axes, pair in zip(panels, pairs, strict=True):
+        parts = {
+            "both": (pair.both, SERIES[0]),
+            f"only {label(pair.a, 9)}": (pair.only_a, SERIES[2]),
+            f"only {label(pair.b, 9)} ": (pair.only_b, SERIES[4]),  # the space keeps it apart from an equal name
+            "neither": (pair.neither, LIGHT["rule"]),
+        }
+        start = 0.0
+        for name, (share, colour) in parts.items():
+            if share is not None:
+                text = f"{name.rstrip()} {share:.0%}".replace("%", " %")
+                axes.barh(0, share, left=start, color=colour, edgecolor=LIGHT["paper"], linewidth=1, label=text)
+                start += share
+        axes.set_title(f"{label(pair.a, 12)} · {label(pair.b, 12)}")
+        if pair.neither is not None:
+            for share, dashes in ((pair.union, "-"), (pair.best, (0, (2, 1.5)))):
+                axes.axvline(share, color=LIGHT["ink"], linewidth=1.5, linestyle=dashes, clip_on=False)
+            text = f"together {100 * pair.union:.0f} % · alone {100 * pair.best:.0f} %"
+            axes.set_title(text, loc="right", size=SMALL, weight="normal")
+        axes.set(xlim=(0, 1), yticks=[])
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"])
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=4, handlelength=0.8, columnspacing=1)
     return figure
 
 
-def latency_figure(found: Sequence[System]) -> Figure:
-    """How many searches took how long, on an axis of equal ratios, with the half, the 95 % and the grades."""
-    timed = [(place, system) for place, system in enumerate(found) if system.p50 is not None]
-    row = 96
-    figure = canvas(row * len(timed) + 48)
-    bins = marks.edges([system for _, system in timed])
-    for position, (place, system) in enumerate(timed):
-        axes = panel(figure, top=position * row + 50, height=row - 36, left=34, right=8)
-        axes.set_xscale("log")
-        axes.set(xlim=(bins[0], bins[-1]))
-        marks.times(axes, system, series(place)[0], bins)
-        marks.grades(axes, bins[-1], named=position == 0)
-        marks.time_axis(axes, last=position == len(timed) - 1)
+def latency_figure(systems: Sequence[MeasuredSystem]) -> Figure:
+    """Draw a histogram of the search times of each system on a log axis, with median, 95 % and grades."""
+    timed = [(place, system) for place, system in enumerate(systems) if system.p50 is not None]
+    bins = _bins([system for _, system in timed])
+    figure, panels = _panels([108, *[88] * (len(timed) - 1)], sharex=True)
+    for axes, (place, system) in zip(panels, timed, strict=True):
+        axes.set(xscale="log", xlim=(bins[0], bins[-1]))
+        _draw_times(axes, system, _series(place)[0], bins)
+        for limit, _ in GRADES:
+            axes.axvline(limit, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 2)))
+    limits = [(limit, f"{word}\n< {ms(limit)}") for limit, word in GRADES if limit < bins[-1]]
+    top = panels[0].secondary_xaxis("top")
+    top.set_xticks([limit for limit, _ in limits], [text for _, text in limits], ha="right", size=9)
+    top.set_xticks([], minor=True)
+    top.spines["top"].set_visible(False)
+    low, high = bins[0], bins[-1]
+    spots = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
+    shown = [spot for spot in spots if low <= spot <= high]
+    shown = shown if len(shown) <= TICKS else [spot for spot in shown if f"{spot:e}"[0] == "1"]
+    panels[-1].set_xticks(shown, [ms(spot) for spot in shown])
+    panels[-1].set_xticks([], minor=True)
     return figure
+
+
+def _bins(timed: Sequence[MeasuredSystem]) -> Any:
+    """Return bin edges of equal ratio that reach at least to the grade that all times are within."""
+    import numpy as np
+
+    times = [time for system in timed for time in (*system.took_ms, system.p50, system.p95) if time]
+    low, high = max(min(times, default=1.0), 0.01), max(times, default=1.0)
+    grade = next((limit for limit, _ in GRADES if high < limit), high)
+    return np.geomspace(low / 1.15, max(grade, high) * 1.2, BIN_COUNT + 1)
+
+
+def _draw_times(axes: Axes, system: MeasuredSystem, colour: str, bins: Any) -> None:
+    """Draw the histogram of one system; where only quantiles are known, a line between them."""
+    import numpy as np
+    from matplotlib.ticker import MaxNLocator
+
+    quantiles = [spot for spot in (system.p50, system.p95) if spot is not None]
+    if system.took_ms:
+        counts, _ = np.histogram(np.maximum(system.took_ms, bins[0]), bins)
+        axes.stairs(counts, bins, fill=True, color=colour, linewidth=0)
+        axes.set_ylim(0, max(counts) * 1.1)
+        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        axes.grid(axis="y")
+    else:
+        axes.plot(quantiles, [0.5] * len(quantiles), color=colour, linewidth=6, solid_capstyle="butt")
+        axes.set(ylim=(0, 1), yticks=[])
+    for spot in quantiles:
+        axes.axvline(spot, color=LIGHT["ink"], linewidth=1.2)
+    text = " · ".join(f"{name} within {ms(spot)}" for name, spot in zip(("half", "95 %"), quantiles, strict=False))
+    axes.set_title(label(system.name, 24), color=colour)
+    axes.set_title(text, loc="right", size=SMALL, weight="normal")

@@ -1,31 +1,28 @@
-"""Settings worth trying: which of them a fusion method reads, the curves of a sweep, the candidates of tuning."""
+"""Measure a grid of settings: the effect of depth and fusion, and the depth beyond which results no longer change."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from recollect.config import SearchOptions, override
-from recollect.evaluation.recording import TOP, Judged, Options, Outcome, Part
-from recollect.evaluation.scoring import Estimate, compare, estimate
-from recollect.fusion import METHODS, NORMALISATIONS
+from recollect.evaluation.recording import TOP, JudgedSet, JudgedSets, Options, Outcome
+from recollect.evaluation.scoring import compare, estimate
+from recollect.fusion import METHODS
 from recollect.memory import Memory
-from recollect.options import SEARCH
-from recollect.types import Progress
+from recollect.types import Progress, Work
 
-FETCH_KS = (50, 100, 200)
-RRF_KS = (5.0, 20.0, 60.0)
-SHARES = (0.3, 0.5, 0.7)
-"""The vector source's part of the weights; the keyword source has the rest."""
+DEPTHS = (5, 10, 20, 50, 100, 200)
+KS = (1.0, 10.0, 60.0, 100.0)
+"""The default grid: depths (`fetch_k`), and values of RRF's constant."""
 
-HALF_LIVES_DAYS = (30.0, 180.0)
-LAMBDAS = (0.9, 0.7)
+SHORT, LONG = 1, 50
+"""Two limits: the results of a search with the first must begin those of a search with the second."""
 
-TUNED = tuple(option.name for option in SEARCH if option.tuned)
-"""What tuning may set."""
+PREFIX_QUESTIONS = 20
+"""Questions that are searched for live to check that."""
 
 
 def curves(
@@ -35,242 +32,26 @@ def curves(
     normalisations: Sequence[str] = (),
     shares: Sequence[float] = (),
 ) -> list[Options]:
-    """Every fusion method with each value of what it reads; what is left empty stays as the settings have it."""
+    """Combine every fusion method with each value of the settings it reads; an empty list leaves a setting alone."""
     values: dict[str, Sequence[Any]] = {"rrf_k": ks, "normalisation": normalisations}
-    found: list[Options] = []
+    grid: list[Options] = []
     for fusion in fusions:
-        names = [name for name in _reads(fusion) if values[name]]
+        names = [name for name in reads(fusion) if values[name]]
         for picked in itertools.product(*(values[name] for name in names)):
-            read = {"fusion": fusion, **dict(zip(names, picked, strict=True))}
-            found += [{**read, **weights(share)} for share in shares] or [read]
-    return found
+            options = {"fusion": fusion, **dict(zip(names, picked, strict=True))}
+            grid += [{**options, **weights(share)} for share in shares] or [options]
+    return grid
 
 
-def _reads(fusion: str) -> tuple[str, ...]:
-    """The settings that a fusion method reads beside the weights; none of a name that is not known."""
+def reads(fusion: str) -> tuple[str, ...]:
+    """Return the settings that a fusion method reads besides the weights."""
     return METHODS[fusion].reads if fusion in METHODS else ()
 
 
 def weights(share: float) -> dict[str, float]:
-    """The two weights of which the vector source's is this part; equal ones are the default's 1 and 1."""
+    """Return the weights that give the vector source this share; equal weights are 1 and 1, as in the default."""
     equal = share == 0.5  # noqa: PLR2004
     return {"text_weight": 1.0 if equal else round(1 - share, 6), "vector_weight": 1.0 if equal else share}
-
-
-def candidates() -> list[Options]:
-    """What tuning tries before it looks at decay and diversity."""
-    scored = curves(["weighted"], normalisations=tuple(NORMALISATIONS), shares=SHARES)
-    scored += curves(["combmnz"], normalisations=["minmax"], shares=SHARES)
-    ranked = curves(["rrf"], ks=RRF_KS, shares=SHARES)
-    others = curves([name for name in METHODS if not _reads(name)], shares=SHARES)
-    return [{**curve, "fetch_k": fetch_k} for curve in (*ranked, *scored, *others) for fetch_k in FETCH_KS]
-
-
-def refinements(chosen: Options) -> list[Options]:
-    """The chosen settings with every way to let age and likeness count."""
-    ages: list[Options] = [{}, {"decay": False}]
-    ages += [{"decay": True, "half_life_days": days} for days in HALF_LIVES_DAYS]
-    likeness: list[Options] = [{}, {"mmr": False}, *({"mmr": True, "mmr_lambda": balance} for balance in LAMBDAS)]
-    return [{**chosen, **age, **like} for age in ages for like in likeness]
-
-
-def completed(options: Options, search: SearchOptions) -> dict[str, Any]:
-    """All that tuning may set, with what the options leave out as the settings have it."""
-    return {name: options.get(name, getattr(search, name)) for name in TUNED}
-
-
-def changes(options: Options, default: Options) -> dict[str, Any]:
-    """What a candidate changes, and counts for something: equal weights are equal whatever their size."""
-    return dict(_changes(options, default))
-
-
-def _changes(options: Options, default: Options) -> Iterator[tuple[str, Any]]:
-    for name in options:
-        if name in ("text_weight", "vector_weight") and _share(options) == _share(default):
-            continue
-        if name == "mmr_lambda" and not options.get("mmr"):
-            continue
-        if options[name] != default.get(name):
-            yield name, options[name]
-
-
-def _share(options: Options) -> float:
-    text, vector = options.get("text_weight", 1.0), options.get("vector_weight", 1.0)
-    return round(vector / (text + vector), 6) if text + vector else 0.5
-
-
-def label(options: Options) -> str:
-    """Settings as a person reads them: `rrf k=60`, `weighted minmax .3/.7`."""
-    words = [str(options["fusion"])] if "fusion" in options else []
-    words += [f"k={options['rrf_k']:g}"] if "rrf_k" in options else []
-    words += [str(options["normalisation"])] if "normalisation" in options else []
-    if "vector_weight" in options:
-        words.append(f"{options.get('text_weight', 1.0):g}/{options['vector_weight']:g}")
-    return " ".join(words)
-
-
-SHORT, LONG = 1, 50
-"""The two limits of the certificate: an answer of the first length must begin one of the second."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One setting of the grid, and what it came to."""
-
-    options: Options
-    estimate: Estimate
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON and plots."""
-        found = self.estimate
-        return {"options": dict(self.options), "mean": found.mean, "low": found.low, "high": found.high}
-
-
-@dataclass(frozen=True, slots=True)
-class Churn:
-    """The mean share of the top results that differs between two neighbouring settings."""
-
-    a: Options
-    b: Options
-    share: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON and plots."""
-        return {"from": dict(self.a), "to": dict(self.b), "share": self.share}
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Rows by curve and depth, each curve's knee, the churn along the curves (`deeper`) and between them (`across`)."""
-
-    questions: int
-    rows: tuple[Row, ...]
-    knees: tuple[Row, ...]
-    deeper: tuple[Churn, ...]
-    across: tuple[Churn, ...]
-
-    @property
-    def knee(self) -> Row:
-        """That of the best curve: the one whose knee measures most."""
-        return max(self.knees, key=lambda row: row.estimate.mean)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON and plots."""
-        churns = [{**one.as_dict(), "along": "fetch_k"} for one in self.deeper]
-        churns += [{**one.as_dict(), "along": "settings"} for one in self.across]
-        return {
-            "rows": [row.as_dict() for row in self.rows],
-            "knee": self.knee.as_dict(),
-            "knees": [row.as_dict() for row in self.knees],
-            "churn": churns,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """How many pairs of live searches were made, and those in which the short answer did not begin the long one."""
-
-    checked: int
-    questions: int
-    long: int
-    broken: tuple[tuple[str, Options], ...] = ()
-
-    @classmethod
-    def joined(cls, several: Sequence[Prefix]) -> Prefix:
-        """The certificate of several corpora."""
-        broken = tuple(itertools.chain.from_iterable(one.broken for one in several))
-        checked, questions = sum(one.checked for one in several), sum(one.questions for one in several)
-        return cls(checked, questions, several[0].long, broken)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        broken = [{"question": text, "options": dict(options)} for text, options in self.broken]
-        limits = {"limits": [SHORT, self.long], "broken": broken}
-        return {"checked": self.checked, "held": not broken, "questions": self.questions, **limits}
-
-
-def sweep(
-    outcome: Callable[[Options], Outcome],
-    curves: Sequence[Options],
-    depths: Sequence[int],
-    *,
-    progress: Progress | None = None,
-) -> Sweep:
-    """Every curve at every depth."""
-    depths = sorted(set(depths))
-    grid = [[{**curve, "fetch_k": depth} for depth in depths] for curve in curves]
-    found: list[list[Outcome]] = []
-    for line in grid:
-        found.append([])
-        for options in line:
-            found[-1].append(outcome(options))
-            if progress:
-                progress(sum(map(len, found)), len(curves) * len(depths))
-    estimates = [[estimate(list(one.values.values())) for one in line] for line in found]
-    rows = [list(itertools.starmap(Row, zip(*pair, strict=True))) for pair in zip(grid, estimates, strict=True)]
-    return Sweep(
-        questions=rows[0][0].estimate.n,
-        rows=tuple(itertools.chain.from_iterable(rows)),
-        knees=tuple(line[knee([one.values for one in values])] for line, values in zip(rows, found, strict=True)),
-        deeper=tuple(itertools.chain.from_iterable(_churns(*pair) for pair in zip(grid, found, strict=True))),
-        across=tuple(
-            itertools.chain.from_iterable(
-                _churns(*pair) for pair in zip(_turned(grid), _turned(found), strict=True)
-            )
-        ),
-    )  # fmt: skip
-
-
-def knee(deepening: Sequence[Mapping[str, float]]) -> int:
-    """The first place after which nothing is significantly better, by the paired test."""
-    for place, values in enumerate(deepening[:-1]):
-        later = [compare(deeper, values) for deeper in deepening[place + 1 :]]
-        if not any(one.significant and one.difference.mean > 0 for one in later):
-            return place
-    return len(deepening) - 1
-
-
-def churn(before: Outcome, after: Outcome) -> float:
-    """The share of the top results that is replaced, the mean over questions."""
-    return fmean(_replaced(before.tops[key], after.tops[key]) for key in before.tops)
-
-
-def certify(memory: Memory, questions: Sequence[str], settings: Sequence[Options]) -> Prefix:
-    """Really search, with a low limit and a high one, and see whether the one answer begins the other."""
-    long = min(LONG, memory.settings.search.fetch_k)  # asking for more than that reads the sources deeper
-    broken = tuple(
-        (text, options)
-        for options in settings
-        for text in questions
-        if _ids(memory, text, SHORT, options) != _ids(memory, text, long, options)[:SHORT]
-    )
-    return Prefix(len(settings) * len(questions), len(questions), long, broken)
-
-
-def _churns(settings: Sequence[Options], outcomes: Sequence[Outcome]) -> list[Churn]:
-    neighbours = zip(itertools.pairwise(settings), itertools.pairwise(outcomes), strict=True)
-    return [Churn(*pair, churn(*found)) for pair, found in neighbours]
-
-
-def _turned(lines: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    return list(zip(*lines, strict=True))
-
-
-def _replaced(before: Sequence[str], after: Sequence[str]) -> float:
-    longest = min(TOP, max(len(before), len(after)))
-    return 1 - len({*before} & {*after}) / longest if longest else 0.0
-
-
-def _ids(memory: Memory, text: str, limit: int, options: Options) -> list[str]:
-    return [result.record.id for result in memory.search(text, limit=limit, **options).results]
-
-
-DEPTHS = (5, 10, 20, 50, 100, 200)
-KS = (1.0, 10.0, 60.0, 100.0)
-"""What is swept where nothing is said: how deep sources are read, and RRF's constant."""
-
-CERTIFIED = 20
-"""Questions that are searched for live, to see that a short answer begins a long one."""
 
 
 def curves_of(
@@ -281,27 +62,136 @@ def curves_of(
     normalisations: Sequence[str] = (),
     shares: Sequence[float] = (),
 ) -> list[Options]:
-    """The settings that are swept at every depth, of the user's method, rrf and weighted where none is named.
+    """Return the settings to sweep; by default those of the user's fusion method, rrf and weighted.
 
-    Names that nothing has are refused.
+    Unknown names raise an error.
     """
     methods = tuple(fusions) or tuple(dict.fromkeys((search.fusion, "rrf", "weighted")))
-    found = curves(methods, ks=ks, normalisations=normalisations, shares=shares)
-    for curve in found:
-        override(search, curve)
-    return found
+    grid = curves(methods, ks=ks, normalisations=normalisations, shares=shares)
+    for options in grid:
+        override(search, options)
+    return grid
 
 
-def swept(
-    judged: Judged, lines: Sequence[Options], depths: Sequence[int], *, progress: Progress | None = None
+def setting_label(options: Options) -> str:
+    """Write settings in short: `rrf k=60`, `weighted minmax .3/.7`."""
+    words = [str(options["fusion"])] if "fusion" in options else []
+    words += [f"k={options['rrf_k']:g}"] if "rrf_k" in options else []
+    words += [str(options["normalisation"])] if "normalisation" in options else []
+    if "vector_weight" in options:
+        words.append(f"{options.get('text_weight', 1.0):g}/{options['vector_weight']:g}")
+    return " ".join(words)
+
+
+def sweep(
+    outcome: Callable[[Options], Outcome],
+    curves: Sequence[Options],
+    depths: Sequence[int],
+    *,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """A sweep of these settings, with the certificate that a short answer begins a long one."""
-    found = sweep(judged, lines, depths, progress=progress)
-    prefix = Prefix.joined([_certified(part, lines, len(judged.parts)) for part in judged.parts])
-    return {"data": judged.as_dict(), "measure": judged.measure, **found.as_dict(), "prefix": prefix.as_dict()}
+    """Measure every curve at every depth.
+
+    The result has the `rows` by curve and depth, each curve's knee (`knees`), the knee with the highest mean (`knee`),
+    and the `churn`: the share of top results that differs between neighbouring settings, along depth and across curves.
+    """
+    grid = [[{**curve, "fetch_k": depth} for depth in sorted(set(depths))] for curve in curves]
+    outcomes: list[list[Outcome]] = []
+    for line in grid:
+        outcomes.append([])
+        for options in line:
+            outcomes[-1].append(outcome(options))
+            if progress:
+                progress(sum(map(len, outcomes)), len(grid) * len(line))
+    rows = [list(map(_row, line, measured)) for line, measured in zip(grid, outcomes, strict=True)]
+    knees = [
+        line[knee([one.values for one in measured])] for line, measured in zip(rows, outcomes, strict=True)
+    ]  # fmt: skip
+    across = zip(zip(*grid, strict=True), zip(*outcomes, strict=True), strict=True)
+    return {
+        "rows": list(itertools.chain.from_iterable(rows)),
+        "knee": max(knees, key=lambda row: row["mean"]),
+        "knees": knees,
+        "churn": [
+            *(step for line in zip(grid, outcomes, strict=True) for step in _churns(*line, "fetch_k")),
+            *(step for line in across for step in _churns(*line, "settings")),
+        ],
+    }
 
 
-def _certified(part: Part, lines: Sequence[Options], parts: int) -> Prefix:
-    """The certificate on a few questions of a corpus, fewer where there are more corpora."""
-    texts = list(part.recording.texts.values())
-    return certify(part.recording.memory, texts[:: max(1, -(-len(texts) * parts // CERTIFIED))], lines)
+def _row(options: Options, outcome: Outcome) -> dict[str, Any]:
+    mean = estimate(list(outcome.values.values()))
+    return {"options": dict(options), "mean": mean.mean, "low": mean.low, "high": mean.high}
+
+
+def knee(values: Sequence[Mapping[str, float]]) -> int:
+    """Return the first position after which nothing is significantly better, by the paired test."""
+    for place, here in enumerate(values[:-1]):
+        later = [compare(deeper, here) for deeper in values[place + 1 :]]
+        if not any(one.significant and one.difference.mean > 0 for one in later):
+            return place
+    return len(values) - 1
+
+
+def churn(before: Outcome, after: Outcome) -> float:
+    """Return the share of the top results that is replaced, averaged over the questions."""
+    return fmean(_replaced(before.tops[key], after.tops[key]) for key in before.tops)
+
+
+def _churns(settings: Sequence[Options], outcomes: Sequence[Outcome], along: str) -> list[dict[str, Any]]:
+    steps = zip(itertools.pairwise(settings), itertools.pairwise(outcomes), strict=True)
+    return [
+        {"from": dict(a), "to": dict(b), "share": churn(before, after), "along": along}
+        for (a, b), (before, after) in steps
+    ]
+
+
+def _replaced(before: Sequence[str], after: Sequence[str]) -> float:
+    longest = min(TOP, max(len(before), len(after)))
+    return 1 - len({*before} & {*after}) / longest if longest else 0.0
+
+
+def check_prefix(
+    memory: Memory, questions: Sequence[str], curves: Sequence[Options], *, work: Work | None = None
+) -> dict[str, Any]:
+    """Search live with a low and a high limit, and check that the short list begins the long one."""
+    long = min(LONG, memory.settings.search.fetch_k)  # a higher limit would read the sources deeper
+
+    def ids(text: str, limit: int, options: Options) -> list[str]:
+        return [result.record.id for result in memory.search(text, limit=limit, work=work, **options).results]
+
+    broken = [
+        {"question": text, "options": dict(options)}
+        for options in curves
+        for text in questions
+        if ids(text, SHORT, options) != ids(text, long, options)[:SHORT]
+    ]
+    return _prefix(len(curves) * len(questions), len(questions), long, broken)
+
+
+def join_prefixes(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add up the prefix checks of several corpora."""
+    checked, questions = (sum(one[name] for one in checks) for name in ("checked", "questions"))
+    return _prefix(checked, questions, checks[0]["limits"][1], [row for one in checks for row in one["broken"]])
+
+
+def _prefix(checked: int, questions: int, long: int, broken: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    about = {"checked": checked, "held": not broken, "questions": questions}
+    return {**about, "limits": [SHORT, long], "broken": list(broken)}
+
+
+def sweep_report(
+    judged: JudgedSets, curves: Sequence[Options], depths: Sequence[int], *, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Return the JSON of `recollect eval sweep`: the sweep, and the prefix check on some questions."""
+    measured = sweep(judged, curves, depths, progress=progress)
+    prefix = join_prefixes([_check_part(part, curves, len(judged.parts)) for part in judged.parts])
+    return {"data": judged.as_dict(), "measure": judged.measure, **measured, "prefix": prefix}
+
+
+def _check_part(part: JudgedSet, curves: Sequence[Options], parts: int) -> dict[str, Any]:
+    """Check the prefix on a few questions of each corpus, fewer where there are more corpora."""
+    recording = part.recording
+    texts = list(recording.texts.values())
+    step = max(1, -(-len(texts) * parts // PREFIX_QUESTIONS))
+    return check_prefix(recording.memory, texts[::step], curves, work=recording.work)

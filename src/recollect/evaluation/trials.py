@@ -1,11 +1,14 @@
-"""Systems tried on judged questions: each source is asked each question once, every system ranks what it answered."""
+"""Measure search systems on judged questions, report the figures as JSON, and compare two reports (the gate).
+
+Each source answers each question once; every system ranks these recorded answers.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +20,7 @@ from recollect.config import SearchOptions, Settings
 from recollect.errors import UsageError
 from recollect.evaluation.corpora import Bars, Targets
 from recollect.evaluation.datasets import Dataset, fingerprint_of, lines
-from recollect.evaluation.recording import Recording, ask
+from recollect.evaluation.recording import LIMIT, OpenSet, Recording, record_set
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import (
     MEASURES,
@@ -34,7 +37,7 @@ from recollect.evaluation.scoring import (
 )
 from recollect.memory import Memory
 from recollect.pipeline import reason
-from recollect.types import now
+from recollect.types import Work, now
 
 SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -45,20 +48,24 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "default": {},
     }
 )
-"""System → the options of `search` that make it; `default` is the settings as they are."""
+"""System → its search options; `default` uses the settings unchanged."""
 
-LIMIT = 100
-"""Results that are scored, where no measure reads more."""
+MOST_WARNINGS = 5
+"""Different warnings of the sources that a report repeats."""
 
-MOST_SAID = 5
-"""Different warnings of the sources that are passed on."""
+FORMAT = 1
+"""Version of the report's JSON; raised when an older reader would misread it."""
+
+PERCENTILES = (50, 95, 99)
+NEW_BASELINE = "make a new baseline: eval run … --save FILE"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is tried and how it is measured.
+class TrialPlan:
+    """Which systems are measured, and how.
 
-    `seeing` are filters, `latency` is how many searches are timed, `against` which system the others are compared with.
+    `seeing` holds filters, `latency` is the number of timed searches, `against` the system that the others are compared
+    with, `work` the limits of the whole study.
     """
 
     systems: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": SYSTEMS["default"]})
@@ -68,18 +75,19 @@ class Plan:
     exclude_self: bool = False
     latency: int = 0
     against: str | None = None
+    work: Work | None = None
 
     @property
     def depth(self) -> int:
-        """How many results are scored."""
+        """How many results of each ranking are scored."""
         return self.limit or max(LIMIT, deepest(self.measures))
 
 
 @dataclass(frozen=True, slots=True)
-class Corpus:
-    """One corpus, asked: every system's run, and how many milliseconds its searches took.
+class CorpusRuns:
+    """The runs of every system on one corpus, and the milliseconds of its timed searches.
 
-    `mark` is the corpus's fingerprint, or how many changes the user's own store has seen; behind a wall it is empty.
+    `mark` is the corpus's fingerprint; for the user's own store it is the number of changes, empty for scoped callers.
     """
 
     dataset: Dataset
@@ -94,7 +102,7 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One system, measured: measure → question → value, the run it is of, and how long its searches took."""
+    """One measured system: measure → question → value, its run, and the milliseconds of its timed searches."""
 
     system: str
     options: Mapping[str, Any]
@@ -104,46 +112,46 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
-    """Someone else's run, from a file."""
+class ExternalRun:
+    """A run of another system, read from a file."""
 
     name: str
     file: str
     run: Run
 
 
-def named_systems(words: str) -> dict[str, Mapping[str, Any]]:
-    """The systems between commas; `none` is none of ours."""
-    names = [word.strip() for word in words.split(",") if word.strip()]
-    if names == ["none"]:
+def named_systems(names: str) -> dict[str, Mapping[str, Any]]:
+    """Parse a comma-separated list of systems; `none` is an empty list."""
+    words = [word.strip() for word in names.split(",") if word.strip()]
+    if words == ["none"]:
         return {}
-    if unknown := [name for name in names if name not in SYSTEMS] or ([""] if not names else []):
-        raise UsageError(f"there is no system {unknown[0]!r}", hint=f"there are {', '.join(SYSTEMS)}, and none")
-    return {name: SYSTEMS[name] for name in names}
+    if unknown := [word for word in words if word not in SYSTEMS] or ([""] if not words else []):
+        raise UsageError(f"there is no system {unknown[0]!r}", hint=f"choose from {', '.join(SYSTEMS)}, or none")
+    return {word: SYSTEMS[word] for word in words}
 
 
-def read_rival(name: str, file: str, data: bytes, questions: Collection[str]) -> Rival:
-    """The run in a file's bytes, as the same code scores it."""
-    found = {key: by_place(entry.id for entry in ranking) for key, ranking in read_run(data, file).items()}
-    run = {key: ranking for key, ranking in found.items() if key is not None}
+def read_external(name: str, file: str, data: bytes, questions: Collection[str]) -> ExternalRun:
+    """Read another system's run from the bytes of a file."""
+    rankings = {key: by_place(entry.id for entry in ranking) for key, ranking in read_run(data, file).items()}
+    run = {key: ranking for key, ranking in rankings.items() if key is not None}
     if not run.keys() & set(questions):
         raise UsageError(
             f"{file} answers none of the {len(questions):,} judged questions",
-            hint="is it a run of this set? its first column must hold the ids of these questions",
+            hint="check that the run is of this set: its first column must hold the ids of these questions",
         )
-    return Rival(name, file, run)
+    return ExternalRun(name, file, run)
 
 
-def conduct(
-    plan: Plan,
+def run_trials(
+    plan: TrialPlan,
     sets: Sequence[Dataset],
-    open_set: Callable[[Dataset], Memory],
+    open_set: OpenSet,
     *,
-    rivals: Sequence[Rival] = (),
+    external: Sequence[ExternalRun] = (),
     progress: Bars = lambda _: None,
-) -> tuple[list[Trial], list[Corpus]]:
-    """Every system on every corpus, then the rivals, all scored by the same code over all questions."""
-    _check_names([*plan.systems, *(rival.name for rival in rivals)], plan.against)
+) -> tuple[list[Trial], list[CorpusRuns]]:
+    """Measure every system on every corpus, then score the external runs with the same code."""
+    _check_names([*plan.systems, *(one.name for one in external)], plan.against)
     corpora = list(_corpora(plan, sets, open_set, progress))
     qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
     selves = {key: key.removeprefix(corpus.dataset.prefix) for corpus in corpora for key in corpus.dataset.qrels}
@@ -152,12 +160,16 @@ def conduct(
         judged = without_self(run, selves) if plan.exclude_self else run
         return Trial(name, options, evaluate(qrels, judged, plan.measures), judged, times)
 
-    ours = [
-        trial(name, options, _merged([corpus.runs[name] for corpus in corpora]), _times(name, corpora))
-        for name, options in plan.systems.items()
-    ]
-    theirs = [trial(rival.name, {"run": rival.file}, _their(rival.run, corpora)) for rival in rivals]
-    return [*ours, *theirs], corpora
+    trials = []
+    for name, options in plan.systems.items():
+        run = {key: ranking for corpus in corpora for key, ranking in corpus.runs[name].items()}
+        trials.append(trial(name, options, run, [ms for corpus in corpora for ms in corpus.times.get(name, ())]))
+    for one in external:
+        run = dict(one.run)
+        for corpus in corpora:
+            run = dict(corpus.targets.external(run)) if corpus.targets else run
+        trials.append(trial(one.name, {"run": one.file}, run))
+    return trials, corpora
 
 
 def _check_names(names: Sequence[str], against: str | None) -> None:
@@ -166,139 +178,93 @@ def _check_names(names: Sequence[str], against: str | None) -> None:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UsageError(f"two systems are called {twice[0]!r}", hint="--run NAME=FILE gives a run another name")
     if against is not None and against not in names:
-        raise UsageError(f"there is no system {against!r} to compare with", hint=f"there are {', '.join(names)}")
+        raise UsageError(f"there is no system {against!r} to compare with", hint=f"choose from {', '.join(names)}")
 
 
-def _corpora(
-    plan: Plan, sets: Sequence[Dataset], open_set: Callable[[Dataset], Memory], bars: Bars
-) -> Iterator[Corpus]:
+def _corpora(plan: TrialPlan, sets: Sequence[Dataset], open_set: OpenSet, bars: Bars) -> Iterator[CorpusRuns]:
     total = sum(len(one.queries) for one in sets)
     for dataset in sets:
         if not plan.systems:
-            yield Corpus(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown)
+            yield CorpusRuns(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown)
             continue
         with open_set(dataset) as memory:
-            yield _ask(plan, dataset, memory, bars, -(-plan.latency * len(dataset.queries) // total))
+            yield _corpus(plan, dataset, memory, bars, -(-plan.latency * len(dataset.queries) // total))
 
 
-def _ask(plan: Plan, dataset: Dataset, memory: Memory, bars: Bars, timed: int) -> Corpus:
-    """Every system on one corpus, whose sources are asked once for all of them."""
+def _corpus(plan: TrialPlan, dataset: Dataset, memory: Memory, bars: Bars, timed: int) -> CorpusRuns:
     search, status = memory.settings.search, memory.status()
-    _check_embedder(plan, memory)
+    for name, options in plan.systems.items():
+        if options.get("sources") == ["vector"] and not memory.embeddings.configured:
+            raise UsageError(f"the system {name!r} needs an embedder", hint="--embedder arctic-embed-s")
     shared = {**plan.seeing, "sources": _sources(plan, search)}
-    part = ask(memory, dataset, depth=search.fetch_k, options=shared, progress=bars(f"asking {dataset.name}"))
+    bar = bars(f"asking {dataset.name}")
+    part = record_set(memory, dataset, depth=search.fetch_k, options=shared, progress=bar, work=plan.work)
     limit = min(plan.depth + plan.exclude_self, MOST)  # one more, since a question's own document may be dropped
-    return Corpus(
+    return CorpusRuns(
         part.dataset,
         status["records"]["total"] if part.targets else len(dataset.corpus),
         str(status.get("sequence", "")) if part.targets else dataset.fingerprint,
         part.targets.unknown if part.targets else dataset.unknown,
         {name: part.run({**plan.seeing, **options}, limit=limit) for name, options in plan.systems.items()},
-        {name: list(_clock(plan, memory, dataset, options, timed)) for name, options in plan.systems.items()},
+        {name: list(_latencies(plan, memory, dataset, options, timed)) for name, options in plan.systems.items()},
         part.targets,
-        _said(part.recording),
+        _source_warnings(part.recording),
     )
 
 
-def _check_embedder(plan: Plan, memory: Memory) -> None:
-    for name, options in plan.systems.items():
-        if options.get("sources") == ["vector"] and not memory.embeddings.configured:
-            raise UsageError(f"the system {name!r} needs an embedder", hint="--embedder arctic-embed-s")
-
-
-def _sources(plan: Plan, search: SearchOptions) -> list[str] | None:
-    """All sources that a system asks; None is whatever there is."""
+def _sources(plan: TrialPlan, search: SearchOptions) -> list[str] | None:
+    """All sources that some system uses; None means every source."""
     named = [options.get("sources", search.sources) for options in plan.systems.values()]
     return None if None in named else list(dict.fromkeys(name for names in named for name in names))
 
 
-def _clock(plan: Plan, memory: Memory, dataset: Dataset, options: Mapping[str, Any], timed: int) -> Iterator[float]:
-    """Milliseconds of real searches for questions spread over the set; the first is asked twice, to warm up."""
-    if not timed:
+def _latencies(
+    plan: TrialPlan, memory: Memory, dataset: Dataset, options: Mapping[str, Any], count: int
+) -> Iterator[float]:
+    """Time `count` real searches, in milliseconds, for questions spread over the set, after one to warm up."""
+    if not count:
         return
     texts = list(dataset.queries.values())
-    picked = texts[:: max(1, len(texts) // timed)][:timed]
+    picked = texts[:: max(1, len(texts) // count)][:count]
     for number, text in enumerate([picked[0], *picked]):
         start = time.perf_counter()
-        memory.search(text, **{**plan.seeing, **options})
+        memory.search(text, work=plan.work, **{**plan.seeing, **options})
         if number:
             yield (time.perf_counter() - start) * 1000
 
 
-def _said(recording: Recording) -> tuple[str, ...]:
-    """What the sources complained of, and for how many questions."""
-    said: Counter[str] = Counter()
-    questions = len(recording.texts)
+def _source_warnings(recording: Recording) -> tuple[str, ...]:
+    """The most frequent warnings and failures of the sources, each with the number of questions."""
+    counts: Counter[str] = Counter()
     for reply in (reply for replies in recording.replies.values() for reply in replies):
-        said.update(reply.warnings)
+        counts.update(reply.warnings)
         if reply.error is not None:
-            said[f"{reply.source} did not answer: {reason(reply.error)}"] += 1
-    return tuple(f"{message} ({count:,} of {questions:,} questions)" for message, count in said.most_common(MOST_SAID))
+            counts[f"{reply.source} did not answer: {reason(reply.error)}"] += 1
+    questions = len(recording.texts)
+    return tuple(f"{text} ({count:,} of {questions:,} questions)" for text, count in counts.most_common(MOST_WARNINGS))
 
 
-def _their(run: Run, corpora: Sequence[Corpus]) -> Run:
-    for corpus in corpora:
-        run = corpus.targets.theirs(run) if corpus.targets else run
-    return run
-
-
-def _merged(runs: Sequence[Run]) -> Run:
-    return {key: ranking for run in runs for key, ranking in run.items()}
-
-
-def _times(name: str, corpora: Sequence[Corpus]) -> list[float]:
-    return [took for corpus in corpora for took in corpus.times.get(name, ())]
-
-
-FORMAT = 1
-"""Grows when the shape changes so that an older reader would be wrong."""
-
-PERCENTILES = (50, 95, 99)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Trials with what they were made on and with; `against` is the system that the others are compared with."""
-
-    data: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    trials: tuple[Trial, ...]
-    against: str
-    warnings: tuple[str, ...] = ()
-    version: str = __version__
-    at: str = field(default_factory=lambda: now().isoformat(timespec="seconds"))
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON of docs/evaluation.md."""
-        return {
-            "format": FORMAT,
-            "version": self.version,
-            "at": self.at,
-            "data": self.data,
-            "settings": self.settings,
-            "systems": {trial.system: _system(trial) for trial in self.trials},
-            "comparisons": self._comparisons(),
-            "warnings": list(self.warnings),
-        }
-
-    def _comparisons(self) -> list[dict[str, Any]]:
-        base = next(trial for trial in self.trials if trial.system == self.against)
-        return [
-            {"a": trial.system, "b": base.system, "measure": measure, **asdict(compare(values, base.values[measure]))}
-            for trial in self.trials
-            for measure, values in trial.values.items()
-            if trial is not base
-        ]
+# -- reports ------------------------------------------------------------------------------------------------
 
 
 def make_report(
-    name: str, plan: Plan, settings: Settings, trials: Sequence[Trial], corpora: Sequence[Corpus], *, split: str = ""
-) -> Report:
-    """Everything about the trials that someone else would need to judge them."""
+    name: str,
+    plan: TrialPlan,
+    settings: Settings,
+    trials: Sequence[Trial],
+    corpora: Sequence[CorpusRuns],
+    *,
+    split: str = "",
+) -> dict[str, Any]:
+    """Make the JSON report of docs/evaluation.md: figures, data and settings."""
     names = [trial.system for trial in trials]
-    return Report(
-        _data(name, split, corpora),
-        {
+    base = trials[names.index(plan.against or ("default" if "default" in names else names[0]))]
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "at": now().isoformat(timespec="seconds"),
+        "data": _data(name, split, corpora),
+        "settings": {
             "embedder": settings.embedder if plan.systems else None,
             "language": settings.language,
             "depth": plan.depth,
@@ -306,14 +272,19 @@ def make_report(
             "filters": {key: value for key, value in plan.seeing.items() if value},
             "search": asdict(settings.search),
         },
-        tuple(trials),
-        plan.against or ("default" if "default" in names else names[0]),
-        tuple(_warnings(plan, settings, trials, corpora)),
-    )
+        "systems": {trial.system: _system(trial) for trial in trials},
+        "comparisons": [
+            {"a": trial.system, "b": base.system, "measure": measure, **asdict(compare(values, base.values[measure]))}
+            for trial in trials
+            for measure, values in trial.values.items()
+            if trial is not base
+        ],
+        "warnings": _warnings(plan, settings, trials, corpora),
+    }
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """A report that was saved, checked as far as a reader relies on it."""
+    """Read a saved report, and check the parts that the gate uses."""
     if not path.is_file():
         raise UsageError(f"{path} is no file", hint="eval run … --save FILE makes a report")
     text = "\n".join(line for _, line in lines(path))
@@ -326,7 +297,7 @@ def read_report(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} is no report of `eval run`: {error!r}", hint="eval run … --save FILE") from error
     if not whole or not known:
-        raise UsageError(f"{path} is no report of the form {FORMAT}", hint="make it again: eval run … --save FILE")
+        raise UsageError(f"{path} is no report of format {FORMAT}", hint="make it again: eval run … --save FILE")
     return dict(report)
 
 
@@ -349,7 +320,7 @@ def _latency(times: Sequence[float]) -> dict[str, Any]:
     return {"n": len(times), "mean": mean, **spread, "values": values}
 
 
-def _data(name: str, split: str, corpora: Sequence[Corpus]) -> dict[str, Any]:
+def _data(name: str, split: str, corpora: Sequence[CorpusRuns]) -> dict[str, Any]:
     return {
         "name": name,
         "split": split,
@@ -365,7 +336,7 @@ def _data(name: str, split: str, corpora: Sequence[Corpus]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _left_out(corpora: Sequence[Corpus]) -> dict[str, int]:
+def _left_out(corpora: Sequence[CorpusRuns]) -> dict[str, int]:
     return {
         "unjudged": sum(corpus.dataset.unjudged for corpus in corpora),
         "without_text": sum(corpus.dataset.without_text for corpus in corpora),
@@ -373,28 +344,31 @@ def _left_out(corpora: Sequence[Corpus]) -> dict[str, int]:
     }
 
 
-def _warnings(plan: Plan, settings: Settings, trials: Sequence[Trial], corpora: Sequence[Corpus]) -> list[str]:
-    """What one who reads the numbers should know."""
-    left = _left_out(corpora)
-    said = [f"{left['unjudged']:,} questions without judgments are left out"] if left["unjudged"] else []
-    said += [f"{left['without_text']:,} judged questions have no text and are left out"] if left["without_text"] else []
-    if unknown := left["unknown_documents"]:
-        said.append(f"{unknown:,} judged documents are not there, and count as not found")
-    if plan.systems and deepest(plan.measures) > settings.search.fetch_k:
-        deep = deepest(plan.measures)
-        said.append(f"a measure reads {deep:,} results, and sources are read {settings.search.fetch_k} deep: --fetch-k")
-    questions = sum(len(corpus.dataset.queries) for corpus in corpora)
-    for trial in trials:
-        missing = questions - sum(bool(trial.run.get(key)) for corpus in corpora for key in corpus.dataset.queries)
-        said += [f"{trial.system} has no results for {missing:,} questions, which count as zero"] if missing else []
-    return [*said, *dict.fromkeys(warning for corpus in corpora for warning in corpus.warnings)]
+def _warnings(plan: TrialPlan, settings: Settings, trials: Sequence[Trial], corpora: Sequence[CorpusRuns]) -> list[str]:
+    left, deep, fetch_k = _left_out(corpora), deepest(plan.measures), settings.search.fetch_k
+    questions = [key for corpus in corpora for key in corpus.dataset.queries]
+    empty = {trial.system: sum(not trial.run.get(key) for key in questions) for trial in trials}
+    warnings = {
+        f"{left['unjudged']:,} questions without judgments are left out": left["unjudged"],
+        f"{left['without_text']:,} judged questions have no text and are left out": left["without_text"],
+        f"{left['unknown_documents']:,} judged documents are missing and count as not found": left["unknown_documents"],
+        f"a measure reads {deep:,} results, but each source returns at most {fetch_k}: raise --fetch-k": (
+            plan.systems and deep > fetch_k
+        ),
+        **{f"{name} has no results for {zero:,} questions, which count as zero": zero for name, zero in empty.items()},
+    }
+    sources = dict.fromkeys(warning for corpus in corpora for warning in corpus.warnings)
+    return [*(text for text, holds in warnings.items() if holds), *sources]
+
+
+# -- the gate -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class GateCheck:
     """One measure of one system, before and after.
 
-    A fall of more than `noticeable` would have been noticed; None where too few questions changed for any.
+    `noticeable` is the size from which a fall would be significant; None where too few questions changed.
     """
 
     system: str
@@ -406,36 +380,36 @@ class Check:
 
     @property
     def fell(self) -> bool:
-        """Whether it is lower by more than the noise."""
+        """Whether the measure is significantly lower."""
         return self.comparison.difference.mean < 0 and self.comparison.significant
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return it as JSON."""
         numbers = {"before": self.before, "after": self.after, "noticeable": self.noticeable, "fell": self.fell}
         return {"system": self.system, "measure": self.measure, **numbers, **asdict(self.comparison)}
 
 
-def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[Check]:
-    """Every measure of every system that both reports have."""
-    for what, old, current in (
-        ("the data's fingerprint", baseline["data"]["fingerprint"], new["data"]["fingerprint"]),
-        *(
-            (what, *(report.get("settings", {}).get(what) for report in (baseline, new)))
-            for what in ("exclude_self", "depth", "filters")
-        ),
-    ):
+def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[GateCheck]:
+    """Compare every measure of every system that both reports have."""
+    old_settings, new_settings = (report.get("settings", {}) for report in (baseline, new))
+    same = ("exclude_self", "depth", "filters")
+    pairs = {"the data's fingerprint": (baseline["data"]["fingerprint"], new["data"]["fingerprint"])}
+    pairs |= {name: (old_settings.get(name), new_settings.get(name)) for name in same}
+    for name, (old, current) in pairs.items():
         if old != current:
-            message = f"the two reports cannot be compared: {what} was {old} and is {current}"
-            raise UsageError(message, hint="make a new baseline: eval run … --save FILE")
+            message = f"the two reports cannot be compared: {name} was {old} and is {current}"
+            raise UsageError(message, hint=NEW_BASELINE)
     if not (checks := list(_checks(baseline["systems"], new["systems"]))):
+        systems = baseline["systems"].items()
+        contents = "; ".join(f"{name}: {', '.join(system['per_query'])}" for name, system in systems)
         raise UsageError(
-            f"the two reports have no measure of one system in common (baseline: {_contents(baseline)})",
+            f"the two reports have no measure of one system in common (baseline: {contents})",
             hint="measure the same systems: --compare and --measures",
         )
     return checks
 
 
-def _checks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Check]:
+def _checks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[GateCheck]:
     for system in (name for name in old if name in new):
         for measure, before in old[system]["per_query"].items():
             after = new[system]["per_query"].get(measure)
@@ -443,10 +417,6 @@ def _checks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Check]:
                 continue
             if before.keys() != after.keys() or not before:
                 message = f"{system} has values of {measure} for other questions than before"
-                raise UsageError(message, hint="make a new baseline: eval run … --save FILE")
+                raise UsageError(message, hint=NEW_BASELINE)
             means = fmean(before.values()), fmean(after.values())
-            yield Check(system, measure, *means, compare(after, before), noticeable(after, before))
-
-
-def _contents(report: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name}: {', '.join(system['per_query'])}" for name, system in report["systems"].items())
+            yield GateCheck(system, measure, *means, compare(after, before), noticeable(after, before))

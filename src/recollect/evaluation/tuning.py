@@ -1,9 +1,8 @@
-"""Settings chosen by nested cross-validation over questions: what is chosen on some is measured on others.
+"""Choose settings by nested cross-validation: settings chosen on some questions are measured on others.
 
-The questions are dealt into outer folds by a hash of their ids. For each fold the procedure `choose` sees the other
-folds alone, and what it chooses is measured on this one. Put together, these held-out values are compared with the
-default's on the same questions; that comparison, and no other, decides. What would be written is chosen by the same
-procedure on all questions.
+The questions are dealt into outer folds by a hash of their ids. For each fold, `choose` sees only the other folds, and
+its choice is measured on this fold. These held-out values are compared with the default's on the same questions, and
+only that comparison decides. The settings to write are chosen by the same procedure on all questions.
 """
 
 from __future__ import annotations
@@ -12,14 +11,17 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
+from recollect.config import SearchOptions
 from recollect.evaluation.recording import Options
 from recollect.evaluation.scoring import Comparison, Estimate, compare, estimate
-from recollect.evaluation.sweep import changes
+from recollect.evaluation.sweep import curves, reads
+from recollect.fusion import METHODS, NORMALISATIONS
+from recollect.options import SEARCH
 from recollect.types import Progress
 
 OUTER = 5
@@ -27,13 +29,66 @@ INNER = 4
 FEWEST = 30
 """With fewer questions no gain of a usual size could be told from chance."""
 
+FETCH_KS = (50, 100, 200)
+RRF_KS = (5.0, 20.0, 60.0)
+SHARES = (0.3, 0.5, 0.7)
+"""The vector source's share of the weights; the keyword source has the rest."""
+
+HALF_LIVES_DAYS = (30.0, 180.0)
+LAMBDAS = (0.9, 0.7)
+
+TUNED = tuple(option.name for option in SEARCH if option.tuned)
+"""The settings that tuning may change."""
+
 Values: TypeAlias = Mapping[str, float]
-"""Question → what a measure gives."""
+"""Question → the value of a measure."""
+
+
+def candidates() -> list[Options]:
+    """Return the settings that tuning tries first, before decay and diversity."""
+    scored = curves(["weighted"], normalisations=tuple(NORMALISATIONS), shares=SHARES)
+    scored += curves(["combmnz"], normalisations=["minmax"], shares=SHARES)
+    ranked = curves(["rrf"], ks=RRF_KS, shares=SHARES)
+    others = curves([name for name in METHODS if not reads(name)], shares=SHARES)
+    return [{**curve, "fetch_k": fetch_k} for curve in (*ranked, *scored, *others) for fetch_k in FETCH_KS]
+
+
+def refinements(chosen: Options) -> list[Options]:
+    """Combine the chosen settings with every setting of decay and diversity."""
+    ages: list[Options] = [{}, {"decay": False}]
+    ages += [{"decay": True, "half_life_days": days} for days in HALF_LIVES_DAYS]
+    likeness: list[Options] = [{}, {"mmr": False}, *({"mmr": True, "mmr_lambda": balance} for balance in LAMBDAS)]
+    return [{**chosen, **age, **like} for age in ages for like in likeness]
+
+
+def completed(options: Options, search: SearchOptions) -> dict[str, Any]:
+    """Fill in the tuned settings that the options leave out."""
+    return {name: options.get(name, getattr(search, name)) for name in TUNED}
+
+
+def changes(options: Options, default: Options) -> dict[str, Any]:
+    """Return the options that change the ranking: only the ratio of the weights counts, `mmr_lambda` only with MMR."""
+    return dict(_changes(options, default))
+
+
+def _changes(options: Options, default: Options) -> Iterator[tuple[str, Any]]:
+    for name in options:
+        if name in ("text_weight", "vector_weight") and _share(options) == _share(default):
+            continue
+        if name == "mmr_lambda" and not options.get("mmr"):
+            continue
+        if options[name] != default.get(name):
+            yield name, options[name]
+
+
+def _share(options: Options) -> float:
+    text, vector = options.get("text_weight", 1.0), options.get("vector_weight", 1.0)
+    return round(vector / (text + vector), 6) if text + vector else 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is tried: first all `candidates`, then the `refine`ments of the one chosen; and against what."""
+class TuningPlan:
+    """What is compared with the default: all `candidates`, then the refinements of the one chosen."""
 
     default: Options
     candidates: Sequence[Options]
@@ -42,7 +97,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One outer fold: what the others chose, and the gain over the default that this one saw."""
+    """One outer fold: the settings chosen on the other folds, and their gain over the default on this one."""
 
     questions: int
     chosen: Options
@@ -51,7 +106,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What came of it. `tried` counts all settings, `chosen` is the choice of all questions together."""
+    """The result: `tried` counts the settings, `chosen` is chosen on all questions."""
 
     tried: int
     folds: tuple[Fold, ...]
@@ -62,36 +117,34 @@ class Tuning:
 
     @property
     def keeps_default(self) -> bool:
-        """Whether no gain was shown: held-out questions must agree, and so must the choice of all."""
+        """Whether the default stays: no significant gain on held-out questions, or nothing better chosen on all."""
         gained = self.comparison.significant and self.comparison.difference.low > 0
         return not (gained and self.chosen)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON and for the settings file."""
+        """Return it as JSON."""
+        comparison = asdict(self.comparison)
         return {
             "tried": self.tried,
             "keep_default": self.keeps_default,
             "default": asdict(self.default),
             "held_out": asdict(self.held_out),
-            "gain": asdict(self.comparison.difference),
-            "p": self.comparison.p,
-            "wins": self.comparison.wins,
-            "losses": self.comparison.losses,
-            "ties": self.comparison.ties,
+            "gain": comparison.pop("difference"),
+            **comparison,
             "chosen": dict(self.chosen),
             "folds": [asdict(fold) for fold in self.folds],
             "stability": self.stability(),
         }
 
     def stability(self) -> list[dict[str, Any]]:
-        """Each choice that a fold made, with how many made it, the most frequent first."""
+        """Return each choice with the number of folds that made it, the most frequent first."""
         names = Counter(json.dumps(fold.chosen, sort_keys=True) for fold in self.folds)
         return [{"settings": json.loads(name), "folds": count} for name, count in names.most_common()]
 
 
 @dataclass(slots=True)
 class Trials:
-    """Every setting is tried once, whoever asks for it."""
+    """Measures settings, each only once."""
 
     values: Callable[[Options], Values]
     expected: int
@@ -99,7 +152,7 @@ class Trials:
     known: dict[str, Values] = field(default_factory=dict)
 
     def __call__(self, options: Options) -> Values:
-        """Each question's value under these options."""
+        """Return each question's value under these options."""
         name = json.dumps(options, sort_keys=True)
         if name not in self.known:
             self.known[name] = self.values(options)
@@ -108,8 +161,8 @@ class Trials:
         return self.known[name]
 
 
-def tune(values: Callable[[Options], Values], plan: Plan, *, progress: Progress | None = None) -> Tuning:
-    """Choose on four fifths of the questions, measure on the fifth, five times; then choose on all of them."""
+def tune(values: Callable[[Options], Values], plan: TuningPlan, *, progress: Progress | None = None) -> Tuning:
+    """Choose on four fifths of the questions and measure on the fifth, five times; then choose on all of them."""
     trials = Trials(values, 1 + len(plan.candidates) + len(plan.refine(plan.default)), progress)
     default = trials(plan.default)
     held_out: dict[str, float] = {}
@@ -130,36 +183,33 @@ def tune(values: Callable[[Options], Values], plan: Plan, *, progress: Progress 
     )
 
 
-def choose(trials: Callable[[Options], Values], plan: Plan, questions: Sequence[str]) -> dict[str, Any]:
-    """What the questions prefer to the default, as the changes to it; nothing where the default is as good."""
+def choose(trials: Callable[[Options], Values], plan: TuningPlan, questions: Sequence[str]) -> dict[str, Any]:
+    """Return the changes to the default that these questions prefer; empty where the default is as good."""
     folds = deal(questions, INNER, "inner")
     best: Options = plan.default
-    for candidates in (lambda _: plan.candidates, plan.refine):
-        rivals = [best, *({**plan.default, **rival} for rival in candidates(best))]
-        best = simplest(rivals, plan.default, [_means(trials(rival), folds) for rival in rivals])
+    for proposals in (lambda _: plan.candidates, plan.refine):
+        tried = [best, *({**plan.default, **options} for options in proposals(best))]
+        means = [[fmean(trials(options)[key] for key in fold) for fold in folds] for options in tried]
+        best = simplest(tried, plan.default, means)
     return changes(best, plan.default)
 
 
-def simplest(rivals: Sequence[Options], default: Options, means: Sequence[Sequence[float]]) -> Options:
-    """Of all that are within one standard error of the best, the one that changes least, then the best of those.
+def simplest(tried: Sequence[Options], default: Options, means: Sequence[Sequence[float]]) -> Options:
+    """Among the settings within one standard error of the best, return the one with the fewest changes.
 
-    The error is that of the difference to the best, over the inner folds.
+    The error is that of the difference to the best, over the inner folds; ties go to the higher mean.
     """
     best = max(means, key=fmean)
-    near = [place for place, found in enumerate(means) if _within(best, found)]
-    return rivals[min(near, key=lambda place: (len(changes(rivals[place], default)), -fmean(means[place])))]
+    near = [place for place, measured in enumerate(means) if _within(best, measured)]
+    return tried[min(near, key=lambda place: (len(changes(tried[place], default)), -fmean(means[place])))]
 
 
 def deal(questions: Sequence[str], folds: int, salt: str) -> list[frozenset[str]]:
-    """Folds of equal size, by a hash of each id: the same on every machine, in whatever order the questions come."""
+    """Deal questions into folds of equal size by a hash of each id, independent of their order and the machine."""
     shuffled = sorted(questions, key=lambda key: hashlib.blake2b(f"{salt} {key}".encode()).digest())
     return [frozenset(shuffled[start::folds]) for start in range(folds)]
 
 
-def _means(values: Values, folds: Sequence[frozenset[str]]) -> list[float]:
-    return [fmean(values[key] for key in fold) for fold in folds]
-
-
-def _within(best: Sequence[float], found: Sequence[float]) -> bool:
-    short = [high - low for high, low in zip(best, found, strict=True)]
+def _within(best: Sequence[float], measured: Sequence[float]) -> bool:
+    short = [high - low for high, low in zip(best, measured, strict=True)]
     return fmean(short) <= stdev(short) / math.sqrt(len(short))

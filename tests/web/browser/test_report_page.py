@@ -8,7 +8,7 @@ import pytest
 from support import samples
 from support.browser import give_up
 
-from recollect.evaluation.page import compose, render
+from recollect.evaluation.report import compose, render
 
 pytestmark = pytest.mark.xdist_group("browser")
 

@@ -1,4 +1,4 @@
-"""`recollect eval`: the laboratory on the command line."""
+"""`recollect eval`: the commands, the flags that name judged questions, and the stores they are measured on."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from recollect.errors import FailedError, UsageError
 
 if TYPE_CHECKING:
     from recollect.evaluation.datasets import Dataset
-    from recollect.evaluation.recording import Judged
+    from recollect.evaluation.recording import JudgedSets
     from recollect.memory import Memory
     from recollect.types import Progress
-
 
 STUDIES: dict[str, tuple[str, str]] = {
     "run": ("run", "Measure search on judged questions."),
     "sweep": ("tune", "Measure a grid of settings, and find the depth beyond which results no longer change."),
-    "overlap": ("tune", "Say what each source finds, and whether fusing is worth it."),
-    "tune": ("tune", "Choose settings by cross-validation, if that gains anything."),
+    "overlap": ("tune", "Count what each source finds, and advise whether to fuse them."),
+    "tune": ("tune", "Choose settings by cross-validation, if they gain anything."),
     "make-set": ("run", "Make questions from your own store."),
-    "gate": ("run", "Fail when a measure fell by more than the noise."),
-    "report": ("run", "Write one page with the plots."),
+    "gate": ("run", "Fail when a measure fell significantly."),
+    "report": ("run", "Write an HTML page with the plots."),
 }
-"""Study → the module that has it, and its line in the help."""
+"""Study → the module of its command, and its line in the help."""
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.command(cls=Commands, table=STUDIES, package="recollect.cli.lab")
@@ -39,36 +40,33 @@ def eval_() -> None:
     """Measure search on judged questions: yours, or public sets."""
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+def dataset_options(command: F) -> F:
+    """Add DATASET and the flags that name judged questions."""
+    return click.argument("dataset", required=False)(question_options(command))
 
 
-def on_data(command: F) -> F:
-    """The set that a study is about: DATASET, or questions to the user's own store."""
-    return click.argument("dataset", required=False)(on_questions(command))
-
-
-def on_questions(command: F) -> F:
-    """Where judged questions come from, for every command that measures."""
+def question_options(command: F) -> F:
+    """Add the flags that name judged questions."""
     for option in (
         click.option("--queries", metavar="FILE", help="Questions to your own store, as JSON lines or id<TAB>text."),
         click.option("--qrels", metavar="FILE", help="Their judgments, in BEIR's or TREC's form."),
-        click.option("--split", default="", metavar="NAME", help="train, dev or test, where the set has splits."),
+        click.option("--split", default="", metavar="NAME", help="train, dev or test, if the set has splits."),
     ):
         command = option(command)
     return command
 
 
 @contextmanager
-def judged_by(options: Mapping[str, Any], measure: str, depth: int) -> Iterator[Judged]:
-    """The set or the user's own store, opened and asked once, as deep as any setting that is tried."""
-    from recollect.evaluation.recording import asked
+def recorded(options: Mapping[str, Any], measure: str, depth: int) -> Iterator[JudgedSets]:
+    """Open the set or the user's own store, and record every source's answers at least `depth` deep."""
+    from recollect.evaluation.recording import record_sets
     from recollect.evaluation.scoring import parse_measures
 
     if len(measures := parse_measures(measure)) > 1:
-        raise UsageError(f"one measure is swept or tuned, not {len(measures)}", hint="--measure nDCG@10")
+        raise UsageError(f"only one measure can be swept or tuned, not {len(measures)}", hint="--measure nDCG@10")
     name, sets = read_sets(options["dataset"], options)
-    opening = partial(open_set, options, {})
-    with asked(name, sets, opening, measure=measures[0], depth=depth, progress=progress) as judged:
+    opener = partial(open_set, options, {})
+    with record_sets(name, sets, opener, measure=measures[0], depth=depth, progress=progress) as judged:
         for part in judged.parts:
             for reason, count in part.failures.items():
                 notice(f"note: {part.dataset.name}: no answer to {count:,} questions from {reason}")
@@ -76,19 +74,19 @@ def judged_by(options: Mapping[str, Any], measure: str, depth: int) -> Iterator[
 
 
 def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool = True) -> tuple[str, list[Dataset]]:
-    """The corpora of a set, or judged questions to the user's own store, and the name of it all.
+    """Read a set, or judged questions to the user's own store, and its name.
 
-    Where nothing is asked, but only runs are scored, the judgments alone will do.
+    Without `asking`, only runs are scored, and the judgments suffice.
     """
     from recollect.evaluation.datasets import read_any, read_judged
-    from recollect.evaluation.questions.files import bias
+    from recollect.evaluation.questions.setfolder import bias
 
     queries, qrels = options["queries"], options["qrels"]
     if dataset is not None:
         if queries or qrels:
             raise UsageError("a set has its own questions and judgments", hint="leave out --qrels and --queries")
-        if said := bias(Path(dataset)):
-            notice(f"note: {said}; do not choose settings by them alone")
+        if warning := bias(Path(dataset)):
+            notice(f"note: {warning}; do not choose settings by them alone")
         return Path(dataset).resolve().name, read_any(Path(dataset), split=options["split"])
     if not qrels or (asking and not queries):
         hint = "name the folder of a set, or --queries FILE --qrels FILE for your own store"
@@ -97,32 +95,33 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
 
 
 def open_set(options: Mapping[str, Any], ranking: Mapping[str, Any], dataset: Dataset) -> Memory:
-    """The user's own store, or that of the corpus, made where there is none."""
+    """Open the user's own store, or the corpus's cached store, which is made if missing."""
     from recollect.evaluation.corpora import open_corpus
 
     if dataset.own:
         return open_memory(options, ranking, reads=True)
     settings = load_settings(options, ranking).settings
-    return open_corpus(dataset, settings=settings, progress=_told, announce=notice, fetching=progress("fetching"))
+    return open_corpus(dataset, settings=settings, progress=_corpus_bar, announce=notice, fetching=progress("fetching"))
 
 
 def read_bytes(file: str, hint: str) -> bytes:
-    """What a file holds, or an error that names it."""
+    """Read a file, or raise an error that names it."""
     try:
         return Path(file).read_bytes()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise UsageError(f"{file} is no file", hint=hint) from error
     except OSError as error:
-        raise FailedError(f"{file} cannot be read: {error.strerror or error}", hint="may you read it?") from error
+        message = f"{file} cannot be read: {error.strerror or error}"
+        raise FailedError(message, hint="check its permissions") from error
 
 
-def _told(label: str) -> Progress:
-    """A bar on a terminal; elsewhere one line that says what takes so long, if there is anything to do."""
-    told: list[str] = []
+def _corpus_bar(label: str) -> Progress:
+    """Return a bar on a terminal; elsewhere print one line when there is something to do."""
+    printed: list[str] = []
 
-    def tell(_done: int, total: int) -> None:
-        if not told:
-            told.append(label)
-            notice(f"{label}: {total:,} documents, kept for the next run")
+    def once(_done: int, total: int) -> None:
+        if not printed:
+            printed.append(label)
+            notice(f"{label}: {total:,} documents, cached for the next run")
 
-    return progress(label) or tell
+    return progress(label) or once

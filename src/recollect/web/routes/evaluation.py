@@ -16,9 +16,9 @@ from typing_extensions import TypedDict
 from recollect.errors import Forbidden
 from recollect.evaluation import studies
 from recollect.evaluation.datasets import Dataset
+from recollect.evaluation.library import ReportLibrary
 from recollect.evaluation.scoring import MEASURES, parse_measures
-from recollect.evaluation.shelf import Shelf
-from recollect.evaluation.trials import SYSTEMS, Plan
+from recollect.evaluation.trials import SYSTEMS, TrialPlan
 from recollect.memory import Memory, default_store
 from recollect.types import Work
 from recollect.web.access import Asker, Owns, Reads
@@ -201,7 +201,7 @@ async def overlap(body: Study, asker: Reads, request: Request) -> Json:
 
 
 def _run(memory: Memory, work: Work, questions: Dataset, compare: list[str], measures: list[str]) -> dict[str, Any]:
-    plan = Plan({name: SYSTEMS[name] for name in compare}, parse_measures(measures))
+    plan = TrialPlan({name: SYSTEMS[name] for name in compare}, parse_measures(measures))
     return studies.run(memory, questions, plan, work=work)
 
 
@@ -224,7 +224,7 @@ async def _studied(
         await to_thread.run_sync(shelf.check_free, body.save)
     if asker.memory.settings.search.hyde and not asker.caller.owner:
         raise Forbidden("here every question is told to a language model", hint="only the owner may study that")
-    questions = studies.given([question.judged() for question in body.questions], body.save or studies.NAME)
+    questions = studies.make_dataset([question.judged() for question in body.questions], body.save or studies.NAME)
     lanes: Lanes = request.app.state.lanes
     report = await lanes.study(request, asker, study, questions, *arguments)
     if body.save is not None:
@@ -239,6 +239,6 @@ def _check_keeper(asker: Asker, request: Request) -> None:
         raise Forbidden("this caller may only read", hint="leave out `save`")
 
 
-def _shelf(request: Request) -> Shelf:
+def _shelf(request: Request) -> ReportLibrary:
     folder: Path | None = request.app.state.lab
-    return Shelf(folder or default_store().parent / "lab")
+    return ReportLibrary(folder or default_store().parent / "lab")

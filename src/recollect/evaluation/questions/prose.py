@@ -1,4 +1,7 @@
-"""What a chunk of a note says, as a reader sees it: headings, sentences and links, without markup and without code."""
+"""The text of notes for making questions: headings, sentences, links, rare phrases, and the words of each target.
+
+A target is what a question asks for: a file, or a fact.
+"""
 
 from __future__ import annotations
 
@@ -35,41 +38,40 @@ _NO_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link: its words (empty where it has none of its own), where it leads, how it was written, what is around it."""
+    """A link: its text, its target, the sentence around it, and whether it is the only link there."""
 
     text: str
     target: str
-    wiki: bool
     before: str
     after: str
     alone: bool
 
 
 def headings(text: str) -> list[str]:
-    """The headings in a chunk, in order."""
+    """Return the headings of a chunk, in order."""
     return [plain(match[2]) for line in _outside_code(text) if (match := _HEADING.match(line))]
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a chunk, without markup; headings, tables, quoted code and what stands inside it are none."""
+    """Return the sentences of a chunk without markup; headings, tables and code are left out."""
     return [plain(sentence) for paragraph in _paragraphs(text) for sentence in _split(paragraph)]
 
 
 def definitions(text: str) -> dict[str, str]:
-    """Where the labels of a note lead: `[label]: target`."""
+    """Return the link definitions of a note: `[label]: target`."""
     found = (match for line in _outside_code(text) if (match := _DEFINITION.fullmatch(line)))
     return {fold(match[1]): match[2] for match in found}
 
 
 def links(text: str, labels: Mapping[str, str]) -> Iterator[Link]:
-    """The links of a chunk, each with the sentence around it; `labels` are the definitions of its file."""
+    """Yield the links of a chunk, each with the sentence around it; `labels` are the definitions of its file."""
     for paragraph in _paragraphs(text):
         for sentence in _split(paragraph):
             found = [(match, target) for match in _LINK.finditer(sentence) if (target := _target(match, labels))]
             for match, target in found:
                 words = plain(match["alias"] or match["text"] or "")
                 before, after = _bare(sentence[: match.start()]), _bare(sentence[match.end() :])
-                yield Link(words, target, match["wiki"] is not None, before, after, len(found) == 1)
+                yield Link(words, target, before, after, len(found) == 1)
 
 
 def _target(match: re.Match[str], labels: Mapping[str, str]) -> str:
@@ -81,7 +83,7 @@ def _bare(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A line as it is read: links as their words, no images, marks or code quotes."""
+    """Return a line without markup: links as their text, no images, emphasis or code quotes."""
     shown = _LINK.sub(lambda match: match["alias"] or match["text"] or match["wiki"], _EMBEDDED.sub(" ", text))
     for _ in range(2):  # bold inside italics
         shown = _EMPHASIS.sub(lambda match: match[2] or match[4], shown)
@@ -89,7 +91,7 @@ def plain(text: str) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Runs of lines that belong together; an item of a list is one of its own."""
+    """Yield paragraphs; each list item is one."""
     lines: list[str] = []
     for line in [*_outside_code(text), ""]:
         item = _LIST.match(line)
@@ -103,7 +105,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _outside_code(text: str) -> Iterator[str]:
-    """The lines that are not in a fenced block; one that is cut off in the middle ends with the chunk."""
+    """Yield the lines outside fenced blocks."""
     fence = ""
     for line in text.splitlines():
         match = _FENCE.match(line)
@@ -114,7 +116,7 @@ def _outside_code(text: str) -> Iterator[str]:
 
 
 def _split(paragraph: str) -> Iterator[str]:
-    """Sentences, where a full stop behind an abbreviation ends none."""
+    """Yield sentences; a full stop after an abbreviation does not end one."""
     begun = ""
     start = 0
     for match in _SENTENCE_END.finditer(paragraph):
@@ -145,15 +147,15 @@ _LINKS = """
 """
 
 COMMONPLACES = frozenset(fold(words) for words in f"{_HEADINGS},{_LINKS}".split(","))
-"""Headings and link texts that are about nothing, folded."""
+"""Headings and link texts too common to ask for one of them, folded."""
 
 LEADING = frozenset(("see", "sieh", "also", "cf", "read", "compar", "vgl"))
-"""Terms of words before a link that only lead to it."""
+"""Terms before a link that only introduce it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
-    """A link, the file it stands in, and the file it leads to."""
+class ResolvedLink:
+    """A link between two stored files: `origin` contains it, `path` is its target."""
 
     link: Link
     origin: str
@@ -161,15 +163,15 @@ class Linked:
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
-    """Stored files by path, and by every run of last parts, with suffix and without, as wikis and web sites do."""
+class NotePaths:
+    """Stored files by path, and by every trailing part of a path, with and without suffix."""
 
     known: frozenset[str]
     named: dict[str, set[str]]
 
     @classmethod
-    def of(cls, paths: Iterable[str]) -> Paths:
-        """All files there are."""
+    def of(cls, paths: Iterable[str]) -> NotePaths:
+        """Index these paths."""
         known = frozenset(paths)
         named: dict[str, set[str]] = {}
         for path in known:
@@ -181,7 +183,7 @@ class Paths:
         return cls(known, named)
 
     def resolve(self, link: Link, origin: str) -> str | None:
-        """The one stored file a link leads to; a name that two files have leads nowhere."""
+        """Return the stored file that a link leads to; None for an ambiguous name."""
         target = unquote(link.target).partition("#")[0].strip()
         if not target or "://" in target or target.startswith("mailto:"):
             return None
@@ -192,9 +194,9 @@ class Paths:
         return next(iter(found)) if len(found) == 1 else None
 
 
-def follow(notes: Sequence[Record]) -> Iterator[Linked]:
-    """Every link from one stored file to another, in order."""
-    paths = Paths.of(record.path for record in notes if record.path)
+def follow(notes: Sequence[Record]) -> Iterator[ResolvedLink]:
+    """Yield every link from one stored file to another, in order."""
+    paths = NotePaths.of(record.path for record in notes if record.path)
     labels: dict[str, dict[str, str]] = {}
     for record in notes:
         labels.setdefault(record.path or "", {}).update(definitions(record.text))
@@ -203,16 +205,16 @@ def follow(notes: Sequence[Record]) -> Iterator[Linked]:
         for link in links(record.text, labels[origin]):
             path = paths.resolve(link, origin)
             if path is not None and path != origin:
-                yield Linked(link, origin, path)
+                yield ResolvedLink(link, origin, path)
 
 
 MOST = 0.5
-"""A question that shares more than this part of its words with one passage of its target is said to leak."""
+"""A question leaks when it shares more than this part of its words with one passage of its target."""
 
 
 @dataclass(slots=True)
 class Vocabulary:
-    """Which targets have which terms, and which passages of a target."""
+    """Which targets contain which terms, and the terms of each passage of a target."""
 
     analyzer: Analyzer
     passages: dict[str, list[frozenset[str]]] = field(default_factory=dict)
@@ -220,7 +222,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, records: Sequence[Record], analyzer: Analyzer, progress: Progress | None = None) -> Vocabulary:
-        """The terms of all records; what search by words sees of them is title and text."""
+        """Collect the terms of all records, from title and text as keyword search does."""
         vocabulary = cls(analyzer)
         for number, record in enumerate(records, 1):
             if progress:
@@ -232,19 +234,19 @@ class Vocabulary:
         return vocabulary
 
     def share(self, text: str, target: str) -> float:
-        """The part of a question's terms that one passage of the target has."""
+        """Return the largest share of the question's terms that one passage of the target contains."""
         terms = set(self.analyzer.query(text))
         best = max((len(terms & passage) for passage in self.passages.get(target, ())), default=0)
         return best / len(terms) if terms else 0.0
 
     def gives_away(self, text: str, target: str) -> bool:
-        """Whether a term of the question is found in the target and nowhere else."""
+        """Whether a term of the question occurs in the target and nowhere else."""
         return any(self.targets.get(term) == {target} for term in self.analyzer.query(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """One question's: the share of its words in the target, a word only the target has, its rank by words alone."""
+    """What one question gives away: shared words, a word that only the target has, the target's rank by keywords."""
 
     share: float
     giveaway: bool
@@ -252,17 +254,17 @@ class Leak:
 
     @property
     def copied(self) -> bool:
-        """Whether search by words puts the target first, and every word of the question stands in one passage of it."""
+        """Whether keyword search ranks the target first and one passage of it has every word of the question."""
         return self.rank == 1 and self.share == 1.0
 
     def as_dict(self) -> dict[str, float | bool | int | None]:
-        """For a line of the set."""
+        """Return it as JSON."""
         return {"shared": round(self.share, 3), "giveaway": self.giveaway, "keyword_rank": self.rank}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The questions of one kind: how many, and what they give away on average."""
+class LeakRow:
+    """The questions of one kind: their number, and what they give away on average."""
 
     kind: str
     questions: int
@@ -274,18 +276,18 @@ class Row:
 
 
 def target_of(record: Record) -> str:
-    """What a question about this record is judged by: a file's path, since its chunks change with it, else the id."""
+    """Return what a question about this record is judged by: the path of its file, since chunks change, or its id."""
     return record.path if record.kind == "chunk" and record.path else record.id
 
 
-def table(leaks: Mapping[str, Sequence[Leak]]) -> list[Row]:
-    """A row a kind, in order, and one for all."""
+def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[LeakRow]:
+    """Return one row for each kind, and one for all."""
     everything = [leak for group in leaks.values() for leak in group]
     return [_row(kind, group) for kind, group in [*leaks.items(), ("all", everything)] if group]
 
 
-def _row(kind: str, leaks: Sequence[Leak]) -> Row:
-    return Row(
+def _row(kind: str, leaks: Sequence[Leak]) -> LeakRow:
+    return LeakRow(
         kind,
         len(leaks),
         shared=fmean(leak.share for leak in leaks),
@@ -297,7 +299,7 @@ def _row(kind: str, leaks: Sequence[Leak]) -> Row:
 
 
 LEAST_CONTENT, MOST_CONTENT = 3, 6
-"""Words of a phrase that are no stop words."""
+"""Words of a phrase that are not stop words."""
 
 LONGEST = 9
 """Words of a phrase in all."""
@@ -306,20 +308,20 @@ SENTENCE = (6, 40)
 """Words of a sentence: a shorter one says too little, a longer one is a list or a table in disguise."""
 
 OWN_WORD = 0.01
-"""What a word that only the target has is worth where there is no other."""
+"""The value of each word in a phrase whose words occur only in the target."""
 
 EDGE = 0.3
-"""How much a clean edge counts, against the words themselves."""
+"""The value of an edge at a pause of the sentence, relative to the words."""
 
 _BREAK = re.compile(r"[;:()\[\]{}|—–=→\\\"“”…<>$]|[.!?]\s|\s[/&-]|--")
-"""What no remembered phrase has inside it: another clause, another sentence, signs of code."""
+"""What a phrase must not contain: the end of a clause or sentence, signs of code."""
 
 _PAUSES = frozenset(",;:.!?()—–…")
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A phrase, what it is worth, and the sentence it is from."""
+    """A phrase, its value, and its sentence."""
 
     text: str
     worth: float
@@ -327,7 +329,7 @@ class Phrase:
 
 
 def words_of(text: str, vocabulary: Vocabulary) -> list[Token]:
-    """A token for every word, in order; of a word that has several terms the first, which is the whole word."""
+    """Return one token for each word; of several terms for one word the first, which is the whole word."""
     words: list[Token] = []
     for token in vocabulary.analyzer.tokens(text):
         if not words or token.start >= words[-1].end:
@@ -336,15 +338,14 @@ def words_of(text: str, vocabulary: Vocabulary) -> list[Token]:
 
 
 def content_of(text: str, vocabulary: Vocabulary) -> list[str]:
-    """The terms of a text that say something."""
+    """Return the terms of a text that are neither stop words nor numbers."""
     return [word.term for word in words_of(text, vocabulary) if not word.stop and any(map(str.isalpha, word.term))]
 
 
 def best_phrase(sentence: str, target: str, vocabulary: Vocabulary) -> Phrase | None:
-    """The phrase of a sentence with the rarest words whose words together only the target has, if there is one.
+    """Return the phrase with the rarest words that together only the target has, if there is one.
 
-    A word that only the target has adds nothing to what a phrase is worth, since it gives the answer away; a phrase
-    that has no other words is the last choice.
+    A word that only the target has adds nothing, since it gives the answer away.
     """
     words = words_of(sentence, vocabulary)
     if not SENTENCE[0] <= len(words) <= SENTENCE[1]:
@@ -358,7 +359,7 @@ def best_phrase(sentence: str, target: str, vocabulary: Vocabulary) -> Phrase | 
 
 
 def _edges(sentence: str, part: Sequence[Token]) -> float:
-    """More for a phrase that begins or ends where the sentence pauses, less for one that goes on across a pause."""
+    """Prefer a phrase that begins or ends at a pause of the sentence, and none inside it."""
     before, after = sentence[: part[0].start].rstrip(), sentence[part[-1].end :].lstrip()
     clean = (not before or before[-1] in _PAUSES) + (not after or after[0] in _PAUSES)
     across = "," in sentence[part[0].start : part[-1].end]
@@ -366,7 +367,7 @@ def _edges(sentence: str, part: Sequence[Token]) -> float:
 
 
 def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Runs of words that begin and end with one that says something."""
+    """Yield runs of words that begin and end with a content word."""
     for start, first in enumerate(words):
         for end in range(start + LEAST_CONTENT, min(start + LONGEST, len(words)) + 1):
             part = words[start:end]
@@ -375,12 +376,12 @@ def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def _worth(part: Sequence[Token], target: str, vocabulary: Vocabulary) -> float:
-    """The sum of what the words say, by how few targets have them; nothing where another target has them all."""
+    """Sum the rarity of the words; 0 if another target has all of them."""
     terms = _content(part)
-    having = sorted((vocabulary.targets.get(term, set()) for term in terms), key=len)
-    if having[0] != {target} and set.intersection(*having) != {target}:
+    holders = sorted((vocabulary.targets.get(term, set()) for term in terms), key=len)
+    if holders[0] != {target} and set.intersection(*holders) != {target}:
         return 0.0
-    shared = sum(math.log(1 + len(vocabulary.passages) / len(targets)) for targets in having if len(targets) > 1)
+    shared = sum(math.log(1 + len(vocabulary.passages) / len(targets)) for targets in holders if len(targets) > 1)
     return shared or OWN_WORD * len(terms)
 
 

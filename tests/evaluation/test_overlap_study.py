@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.evaluation.overlap import Finding, answering, findings, pooled, recommendation
+from recollect.evaluation.overlap import PairRecall, answering_sources, pair_recalls, pool, recommendation
 from recollect.evaluation.recording import Recording, record
 from recollect.types import Hit, RankedList, Record
 
@@ -16,7 +16,7 @@ def recording(**questions):
 
 
 def finding(both=0, only_a=0, only_b=0, neither=0):
-    return Finding("keyword", "vector", 100, 10, both, only_a, only_b, neither)
+    return PairRecall("keyword", "vector", 100, 10, both, only_a, only_b, neither)
 
 
 def test_counts_are_over_relevant_records():
@@ -25,22 +25,22 @@ def test_counts_are_over_relevant_records():
         one=[reply("keyword", ["a", "x", "b"]), reply("vector", ["y", "a", "c"])],
         two=[reply("keyword", ["a"]), reply("vector", ["z"])],
     )
-    (pair,) = findings(found, {"one": {"a": 2, "b": 1, "c": 1, "d": 1, "x": 0}, "two": {"a": 1}}, depth=100)
-    assert pair == Finding("keyword", "vector", 100, 2, both=1, only_a=2, only_b=1, neither=1)
+    (pair,) = pair_recalls(found, {"one": {"a": 2, "b": 1, "c": 1, "d": 1, "x": 0}, "two": {"a": 1}}, depth=100)
+    assert pair == PairRecall("keyword", "vector", 100, 2, both=1, only_a=2, only_b=1, neither=1)
     assert (pair.recall_a, pair.recall_b, pair.union, pair.overlap) == (3 / 5, 2 / 5, 4 / 5, 1 / 4)
     assert pair.gain == pytest.approx(1 / 5)
 
 
 def test_depth_cuts_the_lists():
     found = recording(one=[reply("keyword", ["x", "a"]), reply("vector", ["a", "x"])])
-    (pair,) = findings(found, {"one": {"a": 1}}, depth=1)
+    (pair,) = pair_recalls(found, {"one": {"a": 1}}, depth=1)
     assert (pair.both, pair.only_b) == (0, 1)
 
 
 def test_a_text_under_another_id_is_found():
     """Fusion makes one result of equal texts, so that either id stands for both."""
     found = recording(one=[reply("keyword", ["a"], texts={"a": "t"}), reply("vector", ["b"], texts={"b": "t"})])
-    (pair,) = findings(found, {"one": {"a": 1}}, depth=9)
+    (pair,) = pair_recalls(found, {"one": {"a": 1}}, depth=9)
     assert pair.both == 1
 
 
@@ -50,8 +50,8 @@ def test_more_sources_are_compared_in_pairs_and_one_that_fails_finds_nothing():
         two=[reply("keyword", ["a"]), reply("vector", [], error=ValueError("no")), reply("wiki", ["a"])],
         three=[reply("silent", [], error=ValueError("no"))],
     )
-    assert answering(found) == ["keyword", "vector", "wiki"]
-    pairs = findings(found, {"one": {"a": 1}, "two": {"a": 1}}, depth=9)
+    assert answering_sources(found) == ["keyword", "vector", "wiki"]
+    pairs = pair_recalls(found, {"one": {"a": 1}, "two": {"a": 1}}, depth=9)
     assert [(pair.a, pair.b, pair.both, pair.only_a, pair.only_b) for pair in pairs] == [
         ("keyword", "vector", 1, 1, 0), ("keyword", "wiki", 1, 1, 0), ("vector", "wiki", 0, 1, 1),
     ]  # fmt: skip
@@ -87,7 +87,7 @@ def test_advice_gives_its_figures():
 
 
 def test_several_corpora_are_added_up():
-    assert pooled([finding(1, 2, 3, 4), finding(10, 20, 30, 40)]) == Finding(
+    assert pool([finding(1, 2, 3, 4), finding(10, 20, 30, 40)]) == PairRecall(
         "keyword", "vector", 100, 20, 11, 22, 33, 44
     )
 
@@ -98,7 +98,7 @@ def test_real_sources_are_counted_as_they_answer(memory):
     ids = [memory.add(text).id for text in texts]
     questions = {"q1": "night train", "q2": "garden water", "q3": "vineyard harbours"}
     judged = {"q1": {ids[0]: 1}, "q2": {ids[1]: 1}, "q3": {ids[3]: 1}}
-    (pair,) = findings(record(memory, questions, depth=2), judged, depth=2)
+    (pair,) = pair_recalls(record(memory, questions, depth=2), judged, depth=2)
     alone = {
         name: {
             key: {result.record.id for result in memory.search(text, sources=[name], fetch_k=2, limit=2).results}

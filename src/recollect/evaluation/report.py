@@ -1,0 +1,369 @@
+"""Reports of evaluation results: sections of words, plots and tables, and one HTML page that needs no other file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from importlib.resources import files
+from itertools import zip_longest
+from pathlib import Path
+from statistics import fmean
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+from recollect import __version__
+from recollect.errors import UsageError
+from recollect.evaluation import plots, results
+from recollect.evaluation.overlap import percent
+from recollect.evaluation.results import (
+    KINDS,
+    Json,
+    MeasuredSystem,
+    SourcePair,
+    SweepChart,
+    SystemPair,
+    interval_text,
+    label,
+    ms,
+    number,
+    p_value,
+    part,
+    signed,
+)
+from recollect.types.search import GRADES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DRAWN = 6
+"""Comparisons that are drawn; the table has all."""
+
+EXTREMES = 5
+"""Questions that are named at either end of a comparison."""
+
+ID_LENGTH = 120
+
+MEANINGS = {
+    "nDCG": "how high the relevant documents stand among the first results; 1 is the best possible order",
+    "R": "the share of the relevant documents that is among the first results",
+    "Recall": "the share of the relevant documents that is among the first results",
+    "P": "the share of the first results that is relevant",
+    "RR": "1 divided by the rank of the first relevant document",
+    "AP": "precision at each relevant document, averaged",
+    "Success": "whether a relevant document is among the first results at all",
+    "interval": "the range that holds 95 of 100 means over other questions like these (percentile bootstrap)",
+    "p": "how often two equally good systems would differ this much by chance (paired randomisation test)",
+    "fingerprint": "changes with the documents, questions and judgments; compare only reports with equal ones",
+}
+"""Term, or measure without its cutoff → its meaning."""
+
+WIDE = 3
+"""Columns up to which an interval stands beside its mean; in a wider table it stands below."""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureTable:
+    """A table of figures; the columns in `words` hold text."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Sequence[int] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One finding. `lead` is repeated at the head of the page; `shows` describes the plot in words."""
+
+    slug: str
+    title: str
+    lead: str
+    more: Sequence[str]
+    draw: Callable[[], Figure]
+    shows: str
+    source: str
+    tables: Sequence[FigureTable]
+
+
+def compose(reports: Sequence[Json]) -> dict[str, Section]:
+    """Make the sections of all reports, each under a unique name."""
+    sections = [section for report in reports for section in _sections(report)]
+    if not sections:
+        raise UsageError("these reports hold nothing that can be drawn", hint="make them again with --json")
+    total, count = Counter(section.slug for section in sections), Counter[str]()
+    named = {}
+    for section in sections:
+        count[section.slug] += 1
+        named[f"{section.slug}-{count[section.slug]}" if total[section.slug] > 1 else section.slug] = section
+    return named
+
+
+def _sections(report: Json) -> Iterator[Section]:
+    source = results.about(report)
+    match results.kind(report):
+        case "systems":
+            systems, pairs = results.systems(report), results.system_pairs(report)
+            if any(system.measures for system in systems):
+                yield _systems(systems, pairs, source)
+            drawn = [pair for pair in pairs if pair.measure == pairs[0].measure]
+            yield from (_gains(pair, source) for pair in drawn[:DRAWN])
+            if any(system.p50 is not None for system in systems):
+                yield _latency(systems, source)
+        case "rows":
+            if chart := results.sweep_chart(report):
+                yield _sweep(chart, report, source)
+        case "pairs":
+            if sources := results.source_pairs(report):
+                yield _overlap(sources, source)
+
+
+def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], source: str) -> Section:
+    names = results.measures_of(systems)
+    best = max((one for one in systems if names[0] in one.measures), key=lambda one: one.measures[names[0]].mean)
+    rows = [(label(one.name), *(interval_text(one.measures.get(name)) for name in names)) for one in systems]
+    tables = [FigureTable("Means and their intervals", ("system", *map(label, names)), rows)]
+    more = ["A dot is the mean over all questions, the line its 95 % interval."]
+    if len(names) > plots.MEASURES:
+        more.append(f"The first {plots.MEASURES} measures are drawn; the table has all {len(names)}.")
+    more.append("The axes show the range of the intervals; they do not begin at zero.")
+    if pairs:
+        head = ("systems", "measure", "difference", "p", "won", "lost", "equal")
+        tables.append(FigureTable("Differences on the same questions", head, list(map(_pair_row, pairs)), (0, 1)))
+    if len(pairs) > 1:
+        more.append(f"One in twenty comparisons of equals would look significant by chance; here are {len(pairs)}.")
+    lead = f"{label(best.name)} has the highest {label(names[0])}: {interval_text(best.measures[names[0]])}."
+    shows = "; ".join(f"{label(one.name)} {interval_text(one.measures.get(names[0]))}" for one in systems)
+    draw = partial(plots.systems_figure, systems)
+    return Section("systems", "How well each system finds", lead, more, draw, shows, source, tables)
+
+
+def _pair_row(pair: SystemPair) -> tuple[str, ...]:
+    found = pair.comparison
+    counts = (f"{count:,}" for count in (found.wins, found.losses, found.ties))
+    difference = interval_text(found.difference, "+")
+    return (f"{label(pair.a)} − {label(pair.b)}", label(pair.measure), difference, p_value(found.p), *counts)
+
+
+def _gains(pair: SystemPair, source: str) -> Section:
+    found, a, b = pair.comparison, label(pair.a), label(pair.b)
+    figures = f"{label(pair.measure)} {interval_text(found.difference, '+')}, {p_value(found.p)}"
+    if not found.significant:
+        lead = f"{a} and {b}: no significant difference ({figures})."
+    else:
+        lead = f"{a} is significantly {'better' if found.difference.mean > 0 else 'worse'} than {b} ({figures})."
+    counts = f"{a} is better on {found.wins:,} questions, {b} on {found.losses:,}, and {found.ties:,} are equal."
+    more = [counts, "Each step is one question; the dashed line is the mean difference, the grey band its interval."]
+    head = (f"{a} is better", "by", f"{b} is better", "by")
+    table = FigureTable("The questions that differ most", head, _extremes(pair), (0, 2))
+    draw = partial(plots.gains_figure, pair)
+    return Section("wins", f"{a} against {b}, question by question", lead, more, draw, counts, source, [table])
+
+
+def _extremes(pair: SystemPair) -> list[tuple[str, ...]]:
+    """The greatest wins beside the greatest losses."""
+    gains = list(pair.gains.items())
+    won = [(label(key, ID_LENGTH), signed(gain)) for key, gain in gains[:EXTREMES] if gain > 0]
+    lost = [(label(key, ID_LENGTH), signed(-gain)) for key, gain in gains[: -EXTREMES - 1 : -1] if gain < 0]
+    return [(*left, *right) for left, right in zip_longest(won, lost, fillvalue=("", ""))]
+
+
+def _latency(systems: Sequence[MeasuredSystem], source: str) -> Section:
+    timed = [one for one in systems if one.p50 is not None]
+    slowest = max(timed, key=lambda one: one.p95 or one.p50 or 0.0)
+    most = slowest.p95 or slowest.p50 or 0.0
+    many = "half of the questions" if slowest.p95 is None else "95 of 100 questions"
+    lead = f"The slowest, {label(slowest.name)}, answers {many} within {ms(most)} ({_grade(most)})."
+    limits = ", ".join(f"{word} below {ms(limit)}" for limit, word in GRADES)
+    more = [f"Grades: {limits}, bad above. The time axis is logarithmic; each bar begins at zero."]
+    head = ("system", "searches", "half within", "95 % within", "slowest", "grade at 95 %")
+    rows = [
+        (
+            label(one.name), f"{one.timed:,}" if one.timed else "–", ms(one.p50), ms(one.p95),
+            ms(max(one.took_ms, default=None)), _grade(one.p95 or one.p50 or 0.0),
+        )
+        for one in timed
+    ]  # fmt: skip
+    shows = "; ".join(f"{label(one.name)}: half within {ms(one.p50)}, 95 % within {ms(one.p95)}" for one in timed)
+    table = FigureTable("Milliseconds of a search", head, rows)
+    draw = partial(plots.latency_figure, systems)
+    return Section("latency", "How long a search takes", lead, more, draw, shows, source, [table])
+
+
+def _grade(took: float) -> str:
+    return next((word for limit, word in GRADES if took < limit), "bad")
+
+
+def _sweep(chart: SweepChart, report: Json, source: str) -> Section:
+    curve, place, best = chart.best
+    measure, axis = label(chart.measure), label(chart.axis)
+    lead = f"The best setting tried is {label(curve.name)} at {axis} {place:g}: {measure} {interval_text(best)}."
+    more = [f"The knee is at {axis} {knee:g}: no deeper setting is significantly better." for knee in chart.knees]
+    more.append(
+        "Bands and upright lines are 95 % intervals. All curves use the same questions, so they can differ "
+        "significantly although their intervals overlap."
+    )
+    if chart.others:
+        more.append(f"The thin lines are the other {len(chart.others):,} settings; the best of each method is named.")
+    prefix = part(report, "prefix")
+    if checked := number(prefix.get("checked")):
+        held = "began the longer one in all" if prefix.get("held") else "did NOT begin the longer one in some of"
+        more.append(f"A shorter answer {held} {checked:,.0f} pairs of live searches.")
+    ends = ((one.points[0][1], one.points[-1][1]) for one in chart.curves)
+    texts = (f"{interval_text(first)} to {interval_text(last)}" for first, last in ends)
+    shows = "; ".join(f"{label(one.name)}: {text}" for one, text in zip(chart.curves, texts, strict=True))
+    tables = [_sweep_table(chart), *_churn(report, axis)]
+    draw = partial(plots.sweep_figure, chart)
+    return Section("sweep", f"What {axis} and fusion change", lead, more, draw, shows, source, tables)
+
+
+def _sweep_table(chart: SweepChart) -> FigureTable:
+    points = [dict(reversed(curve.points)) for curve in chart.curves]
+    spots = sorted({spot for curve in points for spot in curve})
+    rows = [(f"{spot:g}", *(interval_text(curve.get(spot)) for curve in points)) for spot in spots]
+    head = (label(chart.axis), *(label(one.name) for one in chart.curves))
+    return FigureTable(f"{label(chart.measure)} by {label(chart.axis)}", head, rows)
+
+
+def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
+    """How much of the top results each step along the axis changes, averaged over the curves."""
+    steps: dict[tuple[float, float], list[float]] = {}
+    for row in results.items(report, "churn"):
+        share, a, b = number(row.get("share")), *(number(part(row, end).get(axis)) for end in ("from", "to"))
+        if share is not None and a is not None and b is not None and a != b:
+            steps.setdefault((a, b), []).append(share)
+    if steps:
+        rows = [(f"{a:g} → {b:g}", percent(fmean(shares))) for (a, b), shares in steps.items()]
+        yield FigureTable("How much of the top ten a step changes", (axis, "changed"), rows)
+
+
+def _overlap(pairs: Sequence[SourcePair], source: str) -> Section:
+    first = pairs[0]
+    a, b = label(first.a), label(first.b)
+    whole = "the relevant documents" if first.neither is not None else "what either finds"
+    lead = f"Of {whole}, {a} and {b} both find {percent(first.both)}"
+    more = [
+        f"{label(pair.a)} and {label(pair.b)}: {label(words, 400).rstrip('.')}."
+        for pair in pairs
+        for words in pair.advice
+    ]
+    if first.neither is None:
+        lead += "."
+    else:
+        lead += f"; together they reach {percent(first.union)}, the better one alone {percent(first.best)}."
+        more.append("The line is the union, and no fusion can find more; the dashes are the better source alone.")
+    head = ("sources", "both", "only the first", "only the second", "neither", "together", "best alone", "of")
+    rows = [
+        (
+            f"{label(pair.a)} · {label(pair.b)}", *map(percent, (pair.both, pair.only_a, pair.only_b)),
+            "–" if pair.neither is None else percent(pair.neither), percent(pair.union), percent(pair.best),
+            f"{pair.total:,.4g}",
+        )
+        for pair in pairs
+    ]  # fmt: skip
+    shows = "; ".join(f"{row[0]}: both {row[1]}, only the first {row[2]}, only the second {row[3]}" for row in rows)
+    draw = partial(plots.overlap_figure, pairs)
+    table = FigureTable("Shares", head, rows)
+    return Section("overlap", "What the sources find", lead, more, draw, shows, source, [table])
+
+
+# -- the page -----------------------------------------------------------------------------------------------
+
+
+def write_pngs(sections: Mapping[str, Section], folder: Path) -> list[Path]:
+    """Write each plot as a PNG, with a note of its data below it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{key}.png" for key in sections]
+    with plots.drawing():
+        for path, section in zip(paths, sections.values(), strict=True):
+            plots.write(section.draw(), path, section.source)
+    return paths
+
+
+def render(reports: Sequence[Json], sections: Mapping[str, Section] | None = None) -> str:
+    """Render the HTML page. The same reports give the same bytes."""
+    sections = compose(reports) if sections is None else sections
+    sets = dict.fromkeys(label(part(report, "data").get("name") or "data without a name") for report in reports)
+    title = f"How well search finds: {', '.join(sets)}"
+    with plots.drawing():
+        parts = [_section_html(key, section) for key, section in sections.items()]
+    kinds = ", ".join(dict.fromkeys(KINDS[results.kind(one)][0] for one in reports))
+    foot = f"Written by recollect {__version__} from: {kinds}. This page loads nothing from anywhere."
+    leads = _elements("li", (_element("a", one.lead, href=f"#{key}") for key, one in sections.items()))
+    findings = f'<section class="plain"><h2>Findings</h2><ul class="findings">{leads}</ul></section>'
+    body = [_head(title, reports), findings, *parts, _terms(reports), _element("p", foot, class_="foot")]
+    template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    palette = "\n  ".join(f"--{role}: light-dark({light}, {dark});" for role, (light, dark) in plots.ROLES.items())
+    return template.substitute(title=escape(title), version=__version__, palette=palette, body="\n".join(body))
+
+
+def _element(tag: str, text: str, **attributes: str) -> str:
+    words = "".join(f' {name.rstrip("_")}="{escape(value)}"' for name, value in attributes.items())
+    return f"<{tag}{words}>{escape(text)}</{tag}>"
+
+
+def _elements(tag: str, contents: Iterable[str]) -> str:
+    return "".join(f"<{tag}>{content}</{tag}>" for content in contents)
+
+
+def _head(title: str, reports: Iterable[Json]) -> str:
+    longest: dict[tuple[str, str], str] = {}
+    for report in reports:
+        data = part(report, "data")
+        key = (str(data.get("name")), str(data.get("fingerprint")))
+        longest[key] = max(longest.get(key, ""), results.about(report), key=len)
+    sources = _elements("p", map(escape, longest.values()))
+    return f'<div class="about">{_element("h1", title)}{sources}</div>'
+
+
+def _section_html(key: str, section: Section) -> str:
+    lead = _element("h2", section.title) + _element("p", section.lead, class_="lead")
+    more = "".join(_element("p", words, class_="more") for words in section.more)
+    svg = plots.inline(section.draw(), f"plot-{key}", section.title, section.shows)
+    figure = f"<figure>{svg}{_element('figcaption', section.source)}</figure>"
+    tables = "".join(_table_html(table, f"{table.caption}, {key}") for table in section.tables)
+    return f'<section id="{key}">{lead}{more}{figure}{tables}</section>'
+
+
+def _table_html(table: FigureTable, name: str) -> str:
+    def kind(column: int) -> dict[str, str]:
+        return {"class_": "w"} if column in table.words else {}
+
+    def cell(column: int, text: str) -> str:
+        if column == 0 and 0 in table.words:
+            return _element("th", text, scope="row", **kind(column))
+        mean, found, interval = text.partition(" [")
+        if column in table.words or not found:
+            return _element("td", text, **kind(column))
+        return f'<td>{escape(mean)} <span class="i">[{escape(interval)}</span></td>'
+
+    head = "".join(_element("th", text, scope="col", **kind(column)) for column, text in enumerate(table.head))
+    rows = _elements("tr", ("".join(cell(column, text) for column, text in enumerate(row)) for row in table.rows))
+    inside = f"{_element('caption', table.caption)}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
+    dense = ' class="dense"' if len(table.head) > WIDE else ""
+    region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">'
+    return f"{region}<table{dense}>{inside}</table></div>"
+
+
+def _terms(reports: Sequence[Json]) -> str:
+    """Explain the terms, list the settings, and repeat the warnings."""
+    measures = [str(report.get("measure")) for report in reports if report.get("measure")]
+    for report in reports:
+        measures += [str(name) for system in part(report, "systems").values() for name in part(system, "measures")]
+    known = ((label(name), MEANINGS.get(name.partition("@")[0].partition("(")[0])) for name in dict.fromkeys(measures))
+    rows = [(name, meaning) for name, meaning in known if meaning]
+    rows += [(name, MEANINGS[name]) for name in ("interval", "p", "fingerprint")]
+    settings = [pair for report in reports for pair in part(report, "settings").items()]
+    rows += sorted({(label(name), _plain(value)) for name, value in settings if value not in (None, "", [], {})})
+    listed = "".join(_element("dt", name) + _element("dd", text) for name, text in rows)
+    warnings = [str(words) for report in reports for words in report.get("warnings") or () if isinstance(words, str)]
+    notes = "".join(_element("p", label(words, 400), class_="warning") for words in dict.fromkeys(warnings))
+    return f'<section class="plain"><h2>Terms and settings</h2>{notes}<dl>{listed}</dl></section>'
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return label(", ".join(f"{key} {inner}" for key, inner in value.items()), 600)
+    return label(value, 200)
