@@ -41,12 +41,15 @@ def _fields(options: Iterable[Option], *, repeated: bool = False) -> dict[str, A
 
     With `repeated` a list has the name of one of its parts, as in an address: `tag=a&tag=b`.
     """
-    fields = {}
+    fields: dict[str, Any] = {}
     for option in options:
         if HTTP in option.places:
             alias = option.flags[0].removeprefix("--") if repeated and option.flags else None
             about = f"{option.about} Only for a caller without a scope." if option.sends else option.about
-            fields[option.name] = (_type(option) | None, Field(None, alias=alias, description=about))
+            if repeated and option.kind == "names":
+                fields[option.name] = (_type(option), Field([], alias=alias, description=about))
+            else:
+                fields[option.name] = (_type(option) | None, Field(None, alias=alias, description=about))
     return fields
 
 
