@@ -9,7 +9,7 @@ project = "Recollect"
 author = "The Recollect authors"
 version = release = _version("recollect")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "Recollect"

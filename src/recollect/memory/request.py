@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,7 +33,8 @@ class SearchRequest:
 def with_options(method: F) -> F:
     """List every search option and filter in the docstring of a method that takes them."""
     if method.__doc__:  # there are no docstrings under `python -OO`
-        method.__doc__ += f"\n\nOptions:\n\n{described(SEARCH)}\n\nFilters:\n\n{described(FILTERS)}\n"
+        about = inspect.cleandoc(method.__doc__)
+        method.__doc__ = f"{about}\n\nOptions:\n\n{described(SEARCH)}\n\nFilters:\n\n{described(FILTERS)}\n"
     return method
 
 
