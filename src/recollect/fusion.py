@@ -20,9 +20,6 @@ __all__ = ["DEFAULT_K", "METHODS", "NORMALISATIONS", "Fused", "Hit", "RankedList
 
 T = TypeVar("T")
 
-Entry = Hit
-"""The former name of `Hit`."""
-
 ROUNDING = 1e-12
 
 

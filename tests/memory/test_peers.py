@@ -13,7 +13,7 @@ from recollect.config import SYSTEMS, Settings, SourceSettings
 from recollect.errors import UsageError
 from recollect.memory.assembly import open_system
 from recollect.memory.peers import PeerStore
-from recollect.types import GLOBAL, Asked
+from recollect.types import GLOBAL, ExternalQuery
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_the_kind_recollect_loads_as_it_is_named(source: SourceSettings) -> None
     """The registry's entry is called with the table alone, as the entry of another package is, and answers."""
     system = SYSTEMS.load("recollect")(source)
     try:
-        answer = system.ask(Asked("heron", 5, GLOBAL, time.monotonic() + 30))
+        answer = system.ask(ExternalQuery("heron", 5, GLOBAL, time.monotonic() + 30))
     finally:
         system.close()
     assert [result["id"] for result in answer["results"]] == ["heron"]

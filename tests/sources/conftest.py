@@ -18,7 +18,7 @@ from support.timing import within
 
 from recollect.config import SourceSettings
 from recollect.errors import TimedOut
-from recollect.types import Asked, Scope
+from recollect.types import ExternalQuery, Scope
 
 SLACK_S = 0.25
 """An answer is due within 100 ms of its deadline; a busy machine gets a little more."""
@@ -32,7 +32,7 @@ def ask() -> Callable[..., Any]:
     """Asks a system, with time enough unless a test says otherwise."""
 
     def run(system: Any, text: str = "q", *, seconds: float = 30.0, fetch_k: int = 20, **scope: str) -> Any:
-        return system.ask(Asked(text, fetch_k, Scope(**scope), time.monotonic() + seconds))
+        return system.ask(ExternalQuery(text, fetch_k, Scope(**scope), time.monotonic() + seconds))
 
     return run
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from recollect.config.addresses import shown_place
 from recollect.errors import ConfigError, UsageError
 from recollect.registry import Entry, Registry
-from recollect.types import System
+from recollect.types import ExternalSystem
 
 FIELDS = ("query", "fetch_k", "scope")
 
@@ -66,7 +66,7 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-SYSTEMS: Registry[Callable[[Any], System]] = Registry(
+SYSTEMS: Registry[Callable[[Any], ExternalSystem]] = Registry(
     "source kind",
     {
         "command": Entry("recollect.sources.transports:CommandSystem"),

@@ -22,11 +22,11 @@ from recollect.models.cache import cache_root, digest, fetch_command
 from recollect.models.catalogue import MODELS, Model
 from recollect.models.embedders import EMBEDDERS
 from recollect.models.rerankers import RERANKERS
-from recollect.sources.breaker import FAILURES, Breaker, State
+from recollect.sources.breaker import FAILURES, Breaker, BreakerState
 from recollect.sources.matcher import read_rows
 from recollect.stores import kind_of
 from recollect.stores.health import Finding, NotExamined, Reporter
-from recollect.types import GLOBAL, Asked, System
+from recollect.types import GLOBAL, ExternalQuery, ExternalSystem
 
 LONGEST_S = 5.0
 """How long a server of models may take, whatever the settings allow: somebody waits for the whole list."""
@@ -159,7 +159,7 @@ def sources(setup: Setup) -> Iterator[Finding]:
         answers = pool.map(partial(_asked, setup.settings), said)
         for source, found in zip(said, answers, strict=True):
             yield found
-            yield from _resting(source, states.get(source.name, State()))
+            yield from _resting(source, states.get(source.name, BreakerState()))
 
 
 def _asked(settings: Settings, said: SourceSettings) -> Finding:
@@ -183,10 +183,10 @@ def _answered(settings: Settings, said: SourceSettings) -> str:
     return f"answered with {len(rows)} row{'' if len(rows) == 1 else 's'}"
 
 
-def _answer(system: System, said: SourceSettings) -> Any:
+def _answer(system: ExternalSystem, said: SourceSettings) -> Any:
     """What it answers, in a thread of its own: whatever it does, nobody waits beyond its timeout."""
     answer: Future[Any] = Future()
-    asked = Asked(WORD, 1, GLOBAL, time.monotonic() + said.timeout_ms / 1000)
+    asked = ExternalQuery(WORD, 1, GLOBAL, time.monotonic() + said.timeout_ms / 1000)
 
     def ask() -> None:
         try:
@@ -221,14 +221,14 @@ def _inspected(place: str) -> str:
         raise SourceFailed(f"{shown}: {error.message}", hint="recollect --version") from None
 
 
-def _states(setup: Setup) -> Mapping[str, State]:
+def _states(setup: Setup) -> Mapping[str, BreakerState]:
     """How each source has been doing, as searches left it in the store."""
     with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as store:
         return {said.name: Breaker(said.fingerprint, store.notes).seen() for said in setup.settings.sources}
     return {}
 
 
-def _resting(said: SourceSettings, state: State) -> Iterator[Finding]:
+def _resting(said: SourceSettings, state: BreakerState) -> Iterator[Finding]:
     left = state.until - time.time()
     if state.failures >= FAILURES and left > 0:
         until = datetime.fromtimestamp(state.until, UTC).strftime("%H:%M:%S UTC")

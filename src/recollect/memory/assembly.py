@@ -34,7 +34,7 @@ from recollect.sources import (
 )
 from recollect.sources.breaker import FAILURES
 from recollect.stages import Confidence, Rerank, RerankScores, order
-from recollect.types import Notes, Query, Record, Reranker, Scope, Source, Store, System
+from recollect.types import ExternalSystem, Notes, Query, Record, Reranker, Scope, Source, Store
 
 RERANK_BATCH = 4
 """Passages scored between two checks of the deadline: one for each thread that a model uses."""
@@ -132,7 +132,7 @@ class Configurable(Protocol):
         """Called once, before the first query."""
 
 
-def open_system(source: SourceSettings, settings: Settings) -> System:
+def open_system(source: SourceSettings, settings: Settings) -> ExternalSystem:
     """The system of a table of `[[sources]]`. It may be third-party code: whatever it raises becomes our error."""
     try:
         system = SYSTEMS.load(source.kind)(source)

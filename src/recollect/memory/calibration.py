@@ -24,7 +24,7 @@ from recollect.errors import RecollectError, TimedOut
 from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.ranking import LENGTHS, Evidence, Null
 from recollect.stages.confidence import RANK_TO_BEAT, Gauge, evidence
-from recollect.types import Filter, Query, Serving, Store
+from recollect.types import ActiveSpace, Filter, Query, Store
 
 VERSION = 1
 """Increased whenever the same store would give different numbers."""
@@ -123,7 +123,7 @@ class Calibration:
 class _ByMeaning:
     """The evidence of the vector index."""
 
-    serving: Serving
+    serving: ActiveSpace
 
     def __call__(self, text: str, where: Filter) -> Evidence:
         with errors_of(self.serving.embedder):

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.models.embedders import is_self_contained
 from recollect.types import (
+    ActiveSpace,
+    CachingEmbedder,
     Embedder,
     Filter,
-    Keeper,
+    LegibilityEmbedder,
     Progress,
-    Reader,
     Scope,
-    Serving,
     VectorIndex,
     VectorSpace,
     VectorSpaces,
@@ -45,7 +45,7 @@ OpenEmbedder: TypeAlias = Callable[[str], Embedder]
 class _Current:
     """What answered last, shared by all views of a store."""
 
-    serving: Serving | None = None
+    serving: ActiveSpace | None = None
 
 
 class Embeddings:
@@ -74,7 +74,7 @@ class Embeddings:
         """Whether there is an embedder at all."""
         return self._configured is not None
 
-    def serving(self, deadline: float | None = None) -> Serving:
+    def serving(self, deadline: float | None = None) -> ActiveSpace:
         """The model and index that answer now: the configured model if its space is active, else the active space's.
 
         One caller at a time opens a model; the others wait for it until their deadline, a time of `time.monotonic`.
@@ -136,7 +136,9 @@ class Embeddings:
         self._spaces.activate(space)
         return done
 
-    def _plan(self, passages: Sequence[str], visible: Collection[str] | None) -> tuple[Serving, set[str], list[str]]:
+    def _plan(
+        self, passages: Sequence[str], visible: Collection[str] | None
+    ) -> tuple[ActiveSpace, set[str], list[str]]:
         """What serves, the passages that have a vector, and those to embed."""
         serving = self.serving()
         known = set(serving.index.known(passages))
@@ -153,7 +155,7 @@ class Embeddings:
         finally:
             self._lock.release()
 
-    def _choose(self, active: VectorSpace | None) -> Serving:
+    def _choose(self, active: VectorSpace | None) -> ActiveSpace:
         embedder = self._embedder()
         if active is not None and active.fingerprint != embedder.fingerprint:
             if self._spaces.open(active).coverage()[0]:
@@ -162,9 +164,9 @@ class Embeddings:
         space = self._space_of(embedder, active)
         if active is None:
             self._spaces.activate(space)
-        return Serving(embedder, self._spaces.open(space), space)
+        return ActiveSpace(embedder, self._spaces.open(space), space)
 
-    def _serve_old(self, active: VectorSpace, embedder: Embedder) -> Serving:
+    def _serve_old(self, active: VectorSpace, embedder: Embedder) -> ActiveSpace:
         """Let the old model answer until the new one's vectors are complete, if the store may name it."""
         name, move = (
             model_label(active.embedder),
@@ -183,7 +185,7 @@ class Embeddings:
             raise EmbedderError(message, hint=move) from error
         if old.fingerprint != active.fingerprint:
             raise changed
-        return Serving(old, self._spaces.open(active), active, f"{name} still answers; {move}")
+        return ActiveSpace(old, self._spaces.open(active), active, f"{name} still answers; {move}")
 
     def _space_of(self, embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
         if active is not None and active.fingerprint == embedder.fingerprint:
@@ -252,10 +254,14 @@ class _ScopedEmbedder:
         return self.inner.passages(texts)
 
     def query(self, text: str) -> Vector:
-        return self.inner.query_of(self.scope.key, text) if isinstance(self.inner, Keeper) else self.inner.query(text)
+        return (
+            self.inner.query_of(self.scope.key, text)
+            if isinstance(self.inner, CachingEmbedder)
+            else self.inner.query(text)
+        )
 
     def legibility(self, text: str) -> float:
-        return self.inner.legibility(text) if isinstance(self.inner, Reader) else 1.0
+        return self.inner.legibility(text) if isinstance(self.inner, LegibilityEmbedder) else 1.0
 
 
 @contextlib.contextmanager

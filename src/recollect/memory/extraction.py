@@ -15,7 +15,7 @@ from recollect.ingest.pieces import Piece, expand, read, split
 from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.memory.opening import language_model
 from recollect.models.llm import Llm
-from recollect.types import Change, Filter, Ingested, Progress, Put, Record, Scope, Serving, Store, Supersede
+from recollect.types import ActiveSpace, Change, Filter, Ingested, Progress, Put, Record, Scope, Store, Supersede
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -239,7 +239,7 @@ class FactNeighbours:
         self._scope = scope
         self._warnings = warnings
         self._usable = embeddings.configured
-        self._serving: Serving | None = None
+        self._serving: ActiveSpace | None = None
         self._vectors: dict[str, Vector] = {}
         self._new: list[tuple[Record, Vector]] = []
 
@@ -278,7 +278,7 @@ class FactNeighbours:
                 self._warnings.append(f"duplicates were looked for by text only: {error.message}")
         return self._vectors.get(record.id)
 
-    def _open(self) -> Serving:
+    def _open(self) -> ActiveSpace:
         serving = self._embeddings.serving()
         missing = serving.index.coverage()[1]
         if missing:

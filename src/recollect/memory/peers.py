@@ -14,7 +14,7 @@ from recollect.memory.embeddings import unconfigured_model
 from recollect.memory.shapes import answer_dict
 from recollect.models.embedders import is_self_contained
 from recollect.stores import exists, open_store
-from recollect.types import Asked, Store, System
+from recollect.types import ExternalQuery, ExternalSystem, Store
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
@@ -27,7 +27,7 @@ BODY = {"query": "{query}", "limit": "{fetch_k}", "scope": "{scope}"}
 _log = logging.getLogger("recollect")
 
 
-def open_peer(source: SourceSettings) -> System:
+def open_peer(source: SourceSettings) -> ExternalSystem:
     """The system of a `[[sources]]` table of kind `recollect`: a `store` of its own, or the `url` of a server."""
     if "store" in source.options:
         return PeerStore(source)
@@ -50,7 +50,7 @@ class PeerStore:
         """Use the endpoint and the embedder of these settings."""
         self.settings = settings
 
-    def ask(self, asked: Asked) -> Any:
+    def ask(self, asked: ExternalQuery) -> Any:
         """The answer as JSON."""
         left_ms = max(1.0, asked.seconds_left * 1000)
         try:

@@ -22,7 +22,7 @@ ANSWER_SHOWN = 160
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class BreakerState:
     """How a system has been doing. `until` is wall-clock time: the state outlives the process."""
 
     failures: int = 0
@@ -38,7 +38,7 @@ class Breaker:
     name: str
     notes: Notes
     clock: Callable[[], float] = time.time
-    _state: State | None = None
+    _state: BreakerState | None = None
     _probing: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _bound: dict[Scope, Breaker] = field(default_factory=dict)
@@ -68,8 +68,8 @@ class Breaker:
         """It answered: all is forgiven."""
         with self._lock:
             self._probing = False
-            if self._load() != State():
-                self._keep(State())
+            if self._load() != BreakerState():
+                self._keep(BreakerState())
 
     def failed(self, reason: str) -> None:
         """It failed; from `FAILURES` in a row on it rests."""
@@ -88,17 +88,17 @@ class Breaker:
         with self._lock:
             self._probing = False
 
-    def seen(self) -> State:
+    def seen(self) -> BreakerState:
         """How it has been doing, for who only looks."""
         with self._lock:
             return self._load()
 
-    def _load(self) -> State:
+    def _load(self) -> BreakerState:
         if self._state is None:
             self._state = _read(self.notes.get(self._key))
         return self._state
 
-    def _keep(self, state: State) -> None:
+    def _keep(self, state: BreakerState) -> None:
         self._state = state
         try:
             self.notes.put(self._key, json.dumps([state.failures, state.rest, state.until, state.reason]))
@@ -110,10 +110,10 @@ class Breaker:
         return f"breaker:{self.name}"
 
 
-def _read(kept: str | None) -> State:
+def _read(kept: str | None) -> BreakerState:
     """What was kept, if it is what we keep."""
     try:
         failures, rest, until, reason = json.loads(kept) if kept else (0, 0.0, 0.0, "")
-        return State(int(failures), float(rest), float(until), str(reason))
+        return BreakerState(int(failures), float(rest), float(until), str(reason))
     except (ValueError, TypeError):
-        return State()
+        return BreakerState()

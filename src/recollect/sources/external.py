@@ -14,8 +14,8 @@ from typing import Any
 from recollect.config import SourceSettings
 from recollect.errors import STORE_FAILED, LeftAlone, RecollectError, SourceFailed, StoreError, TimedOut, TooLong
 from recollect.sources.breaker import Breaker
-from recollect.sources.matcher import ResultMatcher, Row, read_rows
-from recollect.types import Asked, Query, RankedList, Scope, Source, System
+from recollect.sources.matcher import ExternalRow, ResultMatcher, read_rows
+from recollect.types import ExternalQuery, ExternalSystem, Query, RankedList, Scope, Source
 
 MOMENT_S = 0.02
 
@@ -29,7 +29,7 @@ class ExternalSource:
     """One table of `[[sources]]`, ready to be asked."""
 
     said: SourceSettings
-    system: System
+    system: ExternalSystem
     matcher: ResultMatcher
     breaker: Breaker
     insist: bool = False
@@ -67,10 +67,10 @@ class ExternalSource:
         # A list that ends before it must is all that the system found, of as many documents as were asked for.
         return replace(ranked, among=self.said.fetch_k if len(rows) < self.said.fetch_k else None)
 
-    def _rows(self, query: Query) -> list[Row]:
+    def _rows(self, query: Query) -> list[ExternalRow]:
         own = time.monotonic() + self.timeout
         deadline = own if query.deadline is None else min(own, query.deadline)
-        asked = Asked(query.text, self.said.fetch_k, query.filter.scope, deadline)
+        asked = ExternalQuery(query.text, self.said.fetch_k, query.filter.scope, deadline)
         try:
             return read_rows(self._ask(asked), self.said.results, self.said.fields)
         except TooLong:
@@ -89,7 +89,7 @@ class ExternalSource:
             self.breaker.left()
             raise
 
-    def _ask(self, asked: Asked) -> Any:
+    def _ask(self, asked: ExternalQuery) -> Any:
         """What the system answers, in a thread of its own: whatever it does, nobody waits beyond its deadline."""
         answer: Future[Any] = Future()
         threading.Thread(target=_keep, args=(answer, self.system, asked), name="asks a system", daemon=True).start()
@@ -110,7 +110,7 @@ def _refuse_long(text: str) -> None:
         )
 
 
-def _keep(answer: Future[Any], system: System, asked: Asked) -> None:
+def _keep(answer: Future[Any], system: ExternalSystem, asked: ExternalQuery) -> None:
     try:
         answer.set_result(system.ask(asked))
     except RecollectError as error:

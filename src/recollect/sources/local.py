@@ -8,7 +8,7 @@ from functools import partial
 
 from recollect.analysis import lead, snippet
 from recollect.errors import EmbedderError, RecollectError, StoreError
-from recollect.types import Embedder, Filter, KeywordIndex, Query, RankedList, Reader, Serving
+from recollect.types import ActiveSpace, Embedder, Filter, KeywordIndex, LegibilityEmbedder, Query, RankedList
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class VectorSource:
     `alone` says that no other source is asked, so that some vectors are better than none.
     """
 
-    serving: Callable[[float | None], Serving]
+    serving: Callable[[float | None], ActiveSpace]
     alone: bool = False
     name: str = "vector"
     bounded: bool = True
@@ -101,14 +101,14 @@ def _with_leads(ranked: RankedList) -> RankedList:
 
 def legibility(embedder: Embedder, question: str, ranked: RankedList) -> float:
     """How well a model reads a question and the records it found; a model that cannot tell is taken to read all."""
-    if not isinstance(embedder, Reader):
+    if not isinstance(embedder, LegibilityEmbedder):
         return 1.0
     texts = [hit.record.text[:READ_CHARACTERS] for hit in ranked.entries[:READ]]
     found = embedder.legibility("\n".join(texts)) if texts else 1.0
     return min(embedder.legibility(question), found)
 
 
-def _refuse_half(serving: Serving, where: Filter) -> None:
+def _refuse_half(serving: ActiveSpace, where: Filter) -> None:
     """Stand back while many records have no vector: those that happen to have one would outrank better ones."""
     covered, missing = serving.index.coverage(where)  # what others are still waiting for is no reason
     if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
@@ -118,7 +118,7 @@ def _refuse_half(serving: Serving, where: Filter) -> None:
         )
 
 
-def _catch_up(serving: Serving, where: Filter) -> tuple[int, tuple[str, ...]]:
+def _catch_up(serving: ActiveSpace, where: Filter) -> tuple[int, tuple[str, ...]]:
     """Embed the records of the filter that have no vector if that is quick; how many of all lack one, and warnings."""
     warnings = [serving.warning] if serving.warning else []
     lag = serving.index.coverage()[1]
@@ -142,7 +142,7 @@ class HydeSource:
     bears its name, and falls back to the question itself.
     """
 
-    serving: Callable[[float | None], Serving]
+    serving: Callable[[float | None], ActiveSpace]
     write: Callable[[str], str]
     replaces: bool = False
     bounded: bool = True

@@ -142,7 +142,7 @@ MOST_TEXT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ExternalRow:
     """One row of an outside system, in our words. What it does not say is empty."""
 
     id: str = ""
@@ -152,7 +152,7 @@ class Row:
     score: float | None = None
 
 
-def read_rows(document: Any, results: str, fields: Mapping[str, str]) -> list[Row]:
+def read_rows(document: Any, results: str, fields: Mapping[str, str]) -> list[ExternalRow]:
     """The rows that a document holds under the dotted name `results`, with `fields` mapped to ours."""
     rows = dig(document, results) if results else _rows_of(document, fields)
     if not isinstance(rows, list):
@@ -181,12 +181,12 @@ def _rows_of(document: Any, fields: Mapping[str, str]) -> Any:
     return [document] if any(dig(document, name) is not None for name in fields.values()) else None
 
 
-def _row(row: Any, fields: Mapping[str, str]) -> Row:
+def _row(row: Any, fields: Mapping[str, str]) -> ExternalRow:
     if not isinstance(row, dict):
         raise SourceFailed(f"a row of its answer is {type(row).__name__}, not an object", hint="check `results`")
     said = {ours: dig(row, theirs) for ours, theirs in fields.items()}
     texts = {ours: _text(value) for ours, value in said.items() if ours != "score"}
-    return Row(**texts, score=_score(said.get("score")))
+    return ExternalRow(**texts, score=_score(said.get("score")))
 
 
 def _text(value: Any) -> str:
@@ -224,7 +224,7 @@ class ResultMatcher:
     joins: Joins
     bound: bool = False
 
-    def match(self, rows: Sequence[Row], query: Query) -> RankedList:
+    def match(self, rows: Sequence[ExternalRow], query: Query) -> RankedList:
         """The rows as hits, in their order, each record and each text once, only what the query may see."""
         ours = self._ours(rows, query)
         scored = all(row.score is not None for row in rows)
@@ -243,7 +243,7 @@ class ResultMatcher:
             hits[record.id] = Hit(record.id, row.score if scored else None, None, record, mark, snippet)
         return RankedList(self.source, tuple(hits.values()), duplicates=folded)
 
-    def _ours(self, rows: Sequence[Row], query: Query) -> list[Record | None]:
+    def _ours(self, rows: Sequence[ExternalRow], query: Query) -> list[Record | None]:
         """For each row the record it is; one that is not ours becomes a record of its own; None is hidden or empty."""
         paths = self._paths(rows, query.filter.scope)
         by_id = self._by_id(rows, query.filter) if self.by == "id" else {}
@@ -258,7 +258,7 @@ class ResultMatcher:
             joined.append(ours or (None if place in hidden else self._foreign(row, path, query.filter)))
         return joined
 
-    def _paths(self, rows: Sequence[Row], scope: Scope) -> list[str]:
+    def _paths(self, rows: Sequence[ExternalRow], scope: Scope) -> list[str]:
         """Each row's path: what it says, else what its id stood for in an earlier query of the same scope."""
         said = {row.id: row.path for row in rows if row.id and row.path}
         if said:
@@ -266,14 +266,18 @@ class ResultMatcher:
         known = self.joins.paths(self.source, scope)
         return [row.path or known.get(row.id, "") for row in rows]
 
-    def _by_id(self, rows: Sequence[Row], where: Filter) -> dict[str, Record]:
+    def _by_id(self, rows: Sequence[ExternalRow], where: Filter) -> dict[str, Record]:
         return {record.id: record for record in self.records.get([row.id for row in rows if row.id], where)}
 
-    def _by_text(self, rows: Sequence[Row], where: Filter) -> dict[bytes, Record]:
+    def _by_text(self, rows: Sequence[ExternalRow], where: Filter) -> dict[bytes, Record]:
         return self.joins.by_text([fold_hash(row.text) for row in rows if row.text], where)
 
     def _hidden(
-        self, rows: Sequence[Row], paths: Sequence[str], seen: Mapping[str, Sequence[Record]], within: Scope | None
+        self,
+        rows: Sequence[ExternalRow],
+        paths: Sequence[str],
+        seen: Mapping[str, Sequence[Record]],
+        within: Scope | None,
     ) -> set[int]:
         """Places of rows that are ours and unseen, or forgotten: they must not come in as foreign.
 
@@ -292,7 +296,7 @@ class ResultMatcher:
             if row.id in known or (row.text and fold_hash(row.text) in texts) or path in files
         }
 
-    def _foreign(self, row: Row, path: str, where: Filter) -> Record | None:
+    def _foreign(self, row: ExternalRow, path: str, where: Filter) -> Record | None:
         """A document that is only theirs. It has no category, tag or date, so that a filter for these hides it."""
         text = row.text or row.title
         if not text.strip() or where.categories or where.tags or where.since or where.until or where.as_of:

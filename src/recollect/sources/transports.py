@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from recollect.config.sources import SourceSettings, fields, fill, fill_json
 from recollect.errors import RecollectError, SourceFailed, TimedOut, TooLong, UsageError
 from recollect.sources.matcher import MOST_BYTES, excerpt, parse, secrets_of
-from recollect.types import Asked
+from recollect.types import ExternalQuery
 
 if TYPE_CHECKING:
     import httpx2
@@ -33,7 +33,7 @@ GRACE_S = 0.08
 """How long a request whose connection was cut is waited for, so that it gives everything back."""
 
 
-def in_time(exchange: Callable[[Line], bytes], asked: Asked) -> bytes:
+def in_time(exchange: Callable[[Line], bytes], asked: ExternalQuery) -> bytes:
     """What comes of an exchange on a line; TimeoutError at the deadline, whatever it hangs in, even a name's lookup."""
     line = Line()
     asking = _Asking(exchange, line)
@@ -176,7 +176,7 @@ class HttpSystem:
         """Host and port, without anything secret that an address may hold."""
         return urlsplit(self._url).netloc.rpartition("@")[2]
 
-    def ask(self, asked: Asked) -> Any:
+    def ask(self, asked: ExternalQuery) -> Any:
         """What the address answers, as JSON is read."""
         if asked.seconds_left <= 0:
             raise self._late()
@@ -196,7 +196,7 @@ class HttpSystem:
         if client is not None:
             client.close()
 
-    def _fill(self, asked: Asked) -> _Sent:
+    def _fill(self, asked: ExternalQuery) -> _Sent:
         values = {"query": asked.text, "fetch_k": asked.fetch_k, "scope": asked.scope.as_dict()}
         url = fill(self._url, values, partial(quote, safe="", errors="replace"))
         headers = {b"accept": b"application/json", b"user-agent": b"recollect"}
@@ -221,7 +221,7 @@ class HttpSystem:
             )
         return token
 
-    def _exchange(self, sent: _Sent, asked: Asked, line: Line) -> bytes:
+    def _exchange(self, sent: _Sent, asked: ExternalQuery, line: Line) -> bytes:
         """One request and its answer. The client's own time-outs are for each step, so that they only help."""
         import httpx2
 
@@ -372,7 +372,7 @@ class CommandSystem:
         self._env: dict[str, str] = dict(said.options.get("env", {}))
         self._cwd = os.path.expanduser(said.options["cwd"]) if "cwd" in said.options else None  # noqa: PTH111
 
-    def ask(self, asked: Asked) -> Any:
+    def ask(self, asked: ExternalQuery) -> Any:
         """What the program prints, as JSON is read."""
         if asked.seconds_left <= 0:
             raise TimedOut(f"no time was left to run {self._program}")
@@ -389,7 +389,7 @@ class CommandSystem:
         """Nothing is held open between two questions."""
 
     @contextlib.contextmanager
-    def _started(self, asked: Asked) -> Iterator[subprocess.Popen[bytes]]:
+    def _started(self, asked: ExternalQuery) -> Iterator[subprocess.Popen[bytes]]:
         """The running program, of which nothing is left afterwards."""
         try:
             process = self._start(asked)
@@ -402,7 +402,7 @@ class CommandSystem:
         finally:
             _end(process)
 
-    def _start(self, asked: Asked) -> subprocess.Popen[bytes]:
+    def _start(self, asked: ExternalQuery) -> subprocess.Popen[bytes]:
         values = {"query": asked.text, "fetch_k": asked.fetch_k, "scope": asked.scope.as_dict()}
         arguments = [_bytes(fill(argument, values)) for argument in self._arguments]
         env: dict[str, str | bytes] = dict(os.environ)
@@ -439,7 +439,7 @@ class _Reading:
     """Both outputs of a running program, read side by side until it has ended or the time is up."""
 
     process: subprocess.Popen[bytes]
-    asked: Asked
+    asked: ExternalQuery
     program: str
     out: bytearray = field(default_factory=bytearray)
     err: bytearray = field(default_factory=bytearray)

@@ -56,7 +56,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExternalQuery:
     """What an outside search system is asked. `deadline` is a time of `time.monotonic`."""
 
     text: str
@@ -70,10 +70,10 @@ class Asked:
         return max(0.0, self.deadline - time.monotonic())
 
 
-class System(Protocol):
+class ExternalSystem(Protocol):
     """An outside search system. It keeps to the deadline and leaves nothing behind when that has passed."""
 
-    def ask(self, asked: Asked) -> Any:
+    def ask(self, asked: ExternalQuery) -> Any:
         """The document it answers, as JSON is read: the rows, best first, or something that holds them."""
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Embedder(Protocol):
 
 
 @runtime_checkable
-class Reader(Protocol):
+class LegibilityEmbedder(Protocol):
     """An embedder that can tell how well it reads a text; one that cannot is taken to read all."""
 
     def legibility(self, text: str) -> float:
@@ -108,7 +108,7 @@ class Reader(Protocol):
 
 
 @runtime_checkable
-class Keeper(Protocol):
+class CachingEmbedder(Protocol):
     """An embedder that keeps the vectors of queries, and can keep them apart for those who ask."""
 
     def query_of(self, asker: str, text: str) -> Vector:
@@ -245,7 +245,7 @@ class VectorIndex(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ActiveSpace:
     """An embedder and the index of its space, ready to answer; a warning where it is not the one that was wanted."""
 
     embedder: Embedder

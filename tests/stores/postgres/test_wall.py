@@ -16,7 +16,7 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import Settings
-from recollect.sources.matcher import ResultMatcher, Row
+from recollect.sources.matcher import ExternalRow, ResultMatcher
 from recollect.stores.postgres import PostgresStore, files
 from recollect.types import Filter, Put, Record
 
@@ -98,9 +98,21 @@ def test_variety_is_measured_by_vectors_there_too(three: Three) -> None:
 def test_an_outside_document_that_is_bobs_record_is_not_brought_to_ada(three: Three, by: str) -> None:
     """That a record is there is known though it is not seen; what nobody has comes in, and what is Ada's is hers."""
     rows = {
-        "id": [Row("bobs", "the wiki's words of bob"), Row("r1", "x"), Row("new", "the wiki's own")],
-        "text": [Row("1", "Heron that bob keeps"), Row("2", "heron city roof"), Row("3", "the wiki's own")],
-        "path": [Row("1", "words of bob", path="n/bob.md"), Row("2", "the lake", path="note.md"), Row("3", "own")],
+        "id": [
+            ExternalRow("bobs", "the wiki's words of bob"),
+            ExternalRow("r1", "x"),
+            ExternalRow("new", "the wiki's own"),
+        ],
+        "text": [
+            ExternalRow("1", "Heron that bob keeps"),
+            ExternalRow("2", "heron city roof"),
+            ExternalRow("3", "the wiki's own"),
+        ],
+        "path": [
+            ExternalRow("1", "words of bob", path="n/bob.md"),
+            ExternalRow("2", "the lake", path="note.md"),
+            ExternalRow("3", "own"),
+        ],
     }[by]
 
     def found(memory: Memory) -> list[str]:
