@@ -171,7 +171,7 @@ def test_completing_loads_no_more_than_the_command_that_is_completed(environment
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return json.loads(ran.stdout.splitlines()[-1])
 
-    names = ("app", "flags", "completion", "terminal")
+    names = ("app", "flags", "terminal")
     always = {f"recollect.cli.{name}" for name in names}
     heavy, modules = loaded(["recollect", "se"])
     assert (heavy, set(modules) - always) == ([], set())

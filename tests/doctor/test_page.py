@@ -13,7 +13,7 @@ import pytest
 from support import DOCS
 
 from recollect.cli import main
-from recollect.cli.completion import SHELLS
+from recollect.cli.configuration import SHELLS
 from recollect.cli.maintenance import EXIT_CODES, SIGNS
 from recollect.doctor import CHECKS, checks, machine, services
 from recollect.stores import health

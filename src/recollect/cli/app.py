@@ -54,7 +54,7 @@ COMMANDS = {
     "trust": ("configuration", "Trust the settings file of a project."),
     "model": ("configuration", "List, fetch, locate or remove models."),
     "demo": ("search", "Try search on the sample notes of the package."),
-    "completion": ("completion", "Print a completion script for your shell."),
+    "completion": ("configuration", "Print a completion script for your shell."),
 }
 """Command → its module and its line in the help, so that `--help` imports no command."""
 
@@ -89,15 +89,13 @@ class Commands(click.Group):
         """The commands in the order of the table."""
         return list(self._table)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command; while a shell completes, its flags also know their possible values."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command, whose module is imported now."""
         if cmd_name not in self._table:
             return None
         module = importlib.import_module(f"{self._package}.{self._table[cmd_name][0]}")
         command = getattr(module, _attribute(cmd_name))
-        if not isinstance(command, click.Command):
-            return None
-        return _taught(command) if ctx.resilient_parsing else command
+        return command if isinstance(command, click.Command) else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -112,12 +110,6 @@ class Commands(click.Group):
         hint = f" Did you mean {likely[0]!r}?" if likely else ""
         raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The flags before a command."""
-        if ctx.resilient_parsing:
-            _taught(self)
-        return super().get_params(ctx)
-
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
         """The commands that begin like this, from the table alone, and the flags."""
         from click.shell_completion import CompletionItem
@@ -131,12 +123,6 @@ class Commands(click.Group):
         """The list of commands, from the table alone."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
-
-
-def _taught(command: click.Command) -> click.Command:
-    from recollect.cli.completion import taught
-
-    return taught(command)
 
 
 def _attribute(command: str) -> str:

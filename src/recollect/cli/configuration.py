@@ -1,4 +1,4 @@
-"""Commands on settings and models: config, trust, model."""
+"""Commands that set up Recollect: config, trust, model, completion."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from recollect.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from recollect.config.openclaw import Imported
     from recollect.config.settings import Written
+
+PROGRAM, COMPLETION_VARIABLE = "recollect", "_RECOLLECT_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
 
 SCOPE_EFFECT = "commands in this folder read and write the records of this {part}"
 
@@ -298,3 +301,24 @@ def remove_model(name: str, as_json: bool) -> None:
 
 def _emit_path(path: Path, as_json: bool) -> None:
     emit(as_json, {"path": str(path)}, plain(str(path)))
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print a script that completes commands, flags and their values in SHELL.
+
+    \b
+    For this session:  source <(recollect completion bash)
+    Permanently: see docs/doctor.md. Bash must be 4.4 or newer; that of macOS is older.
+    """  # noqa: D301  (click reads the backspace as "keep these lines")
+    from click.shell_completion import get_completion_class
+
+    from recollect.cli.app import app
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise UsageError(f"this version of click cannot complete in {shell}", hint="pip install -U click")
+    script = kind(app, {}, PROGRAM, COMPLETION_VARIABLE).source()
+    # click's script for fish would split words and their help at every comma instead of the first.
+    echo(script.replace('string split ","', 'string split --max 1 ","'), nl=False)

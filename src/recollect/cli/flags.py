@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from recollect.memory import Memory
 
 F = TypeVar("F", bound=Callable[..., Any])
+Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _TYPES: Mapping[str, type] = {"whole": int, "number": float}
 _COMMON = ("store", "config", "user", "agent", "session", "embedder")
@@ -36,18 +38,19 @@ def add_flags(options: Iterable[Option], command: F) -> F:
 
 
 def _flag(option: Option) -> Callable[[F], F]:
-    names, metavar = option.flag_names, option.metavar or None
     text = f"{option.flag_help or option.about}{_default(option)}"
+    flag = partial(click.option, *option.flag_names, metavar=option.metavar or None, help=text)
     if option.words:  # the flag alone means the first word
-        return click.option(*names, metavar=metavar, is_flag=False, flag_value=option.words[0], help=text)
+        return flag(is_flag=False, flag_value=option.words[0], shell_complete=complete_option(option.name))
     match option.kind:
         case "flag":
-            return click.option("/".join(names), is_flag=True, default=None, help=text)
+            return click.option("/".join(option.flag_names), is_flag=True, default=None, help=text)
         case "names" if option in FILTERS:
-            return click.option(*names, option.name, multiple=True, metavar=metavar, help=text)
+            return flag(option.name, multiple=True)
         case "text" if option in FILTERS and option.allowed:
-            return click.option(*names, type=click.Choice(list(option.allowed)), help=option.help)
-    return click.option(*names, type=_TYPES.get(option.kind, str), metavar=metavar, help=text)
+            return flag(type=click.Choice(list(option.allowed)), help=option.help)
+    known = complete_option(option.name) if option in SEARCH else None
+    return flag(type=_TYPES.get(option.kind, str), shell_complete=known)
 
 
 def _default(option: Option) -> str:
@@ -59,6 +62,43 @@ def _default(option: Option) -> str:
         case float(number):
             return f" [default: {number:g}]"
     return f" [default: {option.default}]"
+
+
+def complete(words: Callable[[], Iterable[str]], *, many: bool = False) -> Completer:
+    """Complete a value from known words, which are looked up when they are needed; with `many` after each comma."""
+
+    def completions(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",") if many else ("", "", incomplete)
+        used = before.split(",")
+        return [f"{before}{comma}{word}" for word in words() if word.startswith(last) and word not in used]
+
+    return completions
+
+
+def complete_option(name: str, *, many: bool = False) -> Completer | None:
+    """Complete the value of a search option, if it has known words."""
+    if name == "sources":
+        return complete(_source_names, many=True)
+    option = next(option for option in SEARCH if option.name == name)
+    return complete(lambda: option.words or option.allowed, many=many) if option.words or option.choices else None
+
+
+def _source_names() -> list[str]:
+    """The built-in sources and those of the settings, if these can be read."""
+    from recollect import config
+    from recollect.errors import RecollectError
+
+    try:
+        external = config.load().settings.sources
+    except RecollectError:
+        external = ()
+    return ["keyword", "vector", *(source.name for source in external)]
+
+
+def _embedder_names() -> Iterable[str]:
+    from recollect.models.embedders import embedder_specs
+
+    return embedder_specs()
 
 
 def search_flags(command: F) -> F:
@@ -119,15 +159,24 @@ def _decay(text: str | None) -> dict[str, object]:
 
 def common(command: F) -> F:
     """The flags of every command; they may stand before the command or after it."""
-    command = click.option("--embedder", metavar="NAME", help="The embedding model; `none` is keyword search only.")(
-        command
-    )
-    command = add_flags(SCOPE, command)
-    command = click.option(
-        "--config", metavar="FILE", help="A settings file, instead of the user's and the project's."
-    )(command)
-    text = "A file, or a URL such as postgresql://user@host/database (or RECOLLECT_STORE)."
-    return click.option("--store", metavar="PLACE", help=text)(command)
+    file = click.Path().shell_complete
+    for add in (
+        click.option(
+            "--embedder", metavar="NAME", help="The embedding model; `none` is keyword search only.",
+            shell_complete=complete(_embedder_names),
+        ),
+        partial(add_flags, SCOPE),
+        click.option(
+            "--config", metavar="FILE", help="A settings file, instead of the user's and the project's.",
+            shell_complete=file,
+        ),
+        click.option(
+            "--store", metavar="PLACE", shell_complete=file,
+            help="A file, or a URL such as postgresql://user@host/database (or RECOLLECT_STORE).",
+        ),
+    ):  # fmt: skip
+        command = add(command)
+    return command
 
 
 def json_flag(command: F) -> F:

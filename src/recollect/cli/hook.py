@@ -1,7 +1,7 @@
-"""`recollect recall --hook`: the block for an agent's program that asks before it begins, in that program's JSON.
+"""`recollect recall --hook`: answers the prompt hook of an agent program (Claude Code, Codex, Gemini) in its JSON.
 
-Such a hook stands between a person and the work. It answers in time or not at all, says nothing where it has nothing
-to say, and ends with 0 whatever happens: these programs take a 2 as an order to stop.
+The user waits for a hook. So it answers within a time limit or not at all, prints nothing if it has nothing to add, and
+always exits with 0: these programs take exit code 2 as an order to stop.
 """
 
 from __future__ import annotations
@@ -24,41 +24,42 @@ from recollect.cli.flags import filters_of, load_settings, open_memory, search_o
 from recollect.cli.terminal import notice
 
 BUDGET_MS = 2000.0
-"""From the start of the command until the search must have answered."""
+"""Time from the start of the command until the search must have answered."""
 
 LEAST_MS = 250.0
-"""Of it for the search itself, on a machine that was slow to come so far."""
+"""Time for the search itself, even on a machine that was slow to start."""
 
 GRACE_S = 1.0
-"""Beyond the budget. Then the process ends, whatever it is at."""
+"""Time beyond the budget, after which the process ends whatever it is doing."""
 
 TOKENS = 1000
 
-ASKING = ("UserPromptSubmit", "BeforeAgent")
-"""The events that bring what the user asked: of Claude Code and Codex, and of Gemini."""
+PROMPT_EVENTS = ("UserPromptSubmit", "BeforeAgent")
+"""The events that carry the user's prompt: of Claude Code and Codex, and of Gemini."""
 
-STARTING = "SessionStart"
-EMPTIED = ("clear", "compact")
-"""Ways for a session to start with what was recalled in it gone."""
+SESSION_START = "SessionStart"
+RESET_SOURCES = ("clear", "compact")
+"""Sources of a session start after which the earlier block is no longer in the context."""
 
 TRIES = 3
-"""Prompts of a session that are looked up until one finds something: a greeting must not use up the only one."""
+"""Prompts of a session that are searched until one has results: a greeting must not use up the only try."""
 
 LEAST_WORDS = 2
-"""Stop words aside. "Go on" is no question, and vectors find something for everything."""
+"""Words besides stop words that a prompt needs. "Go on" is no question, and vectors find something for everything."""
 
-QUESTION_CHARACTERS = 2000
-"""Of a long prompt: half from its beginning and half from its end, for what is asked stands before or after a paste."""
+QUERY_CHARACTERS = 2000
+"""The length of the query for a long prompt: half from its start and half from its end, around a pasted text."""
 
-KEPT_SECONDS = 30 * 86_400
+MARK_SECONDS = 30 * 86_400
+"""How long the tries of a session are remembered."""
 
 _COMMAND = re.compile(r"/[\w:.-]+(?=\s|$)")
-_OURS = "/recollect:"
+_OWN_COMMAND = "/recollect:"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the program said on standard input, as far as it is of use here."""
+class HookInput:
+    """The fields of the program's JSON that are used here."""
 
     event: str = ""
     session: str = ""
@@ -66,97 +67,95 @@ class Asked:
     source: str = ""
 
     @classmethod
-    def read(cls, text: bytes) -> Asked:
-        """What is missing, or no text, is empty."""
-        said = json.loads(text)
-        fields = said if isinstance(said, dict) else {}
-        named = {"event": "hook_event_name", "session": "session_id", "prompt": "prompt", "source": "source"}
-        found = {name: fields.get(field) for name, field in named.items()}
-        return cls(**{name: value for name, value in found.items() if isinstance(value, str)})
+    def read(cls, text: bytes) -> HookInput:
+        """Parse the JSON; a field that is missing or not text is empty."""
+        document = json.loads(text)
+        fields = document if isinstance(document, dict) else {}
+        keys = {"event": "hook_event_name", "session": "session_id", "prompt": "prompt", "source": "source"}
+        values = {name: fields.get(key) for name, key in keys.items()}
+        return cls(**{name: value for name, value in values.items() if isinstance(value, str)})
 
 
-def hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
-    """Read the program's JSON, print ours or nothing, and end the process with 0."""
+def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
+    """Read the program's JSON, print the reply or nothing, and end the process with 0."""
     seconds = (options["budget_ms"] or BUDGET_MS) / 1000
-    late = threading.Timer(seconds + GRACE_S, os._exit, (0,))
-    late.daemon = True
-    late.start()
-    look = partial(_block, tokens=tokens or TOKENS, options=dict(options), until=time.monotonic() + seconds)
-    said = ""
+    deadline = threading.Timer(seconds + GRACE_S, os._exit, (0,))
+    deadline.daemon = True
+    deadline.start()
+    search = partial(_block, tokens=tokens or TOKENS, options=dict(options), until=time.monotonic() + seconds)
+    text = ""
     try:
-        said = reply(Asked.read(sys.stdin.buffer.read()), look)
-    except Exception as error:  # noqa: BLE001  (an edge: a hook that fails must not stand in the way)
+        text = reply(HookInput.read(sys.stdin.buffer.read()), search)
+    except Exception as error:  # noqa: BLE001  (an edge: a hook that fails must not stop the program)
         notice(f"nothing was recalled: {error}")
-    late.cancel()
-    if said and sys.stdout is not None:
+    deadline.cancel()
+    if text and sys.stdout is not None:
         with contextlib.suppress(OSError):
-            sys.stdout.write(said)
+            sys.stdout.write(text)
             sys.stdout.flush()
-    # A model that is still being loaded is not waited for; of the store nothing is open but for reading.
+    # Do not wait for a model that is still loading; the store is open for reading only.
     os._exit(0)
 
 
-def reply(asked: Asked, look: Callable[[str], str]) -> str:
-    """The program's JSON with a block in it, or nothing. It is said once a session, and again when that was emptied."""
-    mark = _mark(asked.session)
-    if asked.event == STARTING and asked.source in EMPTIED:
+def reply(hook: HookInput, search: Callable[[str], str]) -> str:
+    """The program's JSON with a recall block, or nothing. A session gets one block, and another after a reset."""
+    mark = _mark(hook.session)
+    if hook.event == SESSION_START and hook.source in RESET_SOURCES:
         mark.unlink(missing_ok=True)
-    if asked.event not in ASKING or _tries(mark) >= TRIES:
+    if hook.event not in PROMPT_EVENTS or _tries(mark) >= TRIES:
         return ""
-    words = question(asked.prompt)
-    if not words:
+    query = query_for(hook.prompt)
+    if not query:
         return ""
-    if asked.session:
-        _note(mark, 1)  # before: where looking hangs, it must not hang at every prompt
-    text = look(words)
-    if not text:
+    if hook.session:
+        _count_tries(mark, 1)  # before the search: if that hangs, it must not hang at every prompt
+    block = search(query)
+    if not block:
         return ""
-    if asked.session:
-        _note(mark, TRIES)
-    return json.dumps({"hookSpecificOutput": {"hookEventName": asked.event, "additionalContext": text}})
+    if hook.session:
+        _count_tries(mark, TRIES)
+    return json.dumps({"hookSpecificOutput": {"hookEventName": hook.event, "additionalContext": block}})
 
 
-def question(prompt: str) -> str:
-    """What to look up for a prompt; nothing where it says too little, or is a command that looks up by itself."""
+def query_for(prompt: str) -> str:
+    """The query for a prompt; empty if it says too little, or is a command of ours that searches itself."""
     from recollect.analysis import Analyzer
 
     text = prompt.strip()
-    if text.startswith(_OURS):
+    if text.startswith(_OWN_COMMAND):
         return ""
     text = _COMMAND.sub("", text, count=1) if _COMMAND.match(text) else text
-    if len(text) > QUESTION_CHARACTERS:
-        half = QUESTION_CHARACTERS // 2
+    if len(text) > QUERY_CHARACTERS:
+        half = QUERY_CHARACTERS // 2
         text = f"{text[:half]} … {text[-half:]}"
-    said = {token.term for token in Analyzer().tokens(text) if not token.stop}
-    return text.strip() if len(said) >= LEAST_WORDS else ""
+    words = {token.term for token in Analyzer().tokens(text) if not token.stop}
+    return text.strip() if len(words) >= LEAST_WORDS else ""
 
 
-def _block(words: str, *, tokens: int, options: dict[str, Any], until: float) -> str:
-    """What memory has on it, or nothing. Nothing is fetched, and what takes long is off unless a flag asks for it."""
+def _block(query: str, *, tokens: int, options: dict[str, Any], until: float) -> str:
+    """The recall block, or nothing. No model is fetched; reranking and HyDE are off unless a flag turns them on."""
     os.environ |= {"RECOLLECT_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    if not _there(options):
+    if not _store_exists(options):
         return ""
-    asked_for = {name: value for name, value in search_options(options).items() if value is not None}
-    memory = open_memory(options, {"rerank": False, "hyde": "off", **asked_for}, reads=True)
-    left = max(LEAST_MS, (until - time.monotonic()) * 1000)
-    recalled = memory.recall(words, tokens=tokens, budget_ms=left, **filters_of(options))
+    flags = {name: value for name, value in search_options(options).items() if value is not None}
+    memory = open_memory(options, {"rerank": False, "hyde": "off", **flags}, reads=True)
+    budget_ms = max(LEAST_MS, (until - time.monotonic()) * 1000)
+    recalled = memory.recall(query, tokens=tokens, budget_ms=budget_ms, **filters_of(options))
     for warning in recalled.warnings:
         notice(f"note: {warning}")
     return recalled.text if recalled.citations else ""
 
 
-def _there(options: Mapping[str, Any]) -> bool:
-    """Whether there is a store: no model is loaded to ask one that is not."""
-    place = load_settings(options).settings.store
-    if place is None:
-        from recollect.memory import default_store
+def _store_exists(options: Mapping[str, Any]) -> bool:
+    """Whether there is a store, so that no model is loaded for nothing; a URL is not checked."""
+    from recollect.memory import default_store
 
-        place = str(default_store())
+    place = load_settings(options).settings.store or str(default_store())
     return "://" in place or Path(place).expanduser().exists()
 
 
 def _mark(session: str) -> Path:
-    """The file whose size says how often a session was answered; its name tells nothing of the session."""
+    """The file whose size counts the tries of a session; its name is a hash, which does not reveal the session."""
     from platformdirs import user_cache_dir
 
     name = blake2b(session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -170,12 +169,12 @@ def _tries(mark: Path) -> int:
         return 0
 
 
-def _note(mark: Path, count: int) -> None:
-    """One byte for each try. Where it cannot be written, the session is answered again: better than never."""
+def _count_tries(mark: Path, count: int) -> None:
+    """Add one byte for each try. If the file cannot be written, the session may get a second block."""
     with contextlib.suppress(OSError):
         mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with mark.open("ab") as file:
             file.write(b"." * count)
         for old in mark.parent.iterdir():
-            if time.time() - old.stat().st_mtime > KEPT_SECONDS:
+            if time.time() - old.stat().st_mtime > MARK_SECONDS:
                 old.unlink(missing_ok=True)

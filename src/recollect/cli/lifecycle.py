@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import F, common, filters_of, json_flag, list_flags, open_memory
+from recollect.cli.flags import F, common, complete, filters_of, json_flag, list_flags, open_memory
 from recollect.cli.terminal import counted, echo, emit, notice, plain, progress, to_json, until_interrupted
 from recollect.errors import UnknownRecord, UsageError
 
@@ -22,6 +22,12 @@ _FIELDS = ("title", "category", "tags", "importance", "decay", "happened_at", "e
 _record_id = click.argument("record_id", metavar="ID")
 
 
+def _decay_classes() -> Iterable[str]:
+    from recollect.ranking import HALF_LIVES
+
+    return HALF_LIVES
+
+
 def _field_flags(tag_help: str) -> Callable[[F], F]:
     """The flags that set the fields of a record, in `add` and `edit`."""
     flags = (
@@ -29,11 +35,14 @@ def _field_flags(tag_help: str) -> Callable[[F], F]:
         click.option("--category", help="One category, such as preference or decision."),
         click.option("--tag", "tags", multiple=True, metavar="TAG", help=tag_help),
         click.option("--importance", type=float, metavar="0..1", help="0 to 1; 0.5 is the default."),
-        click.option("--decay", metavar="CLASS", help="permanent, stable, active, session or checkpoint."),
+        click.option(
+            "--decay", metavar="CLASS", help="permanent, stable, active, session or checkpoint.",
+            shell_complete=complete(_decay_classes),
+        ),
         click.option("--happened-at", metavar="TIME", help="When it happened, if not now."),
         click.option("--expires-at", metavar="TIME", help="When it expires; searches do not find it after that."),
         click.option("--source", help="Where it comes from."),
-    )
+    )  # fmt: skip
 
     def decorate(command: F) -> F:
         for flag in reversed(flags):

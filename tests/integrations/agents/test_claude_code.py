@@ -38,10 +38,10 @@ def test_the_marketplace_leads_to_the_plugin():
 def test_the_hooks_are_those_that_the_command_knows():
     """The events it answers, on the starts that empty a session, with more time than it will take."""
     events = read(PLUGIN / "hooks" / "hooks.json")["hooks"]
-    assert events.keys() == {"UserPromptSubmit", hook.STARTING}
-    assert "UserPromptSubmit" in hook.ASKING
-    (starting,) = events[hook.STARTING]
-    assert set(starting["matcher"].split("|")) == set(hook.EMPTIED)
+    assert events.keys() == {"UserPromptSubmit", hook.SESSION_START}
+    assert "UserPromptSubmit" in hook.PROMPT_EVENTS
+    (starting,) = events[hook.SESSION_START]
+    assert set(starting["matcher"].split("|")) == set(hook.RESET_SOURCES)
     for group in (group for groups in events.values() for group in groups):
         (run,) = group["hooks"]
         assert run["type"] == "command"

@@ -232,7 +232,7 @@ def test_the_secret_of_vs_code_is_asked_for():
 def test_the_hooks_of_other_clients_answer(client, event, unit, kept):
     """Codex counts its timeouts in seconds, Gemini in milliseconds; both take the same JSON as Claude Code."""
     events = parsed(FOLDER / f"{client}.hooks.json")["hooks"]
-    assert events.keys() == {event, hook.STARTING}
+    assert events.keys() == {event, hook.SESSION_START}
     for group in (group for groups in events.values() for group in groups):
         (run,) = group["hooks"]
         assert run["type"] == "command"

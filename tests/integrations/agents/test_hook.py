@@ -74,8 +74,8 @@ def test_after_a_few_prompts_that_find_nothing_it_rests(home, submit):
 
 def test_a_command_is_looked_up_by_what_follows_it(kept, submit):
     """Its name is not part of the question; a path is no command."""
-    assert hook.question("/fix-issue the spare key") == "the spare key"
-    assert hook.question("/srv/keys/spare is missing") == "/srv/keys/spare is missing"
+    assert hook.query_for("/fix-issue the spare key") == "the spare key"
+    assert hook.query_for("/srv/keys/spare is missing") == "/srv/keys/spare is missing"
     assert submit(kept, f"/ask:memory {QUESTION}").context
 
 
@@ -145,7 +145,7 @@ def test_a_giant_prompt_is_read_at_its_ends(kept, submit):
     log = "2026-03-14 15:09 error in module number 17\n" * 50_000
     assert submit(kept, f"{log}\n{QUESTION}").context
     assert submit(kept, f"{QUESTION}\n{log}", session="two").context
-    assert len(hook.question(log)) <= hook.QUESTION_CHARACTERS + 3
+    assert len(hook.query_for(log)) <= hook.QUERY_CHARACTERS + 3
 
 
 def test_a_slow_model_is_not_waited_for(home, submit):
@@ -183,7 +183,7 @@ def test_it_ends_even_if_its_input_does_not(kept):
 def test_a_look_up_that_is_cut_off_counts_as_one_that_found_nothing(tmp_path, monkeypatch):
     """What hangs or fails must not do so at every prompt."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked = hook.Asked("UserPromptSubmit", "one", QUESTION)
+    asked = hook.HookInput("UserPromptSubmit", "one", QUESTION)
 
     def cut_off(_words):
         raise TimeoutError

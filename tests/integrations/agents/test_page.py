@@ -20,8 +20,8 @@ def test_the_numbers_are_the_codes():
     assert "A second later the process ends" in words
     assert f"fewer than {hook.LEAST_WORDS} words" in words
     assert f"After {hook.TRIES} prompts" in words
-    assert f"{hook.QUESTION_CHARACTERS // 2} characters from each end" in words
-    assert f"for {hook.KEPT_SECONDS // 86_400} days" in words
+    assert f"{hook.QUERY_CHARACTERS // 2} characters from each end" in words
+    assert f"for {hook.MARK_SECONDS // 86_400} days" in words
 
 
 def test_the_flags_it_names_are_flags_that_there_are():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import common, json_flag, load_settings
+from recollect.cli.flags import common, complete_option, json_flag, load_settings
 from recollect.cli.lab import dataset_options, recorded
 from recollect.cli.lab.run import interval
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress, width
@@ -53,8 +53,14 @@ _measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"The
     "--fetch-k", "depths", default=DEPTHS, callback=_listed(int, 1), metavar="LIST", help=f"Depths ({DEPTHS})."
 )
 @click.option("--k", "ks", default=KS, callback=_listed(float), metavar="LIST", help=f"RRF's constant ({KS}).")
-@click.option("--fusion", "fusions", callback=_listed(str), metavar="LIST", help="Methods (yours, rrf, weighted).")
-@click.option("--normalisation", "normalisations", callback=_listed(str), metavar="LIST", help="Of scores (yours).")
+@click.option(
+    "--fusion", "fusions", callback=_listed(str), metavar="LIST", help="Methods (yours, rrf, weighted).",
+    shell_complete=complete_option("fusion", many=True),
+)  # fmt: skip
+@click.option(
+    "--normalisation", "normalisations", callback=_listed(str), metavar="LIST", help="Of scores (yours).",
+    shell_complete=complete_option("normalisation", many=True),
+)  # fmt: skip
 @click.option("--vector-weight", "shares", callback=_listed(float), metavar="LIST", help="Parts of 1 (yours).")
 @_measure
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Also draw it: .png or .svg.")
