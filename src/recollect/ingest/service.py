@@ -1,7 +1,7 @@
-"""What lets a system run the watch by itself: units for systemd, property lists for launchd.
+"""Unit files for a service that watches folders: for systemd, and property lists for launchd.
 
-A service is two things for the same folders: a watch, and a mirror that runs every ten minutes, for places where
-watching cannot work (network drives, too many folders). Both are written; one of them is switched on.
+A service has two forms for the same folders: one watches, the other indexes every ten minutes, for places where
+watching does not work (network drives, too many folders). The files of both are written; one of them is enabled.
 """
 
 from __future__ import annotations
@@ -23,14 +23,51 @@ from recollect.errors import FailedError, UsageError
 
 Platform: TypeAlias = Literal["systemd", "launchd"]
 
-EVERY_SECONDS = 600
+INTERVAL_SECONDS = 600
 RESTART_SECONDS = 30
-"""How long a watch that failed waits before it is started again: a drive may be mounted by then."""
+"""Time before a watch that failed is started again: a drive may be mounted by then."""
+
+_WATCH_UNIT = """\
+[Unit]
+Description=Recollect watches folders ({name})
+
+[Service]
+Type=exec
+ExecStart={command}
+Restart=on-failure
+RestartSec={restart}
+Nice=10
+
+[Install]
+WantedBy=default.target
+"""
+
+_INDEX_UNIT = """\
+[Unit]
+Description=Recollect indexes folders once ({name})
+
+[Service]
+Type=oneshot
+ExecStart={command}
+Nice=10
+"""
+
+_TIMER_UNIT = """\
+[Unit]
+Description=Recollect indexes folders every ten minutes ({name})
+
+[Timer]
+OnActiveSec=0
+OnUnitActiveSec={interval}
+
+[Install]
+WantedBy=timers.target
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFile:
-    """A file that the system reads."""
+    """A file that the service manager reads."""
 
     path: Path
     text: str
@@ -38,7 +75,7 @@ class UnitFile:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What is to be run: `recollect watch`, its flags and its folders, all of them absolute."""
+    """`recollect watch` with its flags and folders, all absolute. `timer` enables indexing every ten minutes."""
 
     folders: tuple[Path, ...]
     flags: tuple[str, ...] = ()
@@ -46,14 +83,14 @@ class Service:
 
     @property
     def name(self) -> str:
-        """Of this set of folders: the first one's name to read, a hash of all of them to tell them apart."""
+        """The first folder's name, and a hash of all folders."""
         paths = sorted(str(folder) for folder in self.folders)
         word = re.sub(r"[^a-z0-9]+", "-", self.folders[0].name.lower()).strip("-")[:24]
         mark = hashlib.blake2b("\0".join(paths).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
         return "-".join(filter(None, (word, mark)))
 
     def command(self, *more: str) -> list[str]:
-        """The command in full."""
+        """The command line."""
         words = [*executable(), "watch", *more, *self.flags, *map(str, self.folders)]
         try:
             "".join(words).encode()
@@ -65,36 +102,32 @@ class Service:
 
 
 def native_platform() -> Platform:
-    """What this machine has."""
+    """The service manager of this machine."""
     return "launchd" if sys.platform == "darwin" else "systemd"
 
 
 def executable() -> list[str]:
-    """How to run what is running now, from any folder and without its environment being active."""
-    beside = Path(sysconfig.get_path("scripts")) / "recollect"
-    found = str(beside) if beside.is_file() else shutil.which("recollect")
-    return [str(Path(found).absolute())] if found else [sys.executable, "-m", "recollect"]
+    """The command that runs this installation from any folder, without its environment being active."""
+    script = Path(sysconfig.get_path("scripts")) / "recollect"
+    path = str(script) if script.is_file() else shutil.which("recollect")
+    return [str(Path(path).absolute())] if path else [sys.executable, "-m", "recollect"]
 
 
 def units(service: Service, platform: Platform) -> list[UnitFile]:
     """The files of a service."""
-    return list(_systemd(service) if platform == "systemd" else _launchd(service))
+    return list(_systemd_units(service) if platform == "systemd" else _launchd_units(service))
 
 
 def installed(platform: Platform, name: str | None = None) -> list[Path]:
-    """The files that are there, of one service or of all."""
-    before, after, ends = ("recollect-", "-", ("service", "timer")) if platform == "systemd" else _LAUNCHD_NAMES
-    found = (
-        path
-        for kind in ("watch", "mirror")
-        for end in ends
-        for path in _folder(platform).glob(f"{before}{kind}{after}{name or '*'}.{end}")
-    )
-    return sorted(found)
+    """The installed files of one service, or of all."""
+    pattern = {"systemd": "recollect-{}-{}.*", "launchd": "recollect.{}.{}.plist"}[platform]
+    globs = [pattern.format(kind, name or "*") for kind in ("watch", "mirror")]
+    paths = (path for glob in globs for path in _folder(platform).glob(glob))
+    return sorted(path for path in paths if path.suffix in (".service", ".timer", ".plist"))
 
 
 def enable_commands(service: Service, platform: Platform) -> list[list[str]]:
-    """The commands that let a service run, now and after the next login, as its files say now."""
+    """The commands that start a service now and at every login, with its files as they are now."""
     if platform == "systemd":
         watch, timer = f"recollect-watch-{service.name}.service", f"recollect-mirror-{service.name}.timer"
         wanted, other = (timer, watch) if service.timer else (watch, timer)
@@ -106,57 +139,55 @@ def enable_commands(service: Service, platform: Platform) -> list[list[str]]:
 
 
 def disable_commands(paths: Sequence[Path], platform: Platform) -> list[list[str]]:
-    """The commands that end services, to be run before their files go."""
+    """The commands that stop services, to be run before their files are deleted."""
     if platform == "systemd":
-        switched = [path.name for path in paths if path.name.startswith("recollect-watch-") or path.suffix == ".timer"]
-        return [["systemctl", "--user", "disable", "--now", *switched]] if switched else []
+        names = [path.name for path in paths if path.name.startswith("recollect-watch-") or path.suffix == ".timer"]
+        return [["systemctl", "--user", "disable", "--now", *names]] if names else []
     return [["launchctl", "unload", "-w", str(path)] for path in paths]
 
 
 def reload_commands(platform: Platform) -> list[list[str]]:
-    """The commands after files have gone."""
+    """The commands to run after files were deleted."""
     return [["systemctl", "--user", "daemon-reload"]] if platform == "systemd" else []
 
 
 def state(path: Path, platform: Platform) -> str:
-    """What the system says of a unit: active, inactive, failed."""
+    """The state of a unit: active, inactive, failed."""
     if platform == "systemd":
         return _run(["systemctl", "--user", "is-active", path.name]).stdout.strip() or "unknown"
     return "active" if _run(["launchctl", "list", path.stem]).returncode == 0 else "inactive"
 
 
 def reachable(platform: Platform) -> bool:
-    """Whether the system's manager of services answers to this user, here and now."""
-    asking = ["systemctl", "--user", "show-environment"] if platform == "systemd" else ["launchctl", "list"]
-    if platform != native_platform() or shutil.which(asking[0]) is None:
+    """Whether the service manager of this user answers."""
+    command = ["systemctl", "--user", "show-environment"] if platform == "systemd" else ["launchctl", "list"]
+    if platform != native_platform() or shutil.which(command[0]) is None:
         return False
-    return _run(asking).returncode == 0
+    return _run(command).returncode == 0
 
 
 def run(commands: Sequence[Sequence[str]]) -> None:
-    """Run the manager's commands, and stop at the first that fails."""
+    """Run commands of the service manager; raises FailedError at the first that fails."""
     for command in commands:
         done = _run(command)
         if done.returncode:
             raise FailedError(
                 f"`{' '.join(command)}` failed: {done.stderr.strip() or f'exit {done.returncode}'}",
-                hint="the files are written; run it again by hand when that is mended",
+                hint="the files are written; correct the cause and run the command again",
             )
 
 
 def write(files: Sequence[UnitFile]) -> None:
-    """Write the files where the system looks for them."""
+    """Write the files where the service manager looks for them."""
     for unit in files:
         try:
             unit.path.parent.mkdir(parents=True, exist_ok=True)
             unit.path.write_text(unit.text, encoding="utf-8")
         except OSError as error:
             raise FailedError(
-                f"{unit.path} cannot be written: {error.strerror}", hint="`--print` shows it; put it there by hand"
+                f"{unit.path} cannot be written: {error.strerror}",
+                hint="`--print` prints the file; write it there by hand",
             ) from error
-
-
-_LAUNCHD_NAMES = ("recollect.", ".", ("plist",))
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -169,51 +200,20 @@ def _folder(platform: Platform) -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
 
 
-def _systemd(service: Service) -> Iterator[UnitFile]:
+def _systemd_units(service: Service) -> Iterator[UnitFile]:
     folder, name = _folder("systemd"), service.name
-    watch = f"""\
-[Unit]
-Description=Recollect watches folders ({name})
-
-[Service]
-Type=exec
-ExecStart={_quoted(service.command())}
-Restart=on-failure
-RestartSec={RESTART_SECONDS}
-Nice=10
-
-[Install]
-WantedBy=default.target
-"""
-    mirror = f"""\
-[Unit]
-Description=Recollect mirrors folders once ({name})
-
-[Service]
-Type=oneshot
-ExecStart={_quoted(service.command("--once"))}
-Nice=10
-"""
-    timer = f"""\
-[Unit]
-Description=Recollect mirrors folders every ten minutes ({name})
-
-[Timer]
-OnActiveSec=0
-OnUnitActiveSec={EVERY_SECONDS}
-
-[Install]
-WantedBy=timers.target
-"""
-    yield UnitFile(folder / f"recollect-watch-{name}.service", watch)
-    yield UnitFile(folder / f"recollect-mirror-{name}.service", mirror)
-    yield UnitFile(folder / f"recollect-mirror-{name}.timer", timer)
+    watch, index = _quoted(service.command()), _quoted(service.command("--once"))
+    text = _WATCH_UNIT.format(name=name, command=watch, restart=RESTART_SECONDS)
+    yield UnitFile(folder / f"recollect-watch-{name}.service", text)
+    yield UnitFile(folder / f"recollect-mirror-{name}.service", _INDEX_UNIT.format(name=name, command=index))
+    text = _TIMER_UNIT.format(name=name, interval=INTERVAL_SECONDS)
+    yield UnitFile(folder / f"recollect-mirror-{name}.timer", text)
 
 
 def _quoted(command: Sequence[str]) -> str:
-    """A command line for ExecStart: every word in quotes; %, $, quotes and backslashes mean themselves."""
+    """A command line for ExecStart: every word in quotes; %, $, quotes and backslashes are literal."""
     program, *words = (_escaped(word) for word in command)
-    # The program's own path is not searched for variables, so that a dollar in it must stay single.
+    # systemd expands no variables in the program's own path, so a dollar there stays single.
     return " ".join(f'"{word}"' for word in (program, *(word.replace("$", "$$") for word in words)))
 
 
@@ -222,23 +222,23 @@ def _escaped(word: str) -> str:
     return "".join(f"\\x{ord(letter):02x}" if ord(letter) < ord(" ") else letter for letter in word)
 
 
-def _launchd(service: Service) -> Iterator[UnitFile]:
+def _launchd_units(service: Service) -> Iterator[UnitFile]:
     folder, name = _folder("launchd"), service.name
     log = str(Path.home() / "Library" / "Logs" / f"recollect-{name}.log")
-    both = {"RunAtLoad": True, "ProcessType": "Background", "StandardOutPath": log, "StandardErrorPath": log}
+    common = {"RunAtLoad": True, "ProcessType": "Background", "StandardOutPath": log, "StandardErrorPath": log}
     watch = {
         "Label": f"recollect.watch.{name}",
         "ProgramArguments": service.command(),
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": RESTART_SECONDS,
-        # launchd loads whatever lies in the folder at the next login, so that the one not wanted says so itself.
+        # launchd loads every file in the folder at the next login, so the one that is not wanted is disabled in itself.
         "Disabled": service.timer,
     }
-    mirror = {
+    index = {
         "Label": f"recollect.mirror.{name}",
         "ProgramArguments": service.command("--once"),
-        "StartInterval": EVERY_SECONDS,
+        "StartInterval": INTERVAL_SECONDS,
         "Disabled": not service.timer,
     }
-    for job in (watch, mirror):
-        yield UnitFile(folder / f"{job['Label']}.plist", plistlib.dumps(both | job, sort_keys=False).decode())
+    for job in (watch, index):
+        yield UnitFile(folder / f"{job['Label']}.plist", plistlib.dumps(common | job, sort_keys=False).decode())

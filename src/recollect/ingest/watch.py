@@ -1,7 +1,7 @@
-"""Folders mirrored live: the system says that something changed, a pass over the folder finds out what.
+"""Watch folders: the system reports that something changed, and a pass over the folder finds out what.
 
-An event is only a hint. The truth is the pass, which compares the whole folder with the store; it runs when a watch
-begins, after every burst of events and every few minutes, so that an event that was lost is late and not missed.
+An event is only a hint. A pass compares the whole folder with the store. It runs when a watch begins, after every burst
+of events and every few minutes, so that a lost event delays a change and does not lose it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.errors import FailedError, RecollectError, UsageError
+from recollect.ingest.discovery import IGNORE_FILES
 from recollect.ingest.folder import Report
 
 if TYPE_CHECKING:
@@ -27,24 +29,15 @@ RESCAN_SECONDS = 600.0
 """How often a folder is compared without any event."""
 
 RETRY_SECONDS = 30.0
-"""How soon a pass that failed, or a watch that could not begin, is tried again."""
+"""When a pass that failed, or a watch that could not begin, is tried again."""
 
 QUIET_MS = 250
-"""A pass begins when no new file has been named for this long; a file is seen within two of these."""
-
-LONGEST_MS = 1_500
-"""In a storm of events a pass begins after this long all the same."""
-
-TICK_MS = 500
-"""How often the watch looks up: whether a pass is due, and whether the folder is still the one it watches."""
-
-RULES = (".gitignore", ".recollectignore")
-"""Hidden files that say what is indexed."""
+"""A pass begins after this long without an event, and in a storm of events after six times this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One comparison of a folder with the store: its report, or why there is none."""
+    """One comparison of a folder with the store: its report, or its error."""
 
     root: Path
     took_ms: float
@@ -53,58 +46,61 @@ class Pass:
 
 
 def folders(paths: Iterable[str | Path]) -> tuple[Path, ...]:
-    """The folders named, each once, as the mirror knows them."""
+    """The folders, absolute and each once. Raises UsageError for a path that is not a folder."""
     roots = tuple(dict.fromkeys(absolute(path) for path in paths))
     for root in roots:
         if not root.is_dir():
-            raise UsageError(f"{root} is not a folder", hint="name folders that are there")
+            raise UsageError(f"{root} is not a folder", hint="name folders that exist")
     return roots
 
 
 def absolute(path: str | Path) -> Path:
-    """A path from the root on, without links; it need not be there."""
+    """An absolute path without links; it need not exist."""
     try:
         return Path(path).expanduser().resolve()
     except (OSError, ValueError, RuntimeError) as error:
-        raise UsageError(f"{path} cannot be a folder: {error}", hint="name folders that are there") from error
+        raise UsageError(f"{path} cannot be a folder: {error}", hint="name folders that exist") from error
 
 
-def compare(root: Path, mirror: Callable[[Path], Report]) -> Pass:
-    """One pass over a folder. Whatever goes wrong is the pass's result, not the end of the watch."""
+def compare(root: Path, index: Callable[[Path], Report]) -> Pass:
+    """One pass over a folder. An error is the result of the pass and does not end the watch."""
     start = time.perf_counter()
     report, error = None, None
     try:
-        report = mirror(root)
+        report = index(root)
     except RecollectError as problem:
         error = problem
-    except Exception as problem:  # noqa: BLE001  (a watch outlives what one file or one moment does to a pass)
-        error = FailedError(f"{root} could not be mirrored: {type(problem).__name__}: {problem}")
+    except Exception as problem:  # noqa: BLE001  (the watch goes on, whatever one file does to a pass)
+        error = FailedError(f"{root} could not be indexed: {type(problem).__name__}: {problem}")
     return Pass(root, (time.perf_counter() - start) * 1000, report, error)
 
 
 def watch(
     roots: Sequence[Path],
-    mirror: Callable[[Path], Report],
+    index: Callable[[Path], Report],
     *,
     rescan: float = RESCAN_SECONDS,
     ignore: Path | None = None,
+    quiet_ms: int = QUIET_MS,
+    stop: threading.Event | None = None,
     announce: Callable[[str], None],
 ) -> Iterator[Pass]:
-    """Passes over the folders, for ever: one of each to begin with, then whenever one is needed.
+    """Passes over the folders: one of each to begin with, then whenever one is needed, until `stop` is set.
 
-    `ignore` is the store's file, whose own changes must not set off the next pass. `announce` is told when a folder
-    can only be compared from time to time.
+    `ignore` is the store's file, whose own changes must not cause a pass. `announce` gets a message when the system
+    cannot watch a folder, which is then only compared every `rescan` seconds.
     """
     due = dict.fromkeys(roots, 0.0)
     rested = dict.fromkeys(roots, 0.0)
-    for touched in _touched(roots, ignore, announce):
+    events = _Events(roots, ignore, quiet_ms, stop or threading.Event(), announce)
+    for touched in events:
         for root in roots:
             if root in touched:
                 due[root] = min(due[root], rested[root])
             if due[root] <= time.monotonic():
-                done = compare(root, mirror)
+                done = compare(root, index)
                 end = time.monotonic()
-                # As much rest as work, so that a large folder that never rests does not take a whole processor.
+                # As much rest as work, so that a large folder that always changes does not take a whole processor.
                 rested[root] = end + done.took_ms / 1000
                 due[root] = end + (min(rescan, RETRY_SECONDS) if done.error else rescan)
                 yield done
@@ -112,7 +108,10 @@ def watch(
 
 @contextlib.contextmanager
 def sole_watcher(root: Path, store: str) -> Iterator[None]:
-    """Hold the lock of this folder in this store, or say who does; it goes with the process, however that ends."""
+    """Hold the lock of this folder in this store; raises UsageError if another process has it.
+
+    The system releases the lock when the process ends, however it ends.
+    """
     import platformdirs
     from filelock import FileLock, Timeout
 
@@ -127,11 +126,12 @@ def sole_watcher(root: Path, store: str) -> Iterator[None]:
         holder.write_text(json.dumps({"pid": os.getpid(), "since": since, "root": str(root)}))
     except Timeout:
         raise UsageError(
-            f"{root} is already watched {_who(holder)}", hint="one watcher of a folder is enough; end that one first"
+            f"{root} is already watched {_describe(holder)}",
+            hint="one watcher of a folder is enough; end that one first",
         ) from None
     except OSError as error:
         raise FailedError(
-            f"no lock can be kept in {folder}: {error.strerror}", hint="make it writable, or set XDG_STATE_HOME"
+            f"the lock cannot be created in {folder}: {error.strerror}", hint="make it writable, or set XDG_STATE_HOME"
         ) from error
     try:
         yield
@@ -140,102 +140,98 @@ def sole_watcher(root: Path, store: str) -> Iterator[None]:
         lock.release()
 
 
-def _who(holder: Path) -> str:
-    """Who holds a lock, as far as they have said so."""
+def _describe(holder: Path) -> str:
     try:
-        said = json.loads(holder.read_text())
-        return f"by process {said['pid']} since {said['since']}"
+        state = json.loads(holder.read_text())
+        return f"by process {state['pid']} since {state['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "by another process"
 
 
-def _touched(
-    roots: Sequence[Path], ignore: Path | None, announce: Callable[[str], None]
-) -> Iterator[frozenset[Path] | set[Path]]:
-    """The folders that something happened in, at least one answer a tick; all of them when a watch begins anew."""
-    said = ""
-    while True:
-        before = _identities(roots)
-        try:
-            yield from _events(roots, ignore, before)
-        except FileNotFoundError:
-            yield from _ticks(TICK_MS / 1000)  # it went in the moment before the watch began
-        except (OSError, RuntimeError) as error:
-            # Not the folder's fault: too many folders for the system's watches, a file system that has none.
-            if said != str(error):
-                announce(f"no live watch, only a look from time to time: {error}")
-            said = str(error)
-            yield from _ticks(RETRY_SECONDS)
-
-
-def _events(
-    roots: Sequence[Path], ignore: Path | None, before: list[tuple[int, int] | None]
-) -> Iterator[frozenset[Path] | set[Path]]:
-    """What is touched, until one of the folders is not the one it was any more: deleted, renamed, mounted over."""
-    from watchfiles import watch as system_watch
-
-    present = [root for root, identity in zip(roots, before, strict=True) if identity]
-    if not present:
-        yield from _ticks(TICK_MS / 1000)
-        return
-    # Something may have happened before the watch began, and after the last one ended: the first answer is "all".
-    touched = frozenset(present)
-    for changes in system_watch(
-        *present,
-        watch_filter=_Relevant(roots, ignore),
-        debounce=LONGEST_MS,
-        step=QUIET_MS,
-        rust_timeout=TICK_MS,
-        yield_on_timeout=True,
-        ignore_permission_denied=True,
-    ):
-        paths = [Path(path) for _, path in changes]
-        yield touched | {root for root in roots if any(path.is_relative_to(root) for path in paths)}
-        touched = frozenset()
-        if _identities(roots) != before or any(path in roots for path in paths):
-            return
-
-
 @dataclass(frozen=True, slots=True)
-class _Relevant:
-    """Which events may change what is indexed: none of hidden files, behind links, or of the store's own."""
+class _Events:
+    """Yields the folders in which something happened, and an empty set at every tick without an event.
+
+    When a watch begins anew all folders are yielded: something may have happened before it began.
+    """
 
     roots: Sequence[Path]
     ignore: Path | None
+    quiet_ms: int
+    stop: threading.Event
+    announce: Callable[[str], None]
 
-    def __call__(self, _change: Change, path: str) -> bool:
+    def __iter__(self) -> Iterator[set[Path]]:
+        message = ""
+        while not self.stop.is_set():
+            try:
+                yield from self._system_events()
+            except FileNotFoundError:
+                yield from self._ticks(self._tick_s)  # the folder vanished just before the watch began
+            except (OSError, RuntimeError) as error:
+                # Too many folders for the system's watches, or a file system that has none.
+                if message != str(error):
+                    self.announce(f"changes are not reported, folders are only compared now and then: {error}")
+                message = str(error)
+                yield from self._ticks(RETRY_SECONDS)
+
+    def _system_events(self) -> Iterator[set[Path]]:
+        """Events of the system, until one of the folders is deleted, renamed or replaced."""
+        from watchfiles import watch as system_watch
+
+        before = [_identity(root) for root in self.roots]
+        present = [root for root, identity in zip(self.roots, before, strict=True) if identity]
+        if not present:
+            yield from self._ticks(self._tick_s)
+            return
+        touched: set[Path] = set(present)
+        for changes in system_watch(
+            *present,
+            watch_filter=self._is_relevant,
+            debounce=6 * self.quiet_ms,
+            step=self.quiet_ms,
+            rust_timeout=2 * self.quiet_ms,
+            yield_on_timeout=True,
+            stop_event=self.stop,
+            ignore_permission_denied=True,
+        ):
+            paths = [Path(path) for _, path in changes]
+            yield touched | {root for root in self.roots if any(path.is_relative_to(root) for path in paths)}
+            touched = set()
+            if [_identity(root) for root in self.roots] != before or any(path in self.roots for path in paths):
+                return
+
+    @property
+    def _tick_s(self) -> float:
+        return 2 * self.quiet_ms / 1000
+
+    def _ticks(self, seconds: float) -> Iterator[set[Path]]:
+        end = time.monotonic() + seconds
+        while not self.stop.is_set():
+            yield set()
+            if time.monotonic() >= end:
+                return
+            self.stop.wait(self._tick_s)
+
+    def _is_relevant(self, _change: Change, path: str) -> bool:
+        """Whether an event may change the index: not one of a hidden file, behind a link, or of the store itself."""
         if self.ignore is not None and path in {f"{self.ignore}{end}" for end in ("", "-wal", "-shm", "-journal")}:
             return False
-        return any(self._shown(path, root) for root in self.roots)
-
-    @staticmethod
-    def _shown(path: str, root: Path) -> bool:
-        where = Path(path)
-        if not where.is_relative_to(root):
-            return False
-        *above, name = where.relative_to(root).parts or (str(root),)
-        if any(part.startswith(".") for part in above) or (name.startswith(".") and name not in RULES):
-            return False
-        return not above or where.parent.resolve() == where.parent
+        return any(_is_visible(Path(path), root) for root in self.roots)
 
 
-def _identities(roots: Sequence[Path]) -> list[tuple[int, int] | None]:
-    return [_identity(root) for root in roots]
+def _is_visible(path: Path, root: Path) -> bool:
+    if not path.is_relative_to(root):
+        return False
+    *above, name = path.relative_to(root).parts or (str(root),)
+    if any(part.startswith(".") for part in above) or (name.startswith(".") and name not in IGNORE_FILES):
+        return False
+    return not above or path.parent.resolve() == path.parent
 
 
 def _identity(root: Path) -> tuple[int, int] | None:
     try:
-        stat = root.stat()
+        state = root.stat()
     except OSError:
         return None
-    return stat.st_dev, stat.st_ino
-
-
-def _ticks(seconds: float) -> Iterator[set[Path]]:
-    """Nothing that is known of, for a while."""
-    end = time.monotonic() + seconds
-    while True:
-        yield set()
-        if time.monotonic() >= end:
-            return
-        time.sleep(TICK_MS / 1000)
+    return state.st_dev, state.st_ino

@@ -1,4 +1,4 @@
-"""Watchers as real processes, in a home of their own, that do not outlive their test."""
+"""Watchers in a thread of the test, or as real processes, in a home of their own; none outlives its test."""
 
 from __future__ import annotations
 
@@ -6,36 +6,42 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recollect import Memory
+from recollect.cli import main
 from recollect.config import Settings
+from recollect.ingest.watch import Pass, folders, watch
 
 RECOLLECT = Path(sys.executable).parent / "recollect"
 SOON = 15.0
 """Seconds within which a watcher must have seen a change, on a busy machine; on an idle one it takes about one."""
 
+QUIET_MS = 20
+"""For a watcher in a thread: tests do not wait for the quiet time of a real one."""
+
 
 @dataclass
 class Watcher:
-    """A running `recollect`, with what it has said so far."""
+    """A running `recollect` process, with its output so far."""
 
     process: subprocess.Popen[bytes]
-    said: Path
+    output: Path
 
     @property
     def out(self) -> str:
-        return self.said.with_suffix(".out").read_text()
+        return self.output.with_suffix(".out").read_text()
 
     @property
     def err(self) -> str:
-        return self.said.with_suffix(".err").read_text()
+        return self.output.with_suffix(".err").read_text()
 
     @property
     def passes(self) -> list[dict[str, Any]]:
@@ -46,12 +52,31 @@ class Watcher:
         return self.process.wait(SOON)
 
 
+@dataclass
+class ThreadWatcher:
+    """A watch that runs in a thread, with its passes and messages so far."""
+
+    passes: list[Pass] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+    @property
+    def errors(self) -> list[str]:
+        return [done.error.message for done in self.passes if done.error]
+
+    def end(self) -> None:
+        self.stop.set()
+        self.thread.join(SOON)
+        assert not self.thread.is_alive()
+
+
 def eventually(check: Callable[[], bool], why: Callable[[], object] = lambda: "", *, within: float = SOON) -> None:
     """Wait until something is so, and fail if it never is."""
     end = time.monotonic() + within
     while not check():
         assert time.monotonic() < end, why()
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -63,29 +88,70 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def run(home: dict[str, str], tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command to its end."""
+def run(
+    home: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command in this process, in the home of the test."""
 
     def call(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
-        command = [str(RECOLLECT), *map(str, words)]
-        return subprocess.run(
-            command, env=home | more, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-        )
+        with monkeypatch.context() as patch:
+            for name in os.environ.keys() - home.keys():
+                patch.delenv(name)
+            for name, value in (home | more).items():
+                patch.setenv(name, value)
+            patch.chdir(tmp_path)
+            capsys.readouterr()
+            code = main(list(map(str, words)))
+        captured = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, captured.out, captured.err)
 
     return call
 
 
 @pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., ThreadWatcher]]:
+    """Watch folders in a thread, and wait for the first pass of each; `options` are those of `Memory.index`."""
+    started: list[ThreadWatcher] = []
+
+    def start(*paths: Path, store: Path = tmp_path / "memory.db", rescan: float = 600.0, **options: Any) -> Any:
+        watcher = ThreadWatcher()
+        roots = folders(paths)
+
+        def run() -> None:
+            with Memory.open(store, embedder="hashing:64", settings=Settings()) as memory:
+                for done in watch(
+                    roots,
+                    lambda root: memory.index(root, **options),
+                    rescan=rescan,
+                    ignore=store,
+                    quiet_ms=QUIET_MS,
+                    stop=watcher.stop,
+                    announce=watcher.messages.append,
+                ):
+                    watcher.passes.append(done)
+
+        watcher.thread = threading.Thread(target=run, daemon=True)
+        started.append(watcher)
+        watcher.thread.start()
+        eventually(lambda: {done.root for done in watcher.passes} == set(roots), lambda: watcher.messages)
+        return watcher
+
+    yield start
+    for watcher in started:
+        watcher.end()
+
+
+@pytest.fixture
 def start(home: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Watcher]]:
-    """Start `recollect watch …`; with `ready` wait until it has made its first pass."""
+    """Start `recollect watch …` as a process; with `ready` wait until it has made its first pass."""
     started: list[Watcher] = []
 
     def begin(*words: object, ready: bool = True, **more: str) -> Watcher:
-        said = tmp_path / f"watcher-{len(started)}"
-        with said.with_suffix(".out").open("wb") as out, said.with_suffix(".err").open("wb") as err:
+        output = tmp_path / f"watcher-{len(started)}"
+        with output.with_suffix(".out").open("wb") as out, output.with_suffix(".err").open("wb") as err:
             command = [str(RECOLLECT), "watch", "--json", *map(str, words)]
             process = subprocess.Popen(command, env=home | more, stdout=out, stderr=err)
-        started.append(Watcher(process, said))
+        started.append(Watcher(process, output))
         if ready:
             watcher = started[-1]
             eventually(lambda: "\n" in watcher.out, lambda: watcher.err)

@@ -1,4 +1,4 @@
-"""`recollect watch` as a process, on real files."""
+"""Watching real files: in a thread of the test, and for signals and locks as a process."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ import apsw
 import pytest
 import watchfiles
 
+from recollect.errors import UsageError
 from recollect.ingest import Report
-from recollect.ingest.watch import watch
+from recollect.ingest.watch import sole_watcher, watch
 
 from .conftest import eventually
 
 
-def test_a_note_is_followed_through_its_life(start, notes, texts):
-    """A watcher sees a file made, edited, replaced by a rename, moved and deleted, each within seconds."""
-    watcher = start(notes)
+def test_a_note_is_followed_through_its_life(begin, notes, texts):
+    """A watcher sees a file created, edited, replaced by a rename, moved and deleted, each within seconds."""
+    watcher = begin(notes)
 
     def becomes(wanted):
-        eventually(lambda: texts() == wanted, lambda: (texts(), wanted, watcher.err))
+        eventually(lambda: texts() == wanted, lambda: (texts(), wanted, watcher.errors))
 
     (notes / "a.md").write_text("tea in the morning")
     becomes({"a.md": "tea in the morning"})
@@ -39,19 +40,19 @@ def test_a_note_is_followed_through_its_life(start, notes, texts):
     becomes({"b.md": "cocoa in the evening", "c.md": "in a folder that is new"})
     shutil.rmtree(notes / "deep")
     becomes({})
-    assert watcher.err == ""
+    assert (watcher.errors, watcher.messages) == ([], [])
 
 
-def test_it_picks_up_what_changed_while_it_was_not_running(start, notes, texts):
-    """The first pass of a watcher follows what was added, edited and deleted since the last one ended."""
+def test_it_picks_up_what_changed_while_it_was_not_running(begin, notes, texts):
+    """The first pass of a watcher finds files that were added, edited and deleted since the last one ended."""
     for name in "abc":
         (notes / f"{name}.md").write_text(f"first words of {name}")
-    assert start(notes).end(signal.SIGTERM) == 0
+    begin(notes).end()
     assert set(texts()) == {"a.md", "b.md", "c.md"}
     (notes / "a.md").write_text("second words, and more of them")
     (notes / "b.md").unlink()
     (notes / "d.md").write_text("first words of d")
-    start(notes)
+    begin(notes)
     assert texts() == {
         "a.md": "second words, and more of them",
         "c.md": "first words of c",
@@ -70,7 +71,7 @@ def test_it_ends_cleanly(start, notes, sent, tmp_path):
     assert not state.exists()
 
 
-def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, notes, texts):
+def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, begin, notes, texts):
     """SIGTERM does not wait for a long pass: what was committed stays, and the next watcher does the rest."""
     for number in range(2500):
         (notes / f"{number}.md").write_text(f"the note with the number {number}")
@@ -79,11 +80,11 @@ def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, notes, texts):
     assert watcher.end(signal.SIGTERM) == 0
     assert (watcher.out, watcher.err) == ("", "")
     assert 0 < len(texts()) < 2500
-    start(notes)
+    begin(notes)
     assert len(texts()) == 2500
 
 
-def test_a_second_watcher_of_a_folder_is_refused(start, run, notes, tmp_path):
+def test_a_second_watcher_of_a_folder_is_refused(start, run, home, notes, tmp_path, monkeypatch):
     """It exits 2 and names the process that holds the lock; another store may be fed from the same folder."""
     first = start(notes)
     (tmp_path / "link").symlink_to(notes)
@@ -91,9 +92,12 @@ def test_a_second_watcher_of_a_folder_is_refused(start, run, notes, tmp_path):
         second = run("watch", path)
         assert second.returncode == 2
         assert f"by process {first.process.pid} since 20" in second.stderr
-    other = start(notes, "--store", tmp_path / "other.db")
-    assert other.process.poll() is None
     assert first.process.poll() is None
+    monkeypatch.setenv("XDG_STATE_HOME", home["XDG_STATE_HOME"])
+    with pytest.raises(UsageError, match="is already watched"), sole_watcher(notes, str(tmp_path / "memory.db")):
+        pass
+    with sole_watcher(notes, str(tmp_path / "other.db")):
+        pass
 
 
 def test_a_killed_watcher_leaves_no_lock(start, notes):
@@ -102,42 +106,41 @@ def test_a_killed_watcher_leaves_no_lock(start, notes):
     assert start(notes).process.poll() is None
 
 
-def test_a_folder_that_goes_and_comes_back(start, notes, texts):
-    """A pass that fails is said and does not end the watch; a folder made anew is watched anew."""
+def test_a_folder_that_goes_and_comes_back(begin, notes, texts):
+    """A pass that fails is reported and does not end the watch; a folder created again is watched again."""
     (notes / "a.md").write_text("the first of two lives")
-    watcher = start(notes)
+    watcher = begin(notes)
     shutil.rmtree(notes)
-    eventually(lambda: "is not a folder" in watcher.err, lambda: watcher.out)
+    eventually(lambda: any("is not a folder" in error for error in watcher.errors), lambda: watcher.passes)
     notes.mkdir()
     (notes / "b.md").write_text("the second of two lives")
-    eventually(lambda: "b.md" in texts(), lambda: watcher.err)
+    eventually(lambda: "b.md" in texts(), lambda: watcher.errors)
     (notes / "c.md").write_text("seen live again")
-    eventually(lambda: "c.md" in texts(), lambda: watcher.err)
-    assert watcher.end(signal.SIGTERM) == 0
+    eventually(lambda: "c.md" in texts(), lambda: watcher.errors)
 
 
-def test_what_is_not_indexed_wakes_it_not(start, notes, tmp_path):
-    """A store inside the watched folder sets off no pass, nor does a hidden folder, nor what a link leads to."""
+def test_files_that_are_not_indexed_cause_no_pass(begin, notes, tmp_path):
+    """A store inside the watched folder causes no pass, nor does a hidden folder, nor the target of a link."""
     (notes / ".obsidian").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (notes / "link").symlink_to(tmp_path / "elsewhere")
-    watcher = start(notes, "--store", notes / "memory.db")
+    watcher = begin(notes, store=notes / "memory.db")
     before = len(watcher.passes)
     for number in range(8):
         (notes / ".obsidian" / "workspace.md").write_text(f"{number}")
         (notes / ".a.md.swp").write_text(f"{number}")
         (tmp_path / "elsewhere" / "b.md").write_text(f"{number}")
-        time.sleep(0.25)
-    assert len(watcher.passes) <= before + 1, watcher.out
+        time.sleep(0.1)
+    assert len(watcher.passes) <= before + 1, watcher.passes
     (notes / "a.md").write_text("a note at last")
-    eventually(lambda: any(done["added"] for done in watcher.passes), lambda: watcher.out)
+    eventually(lambda: any(done.report.added for done in watcher.passes), lambda: watcher.passes)
 
 
-def test_it_compares_without_any_event(start, notes):
-    """Every `--rescan` minutes there is a pass, though nothing is reported."""
-    watcher = start(notes, "--rescan", "0.01")
-    eventually(lambda: len(watcher.passes) >= 4, lambda: watcher.out)
-    assert all(done["added"] == [] for done in watcher.passes)
+def test_it_compares_without_any_event(begin, notes):
+    """Every `rescan` seconds there is a pass, though nothing is reported."""
+    watcher = begin(notes, rescan=0.1)
+    eventually(lambda: len(watcher.passes) >= 4, lambda: watcher.passes)
+    assert all(done.report.added == [] for done in watcher.passes)
 
 
 def test_where_no_watch_can_be_had_it_still_mirrors(notes, monkeypatch):
@@ -149,13 +152,13 @@ def test_where_no_watch_can_be_had_it_still_mirrors(notes, monkeypatch):
     monkeypatch.setattr(watchfiles, "watch", refuse)
     monkeypatch.setattr("recollect.ingest.watch.RETRY_SECONDS", 0.1)
     said, times = [], []
-    for done in watch([notes], lambda _root: Report(), rescan=0.2, announce=said.append):
+    for done in watch([notes], lambda _root: Report(), rescan=0.2, quiet_ms=20, announce=said.append):
         assert done.error is None
         times.append(time.monotonic())
         if len(times) == 3:
             break
     assert all(later - earlier >= 0.2 for earlier, later in pairwise(times))
-    assert said == ["no live watch, only a look from time to time: OS file watch limit reached"]
+    assert said == ["changes are not reported, folders are only compared now and then: OS file watch limit reached"]
 
 
 def test_any_error_of_a_pass_is_its_result(notes):
@@ -166,31 +169,31 @@ def test_any_error_of_a_pass_is_its_result(notes):
 
     done = next(watch([notes], fail, announce=print))
     assert done.report is None
-    assert done.error.message == f"{notes} could not be mirrored: ZeroDivisionError: by nothing"
+    assert done.error.message == f"{notes} could not be indexed: ZeroDivisionError: by nothing"
 
 
-def test_several_folders_and_tags(start, tmp_path, texts, run):
+def test_several_folders_and_tags(begin, tmp_path, texts, run):
     """One watcher follows several folders, one of them named twice, and puts its tags on what it finds."""
     roots = [tmp_path / "one", tmp_path / "two % words"]
     for root in roots:
         root.mkdir()
-    watcher = start(*roots, roots[0], "--tag", "watched")
+    watcher = begin(*roots, roots[0], tags=["watched"])
     for root in roots:
         (root / f"{root.name}.md").write_text(f"a note in {root.name}")
-    eventually(lambda: len(texts()) == 2, lambda: watcher.err)
-    assert {done["root"] for done in watcher.passes} == {str(root) for root in roots}
+    eventually(lambda: len(texts()) == 2, lambda: watcher.errors)
+    assert {done.root for done in watcher.passes} == set(roots)
     assert len(json.loads(run("list", "--tag", "watched", "--json").stdout)) == 2
 
 
-def test_it_looks_only_at_what_is_meant(start, notes, texts):
-    """`--include`, `--exclude` and the folder's own rules hold, also when the rules change."""
-    watcher = start(notes, "--include", "*.md", "--exclude", "drafts/")
+def test_it_reads_only_the_files_that_the_patterns_select(begin, notes, texts):
+    """`include`, `exclude` and the folder's own rules apply, also when the rules change."""
+    watcher = begin(notes, include=["*.md"], exclude=["drafts/"])
     (notes / "drafts").mkdir()
     for name in ("a.md", "b.md", "c.txt", "drafts/d.md"):
         (notes / name).write_text(f"the words of {name}")
-    eventually(lambda: set(texts()) == {"a.md", "b.md"}, lambda: (texts(), watcher.err))
+    eventually(lambda: set(texts()) == {"a.md", "b.md"}, lambda: (texts(), watcher.errors))
     (notes / ".recollectignore").write_text("b.md\n")
-    eventually(lambda: set(texts()) == {"a.md"}, lambda: (texts(), watcher.err))
+    eventually(lambda: set(texts()) == {"a.md"}, lambda: (texts(), watcher.errors))
 
 
 def test_a_folder_that_is_empty_all_at_once_is_not_believed(run, notes, texts):
@@ -222,7 +225,7 @@ def test_what_an_ignore_file_names_leaves_a_watched_folder(run, notes, texts):
 
 def test_a_storm_of_events_leaves_time_to_rest(notes):
     """A folder that never rests is compared half of the time at most."""
-    spent = 1.0
+    spent = 0.3
     starts: list[float] = []
 
     def slow(_root):
@@ -231,7 +234,7 @@ def test_a_storm_of_events_leaves_time_to_rest(notes):
         time.sleep(spent)
         return Report()
 
-    for _done in watch([notes], slow, announce=print):
+    for _done in watch([notes], slow, quiet_ms=20, announce=print):
         if len(starts) == 3:
             break
     assert all(later - earlier >= 2 * spent for earlier, later in pairwise(starts))
