@@ -84,19 +84,19 @@ def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, begin, notes, te
     assert len(texts()) == 2500
 
 
-def test_a_second_watcher_of_a_folder_is_refused(start, run, home, notes, tmp_path, monkeypatch):
+def test_a_second_watcher_of_a_folder_is_refused(start, run, home, notes, monkeypatch):
     """It exits 2 and names the process that holds the lock; another store may be fed from the same folder."""
     first = start(notes)
-    (tmp_path / "link").symlink_to(notes)
-    for path in (notes, f"{notes}/../notes", tmp_path / "link"):
+    (notes.parent / "link").symlink_to(notes)
+    for path in (notes, f"{notes}/../notes", notes.parent / "link"):
         second = run("watch", path)
         assert second.returncode == 2
         assert f"by process {first.process.pid} since 20" in second.stderr
     assert first.process.poll() is None
     monkeypatch.setenv("XDG_STATE_HOME", home["XDG_STATE_HOME"])
-    with pytest.raises(UsageError, match="is already watched"), sole_watcher(notes, str(tmp_path / "memory.db")):
+    with pytest.raises(UsageError, match="is already watched"), sole_watcher(notes, str(notes.parent / "memory.db")):
         pass
-    with sole_watcher(notes, str(tmp_path / "other.db")):
+    with sole_watcher(notes, str(notes.parent / "other.db")):
         pass
 
 
