@@ -1,5 +1,6 @@
 """Documents that cannot drift: every block of the README runs, the reference is the code's own words."""
 
+import json
 import os
 import re
 import shlex
@@ -23,7 +24,7 @@ def blocks(kind):
     return [text for language, text in BLOCKS if language == kind]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def shell(tmp_path_factory):
     """A shell in a copy of nothing: the project's folder, a store of its own, the environment's commands first."""
     folder = tmp_path_factory.mktemp("readme")
@@ -42,17 +43,20 @@ def shell(tmp_path_factory):
     return run
 
 
-def sessions():
-    """The commands of each block with a prompt, and what the README says they print."""
-    for text in blocks("console"):
+def sessions(page):
+    """The commands of each block with a prompt, and what the page says they print."""
+    for text in re.findall(r"^```console\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
         if text.startswith("$"):
             yield [part.partition("\n")[::2] for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
 
 
 @pytest.mark.xdist_group("readme")
-def test_every_console_block_runs_and_prints_what_it_says(shell):
-    """Each command ends well, and its output begins as the README shows; … stands for anything."""
-    steps = [step for session in sessions() for step in session]
+@pytest.mark.parametrize(
+    "page", [README, (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")], ids=["README", "tutorial"]
+)
+def test_every_console_block_runs_and_prints_what_it_says(shell, name):
+    """Each command ends well, and its output begins as the page shows; … stands for anything."""
+    steps = [step for session in sessions((ROOT / name).read_text(encoding="utf-8")) for step in session]
     assert len(steps) >= 8
     for command, shown in steps:
         ran = shell(command)
@@ -62,10 +66,10 @@ def test_every_console_block_runs_and_prints_what_it_says(shell):
 
 
 @pytest.mark.xdist_group("readme")
-def test_the_two_commands_at_the_top_run(shell):
+def test_the_two_make_commands_run(shell):
     """`make demo` runs for real; `make test` is the run we are in, so make is only asked what it would do."""
-    top = next(text for text in blocks("console") if not text.startswith("$"))
-    commands = [line.partition("#")[0].strip() for line in top.splitlines()]
+    (block,) = (text for text in blocks("console") if "make demo" in text)
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
     assert commands == ["make demo", "make test"]
     demo = shell("make demo")
     assert demo.returncode == 0, demo.stderr
@@ -88,6 +92,20 @@ def test_the_serving_block_serves(tmp_path):
             assert "Recollect" in httpx2.get(address).text
         finally:
             process.terminate()
+
+
+def test_the_agents_block_starts_a_server(tmp_path):
+    """What is registered with the agent answers the protocol's first message."""
+    (block,) = (text for text in blocks("console") if "mcp add" in text)
+    install, command = block.splitlines()
+    assert install == "pip install '.[mcp]'"
+    assert "mcp" in metadata("recollect").get_all("Provides-Extra")
+    words = shlex.split(command.partition(" -- ")[2])
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    started = [sys.executable, "-m", *words, "--store", str(tmp_path / "s.db"), "--embedder", "none"]
+    ran = subprocess.run(started, input=f"{json.dumps(message)}\n", capture_output=True, text=True, check=False)
+    assert json.loads(ran.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "recollect"
 
 
 def test_the_block_beyond_one_file_moves_and_finds(new_schema, tmp_path):
