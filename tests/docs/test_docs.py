@@ -51,9 +51,7 @@ def sessions(page):
 
 
 @pytest.mark.xdist_group("readme")
-@pytest.mark.parametrize(
-    "page", [README, (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")], ids=["README", "tutorial"]
-)
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
 def test_every_console_block_runs_and_prints_what_it_says(shell, name):
     """Each command ends well, and its output begins as the page shows; … stands for anything."""
     steps = [step for session in sessions((ROOT / name).read_text(encoding="utf-8")) for step in session]
