@@ -66,11 +66,11 @@ def test_write_makes_the_users_file_and_show_says_where_values_come_from(run, fi
 
 
 def test_settings_that_are_there_are_changed_with_force_only(run, file):
-    """Without it nothing happens; with it the others stay, outside sources too, and the old file is kept."""
+    """Without it nothing happens; with it the others stay, external sources and comments too, and a copy is kept."""
     target = user_file()
     target.parent.mkdir(parents=True)
     old = (
-        '# mine\nlanguage = "german"\n[search]\nlimit = 3\nbudget_ms = 90.5\n'
+        '# mine\nlanguage = "german"\n[search]\n# how many\nlimit = 3  # three\nbudget_ms = 90.5\n\n# the wiki\n'
         '[[sources]]\nname = "wiki"\nkind = "http"\nurl = "http://x/?q={query}"\n'
         'fields = { id = "id" }\nheaders = { "X-A b" = "\\"q\\"" }\n'
     )
@@ -86,6 +86,11 @@ def test_settings_that_are_there_are_changed_with_force_only(run, file):
     new, was = tomllib.loads(target.read_text(encoding="utf-8")), tomllib.loads(old)
     assert (new["sources"], new["language"]) == (was["sources"], "german")
     assert (new["search"]["limit"], new["search"]["budget_ms"]) == (8, 90.5)
+    text = target.read_text(encoding="utf-8")
+    assert text.startswith(
+        '# mine\nlanguage = "german"\n[search]\n# how many\nlimit = 8  # three\nbudget_ms = 90.5\nfusion'
+    )
+    assert '\n\n# the wiki\n[[sources]]\nname = "wiki"\n' in text
     target.write_text(old, encoding="utf-8")
     assert run("config", "import", file, "--write", "--force", "--json").json["backup"] == f"{target}.bak1"
 

@@ -17,7 +17,7 @@ from typing import Any
 from recollect.analysis import LANGUAGES
 from recollect.config.addresses import misspelt, shown_place
 from recollect.config.sources import SourceSettings, brief, read_sources
-from recollect.config.toml import copied, lines, most_parts, nested, rendered
+from recollect.config.toml import lines, most_parts, set_values
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.errors import ConfigError, FailedError
 from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
@@ -337,32 +337,32 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
     """Put settings into a file. One that holds others is changed with `force` only, and a copy of it is kept."""
     try:
         target = path.expanduser().resolve()
-        old = _existing(target)
-        new = nested(settings, copied(old))
-        if old == new:
+        text = _existing(target)
+        changed = set_values(text, settings, heading)
+        if tomllib.loads(changed) == tomllib.loads(text):
             return Written(target, changed=False)
-        if old and not force:
+        if tomllib.loads(text) and not force:
             raise ConfigError(
                 f"{target} holds settings already",
                 hint="--force puts these among them and keeps a copy of the file; --output writes another file",
             )
-        return _replaced(target, rendered(new, heading), settings)
+        return _replaced(target, changed, settings)
     except OSError as error:
         raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="check the folder") from error
 
 
-def _existing(path: Path) -> dict[str, Any]:
+def _existing(path: Path) -> str:
     if not path.exists():
-        return {}
-    load(config=path, environment={})  # says by file and line what is wrong with it
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+        return ""
+    load(config=path, environment={})  # raises an error with file and line if the file is wrong
+    return path.read_bytes().decode("utf-8")
 
 
 def _replaced(path: Path, text: str, settings: Mapping[str, object]) -> Written:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with beside.open("x", encoding="utf-8") as file:
+        with beside.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -108,7 +108,34 @@ _CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 def as_toml(settings: Mapping[str, object], heading: str = "") -> str:
     """Settings by dotted name as the text of a settings file."""
-    return rendered(nested(settings, {}), heading)
+    return set_values("", settings, heading)
+
+
+def set_values(text: str, settings: Mapping[str, object], heading: str = "") -> str:
+    """The text of a settings file with these settings changed or added. Comments and all else stay as they are."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    if heading and not text:
+        document.add(tomlkit.comment(_value(heading)[1:-1]))
+    for name, value in settings.items():
+        table, _, key = name.rpartition(".")
+        place: Any = document.setdefault(table, tomlkit.table()) if table else document
+        after = _trailing_comments(place) if isinstance(place, tomlkit.items.Table) and key not in place else []
+        place[key] = tomlkit.value(_value(value))
+        for item in after:
+            place.add(item)
+    return tomlkit.dumps(document)
+
+
+def _trailing_comments(table: Any) -> list[Any]:
+    """Take off the comments and blank lines at the end of a table: most often they belong to the next table."""
+    body = table.value.body
+    keys = [number for number, (key, _) in enumerate(body, 1) if key is not None]
+    end = keys[-1] if keys else len(body)
+    items = [item for _, item in body[end:]]
+    del body[end:]
+    return items
 
 
 def write_private(path: Path, text: str) -> None:
@@ -124,29 +151,6 @@ def write_private(path: Path, text: str) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-def copied(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the tables that can be changed."""
-    return {key: dict(value) if isinstance(value, dict) else value for key, value in tables.items()}
-
-
-def nested(settings: Mapping[str, object], tables: dict[str, Any]) -> dict[str, Any]:
-    """The tables with settings by dotted name put into them."""
-    for name, value in settings.items():
-        table, _, key = name.rpartition(".")
-        (tables.setdefault(table, {}) if table else tables)[key] = list(value) if isinstance(value, tuple) else value
-    return tables
-
-
-def rendered(tables: Mapping[str, Any], heading: str) -> str:
-    """Plain settings first, then each table; what is inside a table stands on one line."""
-    lines = [f"# {_value(heading)[1:-1]}"] if heading else []
-    lines += [f"{_name(key)} = {_value(value)}" for key, value in tables.items() if not isinstance(value, dict)]
-    for key, table in tables.items():
-        if isinstance(table, dict):
-            lines += ["", f"[{_name(key)}]", *(f"{_name(name)} = {_value(value)}" for name, value in table.items())]
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
 def _value(value: object) -> str:
     match value:
         case bool():
@@ -155,11 +159,4 @@ def _value(value: object) -> str:
             return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
         case list() | tuple():
             return f"[{', '.join(map(_value, value))}]"
-        case dict():
-            return f"{{ {', '.join(f'{_name(key)} = {_value(item)}' for key, item in value.items())} }}"
     return str(value)
-
-
-def _name(key: str) -> str:
-    plain = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
-    return key if plain else _value(key)
