@@ -666,10 +666,10 @@ LATE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("what", LATE)
 def test_what_is_asked_may_not_choose_what_is_run_or_who_is_asked(what: str) -> None:
-    """Refused when the memory is opened, and the store that was opened for it is closed again."""
+    """Refused when the source is first used, before anything is run or asked."""
     settings = Settings(embedder="none", sources=(SourceSettings("wiki", fields={"id": "id"}, **LATE[what]),))
-    with pytest.raises(UsageError) as caught:
-        Memory.open(":memory:", settings=settings)
+    with Memory.open(":memory:", settings=settings) as memory, pytest.raises(UsageError) as caught:
+        memory.search("true")
     assert "wiki" in caught.value.message
     assert caught.value.hint
     del caught
@@ -680,8 +680,8 @@ def test_a_package_that_cannot_be_opened_is_an_error_in_words(offer: Callable[..
     """Whatever its constructor raises, the caller gets one of our errors that names the source."""
     offer("recollect.sources", "broken", "def open(said):\n    raise KeyError('no key')\n")
     settings = Settings(embedder="none", sources=(SourceSettings("mine", "broken"),))
-    with pytest.raises(RecollectError) as caught:
-        Memory.open(":memory:", settings=settings)
+    with Memory.open(":memory:", settings=settings) as memory, pytest.raises(RecollectError) as caught:
+        memory.search("true")
     assert "mine" in caught.value.message
     del caught
     gc.collect()
