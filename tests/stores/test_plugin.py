@@ -1,0 +1,136 @@
+"""A store of another package, installed by its path: opened by its URL everywhere, and it keeps the contract."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recollect import Memory, moving
+from recollect.cli import main
+from recollect.config import Settings
+from recollect.errors import UsageError
+from recollect.stores import STORES, StoreKind, kind_of, open_store
+from recollect.testing import StoreContract
+
+PLUGIN = Path(__file__).parent / "plugin"
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is on the path of this process and of those that it starts, as an installed one is."""
+    monkeypatch.syspath_prepend(PLUGIN)
+    monkeypatch.setenv("PYTHONPATH", str(PLUGIN))
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> str:
+    """Where the notebook of a test is."""
+    return f"notebook://{tmp_path}/notes"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Runs a command on a home with nothing in it, and returns what it printed."""
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
+
+    def command(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main(list(words)) == code
+        return capsys.readouterr().out
+
+    return command
+
+
+@pytest.mark.ci
+class TestNotebook(StoreContract):
+    """The whole contract, opened by its URL as every other store is."""
+
+    @pytest.fixture
+    def new_place(self, tmp_path: Path) -> Callable[[], str]:
+        """A new folder at each call."""
+        numbers = itertools.count()
+        return lambda: f"notebook://{tmp_path}/{next(numbers)}"
+
+
+def test_every_command_opens_it_by_its_url(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
+    """Added to, searched, listed and described, with what is its own."""
+    run("add", "the boiler code is 4711", "--store", notebook)
+    results = json.loads(run("search", "boiler", "--store", notebook, "--json"))["results"]
+    assert [result["text"] for result in results] == ["the boiler code is 4711"]
+    assert json.loads(run("status", "--store", notebook, "--json"))["store"] == f"the notebook {tmp_path}/notes"
+    assert json.loads((tmp_path / "notes" / "journal.jsonl").read_text())["text"] == "the boiler code is 4711"
+
+
+def test_doctor_examines_it_by_what_every_store_can_do(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
+    """Though it brings no checks of its own; where there is no store, none is made."""
+    checks = {check["check"]: check for check in json.loads(run("doctor", "--store", notebook, "--json"))["checks"]}
+    assert checks["store"]["message"] == f"there is no store at {notebook} yet"
+    assert checks["keywords"]["message"] == "not looked at: there is no store yet"
+    assert not (tmp_path / "notes").exists()
+    run("add", "the boiler code is 4711", "--store", notebook)
+    checks = {check["check"]: check for check in json.loads(run("doctor", "--store", notebook, "--json"))["checks"]}
+    assert checks["store"]["message"] == f"{notebook}: 1 records"
+    assert checks["keywords"]["message"] == "up to date"
+    assert checks["vectors"]["message"] == "all 1 records have one of hashing:64"
+    assert checks["files"]["message"] == "no folder is mirrored"
+    with Memory.open(notebook, embedder="none", settings=Settings()) as memory:
+        memory.add("a fact without a vector")
+    checks = {
+        check["check"]: check for check in json.loads(run("doctor", "--store", notebook, "--json", code=1))["checks"]
+    }
+    assert (checks["vectors"]["state"], checks["vectors"]["message"]) == ("warning", "1 of 2 records have none")
+    run("doctor", "--fix", "--store", notebook)
+    assert "all 2 records" in run("doctor", "--store", notebook)
+
+
+def test_it_is_copied_exported_and_imported(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
+    """Into a file and back, without a loss."""
+    run("add", "the boiler code is 4711", "--store", notebook)
+    run("copy", notebook, str(tmp_path / "copy.db"))
+    run("export", "--store", notebook, str(tmp_path / "notes.jsonl"))
+    run("import", "--store", f"notebook://{tmp_path}/again", str(tmp_path / "notes.jsonl"))
+    digests = {moving.export(place, tmp_path / "sum.jsonl").sha256 for place in (notebook, f"{tmp_path}/copy.db")}
+    assert digests == {moving.export(f"notebook://{tmp_path}/again", tmp_path / "sum.jsonl").sha256}
+
+
+def test_a_process_of_its_own_finds_it(notebook: str, tmp_path: Path) -> None:
+    """By the entry point alone: nothing is imported or registered by hand."""
+    command = [sys.executable, "-m", "recollect", "add", "tea", "--store", notebook, "--embedder", "none"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    assert (tmp_path / "notes" / "journal.jsonl").exists()
+
+
+def test_an_unknown_scheme_lists_what_there_is_and_what_to_install() -> None:
+    """Kinds of other packages too; a package that cannot be imported is named."""
+    with pytest.raises(UsageError) as caught:
+        open_store("mysql://host/db")
+    assert "unknown kind of store 'mysql'; available: sqlite, " in caught.value.message
+    assert "postgresql (recollect[postgres])" in caught.value.message
+    assert "notebook" in caught.value.message
+    assert "'recollect.stores'" in caught.value.hint
+    with pytest.raises(UsageError, match="needs the package 'recollect_notebook_of_nobody'"):
+        open_store("broken://x")
+
+
+def test_a_package_cannot_take_the_place_of_a_built_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours come first, so installing something never redirects a store that is there."""
+    monkeypatch.setitem(sys.modules, "recollect_notebook", None)
+    assert type(kind_of("notes.db")).__name__ == type(kind_of("sqlite:///notes.db")).__name__ == "SqliteKind"
+    assert STORES.names()[:4] == list(STORES.builtin)
+
+
+@pytest.mark.parametrize("scheme", STORES.builtin)
+def test_every_built_in_kind_is_a_kind(scheme: str) -> None:
+    """Each can be loaded, describes a place without its password, and knows how to write it for any folder."""
+    kind = STORES.load(scheme)()
+    assert isinstance(kind, StoreKind)
+    assert "quiet" not in kind.describe(f"{scheme}://ada:quiet@host/notes")
+    assert kind.absolute(f"{scheme}:///notes") == f"{scheme}:///notes"
