@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from recollect.config import misspelt
-from recollect.doctor.machine import extras, own_files, settings, tokens, versions
 from recollect.doctor.services import llm, model, reranker, sources
-from recollect.doctor.setup import Setup
+from recollect.doctor.setup import Setup, extras, own_files, settings, tokens, versions
 from recollect.errors import RecollectError
 from recollect.stages.order import freshness
 from recollect.stores.health import Finding, NotExamined, Reporter

@@ -1,4 +1,4 @@
-"""What each change means, whatever keeps the records: a store brings the simple steps, this their order and rules."""
+"""The rules of every change, for all stores: a store brings the simple steps, this module their order."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ REPLACED = (
     "text", "title", "kind", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
     "path", "lines",
 )  # fmt: skip
-"""What putting a record again under its id replaces."""
+"""The fields that are replaced when a record is put again under its id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A record as it stands in the store, forgotten or not; of one that was purged nothing but the id is left."""
+class StoredRecord:
+    """A record in the store, forgotten or not; of a purged one only the id is left."""
 
     record: Record
     forgotten: bool = False
@@ -40,47 +40,47 @@ class Kept:
 
 
 class Table(Protocol):
-    """The steps of one transaction. Those that change a record get their line of history by `note`."""
+    """The steps of one transaction. `note` writes the history; the other steps do not."""
 
-    def look(self, key: str) -> Kept | None:
-        """What has this id; nobody else changes it before the transaction ends."""
+    def look(self, key: str) -> StoredRecord | None:
+        """The record with this id, locked until the transaction ends."""
 
     def twin(self, record: Record) -> Record | None:
-        """The live record of the same scope and kind that says the same."""
+        """The live record of the same scope and kind with the same text."""
 
     def insert(self, record: Record) -> None:
-        """Keep a record whose id is new."""
+        """Store a record whose id is new."""
 
     def replace(self, record: Record, before: Record) -> None:
-        """Keep a record in the place of what had its id; it is not forgotten any more."""
+        """Replace the record that has this id; it is no longer forgotten."""
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
-        """Note what stands in a record's place since when, or that nothing does any more."""
+        """Set which record supersedes this one and since when; None for neither."""
 
     def hide(self, key: str, *, purge: bool) -> None:
-        """Take a record out of everything that answers; with `purge`, its content too."""
+        """Remove a record from every answer; with `purge`, delete its content."""
 
     def show(self, record: Record) -> None:
-        """Put a record back that was hidden."""
+        """Restore a record that was hidden."""
 
     def saw(self, change: SawFile) -> None:
-        """Note the state of a file."""
+        """Store the state of a file."""
 
     def mirrors(self, change: Mirrors) -> None:
-        """Note how a folder was told to be mirrored."""
+        """Store how a folder is mirrored."""
 
     def ingested(self, digest: str) -> None:
-        """Note what was read for facts."""
+        """Store that a text was read for facts."""
 
     def last(self, key: str) -> int | None:
-        """The number of the last line of a record's history; nobody adds one before the transaction ends."""
+        """The number of the last event of a record, locked until the transaction ends."""
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
-        """Write a line of history."""
+        """Write an event to the history."""
 
 
 def apply(table: Table, change: Change) -> list[Record]:
-    """Make one change; the record that was put comes back as it now stands."""
+    """Make one change. Returns the record that was put, as it is now stored."""
     match change:
         case Put():
             return [_put(table, change)]
@@ -104,24 +104,24 @@ def apply(table: Table, change: Change) -> list[Record]:
 
 
 def _put(table: Table, change: Put) -> Record:
-    kept = table.look(change.record.id)
-    if kept is not None:
-        return _put_again(table, kept, change.record)
+    stored = table.look(change.record.id)
+    if stored is not None:
+        return _put_again(table, stored, change.record)
     twin = table.twin(change.record) if change.merge else None
     if twin is not None:
-        return _put_again(table, Kept(twin), _merged(twin, change.record))
+        return _put_again(table, StoredRecord(twin), _merged(twin, change.record))
     table.insert(change.record)
     table.note(change.record.id, "add", {})
     return change.record
 
 
-def _put_again(table: Table, kept: Kept, record: Record) -> Record:
-    before = kept.record
-    if before.scope != record.scope and not kept.purged:  # the history of an id, too, is for one scope only
+def _put_again(table: Table, stored: StoredRecord, record: Record) -> Record:
+    before = stored.record
+    if before.scope != record.scope and not stored.purged:  # the history of an id, too, belongs to one scope
         raise UsageError(
             f"the id {record.id!r} is taken by a record of another scope", hint="leave the id out, or use another"
         )
-    if kept.forgotten:
+    if stored.forgotten:
         table.replace(record, before)
         table.note(record.id, "add", {})
         return record
@@ -136,14 +136,14 @@ def _put_again(table: Table, kept: Kept, record: Record) -> Record:
 
 
 def _merged(twin: Record, record: Record) -> Record:
-    """What two tellings of the same fact know together: the later one's word, where it has one."""
+    """Two records of the same fact as one: fields that the later one sets win, and tags are joined."""
     default = Record(id="", text="")
-    told = {
+    fields = {
         name: getattr(record, name)
         for name in ("title", "category", "importance", "decay", "happened_at", "expires_at", "source")
         if getattr(record, name) != getattr(default, name)
     }
-    return replace(twin, tags=tuple(dict.fromkeys((*twin.tags, *record.tags))), **told)
+    return replace(twin, tags=tuple(dict.fromkeys((*twin.tags, *record.tags))), **fields)
 
 
 def _supersede(table: Table, change: Supersede) -> None:
@@ -152,12 +152,12 @@ def _supersede(table: Table, change: Supersede) -> None:
         return
     if old.superseded_by is not None:
         raise UsageError(
-            f"{old.id!r} is superseded already, by {old.superseded_by!r}",
+            f"{old.id!r} is already superseded by {old.superseded_by!r}",
             hint=f"supersede {old.superseded_by!r} instead",
         )
     if not old.scope.admits(new.scope):
         raise UsageError(
-            f"{new.id!r} is not visible to all who see {old.id!r}, so it cannot take its place",
+            f"{new.id!r} is not visible to everyone who can see {old.id!r}, so it cannot supersede it",
             hint="give the new record the scope of the old one, or a wider one",
         )
     _refuse_cycle(table, old.id, new)
@@ -172,8 +172,8 @@ def _refuse_cycle(table: Table, old: str, new: Record) -> None:
     successor = new.superseded_by
     while chain[-1] != old and successor is not None and successor not in chain:
         chain.append(successor)
-        kept = table.look(successor)
-        successor = kept.record.superseded_by if kept else None
+        stored = table.look(successor)
+        successor = stored.record.superseded_by if stored else None
     if old in chain:
         raise SupersessionCycle(
             f"{old!r} would come to supersede itself: {' → '.join([old, *chain])}",
@@ -182,36 +182,36 @@ def _refuse_cycle(table: Table, old: str, new: Record) -> None:
 
 
 def _forget(table: Table, change: Forget) -> None:
-    kept = table.look(change.id)
-    if kept is None or (kept.forgotten and not change.purge):
+    stored = table.look(change.id)
+    if stored is None or (stored.forgotten and not change.purge):
         raise UnknownRecord(change.id)
     table.hide(change.id, purge=change.purge)
     table.note(change.id, "purge" if change.purge else "forget", {})
 
 
 def _restore(table: Table, change: Restore) -> None:
-    kept = table.look(change.id)
-    if kept is None or (change.owner is not None and not change.owner.owns(kept.record.scope)):
+    stored = table.look(change.id)
+    if stored is None or (change.owner is not None and not change.owner.owns(stored.record.scope)):
         raise UnknownRecord(change.id)
-    if kept.purged:
+    if stored.purged:
         raise UsageError(f"{change.id!r} was purged: nothing of it is left", hint="add it again")
-    if kept.forgotten:
-        table.show(kept.record)
+    if stored.forgotten:
+        table.show(stored.record)
         table.note(change.id, "restore", {"undid": "forget"})
-    elif kept.record.superseded_by is not None:
+    elif stored.record.superseded_by is not None:
         table.supersede(change.id, None, None)
-        table.note(change.id, "restore", {"undid": "supersede", "by": kept.record.superseded_by})
+        table.note(change.id, "restore", {"undid": "supersede", "by": stored.record.superseded_by})
     else:
-        raise UsageError(f"{change.id!r} is neither forgotten nor superseded", hint="there is nothing to put back")
+        raise UsageError(f"{change.id!r} is neither forgotten nor superseded", hint="there is nothing to restore")
 
 
 def _still(table: Table, change: Still) -> None:
     if table.last(change.id) != change.seq:
-        raise Overtaken(f"{change.id!r} was changed in the same moment", hint="try again")
+        raise Overtaken(f"{change.id!r} was changed at the same time", hint="try again")
 
 
 def _require(table: Table, key: str) -> Record:
-    kept = table.look(key)
-    if kept is None or kept.forgotten:
+    stored = table.look(key)
+    if stored is None or stored.forgotten:
         raise UnknownRecord(key)
-    return kept.record
+    return stored.record

@@ -1,8 +1,9 @@
-"""What the stores share: times as numbers, the key of a vector, the language of a store."""
+"""Helpers of all stores: times as numbers, the key of a vector, the language of a store, distinct texts."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from recollect.analysis import LANGUAGES, Analyzer
@@ -12,22 +13,22 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def passage_hash(passage: str) -> bytes:
-    """What a vector is kept under."""
+    """The key of a vector: a hash of the text that was embedded."""
     return hashlib.blake2b(passage.encode(), digest_size=16).digest()
 
 
 def micros(at: datetime | None) -> int | None:
-    """A time as a store keeps it: microseconds of UTC."""
+    """A time as stores keep it: microseconds of UTC."""
     return None if at is None else (at - EPOCH) // timedelta(microseconds=1)
 
 
 def moment(value: int | None) -> datetime | None:
-    """A kept time as a datetime."""
+    """A stored time as a datetime."""
     return None if value is None else EPOCH + timedelta(microseconds=value)
 
 
 def analyzer_of(language: str) -> Analyzer:
-    """The analysis of a language that somebody named."""
+    """The analyzer of a language that the user named."""
     try:
         return Analyzer(language)
     except ValueError as error:
@@ -35,7 +36,7 @@ def analyzer_of(language: str) -> Analyzer:
 
 
 def usable_language(language: str | None, named: str | None, place: str) -> str | None:
-    """The language that a store has. None where it has none yet, or an unknown one that `named` is to replace."""
+    """The language of a store. None where it has none yet, or an unknown one that `named` is to replace."""
     if language is None or language in LANGUAGES:
         return language
     if named is not None:
@@ -44,3 +45,19 @@ def usable_language(language: str | None, named: str | None, place: str) -> str 
         f"{place} has the unknown language {language!r}",
         hint="name a known one, for example RECOLLECT_LANGUAGE=english",
     )
+
+
+def distinct(ranked: Sequence[tuple[int, bytes, float]], depth: int) -> tuple[dict[int, tuple[float, bytes]], int]:
+    """Of ranked (row, fold, score), the first `depth` different texts, and the number of duplicates among them."""
+    folds: set[bytes] = set()
+    first: dict[int, tuple[float, bytes]] = {}
+    duplicates = 0
+    for row, fold, score in ranked:
+        if fold in folds:
+            duplicates += 1
+        elif len(first) == depth:
+            break
+        else:
+            folds.add(fold)
+            first[row] = (score, fold)
+    return first, duplicates

@@ -376,7 +376,7 @@ def test_what_another_process_changed_meanwhile_fails_that_chunk_whole(
 
     server.answer = meddle
     report = memory.ingest_files(files)
-    assert [(piece.name, "superseded already" in error) for piece, error in report.failed] == [("AGENTS.md", True)]
+    assert [(piece.name, "already superseded" in error) for piece, error in report.failed] == [("AGENTS.md", True)]
     assert counts(report) == {}
     assert "Releases happen in spring." not in live(memory)
     server.answer = lambda _: said

@@ -109,7 +109,7 @@ class Rows:
         for done in (self._waiting, self._told, self._notes):
             done.clear()
 
-    def look(self, key: str) -> ledger.Kept | None:
+    def look(self, key: str) -> ledger.StoredRecord | None:
         """What has this id."""
         written = text(key)
         if written in self._waiting:
@@ -123,7 +123,7 @@ class Rows:
         if found is None:
             return None
         *row, forgotten, passage = found
-        return ledger.Kept(from_row(row), forgotten is not None, not passage)
+        return ledger.StoredRecord(from_row(row), forgotten is not None, not passage)
 
     def twin(self, record: Record) -> Record | None:
         """The live record of the same scope that says the same."""

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 
 from recollect.ranking import fold_hash
 from recollect.stores.postgres.database import Connection, plain, text
-from recollect.stores.rows import EPOCH, micros, moment, passage_hash
-from recollect.stores.top import distinct
+from recollect.stores.rows import EPOCH, distinct, micros, moment, passage_hash
 from recollect.types import Filter, Hit, RankedList, Record, Scope
 
 COLUMNS = (

@@ -13,8 +13,7 @@ from psycopg import errors as pg
 from recollect.errors import EmbedderError, StoreError
 from recollect.stores.postgres.database import Connection, Database, plain, text
 from recollect.stores.postgres.rows import Seen, condition, matches, seen, set_meta
-from recollect.stores.rows import passage_hash
-from recollect.stores.top import distinct
+from recollect.stores.rows import distinct, passage_hash
 from recollect.types import Filter, RankedList, Scope, VectorSpace
 
 if TYPE_CHECKING:

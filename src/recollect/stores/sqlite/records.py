@@ -98,7 +98,7 @@ class _Rows:
 
     connection: apsw.Connection
 
-    def look(self, key: str) -> ledger.Kept | None:
+    def look(self, key: str) -> ledger.StoredRecord | None:
         """What has this id."""
         found: Any = self.connection.execute(
             f"{SELECT.replace(' FROM records', ', forgotten_at, passage FROM records')} WHERE id = ?", (key,)
@@ -106,7 +106,7 @@ class _Rows:
         if found is None:
             return None
         *row, forgotten, passage = found
-        return ledger.Kept(from_row(row), forgotten is not None, not passage)
+        return ledger.StoredRecord(from_row(row), forgotten is not None, not passage)
 
     def twin(self, record: Record) -> Record | None:
         """The live record of the same scope that says the same."""

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.ranking import fold_hash
-from recollect.stores.rows import EPOCH, micros, moment, passage_hash
-from recollect.stores.top import distinct
+from recollect.stores.rows import EPOCH, distinct, micros, moment, passage_hash
 from recollect.types import Filter, Hit, RankedList, Record, Scope
 
 _COLUMNS = (
