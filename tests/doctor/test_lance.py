@@ -33,7 +33,7 @@ def test_a_sound_store_is_left_as_it_is(doctor, place, untouched):
     assert (told.code, told.state) == (0, "ok")
     assert "40 records" in told["store"]["message"]
     every, there = told.all("vectors")
-    assert every["message"] == "all 40 records have one of hashing:64"
+    assert every["message"] == "all 40 records have a vector of hashing:64"
     assert there["message"] == f"40 of hashing:64 are at {place}/vectors"
 
 

@@ -99,7 +99,7 @@ def test_a_model_that_is_not_here_is_a_note_until_a_store_needs_it(doctor, model
     mended = doctor("--fix")
     assert mended["model"]["fixed"] is True
     assert model_path(NAME) == models
-    assert mended["vectors"]["message"] == f"all 40 records have one of {NAME}"
+    assert mended["vectors"]["message"] == f"all 40 records have a vector of {NAME}"
     assert mended.code == 0
 
 

@@ -98,7 +98,7 @@ def test_a_sound_store_is_looked_into(doctor, place, raw):
     )
     above = raw("SELECT rolsuper FROM pg_roles WHERE rolname = current_user") == [(True,)]
     assert (role["state"], "superuser" in role["message"]) == ("warning" if above else "note", above)
-    assert told["vectors"]["message"] == "all 40 records have one of hashing:64"
+    assert told["vectors"]["message"] == "all 40 records have a vector of hashing:64"
     assert raw(written) == before
 
 
@@ -122,7 +122,7 @@ def test_a_server_out_of_reach_is_a_failure_and_the_rest_goes_on(doctor, monkeyp
     assert (told.code, told.worse()) == (3, {"store"})
     assert "cannot be reached" in told["store"]["message"]
     assert "the server runs" in told["store"]["mend"]
-    assert told["keywords"]["message"] == "not looked at: the store cannot be read"
+    assert told["keywords"]["message"] == "not checked: the store cannot be read"
     assert {"versions", "model", "tokens"} <= {found["check"] for found in told.checks}
     assert "quiet" not in str(told.checks)
 
@@ -132,7 +132,7 @@ def test_a_schema_of_another_version_is_said(doctor, place, raw):
     raw("INSERT INTO migrations VALUES (99, 'of tomorrow', now())")
     told = doctor("--fix")
     assert told.all("store")[0]["mend"] == "pip install -U recollect"
-    assert told["keywords"]["message"] == f"not looked at: the store has schema 99, this version {len(MIGRATIONS)}"
+    assert told["keywords"]["message"] == f"not checked: the store has schema 99, this version {len(MIGRATIONS)}"
     raw("DELETE FROM migrations WHERE number > 2")
     told = doctor()
     assert states(told, "store") == ["note"]
@@ -233,8 +233,8 @@ def test_records_without_a_vector_are_computed(doctor, place, raw):
         "DELETE FROM embeddings WHERE passage IN (SELECT passage FROM records WHERE row < 5)",
     )
     found = doctor()["vectors"]
-    assert (found["state"], found["message"]) == ("warning", "4 of 40 records have none")
-    assert doctor("--fix")["vectors"]["message"] == "all 40 records have one of hashing:64"
+    assert (found["state"], found["message"]) == ("warning", "4 of 40 records have no vector")
+    assert doctor("--fix")["vectors"]["message"] == "all 40 records have a vector of hashing:64"
     other = doctor("--embedder", "hashing:32")["vectors"]
     assert other["message"] == "hashing:64 answers, hashing:32 is set: 40 records have no vector of it"
 
@@ -278,11 +278,11 @@ def test_files_of_other_machines_are_not_missed(doctor, place, tmp_path):
             folder.mkdir()
             (folder / "a.md").write_text("# a\nsome text\n")
             memory.index(folder)
-    assert doctor()["files"]["message"] == "all 2 are as they were indexed"
+    assert doctor()["files"]["message"] == "all 2 are unchanged since they were indexed"
     far.rename(tmp_path / "away")
     (near / "a.md").write_text("# a\nother text\n")
     note, warning = doctor().all("files")
-    assert (note["state"], note["message"]) == ("note", f"1 are of folders that are not on this machine: {far}")
+    assert (note["state"], note["message"]) == ("note", f"1 are in folders that are not on this machine: {far}")
     assert warning["mend"] == f"recollect index {near}"
 
 

@@ -121,5 +121,5 @@ def test_nothing_is_mended_by_settings_that_cannot_be_read(doctor, settings, kep
     untouched(kept.parent)
     told = doctor("--fix")
     assert told.code == 3
-    assert "nothing is mended before the settings can be read" in told.err
+    assert "nothing is fixed until the settings can be read" in told.err
     assert not any("fixed" in found for found in told.checks)

@@ -77,7 +77,7 @@ def test_a_source_that_searches_leave_alone_is_said_to_and_until_when(doctor, se
     failed, resting = told.all("sources")
     assert (failed["state"], resting["state"], told.code) == ("warning", "warning", 1)
     assert "ConnectError" in failed["message"]
-    assert "leave it alone until" in resting["message"]
+    assert "skip it until" in resting["message"]
     assert "UTC (" in resting["message"]
     assert "after 3 failures" in resting["message"]
 

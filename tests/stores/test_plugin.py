@@ -73,20 +73,20 @@ def test_doctor_examines_it_by_what_every_store_can_do(run: Callable[..., str], 
     """Though it brings no checks of its own; where there is no store, none is made."""
     checks = {check["check"]: check for check in json.loads(run("doctor", "--store", notebook, "--json"))["checks"]}
     assert checks["store"]["message"] == f"there is no store at {notebook} yet"
-    assert checks["keywords"]["message"] == "not looked at: there is no store yet"
+    assert checks["keywords"]["message"] == "not checked: there is no store yet"
     assert not (tmp_path / "notes").exists()
     run("add", "the boiler code is 4711", "--store", notebook)
     checks = {check["check"]: check for check in json.loads(run("doctor", "--store", notebook, "--json"))["checks"]}
     assert checks["store"]["message"] == f"{notebook}: 1 records"
     assert checks["keywords"]["message"] == "up to date"
-    assert checks["vectors"]["message"] == "all 1 records have one of hashing:64"
+    assert checks["vectors"]["message"] == "all 1 records have a vector of hashing:64"
     assert checks["files"]["message"] == "no folder is mirrored"
     with Memory.open(notebook, embedder="none", settings=Settings()) as memory:
         memory.add("a fact without a vector")
     checks = {
         check["check"]: check for check in json.loads(run("doctor", "--store", notebook, "--json", code=1))["checks"]
     }
-    assert (checks["vectors"]["state"], checks["vectors"]["message"]) == ("warning", "1 of 2 records have none")
+    assert (checks["vectors"]["state"], checks["vectors"]["message"]) == ("warning", "1 of 2 records have no vector")
     run("doctor", "--fix", "--store", notebook)
     assert "all 2 records" in run("doctor", "--store", notebook)
 

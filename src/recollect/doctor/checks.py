@@ -1,4 +1,4 @@
-"""All checks, run side by side; those of the store; and the repair of what they find."""
+"""All checks in their order, the checks of the store, and the fixes of what they find."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recollect.stores.health import Finding, NotExamined, Reporter
 from recollect.types import EVERYTHING, FileState, Store
 
 Check: TypeAlias = Callable[[Setup], Iterable[Finding]]
-"""Looks at a setup and changes nothing. Its name is that of its findings."""
+"""Checks a setup and changes nothing. Its name is that of its findings."""
 
 UNREADABLE = "the store cannot be read"
 NAMED = 3
@@ -29,7 +29,7 @@ NAMED = 3
 
 
 def store(setup: Setup) -> list[Finding]:
-    """Whether the store is there, is of this version and undamaged."""
+    """Whether the store exists, has this version's schema and no damage."""
     try:
         return _in_store("store", setup)
     except RecollectError as error:
@@ -47,7 +47,7 @@ def vectors(setup: Setup) -> list[Finding]:
 
 
 def disk(setup: Setup) -> list[Finding]:
-    """Whether there is room, whether the store can be written, and who else may read what is kept."""
+    """Whether there is room on the disk, whether the store can be written, and who else can read it."""
     try:
         findings = list(setup.kind.examine("disk", setup.examination))
     except RecollectError:
@@ -56,7 +56,7 @@ def disk(setup: Setup) -> list[Finding]:
 
 
 def files(setup: Setup) -> list[Finding]:
-    """Whether the files that were indexed are still as they were."""
+    """Whether the indexed files are unchanged."""
     try:
         kind = setup.kind
     except RecollectError:
@@ -71,7 +71,7 @@ def files(setup: Setup) -> list[Finding]:
 
 
 def _in_store(check: str, setup: Setup) -> list[Finding]:
-    """What the store's own check reports; where it cannot be read, only `store` says why."""
+    """The findings of the store's own check; where the store cannot be read, only `store` says why."""
     try:
         kind = setup.kind
     except RecollectError:
@@ -87,7 +87,7 @@ def _in_store(check: str, setup: Setup) -> list[Finding]:
 
 
 def _not_examined(check: str, reason: str) -> Finding:
-    return Finding(check, "note", f"not looked at: {reason}")
+    return Finding(check, "note", f"not checked: {reason}")
 
 
 def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
@@ -95,8 +95,8 @@ def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
     here = {state.root: not shared or Path(state.root).exists() for state in states}
     if away := sorted(root for root, there in here.items() if not there):
         count = sum(not here[state.root] for state in states)
-        named = ", ".join(away[:NAMED]) + (" …" if len(away) > NAMED else "")
-        yield Finding("files", "note", f"{count:,} are of folders that are not on this machine: {named}")
+        folders = ", ".join(away[:NAMED]) + (" …" if len(away) > NAMED else "")
+        yield Finding("files", "note", f"{count:,} are in folders that are not on this machine: {folders}")
     near = [state for state in states if here[state.root]]
     if near or not states:
         yield _compared(near, flags, opened)
@@ -108,75 +108,76 @@ def _compared(states: Sequence[FileState], flags: str, opened: Store) -> Finding
     marks = [(freshness(state.path, state), state.root) for state in states]
     stale = [(mark, root) for mark, root in marks if mark != "fresh"]
     if not stale:
-        return Finding("files", "ok", f"all {len(states):,} are as they were indexed")
+        return Finding("files", "ok", f"all {len(states):,} are unchanged since they were indexed")
     counts = Counter(mark for mark, _ in stale)
-    said = " and ".join(f"{count:,} {mark}" for mark, count in sorted(counts.items()))
+    summary = " and ".join(f"{count:,} {mark}" for mark, count in sorted(counts.items()))
     roots = list(dict.fromkeys(root for _, root in stale))
     where = shlex.join(roots[:NAMED]) + (" …" if len(roots) > NAMED else "")
     # Without the flags for their tags and scope the files would be indexed as others.
     names = opened.facets(replace(EVERYTHING, kinds=("chunk",)))
     same = ", with the flags that it was indexed with" if names["tags"] or any(names["scopes"]) else ""
     mend = f"recollect index {where}{flags}{same}"
-    return Finding("files", "warning", f"{said} since they were indexed, of {len(states):,}", mend)
+    return Finding("files", "warning", f"{summary} since they were indexed, of {len(states):,}", mend)
 
 
 CHECKS: tuple[Check, ...] = (
     versions, settings, extras, model, reranker, llm, store, keywords, vectors, files, sources, disk, tokens,
 )  # fmt: skip
-"""In the order in which they are shown and mended: a model is brought in before vectors are computed with it."""
+"""In the order in which they are shown and fixed: a model is fetched before vectors are computed with it."""
 
 
 def examine(setup: Setup, checks: Sequence[Check] = CHECKS) -> list[Finding]:
-    """What every check has to say, in their order. They run side by side: some wait for others' servers."""
+    """The findings of all checks, in order. The checks run in parallel, because some wait for servers."""
     with ThreadPoolExecutor(len(checks), thread_name_prefix="recollect-doctor") as pool:
-        return [finding for found in pool.map(partial(_run, setup), checks) for finding in found]
+        return [finding for findings in pool.map(partial(_run, setup), checks) for finding in findings]
 
 
 def _run(setup: Setup, check: Check) -> list[Finding]:
-    """What a check finds; that it failed itself is a finding too."""
+    """The findings of a check; an error in the check is a finding too."""
     try:
         return list(check(setup))
-    except Exception as error:  # noqa: BLE001  (an edge: the rest must still be told)
-        said = f"this check failed itself: {type(error).__name__}: {error}"
-        return [Finding(_name(check), "failure", said, "a mistake of recollect's: please report it with these words")]
+    except Exception as error:  # noqa: BLE001  (the other checks must still be shown)
+        message = f"the check itself failed: {type(error).__name__}: {error}"
+        return [Finding(_name(check), "failure", message, "a bug in recollect: please report it with this message")]
 
 
 def treat(
     setup: Setup, findings: Sequence[Finding], reporter: Reporter, checks: Sequence[Check] = CHECKS
 ) -> list[Finding]:
-    """Mend what can be mended safely, look again at just that, and say what came of it.
+    """Run the fixes of these findings, and check again what was fixed.
 
-    Not by settings that could not be read, though: it would be done with a model, or to a store, that is not meant.
+    Nothing is fixed while settings cannot be read: the fix would use another model or store than the user means.
     """
     if setup.wrong:
-        reporter.announce("nothing is mended before the settings can be read")
+        reporter.announce("nothing is fixed until the settings can be read")
         return list(findings)
     after: list[Finding] = []
     by_name = {_name(check): check for check in checks}
     for name, group in groupby(findings, key=lambda finding: finding.check):
-        found = list(group)
-        fixes = [finding for finding in found if finding.fix]
-        after += _treated(found, fixes, reporter, partial(_run, setup, by_name[name])) if fixes else found
+        before = list(group)
+        fixes = [finding for finding in before if finding.fix]
+        after += _fixed(before, fixes, reporter, partial(_run, setup, by_name[name])) if fixes else before
     return after
 
 
-def _treated(
-    found: Sequence[Finding], fixes: Sequence[Finding], reporter: Reporter, look_again: Callable[[], list[Finding]]
+def _fixed(
+    before: Sequence[Finding], fixes: Sequence[Finding], reporter: Reporter, check: Callable[[], list[Finding]]
 ) -> list[Finding]:
+    """Run the fixes of one check's findings, and the check again."""
     for finding in fixes:
         reporter.announce(f"{finding.check}: {finding.message}")
     error = next((error for finding in fixes if (error := _failed(finding, reporter))), "")
     if error:
-        after = [replace(one, fixed=False, message=f"{one.message}; it could not be mended: {error}") for one in found]
+        after = [replace(one, fixed=False, message=f"{one.message}; the fix failed: {error}") for one in before]
     else:
-        after = [replace(one, fixed=one.state in ("ok", "note")) for one in look_again()]
+        after = [replace(one, fixed=one.state in ("ok", "note")) for one in check()]
     done = all(finding.fixed for finding in after)
-    reporter.announce(f"{found[0].check}: {'mended' if done else f'not mended: {error or after[0].message}'}")
+    reporter.announce(f"{before[0].check}: {'fixed' if done else f'not fixed: {error or after[0].message}'}")
     return after
 
 
 def _failed(finding: Finding, reporter: Reporter) -> str:
-    """Run a fix; why it failed, or nothing."""
+    """Run a fix. Returns why it failed, or ""."""
     try:
         if finding.fix is not None:
             finding.fix(reporter)

@@ -1,4 +1,4 @@
-"""Checks of what is loaded or asked over a network: the models, the language model, and external sources."""
+"""Checks of models and of other systems: embedder, reranker, language model, external sources."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from recollect.models.cache import cache_root, digest, fetch_command
 from recollect.models.catalogue import MODELS, Model
 from recollect.models.embedders import EMBEDDERS
 from recollect.models.rerankers import RERANKERS
+from recollect.registry import Registry
 from recollect.sources.breaker import FAILURES, Breaker, BreakerState
 from recollect.sources.matcher import read_rows
 from recollect.stores import kind_of
@@ -29,14 +30,14 @@ from recollect.stores.health import Finding, NotExamined, Reporter
 from recollect.types import GLOBAL, ExternalQuery, ExternalSystem
 
 LONGEST_S = 5.0
-"""How long a server of models may take, whatever the settings allow: somebody waits for the whole list."""
+"""How long a model server may take here, whatever the settings allow: a person waits for the whole list."""
 
 WORD = "test"
-"""What is sent to find out whether somebody answers."""
+"""The text that is sent to find out whether a server answers."""
 
 
 def model(setup: Setup) -> Iterator[Finding]:
-    """The model that embeds: its files, its package or its server."""
+    """The embedder: its files, its package or its server."""
     spec = setup.settings.embedder
     kind = spec.partition(":")[0]
     if spec == "none":
@@ -46,12 +47,7 @@ def model(setup: Setup) -> Iterator[Finding]:
     elif kind in SERVICES:
         yield _server(setup, spec)
     else:
-        try:
-            EMBEDDERS.check(kind)
-        except RecollectError as error:
-            yield Finding("model", "failure", error.message, error.hint)
-        else:
-            yield Finding("model", "ok", f"{spec} has no files that could be checked")
+        yield _without_files("model", EMBEDDERS, spec)
 
 
 def _in_use(setup: Setup) -> bool:
@@ -66,7 +62,7 @@ def _in_use(setup: Setup) -> bool:
 
 
 def reranker(setup: Setup) -> Iterator[Finding]:
-    """The model that reads results again, where that is switched on."""
+    """The reranker, where it is switched on."""
     search = setup.settings.search
     kind = search.rerank_model.partition(":")[0]
     if not search.rerank:
@@ -74,12 +70,15 @@ def reranker(setup: Setup) -> Iterator[Finding]:
     elif kind in MODELS:
         yield _files("reranker", MODELS[kind], needed=True)
     else:
-        try:
-            RERANKERS.check(kind)
-        except RecollectError as error:
-            yield Finding("reranker", "failure", error.message, error.hint)
-        else:
-            yield Finding("reranker", "ok", f"{search.rerank_model} has no files that could be checked")
+        yield _without_files("reranker", RERANKERS, search.rerank_model)
+
+
+def _without_files(check: str, registry: Registry[Any], spec: str) -> Finding:
+    try:
+        registry.check(spec.partition(":")[0])
+    except RecollectError as error:
+        return Finding(check, "failure", error.message, error.hint)
+    return Finding(check, "ok", f"{spec} has no files that could be checked")
 
 
 def _files(check: str, known: Model, *, needed: bool) -> Finding:
@@ -87,30 +86,29 @@ def _files(check: str, known: Model, *, needed: bool) -> Finding:
     fix = partial(_fetch, known)
     if not folder.is_dir():
         size = f"{known.carrier.size / 1e6:.0f} MB"
-        said = f"{known.name} is not on this machine; what needs it first fetches it ({size})"
-        return Finding(check, "warning" if needed else "note", said, fetch_command(known), fix)
+        message = f"{known.name} is not on this machine; the first command that needs it downloads it ({size})"
+        return Finding(check, "warning" if needed else "note", message, fetch_command(known), fix)
     for file in known.files:
         try:
-            right = digest(folder / file.name) in {copy.sha256 for copy in file.copies}
+            intact = digest(folder / file.name) in {copy.sha256 for copy in file.copies}
         except OSError as error:
-            said = f"{folder / file.name} cannot be read: {error.strerror}"
-            return Finding(check, "failure", said, fetch_command(known), fix)
-        if not right:
-            said = f"{folder / file.name} is damaged: its SHA-256 is not the pinned one"
-            return Finding(check, "failure", said, f"recollect doctor --fix, or {fetch_command(known)}", fix)
+            message = f"{folder / file.name} cannot be read: {error.strerror}"
+            return Finding(check, "failure", message, fetch_command(known), fix)
+        if not intact:
+            message = f"{folder / file.name} is damaged: its SHA-256 is not the pinned one"
+            return Finding(check, "failure", message, f"recollect doctor --fix, or {fetch_command(known)}", fix)
     return Finding(check, "ok", f"{known.name}: {len(known.files)} files, every SHA-256 as pinned")
 
 
 def _fetch(known: Model, reporter: Reporter) -> None:
-    """Fetch it again."""
     from recollect.models.fetch import fetch
 
     fetch(known.name, announce=reporter.announce, progress=reporter.progress("fetching"))
 
 
 def _server(setup: Setup, spec: str) -> Finding:
-    said = setup.settings.openai
-    brief = replace(setup.settings, openai=replace(said, timeout=min(said.timeout, LONGEST_S), retries=0))
+    openai = setup.settings.openai
+    brief = replace(setup.settings, openai=replace(openai, timeout=min(openai.timeout, LONGEST_S), retries=0))
     began = time.monotonic()
     try:
         length = embedder_opener(brief, lambda _: None, None)(spec).query(WORD).shape[0]
@@ -124,14 +122,14 @@ def llm(setup: Setup) -> Iterator[Finding]:
     """The language model, where one is set or needed."""
     from recollect.models.llm import open_llm
 
-    said, search = setup.settings.llm, setup.settings.search
-    if said.base_url is None and said.model is None and not search.hyde:
+    options, search = setup.settings.llm, setup.settings.search
+    if options.base_url is None and options.model is None and not search.hyde:
         yield Finding("llm", "ok", "none is set; only ingest-files and HyDE need one")
         return
     began = time.monotonic()
     try:
-        model = (search.hyde_model if search.hyde else None) or said.model
-        opened = open_llm(said, model=model, timeout=min(said.timeout, LONGEST_S), retries=0)
+        model = (search.hyde_model if search.hyde else None) or options.model
+        opened = open_llm(options, model=model, timeout=min(options.timeout, LONGEST_S), retries=0)
         request = {"model": opened.model, "messages": [{"role": "user", "content": WORD}], "max_tokens": 1}
         answer = opened.endpoint.post("/chat/completions", request)
     except RecollectError as error:
@@ -141,71 +139,71 @@ def llm(setup: Setup) -> Iterator[Finding]:
     if isinstance(answer, dict) and answer.get("choices"):
         yield Finding("llm", "ok", f"{opened.model} at {opened.endpoint.host} answered in {took:.0f} ms")
     else:
-        odd = f"{opened.endpoint.host} answered something that is not a chat completion"
-        yield Finding("llm", "warning", odd, "check base_url under [llm]: usually it ends in /v1")
+        message = f"{opened.endpoint.host} answered something that is not a chat completion"
+        yield Finding("llm", "warning", message, "check base_url under [llm]: usually it ends in /v1")
 
 
 MOMENT_S = 0.02
 
 
 def sources(setup: Setup) -> Iterator[Finding]:
-    """Whether outside sources answer, how fast, and which are left alone for a while."""
-    said = setup.settings.sources
-    if not said:
-        yield Finding("sources", "ok", "no outside source is set")
+    """Whether external sources answer, how fast, and which ones searches skip for a while."""
+    configured = setup.settings.sources
+    if not configured:
+        yield Finding("sources", "ok", "no external source is set")
         return
     states = _states(setup)
-    with ThreadPoolExecutor(len(said)) as pool:
-        answers = pool.map(partial(_asked, setup.settings), said)
-        for source, found in zip(said, answers, strict=True):
-            yield found
-            yield from _resting(source, states.get(source.name, BreakerState()))
+    with ThreadPoolExecutor(len(configured)) as pool:
+        answers = pool.map(partial(_source, setup.settings), configured)
+        for source, finding in zip(configured, answers, strict=True):
+            yield finding
+            yield from _skipped(source, states.get(source.name, BreakerState()))
 
 
-def _asked(settings: Settings, said: SourceSettings) -> Finding:
+def _source(settings: Settings, source: SourceSettings) -> Finding:
     began = time.monotonic()
     try:
-        what = _inspected(said.options["store"]) if "store" in said.options else _answered(settings, said)
+        what = _inspected(source.options["store"]) if "store" in source.options else _answered(settings, source)
     except RecollectError as error:
-        hint = error.hint or f"check its table [[sources]] with the name {said.name!r}"
-        return Finding("sources", "warning", f"{said.name}: {error.message}", hint)
+        hint = error.hint or f"check its table [[sources]] with the name {source.name!r}"
+        return Finding("sources", "warning", f"{source.name}: {error.message}", hint)
     took = (time.monotonic() - began) * 1000
-    return Finding("sources", "ok", f"{said.name} ({said.kind}): {what} in {took:.0f} ms of {said.timeout_ms}")
+    return Finding("sources", "ok", f"{source.name} ({source.kind}): {what} in {took:.0f} ms of {source.timeout_ms}")
 
 
-def _answered(settings: Settings, said: SourceSettings) -> str:
-    system = open_system(said, settings)
+def _answered(settings: Settings, source: SourceSettings) -> str:
+    system = open_system(source, settings)
     try:
-        rows = read_rows(_answer(system, said), said.results, said.fields)
+        rows = read_rows(_answer(system, source), source.results, source.fields)
     finally:
-        with contextlib.suppress(Exception):  # the same
+        with contextlib.suppress(Exception):  # a system may be of another package
             system.close()
     return f"answered with {len(rows)} row{'' if len(rows) == 1 else 's'}"
 
 
-def _answer(system: ExternalSystem, said: SourceSettings) -> Any:
-    """What it answers, in a thread of its own: whatever it does, nobody waits beyond its timeout."""
+def _answer(system: ExternalSystem, source: SourceSettings) -> Any:
+    """Its answer, from a thread of its own, so that nobody waits beyond its timeout."""
     answer: Future[Any] = Future()
-    asked = ExternalQuery(WORD, 1, GLOBAL, time.monotonic() + said.timeout_ms / 1000)
+    asked = ExternalQuery(WORD, 1, GLOBAL, time.monotonic() + source.timeout_ms / 1000)
 
     def ask() -> None:
         try:
             answer.set_result(system.ask(asked))
         except RecollectError as error:
             answer.set_exception(error)
-        except BaseException as error:  # noqa: BLE001  (an edge: it may be anybody's, and may even exit)
+        except BaseException as error:  # noqa: BLE001  (a system may be of another package, and may even exit)
             answer.set_exception(SourceFailed(f"{type(error).__name__}: {error}"))
 
     threading.Thread(target=ask, name="asks a system", daemon=True).start()
     try:
         return answer.result(asked.seconds_left + MOMENT_S)
     except FutureTimeout:
-        limit = f"no answer after {said.timeout_ms} ms, its own timeout"
+        limit = f"no answer after {source.timeout_ms} ms, its own timeout"
         raise TimedOut(limit, hint="raise timeout_ms of this source") from None
 
 
 def _inspected(place: str) -> str:
-    """Another store is not searched: that could fetch a model for it."""
+    """Open another store. It is not searched: that could download a model for it."""
     kind = kind_of(place)
     shown = kind.describe(place)
     try:
@@ -222,15 +220,15 @@ def _inspected(place: str) -> str:
 
 
 def _states(setup: Setup) -> Mapping[str, BreakerState]:
-    """How each source has been doing, as searches left it in the store."""
+    """The state of each source, as searches stored it."""
     with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as store:
-        return {said.name: Breaker(said.fingerprint, store.notes).seen() for said in setup.settings.sources}
+        return {source.name: Breaker(source.fingerprint, store.notes).seen() for source in setup.settings.sources}
     return {}
 
 
-def _resting(said: SourceSettings, state: BreakerState) -> Iterator[Finding]:
+def _skipped(source: SourceSettings, state: BreakerState) -> Iterator[Finding]:
     left = state.until - time.time()
     if state.failures >= FAILURES and left > 0:
         until = datetime.fromtimestamp(state.until, UTC).strftime("%H:%M:%S UTC")
-        words = f"{said.name}: searches leave it alone until {until} ({left:.0f} s), after {state.failures} failures"
-        yield Finding("sources", "warning", f"{words}; the last: {state.reason}", "it is tried again by itself")
+        message = f"{source.name}: searches skip it until {until} ({left:.0f} s), after {state.failures} failures"
+        yield Finding("sources", "warning", f"{message}; the last: {state.reason}", "it is tried again automatically")

@@ -1,4 +1,4 @@
-"""What is looked at: the settings as they stand, or as far as they can be read, and the store that they name."""
+"""The setup that is checked: settings, versions, installed packages, tokens, and the store that the settings name."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ NOWHERE = Path(os.devnull)
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One user's setup. `wrong` is what keeps settings from being read; then those of the places before it count.
+    """One user's setup. `wrong` says why settings cannot be read; then only those before them in order are used.
 
-    `notes` says why a project's file was not used.
-    `flags` are those that a command to mend it must be given as well, so that it is done to the same store.
+    `notes` says why a project's file was not used. `flags` are the command-line flags that make a suggested command act
+    on the same store.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -49,9 +49,9 @@ class Setup:
 
     @classmethod
     def load(cls, *, named: Path | None = None, flags: Mapping[str, object] | None = None) -> Self:
-        """The settings of all places, with whatever is wrong with them found instead of raised."""
+        """The settings from all sources; errors in them become findings."""
         flags = {name: value for name, value in (flags or {}).items() if value is not None}
-        chosen = named or (Path(said) if (said := os.environ.get("RECOLLECT_CONFIG")) else None)
+        chosen = named or (Path(file) if (file := os.environ.get("RECOLLECT_CONFIG")) else None)
         files = (chosen,) if chosen else (config.user_file(), Path.cwd() / PROJECT_FILE)
         loaded, wrong = _settings(chosen, flags)
         if loaded.notes:
@@ -62,7 +62,7 @@ class Setup:
 
     @property
     def place(self) -> str:
-        """Where the store is, as it was said."""
+        """The path or URL of the store, as the user wrote it."""
         return self.settings.store or str(default_store())
 
     @property
@@ -72,9 +72,9 @@ class Setup:
 
     @property
     def examination(self) -> Examination:
-        """What the checks of a store need to know."""
+        """The part of the setup that the checks of a store need."""
         settings = self.settings
-        # Texts are not sent to a service, which may charge for it, unless a person runs the command for it.
+        # Sending texts to a service, which may charge for them, is left to a person who runs the command.
         remote = settings.embedder.partition(":")[0] in (*SERVICES, "none")
         return Examination(
             self.place,
@@ -87,7 +87,7 @@ class Setup:
 
 
 def fingerprint(settings: Settings) -> str:
-    """The fingerprint of the embedder in the settings, where it can be told without loading a model; else ""."""
+    """The fingerprint of the embedder in the settings; "" where only loading a model would tell it."""
     name = settings.embedder.partition(":")[0]
     try:
         if name in MODELS:
@@ -100,8 +100,8 @@ def fingerprint(settings: Settings) -> str:
 
 
 def embed(place: str, settings: Settings, reporter: Reporter) -> None:
-    """Compute the vectors that are missing, and let the embedder in the settings answer."""
-    reporter.announce(f"computing the vectors of {settings.embedder} that are missing")
+    """Compute the missing vectors, and use the embedder in the settings for searches."""
+    reporter.announce(f"computing the missing vectors of {settings.embedder}")
     with Memory.open(
         place, settings=settings, announce=reporter.announce, fetching=reporter.progress("fetching")
     ) as memory:
@@ -109,26 +109,26 @@ def embed(place: str, settings: Settings, reporter: Reporter) -> None:
 
 
 def _settings(chosen: Path | None, flags: Mapping[str, object]) -> tuple[config.Loaded, list[Finding]]:
-    """The settings as far as they can be read, and why no further."""
+    """The settings as far as they can be read, and the reason why no further."""
     try:
         own = config.load(config=chosen, flags=flags, folder=NOWHERE)
     except (ConfigError, OSError) as error:
         place = flags.get("store") or os.environ.get("RECOLLECT_STORE") or None
         fallen = replace(Settings(), store=None if place is None else str(place))
-        return config.Loaded(fallen, {}), [_unread(error, "nothing works before; what follows is of the defaults")]
+        return config.Loaded(fallen, {}), [_unread(error, "until then the defaults are checked")]
     if chosen is not None:
         return own, []
     try:
         return config.load(flags=flags), []
     except (ConfigError, OSError) as error:
-        return own, [_unread(error, "nothing works in this folder before")]
+        return own, [_unread(error, "no command works in this folder until then")]
 
 
-def _unread(error: ConfigError | OSError, what: str) -> Finding:
+def _unread(error: ConfigError | OSError, effect: str) -> Finding:
     if isinstance(error, ConfigError):
-        return Finding("settings", "failure", f"{error.message} ({what})", error.hint)
-    said = f"{error.filename} cannot be read: {error.strerror} ({what})"
-    return Finding("settings", "failure", said, "give yourself the right to read it, or name another with --config")
+        return Finding("settings", "failure", f"{error.message} ({effect})", error.hint)
+    message = f"{error.filename} cannot be read: {error.strerror} ({effect})"
+    return Finding("settings", "failure", message, "give yourself permission to read it, or name another with --config")
 
 
 TOKENS = "tokens.json"
@@ -136,13 +136,13 @@ ANYONE_ELSE = 0o077
 
 
 def settings(setup: Setup) -> Iterator[Finding]:
-    """Whether every settings file is read, and every variable is a setting."""
+    """Whether every settings file can be read, and every environment variable is a setting."""
     unused = [Finding("settings", "note", note, "recollect trust") for note in setup.notes]
     wrong = [*setup.wrong, *unused, *_variables(), *_named_sources(setup)]
     yield from wrong
     if not wrong:
         read = ", ".join(map(str, setup.read))
-        yield Finding("settings", "ok", f"read from {read}" if read else "the defaults; no settings file is there")
+        yield Finding("settings", "ok", f"read from {read}" if read else "defaults; there is no settings file")
 
 
 def _variables() -> Iterator[Finding]:
@@ -150,19 +150,19 @@ def _variables() -> Iterator[Finding]:
     for variable in unknown_variables(os.environ):
         near = difflib.get_close_matches(variable, known, n=1)
         hint = f"did you mean {near[0]}? else: " if near else ""
-        yield Finding("settings", "warning", f"{variable} is no setting and is ignored", f"{hint}unset {variable}")
+        yield Finding("settings", "warning", f"{variable} is not a setting and is ignored", f"{hint}unset {variable}")
 
 
 def _named_sources(setup: Setup) -> Iterator[Finding]:
-    there = ("keyword", "vector", *(source.name for source in setup.settings.sources))
+    available = ("keyword", "vector", *(source.name for source in setup.settings.sources))
     for name in setup.settings.search.sources or ():
-        if name not in there:
-            said = f"search.sources names {name!r}, and there is no such source: no search is answered"
-            yield Finding("settings", "failure", said, f"there are {', '.join(there)}")
+        if name not in available:
+            message = f"search.sources names {name!r}, and there is no such source: every search fails"
+            yield Finding("settings", "failure", message, f"available: {', '.join(available)}")
 
 
 def versions(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
-    """Whether the engine of the default store is one that keeps what it acknowledged."""
+    """Whether the engine of the default store is safe to use."""
     try:
         engine = kind_of(str(default_store())).engine()
     except RecollectError as error:
@@ -173,7 +173,7 @@ def versions(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's for
 
 
 def extras(setup: Setup) -> Iterator[Finding]:
-    """Whether the packages are there that a setting needs."""
+    """Whether the packages that the settings need are installed."""
     scheme = scheme_of(setup.place)
     parts = {
         f"embedder = {setup.settings.embedder!r}": EMBEDDERS.builtin.get(setup.settings.embedder.partition(":")[0]),
@@ -182,60 +182,61 @@ def extras(setup: Setup) -> Iterator[Finding]:
     needed = {what: entry for what, entry in parts.items() if entry and entry.extra}
     missing = {what: entry.extra for what, entry in needed.items() if not entry.installed}
     for what, extra in missing.items():
-        said = f"{what} needs a package that is not installed"
-        yield Finding("extras", "failure", said, f"pip install 'recollect[{extra}]'")
+        message = f"{what} needs a package that is not installed"
+        yield Finding("extras", "failure", message, f"pip install 'recollect[{extra}]'")
     if not missing:
         names = ", ".join(entry.extra or "" for entry in needed.values())
-        there = [name for name, whole in _extras().items() if whole and name != "dev"]
-        yield Finding("extras", "ok", f"the settings need {names or 'none'}; installed: {', '.join(there) or 'none'}")
+        present = [name for name, complete in _extras().items() if complete and name != "dev"]
+        message = f"the settings need {names or 'none'}; installed: {', '.join(present) or 'none'}"
+        yield Finding("extras", "ok", message)
 
 
 def _extras() -> dict[str, bool]:
     """Every extra of this project, and whether everything it brings is installed."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
-    def there(package: str) -> bool:
+    def installed(package: str) -> bool:
         try:
             return bool(version(package))
         except PackageNotFoundError:
             return False
 
-    found: dict[str, bool] = {}
+    extras: dict[str, bool] = {}
     try:
-        listed = requires("recollect") or []
+        requirements = requires("recollect") or []
     except PackageNotFoundError:  # run from its source
-        return found
-    for line in listed:
+        return extras
+    for line in requirements:
         package, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)", line)
         if package and extra:
-            found[extra[1]] = found.get(extra[1], True) and there(package[0])
-    return found
+            extras[extra[1]] = extras.get(extra[1], True) and installed(package[0])
+    return extras
 
 
 def own_files(setup: Setup) -> Iterator[Finding]:
-    """Who else may read the user's settings, which may hold a password."""
+    """Whether other users can read the settings file, which may hold a password."""
     if readable_by_others(user_file()):
         secret = has_secret(setup.place)
         password = ", with the password of the store" if secret else ""
-        said = f"every user of this machine may read {user_file()}{password}"
-        yield Finding("disk", "warning" if secret else "note", said, f"chmod 600 {_quoted(user_file())}")
+        message = f"every user of this machine can read {user_file()}{password}"
+        yield Finding("disk", "warning" if secret else "note", message, f"chmod 600 {_quoted(user_file())}")
 
 
 def tokens(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
-    """Whether the tokens of `recollect serve` are the user's alone."""
+    """Whether only the user can read the tokens of `recollect serve`."""
     path = user_file().parent / TOKENS
     if not is_file(path):
-        yield Finding("tokens", "ok", "none are kept")
+        yield Finding("tokens", "ok", "there are none")
     elif os.name == "posix" and path.stat().st_mode & ANYONE_ELSE:
         mode = f"{path.stat().st_mode & 0o777:o}"
-        said = f"others may use {path}: its mode is {mode}, not 600"
-        yield Finding("tokens", "warning", said, f"chmod 600 {_quoted(path)}", partial(_close, path))
+        message = f"others can use {path}: its mode is {mode}, not 600"
+        yield Finding("tokens", "warning", message, f"chmod 600 {_quoted(path)}", partial(_close, path))
     else:
-        yield Finding("tokens", "ok", f"{path} is yours alone")
+        yield Finding("tokens", "ok", f"{path} can be read only by you")
 
 
 def _close(path: Path, reporter: Reporter) -> None:
-    reporter.announce(f"taking {path} from everyone but you")
+    reporter.announce(f"removing access to {path} for everyone but you")
     path.chmod(0o600)
 
 

@@ -114,8 +114,8 @@ class Examination:
             other = f"{serving} answers, {self.embedder} is set: {missing:,} records have no vector of it"
             return Finding("vectors", "warning", other, mend, self.embed)
         if missing:
-            return Finding("vectors", "warning", f"{missing:,} of {total:,} records have none", mend, self.embed)
-        return Finding("vectors", "ok", f"all {total:,} records have one of {self.embedder}")
+            return Finding("vectors", "warning", f"{missing:,} of {total:,} records have no vector", mend, self.embed)
+        return Finding("vectors", "ok", f"all {total:,} records have a vector of {self.embedder}")
 
 
 def examine_any(check: str, store: Store, shown: str, examination: Examination) -> list[Finding]:
@@ -127,10 +127,10 @@ def examine_any(check: str, store: Store, shown: str, examination: Examination) 
         case "keywords":
             note = examination.language_note(store.keywords.analyzer.language)
             behind = store.status().get("keyword_lag", 0)
-            said = f"{behind:,} changes behind; it catches up before it answers" if behind else "up to date"
+            said = f"{behind:,} changes behind; the next search catches up" if behind else "up to date"
             return [*note, Finding("keywords", "note" if behind else "ok", said)]
         case "vectors" if examination.embedder == "none":
-            return [Finding("vectors", "ok", "none wanted: keyword search only")]
+            return [Finding("vectors", "ok", "none needed: keyword search only")]
         case "vectors":
             return [_vectors(store, examination)]
     return []
@@ -156,7 +156,7 @@ class Altered(NamedTuple):
         ids = ", ".join(record_id for record_id, _ in self.records[:MOST_NAMED])
         more = f" and {len(self.records) - MOST_NAMED:,} more" if len(self.records) > MOST_NAMED else ""
         count = f"{len(self.records):,} record{'' if len(self.records) == 1 else 's'}"
-        return f"the text or title of {count} is not what was stored: {ids}{more}"
+        return f"the text or title of {count} was changed outside Recollect: {ids}{more}"
 
     @property
     def mend(self) -> str:

@@ -343,11 +343,11 @@ def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
         except TooLong:
             wrong, whole = "", False
         if wrong:
-            said = f"the keyword index is not what is stored: {wrong}"
+            said = f"the keyword index differs from the records: {wrong}"
             yield Finding("keywords", "failure", said, f"{mend} builds it again", partial(fix, examination.place))
             return
     if whole:
-        yield Finding("keywords", "ok", "up to date, and agrees with what is stored")
+        yield Finding("keywords", "ok", "up to date, and agrees with the records")
     else:
         yield Finding("keywords", "note", f"nothing wrong seen in {LONGEST_S:g} s; there is more of it")
 
@@ -451,7 +451,7 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
     found: Any = server.rows("SELECT space, fingerprint, embedder FROM spaces ORDER BY space DESC")
     total = server.number(LIVE)
     if examination.embedder == "none":
-        yield Finding("vectors", "ok", "none wanted: keyword search only")
+        yield Finding("vectors", "ok", "none needed: keyword search only")
     else:
         active, own = examination.spaces(found, server.meta("space"))
         empty = f"SELECT count(*) FROM vectors_{own[0]} WHERE vector IS NULL" if own else LIVE

@@ -220,13 +220,13 @@ def keywords(path: Path, examination: Examination) -> Iterator[Finding]:
         missing = "there is no keyword index of this version's analysis; the next search builds it"
         yield Finding("keywords", "note", missing, mend, partial(rebuild, path, anew=False))
     elif lag:
-        behind = f"{lag:,} changes behind; it catches up before it answers"
+        behind = f"{lag:,} changes behind; the next search catches up"
         yield Finding("keywords", "note", behind, mend, partial(rebuild, path, anew=False))
     elif wrong:
-        said = f"the keyword index is not what is stored: {wrong}"
+        said = f"the keyword index differs from the records: {wrong}"
         yield Finding("keywords", "failure", said, f"{mend} builds it again", partial(rebuild, path, anew=True))
     else:
-        yield Finding("keywords", "ok", "up to date, and agrees with what is stored")
+        yield Finding("keywords", "ok", "up to date, and agrees with the records")
 
 
 def _disagreement(path: Path, connection: apsw.Connection, analyzer: Analyzer) -> str:
@@ -241,7 +241,7 @@ def _counted(connection: apsw.Connection) -> Iterator[str]:
     either = "SELECT id FROM terms_docsize UNION SELECT row FROM lengths"
     for words, sql in (
         ("records are not in it", f"{LIVE} EXCEPT SELECT * FROM ({indexed})"),
-        ("of its rows are of no record", f"SELECT * FROM ({either}) EXCEPT {LIVE}"),
+        ("of its rows belong to no record", f"SELECT * FROM ({either}) EXCEPT {LIVE}"),
     ):
         count = connection.execute(f"SELECT count(*) FROM ({sql})").get
         if count:
@@ -259,7 +259,7 @@ def _sampled(connection: apsw.Connection, analyzer: Analyzer) -> Iterator[str]:
     for row, name, title, text, length in rows:
         tokens = [token for part in (title, text) for token in analyzer.tokens(str(part))]
         if max(1, sum(not token.stop for token in tokens)) != length:
-            yield f"it counts other words than the record {name} has"
+            yield f"it has another number of words for the record {name}"
         elif tokens and not _holds(connection, max((token.term for token in tokens), key=len), int(str(row))):
             yield f"it does not have the words of the record {name}"
 
@@ -287,7 +287,7 @@ def vectors(
 ) -> Iterator[Finding]:
     """Whether every record has a vector of the model in the settings; `tables` are those that hold passages."""
     if examination.embedder == "none":
-        yield Finding("vectors", "ok", "none wanted: keyword search only")
+        yield Finding("vectors", "ok", "none needed: keyword search only")
         return
     with looking(path) as connection:
         spaces: Any = connection.execute(
@@ -312,14 +312,14 @@ def disk(path: Path) -> Iterator[Finding]:
     yield from _room(path)
     yield from _writable(path)
     if readable_by_others(path):
-        said = f"every user of this machine may read {path}, and so all that is remembered"
+        said = f"every user of this machine can read {path}, and so every record"
         yield Finding("disk", "warning", said, f"chmod 600 {shlex.quote(str(path))}", partial(_close, path))
 
 
 def _close(path: Path, reporter: Reporter) -> None:
     for part in _parts(path).values():
         if is_file(part):
-            reporter.announce(f"taking {part} from everyone but you")
+            reporter.announce(f"removing access to {part} for everyone but you")
             part.chmod(0o600)
 
 

@@ -128,7 +128,7 @@ class SqliteKind(StoreKind):
         from recollect.stores.sqlite.health import require_readable
 
         if place == ":memory:":
-            raise NotExamined("it is kept in memory alone")
+            raise NotExamined("it is in memory only")
         path = local_path(place)
         require_readable(path)
         with contextlib.closing(SqliteStore(path, read_only=True, untouched=True)) as store:
@@ -141,10 +141,10 @@ class SqliteKind(StoreKind):
         if examination.place != ":memory:":
             return health.examine(check, local_path(examination.place), examination)
         if check == "store":
-            return [Finding("store", "note", "kept in memory alone: there is nothing to look into")]
+            return [Finding("store", "note", "in memory only: there is nothing to check")]
         if check == "disk":
             return []
-        raise NotExamined("it is kept in memory alone")
+        raise NotExamined("it is in memory only")
 
 
 def local_path(place: str | Path) -> Path:
