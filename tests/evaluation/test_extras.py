@@ -60,14 +60,3 @@ assert not {"pytrec_eval", "matplotlib.figure", "pandas"} & set(sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-
-
-def test_without_the_measures_the_extra_is_named(monkeypatch):
-    """A study that cannot be scored says what to install."""
-    from recollect.errors import UsageError
-    from recollect.evaluation.scoring import parse_measures
-
-    monkeypatch.setitem(sys.modules, "ir_measures", None)
-    with pytest.raises(UsageError) as caught:
-        parse_measures("nDCG@10")
-    assert "recollect[eval]" in caught.value.hint

@@ -39,7 +39,7 @@ def test_a_measure_that_is_none_is_named(words, reason):
 def test_without_the_library_it_says_what_to_install(monkeypatch):
     """The extra is named."""
     monkeypatch.setitem(sys.modules, "ir_measures", None)
-    with pytest.raises(UsageError, match="ir-measures") as caught:
+    with pytest.raises(UsageError, match="ir_measures") as caught:
         evaluate({"q": {"a": 1}}, {"q": {"a": 1.0}}, ["AP"])
     assert "recollect[eval]" in caught.value.hint
 

@@ -263,7 +263,7 @@ JSON = {"Content-Type": "application/json"}
         ({"questions": [SOUND, {"text": " \n", "relevant": ["d1"]}]}, "question 2 has no text"),
         ({"questions": [{"text": "night", "relevant": ["d1", "a/../b", "\x00", "~x", "ключ"]}]}, "and 1 more"),
         ({"questions": [{"text": "night", "relevant": ["no such"]}]}, "there is no record 'no such'"),
-        ({"questions": [SOUND], "measures": ["Fun@10"]}, "'Fun@10' is no measure"),
+        ({"questions": [SOUND], "measures": ["Fun@10"]}, "'Fun@10' is not a measure"),
         ({"questions": [SOUND], "measures": ["R"]}, "needs a cutoff"),
         ({"questions": [SOUND], "measures": ["nDCG(rel=2)@10"]}, "no parameter"),
         ({"questions": [SOUND], "measures": ["nDCG@99999"]}, "between 1 and"),

@@ -24,70 +24,196 @@ HEADINGS = ("query-id", "query_id", "queryid", "qid", "query", "topic", "topic-i
 QRELS_FORM = "a line is `question<TAB>document<TAB>grade`, or TREC's `question 0 document grade`"
 QUERIES_FORM = 'a line is {"_id": "…", "text": "…"}, or `id<TAB>text`'
 CORPUS_FORM = 'a line is {"_id": "…", "title": "…", "text": "…"}'
+QUERY_FORM = 'one query a line, or {"text": "…"}'
+LAYOUT = "a set has corpus.jsonl, queries.jsonl and qrels.tsv or qrels/test.tsv; or folders that have"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One corpus with its questions and judgments.
+
+    `fingerprint` is the corpus's, and empty for questions to the user's own store; `judged` is that of questions and
+    judgments. `prefix` was put before the question ids to make them unique among several corpora.
+    """
+
+    name: str
+    corpus: tuple[dict[str, Any], ...]
+    queries: dict[str, str]
+    qrels: Qrels
+    fingerprint: str
+    judged: str = ""
+    unjudged: int = 0
+    without_text: int = 0
+    prefix: str = ""
+
+    @property
+    def own(self) -> bool:
+        """Whether the questions are to the user's own store."""
+        return not self.fingerprint
+
+    @property
+    def unknown(self) -> int:
+        """The number of judged documents that are not in the corpus."""
+        return 0 if self.own else len(judged_documents(self.qrels) - {row["_id"] for row in self.corpus})
+
+
+def read_dataset(folder: Path, *, split: str = "") -> list[Dataset]:
+    """Read the corpora of a set: the folder itself, or its subfolders. `split` selects `qrels_SPLIT.tsv`."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", hint=LAYOUT)
+    folders = [folder] if (folder / "corpus.jsonl").is_file() else sorted(p for p in folder.iterdir() if p.is_dir())
+    sets = [_read(one, split) for one in folders if (one / "corpus.jsonl").is_file()]
+    if not sets:
+        raise UsageError(f"{folder} holds no corpus.jsonl", hint=LAYOUT)
+    return apart(sets)
+
+
+def read_judged(queries: Path | None, qrels: Path, name: str = "store") -> Dataset:
+    """Read judged questions without a corpus; without `queries`, only the judgments, to score runs."""
+    grades = read_qrels(qrels)
+    return _joined(name, (), dict.fromkeys(grades, "") if queries is None else read_questions(queries), grades, "")
+
+
+def read_any(folder: Path, *, split: str = "") -> list[Dataset]:
+    """Read a set with its corpora, or one with questions to the user's own store."""
+    if (folder / "queries.jsonl").is_file() and not (folder / "corpus.jsonl").is_file():
+        queries, qrels = _files(folder, split)
+        return [read_judged(queries, qrels, folder.resolve().name)]
+    return read_dataset(folder, split=split)
+
+
+def apart(sets: Sequence[Dataset]) -> list[Dataset]:
+    """Make question ids unique: if one occurs twice, every id gets its corpus's name as a prefix."""
+    repeated = any(count > 1 for count in Counter(key for one in sets for key in one.qrels).values())
+    if not repeated:
+        return list(sets)
+    return [
+        replace(
+            one,
+            queries={f"{one.name}/{key}": text for key, text in one.queries.items()},
+            qrels={f"{one.name}/{key}": grades for key, grades in one.qrels.items()},
+            prefix=f"{one.name}/",
+        )
+        for one in sets
+    ]
+
+
+def judged_documents(qrels: Mapping[str, Mapping[str, int]]) -> set[str]:
+    """Return every document that a judgment names."""
+    return {document for grades in qrels.values() for document in grades}
+
+
+def fingerprint(*parts: object) -> str:
+    """Return a short digest of JSON values."""
+    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def fingerprint_of(sets: Iterable[Dataset]) -> str:
+    """Return the fingerprint of several sets: it changes with documents, questions and judgments."""
+    return fingerprint([[one.fingerprint, one.judged] for one in sets])
+
+
+def _read(folder: Path, split: str) -> Dataset:
+    queries, qrels = _files(folder, split)
+    corpus = read_corpus(folder / "corpus.jsonl")
+    digest = hashlib.blake2b((folder / "corpus.jsonl").read_bytes(), digest_size=8).hexdigest()
+    return _joined(folder.resolve().name, corpus, read_questions(queries), read_qrels(qrels), digest)
+
+
+def _files(folder: Path, split: str) -> tuple[Path, Path]:
+    """Find the questions and judgments of a split; files without a split's name are the test split."""
+    names = [f"qrels_{split}.tsv", f"qrels/{split}.tsv", f"qrels.{split}.tsv"] if split else []
+    if split in ("", "test"):
+        names += ["qrels.tsv", "qrels/test.tsv", "qrels.trec", "qrels.txt", "qrels"]
+    qrels = next((folder / name for name in names if (folder / name).is_file()), None)
+    if qrels is None:
+        which = f"no judgments of the split {split!r}" if split else "no judgments"
+        raise UsageError(f"{folder} holds {which}", hint=f"there must be {' or '.join(names[:2])}")
+    named = folder / f"queries_{split}.jsonl"
+    return (named if split and named.is_file() else folder / "queries.jsonl"), qrels
+
+
+def _joined(
+    name: str, corpus: tuple[dict[str, Any], ...], texts: Mapping[str, str], grades: Qrels, digest: str
+) -> Dataset:
+    """Keep the questions that have a text and judgments, and count the others."""
+    queries = {key: texts[key] for key in grades if key in texts}
+    if not queries:
+        raise UsageError(f"{name}: no judged question has a text", hint="the ids in queries and qrels must be the same")
+    qrels = {key: grades[key] for key in queries}
+    unjudged, without_text = len(texts.keys() - grades.keys()), len(grades.keys() - texts.keys())
+    return Dataset(name, corpus, queries, qrels, digest, fingerprint(queries, qrels), unjudged, without_text)
+
+
+# -- files --------------------------------------------------------------------------------------------------
 
 
 def read_qrels(path: Path) -> Qrels:
-    """The judgments of a file, in BEIR's form (with or without its heading) or TREC's."""
+    """Read judgments in BEIR's form, with or without its heading, or in TREC's."""
     qrels: Qrels = {}
     for number, (place, line) in enumerate(lines(path)):
-        words = _columns(line)
-        if number == 0 and len(words) in (BEIR_COLUMNS, TREC_COLUMNS) and words[0].lower() in HEADINGS:
-            continue
+        # A line with tabs is split there, so that an id may hold a space.
+        words = [word.strip() for word in line.split("\t")] if "\t" in line else line.split()
         if len(words) not in (BEIR_COLUMNS, TREC_COLUMNS):
             raise UsageError(f"{place} has {len(words)} columns, not three or four", hint=QRELS_FORM)
-        qrels.setdefault(words[0], {})[words[-2]] = _grade(words[-1], place)
+        if number > 0 or words[0].lower() not in HEADINGS:
+            qrels.setdefault(words[0], {})[words[-2]] = _grade(words[-1], place)
     if not qrels:
         raise UsageError(f"{path} holds no judgments", hint=QRELS_FORM)
     return qrels
 
 
 def write_qrels(qrels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """The lines of TREC qrels."""
+    """Yield the lines of TREC qrels."""
     for question, grades in qrels.items():
         for document, grade in grades.items():
             if any(len(word.split()) != 1 for word in (question, document)):
-                message = f"an id with a space cannot stand in TREC qrels: {question!r} {document!r}"
+                message = f"TREC qrels cannot hold an id with a space: {question!r} {document!r}"
                 raise UsageError(message, hint="give the documents ids without spaces")
             yield f"{question} 0 {document} {grade}"
 
 
 def read_questions(path: Path) -> dict[str, str]:
-    """Question → text."""
+    """Read questions by their ids."""
     return dict(_question(line, place) for place, line in lines(path))
 
 
 def read_corpus(path: Path) -> tuple[dict[str, Any], ...]:
-    """The documents, each with `_id`, `title` and `text`, and whatever else it holds; of an id named twice the last."""
+    """Read documents with `_id`, `title` and `text`; the last one wins where an id occurs twice."""
     return tuple({row["_id"]: row for row in (_document(line, place) for place, line in lines(path))}.values())
 
 
+def read_queries(data: bytes, name: str) -> list[str]:
+    """Read one query from each line: plain text, or a JSON object with `text` or `query`."""
+    try:
+        rows = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not UTF-8: {error.reason}", hint="one query a line") from error
+    return [_query(line.strip(), f"{name}: line {number}") for number, line in enumerate(rows, 1) if line.strip()]
+
+
 def lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a file that are not blank, each with its place for an error to name."""
+    """Yield the lines that are not blank, each with its place for error messages."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise UsageError(f"{path} is no file", hint="name a file with judged questions") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise UsageError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
     except OSError as error:
-        raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="may you read it?") from error
+        raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="check its permissions") from error
     # Split on \n alone: some texts hold U+2028, at which str.splitlines would break a JSON line in two.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield f"{path}: line {number}", line.removesuffix("\r")
 
 
-def write_lines(path: Path, written: Iterable[str]) -> None:
-    """A text file, a line each."""
+def write_lines(path: Path, text: Iterable[str]) -> None:
+    """Write a text file from its lines."""
     try:
-        path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8")
+        path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
     except OSError as error:
         raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="name another file") from error
-
-
-def _columns(line: str) -> list[str]:
-    """By tabs where there are tabs, so that an id may hold a space; else by white space."""
-    return [word.strip() for word in line.split("\t")] if "\t" in line else line.split()
 
 
 def _grade(word: str, place: str) -> int:
@@ -113,11 +239,21 @@ def _question(line: str, place: str) -> tuple[str, str]:
     return _id(row, place, QUERIES_FORM), text
 
 
+def _query(line: str, place: str) -> str:
+    if not line.startswith("{"):
+        return line
+    row = _object(line, place, QUERY_FORM)
+    text = row.get("text", row.get("query"))
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f'{place} has no "text" or "query"', hint=QUERY_FORM)
+    return text
+
+
 def _document(line: str, place: str) -> dict[str, Any]:
     row = _object(line, place, CORPUS_FORM)
     title, text = row.get("title") or "", row.get("text") or ""
     if not isinstance(title, str) or not isinstance(text, str):
-        raise UsageError(f'{place} has a "title" or a "text" that is no text', hint=CORPUS_FORM)
+        raise UsageError(f'{place} has a "title" or a "text" that is not a string', hint=CORPUS_FORM)
     return {**row, "_id": _id(row, place, CORPUS_FORM), "title": title, "text": text}
 
 
@@ -138,153 +274,3 @@ def _id(row: Mapping[str, Any], place: str, form: str) -> str:
     if not isinstance(key, str) or not key.strip():
         raise UsageError(f'{place} has no "_id"', hint=form)
     return key
-
-
-LAYOUT = "a set has corpus.jsonl, queries.jsonl and qrels.tsv or qrels/test.tsv; or folders that have"
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """One corpus with its questions and judgments (question → document → grade).
-
-    `fingerprint` is the corpus's, and empty for questions to the user's own store; `judged` is that of questions and
-    judgments. `prefix` is what was put before the question ids to tell those of several corpora apart.
-    """
-
-    name: str
-    corpus: tuple[dict[str, Any], ...]
-    queries: dict[str, str]
-    qrels: Qrels
-    fingerprint: str
-    judged: str = ""
-    unjudged: int = 0
-    without_text: int = 0
-    prefix: str = ""
-
-    @property
-    def own(self) -> bool:
-        """Whether the questions are to the user's own store."""
-        return not self.fingerprint
-
-    @property
-    def unknown(self) -> int:
-        """Judged documents that are not in the corpus."""
-        return 0 if self.own else len(judged_documents(self.qrels) - {row["_id"] for row in self.corpus})
-
-
-def read_dataset(folder: Path, *, split: str = "") -> list[Dataset]:
-    """The corpora of a set: the folder itself, or each of its subfolders. `split` picks `qrels_SPLIT.tsv`."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", hint=LAYOUT)
-    inside = [folder] if (folder / "corpus.jsonl").is_file() else sorted(p for p in folder.iterdir() if p.is_dir())
-    sets = [_read(one, split) for one in inside if (one / "corpus.jsonl").is_file()]
-    if not sets:
-        raise UsageError(f"{folder} holds no corpus.jsonl", hint=LAYOUT)
-    return apart(sets)
-
-
-def read_judged(queries: Path | None, qrels: Path, name: str = "store") -> Dataset:
-    """Judged questions without a corpus; with no `queries` the judgments alone, to score runs by."""
-    grades = read_qrels(qrels)
-    return _joined(name, (), dict.fromkeys(grades, "") if queries is None else read_questions(queries), grades, "")
-
-
-def read_any(folder: Path, *, split: str = "") -> list[Dataset]:
-    """A set with its corpora, or one of questions to the user's own store."""
-    if (folder / "queries.jsonl").is_file() and not (folder / "corpus.jsonl").is_file():
-        queries, qrels = _files(folder, split)
-        return [read_judged(queries, qrels, folder.resolve().name)]
-    return read_dataset(folder, split=split)
-
-
-def apart(sets: Sequence[Dataset]) -> list[Dataset]:
-    """The corpora with question ids that differ: where one repeats, each has its corpus's name before it."""
-    repeated = any(count > 1 for count in Counter(key for one in sets for key in one.qrels).values())
-    if not repeated:
-        return list(sets)
-    return [
-        replace(
-            one,
-            queries={f"{one.name}/{key}": text for key, text in one.queries.items()},
-            qrels={f"{one.name}/{key}": grades for key, grades in one.qrels.items()},
-            prefix=f"{one.name}/",
-        )
-        for one in sets
-    ]
-
-
-def judged_documents(qrels: Mapping[str, Mapping[str, int]]) -> set[str]:
-    """Every document that a judgment names."""
-    return {document for grades in qrels.values() for document in grades}
-
-
-def fingerprint(*parts: object) -> str:
-    """A short digest of values that JSON can hold."""
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def fingerprint_of(sets: Iterable[Dataset]) -> str:
-    """That of several sets together: other documents, questions or judgments have another."""
-    return fingerprint([[one.fingerprint, one.judged] for one in sets])
-
-
-def read_queries(data: bytes, name: str) -> list[str]:
-    """The queries of a file's bytes, one a line: plain, or a JSON object with `text` or `query`."""
-    try:
-        rows = data.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is not text in UTF-8: {error.reason}", hint="one query a line") from error
-    return [_query(line.strip(), f"{name}: line {number}") for number, line in enumerate(rows, 1) if line.strip()]
-
-
-def _query(line: str, place: str) -> str:
-    if not line.startswith("{"):
-        return line
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{place} is not JSON: {error}", hint='one query a line, or {"text": "…"}') from error
-    text = value.get("text", value.get("query"))
-    if not isinstance(text, str) or not text.strip():
-        raise UsageError(f'{place} has no "text" or "query"', hint='one query a line, or {"text": "…"}')
-    return text
-
-
-def _read(folder: Path, split: str) -> Dataset:
-    queries, qrels = _files(folder, split)
-    corpus = read_corpus(folder / "corpus.jsonl")
-    digest = hashlib.blake2b((folder / "corpus.jsonl").read_bytes(), digest_size=8).hexdigest()
-    return _joined(folder.resolve().name, corpus, read_questions(queries), read_qrels(qrels), digest)
-
-
-def _files(folder: Path, split: str) -> tuple[Path, Path]:
-    """Where questions and judgments of a split are; the test split is also what has no name."""
-    names = [f"qrels_{split}.tsv", f"qrels/{split}.tsv", f"qrels.{split}.tsv"] if split else []
-    if split in ("", "test"):
-        names += ["qrels.tsv", "qrels/test.tsv", "qrels.trec", "qrels.txt", "qrels"]
-    qrels = next((folder / name for name in names if (folder / name).is_file()), None)
-    if qrels is None:
-        which = f"no judgments of the split {split!r}" if split else "no judgments"
-        raise UsageError(f"{folder} holds {which}", hint=f"there must be {' or '.join(names[:2])}")
-    named = folder / f"queries_{split}.jsonl"
-    return (named if split and named.is_file() else folder / "queries.jsonl"), qrels
-
-
-def _joined(
-    name: str, corpus: tuple[dict[str, Any], ...], texts: Mapping[str, str], grades: Qrels, digest: str
-) -> Dataset:
-    """Only questions that have both a text and judgments; the others are counted."""
-    queries = {key: texts[key] for key in grades if key in texts}
-    if not queries:
-        raise UsageError(f"{name}: no judged question has a text", hint="the ids in queries and qrels must be the same")
-    qrels = {key: grades[key] for key in queries}
-    return Dataset(
-        name,
-        corpus,
-        queries,
-        qrels,
-        digest,
-        judged=fingerprint(queries, qrels),
-        unjudged=len(texts.keys() - grades.keys()),
-        without_text=len(grades.keys() - texts.keys()),
-    )

@@ -11,9 +11,9 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
 
 from recollect.errors import UsageError
 from recollect.evaluation.results import (
@@ -74,8 +74,10 @@ HEADROOM = 1.25
 """Space above the greatest win and below the greatest loss, for the names."""
 
 _FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Hiragino Sans", "Microsoft YaHei")
-_SVG = "{http://www.w3.org/2000/svg}"
-_HREF = "{http://www.w3.org/1999/xlink}href"
+_ROOT = re.compile(r'<svg [^>]*viewBox="([^"]*)"[^>]*>')
+_UNUSED = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", flags=re.DOTALL)
+"""Parts of matplotlib's SVG that a page does not need; its style sheet would apply to the whole page."""
+
 _VARIABLES = {light: f"var(--{role})" for role, light in LIGHT.items()}
 
 
@@ -138,44 +140,21 @@ def write(figure: Figure, path: Path, note: str = "") -> None:
 
 def inline(figure: Figure, key: str, title: str, description: str) -> str:
     """Return the figure as an `<svg>` for a page, with the page's colours and ids that begin with `key`."""
-    buffer = io.BytesIO()
+    buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
-    root = ET.fromstring(buffer.getvalue())  # noqa: S314  (matplotlib has just written it)
-    for parent in list(root.iter()):
-        for child in [child for child in parent if _unused(child)]:
-            parent.remove(child)
-    for element in root.iter():
-        _adapt(element, key)
-    root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-labelledby": f"{key}-title {key}-desc"}
-    for place, (name, text) in enumerate((("title", title), ("desc", description))):
-        element = ET.Element(f"{_SVG}{name}", {"id": f"{key}-{name}"})
-        element.text = text
-        root.insert(place, element)
-    ET.register_namespace("", _SVG.strip("{}"))
-    return ET.tostring(root, encoding="unicode")
+    head, body = _ROOT.split(_UNUSED.sub("", buffer.getvalue()), maxsplit=1)[1:]
+    body = re.sub("<[^>]*>", lambda tag: _adapt(tag[0], key), body)
+    names = f'aria-labelledby="{key}-title {key}-desc"'
+    texts = f'<title id="{key}-title">{escape(title)}</title><desc id="{key}-desc">{escape(description)}</desc>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{head}" role="img" {names}>{texts}{body}'
 
 
-def _unused(element: ET.Element) -> bool:
-    """Whether it can go: metadata, empty groups, and a style sheet that would apply to the whole page."""
-    name = element.tag.rpartition("}")[2]
-    return name in ("metadata", "style") or (name == "g" and not len(element))
-
-
-def _adapt(element: ET.Element, key: str) -> None:
+def _adapt(tag: str, key: str) -> str:
     """Make ids unique, replace colours by variables, drop fonts, and round to hundredths of a point."""
-    if (own := element.attrib.pop("id", None)) and not element.tag.endswith("}g"):
-        element.set("id", f"{key}-{own}")
-    if target := element.attrib.pop(_HREF, None):
-        element.set("href", f"#{key}-{target.removeprefix('#')}")
-    for name, value in element.attrib.items():
-        short = re.sub(r"(\.\d\d)\d+", r"\1", " ".join(value.split()))
-        element.set(name, short.replace("url(#", f"url(#{key}-"))
-    if style := element.get("style"):
-        plain = re.sub(r"font-family: [^;]*; ?", "", style)
-        element.set("style", re.sub(r"#[0-9a-f]{6}\b", lambda match: _VARIABLES.get(match[0], match[0]), plain))
-    element.tail = None
-    if not element.tag.endswith("}text"):
-        element.text = None
+    tag = re.sub(r'(?<=<g) id="[^"]*"', "", tag).replace("xlink:href", "href")
+    tag = re.sub(r'( id="|href="#|url\(#)', rf"\1{key}-", tag)
+    tag = re.sub(r"font-family: [^;]*; ?", "", re.sub(r"(\.\d\d)\d+", r"\1", tag))
+    return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
 
 
 # -- figures ------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Ranked lists in files: JSON, JSON lines and TREC runs in, TREC runs out; the standard library alone.
+"""Ranked lists in files: read JSON, JSON lines and TREC runs, write TREC runs, and fuse several runs.
 
-A list of objects is ordered by `rank` where every one has it, else by falling `score`, else it stands as listed. A rank
-that is given counts as it is, gaps and all. A TREC run is ordered as trec_eval orders it: by falling score, equal
-scores by falling document id, whatever its rank column says. An id named twice keeps its better place.
+A list of objects is ordered by `rank` if every object has one, else by descending `score`, else as listed. Given ranks
+are used as they are, with gaps. A TREC run is ordered as trec_eval orders it: by descending score, equal scores by
+descending document id, whatever its rank column says. An id that occurs twice keeps its better rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recollect.fusion import Fused, Hit, RankedList, fuse
 from recollect.options import DEFAULT_K
 
 Run: TypeAlias = dict[str | None, tuple[Hit, ...]]
-"""Question → its ranking, best first. A list that names no question has the key None; an empty file is an empty run."""
+"""Question → its ranking, best first. A list without a question has the key None; an empty file is an empty run."""
 
 COLUMNS = "question Q0 document rank score tag"
 FORMATS = '{"results": [{"id": …, "rank" or "score": …}]}, the same as JSON lines, or a TREC run'
@@ -29,11 +29,11 @@ SMALLEST = 2.0**-126
 """The precision of single floats, in which trec_eval compares scores, and the smallest of them."""
 
 _WORDS = re.compile(r"[^ \t\r\v\f]+")
-"""What C's isspace parts, as trec_eval does; str.split would also break an id at a no-break space."""
+"""Words between C's white space, as in trec_eval; str.split would also break an id at a no-break space."""
 
 
-class Item(NamedTuple):
-    """One document as it was read, and where: `line` 3, or `result` 3 of a JSON document."""
+class RunItem(NamedTuple):
+    """One document of a list, and its place for error messages: `line 3`, or `result 3` of a JSON document."""
 
     place: str
     id: str
@@ -42,13 +42,13 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class RunReader:
     """Reads one file; every error names it."""
 
     name: str
 
     def run(self, data: bytes) -> Run:
-        """What the file holds, whichever of the formats it is in."""
+        """Read the file in any of the formats."""
         text = self._text(data)
         lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not lines:
@@ -80,7 +80,6 @@ class Reader:
         return self._listed([value])
 
     def _listed(self, items: Sequence[object]) -> Run:
-        """A list that names no question; one without anything is no list."""
         return {None: self._entries("result", items)} if items else {}
 
     def _entries(self, what: str, items: Sequence[object]) -> tuple[Hit, ...]:
@@ -97,12 +96,12 @@ class Reader:
         except (ValueError, RecursionError) as error:
             raise self._wrong(f"line {number}", f"is not JSON that can be read: {error}") from error
 
-    def _item(self, place: str, value: object) -> Item:
+    def _item(self, place: str, value: object) -> RunItem:
         if not isinstance(value, dict):
-            return Item(place, self._id(place, value), None, None)
+            return RunItem(place, self._id(place, value), None, None)
         if "id" not in value:
             raise self._wrong(place, 'has no "id"')
-        return Item(place, self._id(place, value["id"]), self._rank(place, value), self._score(place, value))
+        return RunItem(place, self._id(place, value["id"]), self._rank(place, value), self._score(place, value))
 
     def _id(self, place: str, value: object) -> str:
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -128,15 +127,14 @@ class Reader:
             raise self._wrong(place, f"has the score {_short(score)}; scores are finite numbers")
         return float(score)
 
-    def _ordered(self, items: Sequence[Item]) -> tuple[Hit, ...]:
-        """By rank, else by falling score, else as listed; whichever it is, for all of them."""
+    def _ordered(self, items: Sequence[RunItem]) -> tuple[Hit, ...]:
         if self._all_have("rank", items):
             return _best_places(sorted(items, key=lambda item: item.rank or 0))
         if not self._all_have("score", items) or _rising_below_zero([item.score or 0.0 for item in items]):
             return _best_places(items)
         return _best_places(sorted(items, key=lambda item: -(item.score or 0.0)))
 
-    def _all_have(self, field: str, items: Sequence[Item]) -> bool:
+    def _all_have(self, field: str, items: Sequence[RunItem]) -> bool:
         having = [getattr(item, field) is not None for item in items]
         if any(having) and not all(having):
             raise self._wrong(items[having.index(False)].place, f"has no {field}, and others have one")
@@ -149,7 +147,9 @@ class Reader:
                 question, score, document = self._trec_line(f"line {number}", line)
                 found.setdefault(question, []).append((score, document))
         return {
-            question: _best_places(Item("", document, None, score) for score, document in sorted(pairs, reverse=True))
+            question: _best_places(
+                RunItem("", document, None, score) for score, document in sorted(pairs, reverse=True)
+            )
             for question, pairs in found.items()
         }
 
@@ -170,24 +170,24 @@ class Reader:
 
 
 def read_run(data: bytes, name: str) -> Run:
-    """The run in a file's bytes; `name` is what an error calls the file."""
-    return Reader(name).run(data)
+    """Read a run from the bytes of the file `name`."""
+    return RunReader(name).run(data)
 
 
 def write_trec(rankings: Mapping[str, Iterable[tuple[str, float]]], tag: str = "recollect") -> Iterator[str]:
-    """The lines of a TREC run. Scores too near to tell apart are set apart, so that no reader reorders them."""
+    """Yield the lines of a TREC run. Scores are made different in single precision, so that no reader reorders them."""
     for question, ranking in rankings.items():
         ceiling = math.inf
         for rank, (document, score) in enumerate(ranking, 1):
             if any(len(_WORDS.findall(word)) != 1 or "\n" in word for word in (question, document)):
-                message = f"an id with a space cannot stand in a TREC run: {question!r} {document!r}"
+                message = f"a TREC run cannot hold an id with a space: {question!r} {document!r}"
                 raise UsageError(message, hint="use --json")
             below = min(score, ceiling)
             yield f"{question} Q0 {document} {rank} {below!r} {tag}"
             ceiling = below - max(abs(below) * STEP, SMALLEST)
 
 
-def _best_places(items: Iterable[Item]) -> tuple[Hit, ...]:
+def _best_places(items: Iterable[RunItem]) -> tuple[Hit, ...]:
     kept: dict[str, Hit] = {}
     for item in items:
         kept.setdefault(item.id, Hit(item.id, item.score, item.rank))
@@ -195,7 +195,7 @@ def _best_places(items: Iterable[Item]) -> tuple[Hit, ...]:
 
 
 def _rising_below_zero(scores: Sequence[float]) -> bool:
-    """Whether these are FTS5's: negative, best first, so that less is better."""
+    """Whether these are scores of SQLite's FTS5: negative, with the lowest first and best."""
     return scores[0] < scores[-1] < 0 and list(scores) == sorted(scores)
 
 
@@ -228,10 +228,9 @@ def fuse_runs(
     weights: Mapping[str, float] | None = None,
     bounded: Collection[str] = (),
 ) -> dict[str | None, list[Fused]]:
-    """Question → fused ranking, for the runs by their sources' names; the key None is that of lists without a question.
+    """Fuse runs, given by their sources' names, into one ranking for each question (None for lists without a question).
 
-    `bounded` names the sources whose scores are used as they are, as cosines should be. What cannot be fused is a
-    UsageError.
+    `bounded` names the sources whose scores are used without normalisation, such as cosines.
     """
     if unknown := {*(weights or {}), *bounded} - set(runs):
         raise UsageError(f"there is no list named {min(unknown)!r}", hint=f"there are {', '.join(runs)}")
@@ -250,9 +249,9 @@ def fuse_runs(
 
 
 def by_question(runs: Mapping[str, Run]) -> dict[str | None, dict[str, Sequence[Hit]]]:
-    """Each question with every source's list, empty where the source has none for it.
+    """Return every source's list for each question, empty if the source has none.
 
-    A list that names no question goes with the one question of the others, and with nothing where they have several.
+    A list without a question belongs to the only question of the others; if they have several, it is an error.
     """
     questions = dict.fromkeys(question for run in runs.values() for question in run)
     named: list[str | None] = [question for question in questions if question is not None]

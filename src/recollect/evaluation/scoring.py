@@ -1,7 +1,7 @@
-"""Measures, by a library of the field.
+"""Measures of rankings, computed by ir-measures, and their statistics: intervals and paired tests.
 
-What the library is given has no equal scores: `in_order` settles them as trec_eval does, so that every measure, whoever
-computes it, reads the same ranking.
+`in_order` breaks ties between scores as trec_eval does, so that every measure reads the same ranking. The statistics
+use fixed seeds: the same values give the same digits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.errors import UsageError
+from recollect.registry import missing_package
 from recollect.types import Answer, Query
 
 if TYPE_CHECKING:
@@ -26,26 +27,26 @@ MEASURES = ("nDCG@10", "R@20", "RR@10")
 EXAMPLES = "for example nDCG@10 R@5 R@20 RR@10 AP P@1 Success@5"
 
 MOST = 10_000
-"""The deepest cutoff: as many results as one search can give."""
+"""The deepest cutoff: the most results that one search can return."""
 
 _MEASURE = re.compile(r"[^\s,(]+(?:\([^)]*\))?[^\s,]*")
 
 
 def parse_measures(words: str | Sequence[str]) -> tuple[str, ...]:
-    """Measures by their usual names (`nDCG@10 R@5`, also with commas), each once, spelt as the library spells them."""
-    said = _MEASURE.findall(words if isinstance(words, str) else " ".join(words))
-    if not said:
+    """Parse measures by their usual names (`nDCG@10 R@5`, also with commas)."""
+    names = _MEASURE.findall(words if isinstance(words, str) else " ".join(words))
+    if not names:
         raise UsageError("no measure is named", hint=EXAMPLES)
-    return tuple(dict.fromkeys(str(_parse(word)) for word in said))
+    return tuple(dict.fromkeys(str(_parse(word)) for word in names))
 
 
 def deepest(measures: Iterable[str]) -> int:
-    """The largest cutoff: how many results the measures read at the least."""
+    """Return the largest cutoff of these measures, or 0."""
     return max((int(cutoff) for measure in measures for cutoff in re.findall(r"@(\d+)$", measure)), default=0)
 
 
 def rank_all(search: Callable[[Query], Answer], queries: Mapping[str, str], *, depth: int) -> Run:
-    """Every question's ranking. The score is the place, so that equal scores cannot be reordered by a library."""
+    """Search for every question. The score is 1 / rank, so that a library cannot reorder equal scores."""
     return {
         key: by_place(result.record.id for result in search(Query(text, limit=depth)).results)
         for key, text in queries.items()
@@ -53,12 +54,12 @@ def rank_all(search: Callable[[Query], Answer], queries: Mapping[str, str], *, d
 
 
 def by_place(documents: Iterable[str]) -> dict[str, float]:
-    """A ranking whose scores are one over the place; a document keeps its better one."""
+    """Score documents by 1 / rank; a document that occurs twice keeps its better rank."""
     return {document: 1.0 / rank for rank, document in enumerate(dict.fromkeys(documents), 1)}
 
 
 def in_order(run: Run) -> dict[str, dict[str, float]]:
-    """The run with scores that differ: equal ones are set apart by falling document id."""
+    """Make the scores of a run unique: ties are broken by descending document id."""
     return {
         key: by_place(sorted(ranking, key=lambda document: (ranking[document], document), reverse=True))
         for key, ranking in run.items()
@@ -66,7 +67,7 @@ def in_order(run: Run) -> dict[str, dict[str, float]]:
 
 
 def without_self(run: Run, selves: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """The run without each question's own document, which `selves` names."""
+    """Remove each question's own document, which `selves` names."""
     return {
         key: {document: score for document, score in ranking.items() if document != selves.get(key)}
         for key, ranking in run.items()
@@ -74,7 +75,7 @@ def without_self(run: Run, selves: Mapping[str, str]) -> dict[str, dict[str, flo
 
 
 def evaluate(qrels: Mapping[str, Mapping[str, int]], run: Run, measures: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Measure (`nDCG@10`) → question → value. A question without results counts as zero."""
+    """Compute measure → question → value. A question without results counts as zero."""
     parsed = [_parse(measure) for measure in measures]
     values: dict[str, dict[str, float]] = {str(measure): dict.fromkeys(qrels, 0.0) for measure in parsed}
     answered = {key: ranking for key, ranking in in_order(run).items() if key in qrels and ranking}
@@ -98,7 +99,7 @@ def _library() -> Any:
     try:
         import ir_measures
     except ImportError as error:
-        raise UsageError("measuring needs ir-measures", hint="pip install 'recollect[eval]'") from error
+        raise missing_package(error, "computing measures", "eval") from error
     return ir_measures
 
 
@@ -107,9 +108,9 @@ def _parse(word: str) -> Any:
     try:
         measure = library.parse_measure(word)
         library.evaluator([measure], {"question": {"document": 1}})
-    except AssertionError as error:  # how the library says that a parameter is missing
+    except AssertionError as error:  # the library's way to report a missing parameter
         raise _wrong(word, "it needs a cutoff, as in R@5") from error
-    except KeyError as error:  # and that it has none of that name
+    except KeyError as error:  # and an unknown one
         raise _wrong(word, f"it has no parameter {error}") from error
     except (ValueError, NameError, TypeError, RuntimeError) as error:
         raise _wrong(word, " ".join(str(error).split())) from error
@@ -119,25 +120,25 @@ def _parse(word: str) -> Any:
 
 
 def _wrong(word: str, reason: str) -> UsageError:
-    return UsageError(f"{word!r} is no measure that can be computed: {reason}", hint=EXAMPLES)
+    return UsageError(f"{word!r} is not a measure that can be computed: {reason}", hint=EXAMPLES)
 
 
 RESAMPLES = 2000
 PERMUTATIONS = 10_000
 LEVEL = 0.95
 SEED = 60
-"""Any number would do; a fixed one makes reports repeatable."""
+"""A fixed seed makes reports repeatable."""
 
 ROUNDING = 1e-12
-"""Rounding must not make the data rarer than they are."""
+"""Tolerance for equal sums, so that rounding does not change p."""
 
 BLOCK = 4_000_000
-"""Numbers drawn at once, so that a large set does not fill the memory."""
+"""Random numbers drawn at once, to bound the memory for large sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over n questions and its bootstrap interval."""
+    """A mean over n questions and its 95 % bootstrap interval."""
 
     mean: float
     low: float
@@ -147,7 +148,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A system against another on the same questions: by how much, how sure, on how many it won, lost and tied."""
+    """Two systems on the same questions: the difference, its p value, and the numbers of wins, losses and ties."""
 
     difference: Estimate
     p: float
@@ -157,12 +158,12 @@ class Comparison:
 
     @property
     def significant(self) -> bool:
-        """Whether chance alone would give such a difference in fewer than one of twenty trials."""
+        """Whether p is below 0.05."""
         return self.p < 1 - LEVEL
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """The mean with its percentile bootstrap interval over questions."""
+    """Return the mean with its percentile bootstrap interval over questions."""
     import numpy as np
 
     found = np.asarray(values, dtype=np.float64)
@@ -173,7 +174,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def compare(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Comparison:
-    """A paired two-sided randomisation test: how often chance, swapping the two at random, does as much."""
+    """Compare two systems by a paired two-sided randomisation test."""
     import numpy as np
 
     keys = [key for key in ours if key in theirs]
@@ -183,9 +184,9 @@ def compare(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Compariso
 
 
 def noticeable(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float | None:
-    """What a difference of means must exceed for the test to take it for more than chance, these questions differing.
+    """Return the smallest significant difference of means, given how much the questions differ.
 
-    None where so few questions differ that no difference could.
+    None if too few questions differ for any significant difference.
     """
     import numpy as np
 
@@ -193,7 +194,7 @@ def noticeable(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float 
     moved = gains[gains != 0]
     if not len(moved):
         return None
-    rarest = int((1 - LEVEL) * (PERMUTATIONS + 1)) - 1  # so many of the draws may do as much
+    rarest = int((1 - LEVEL) * (PERMUTATIONS + 1)) - 1  # draws that may be as extreme
     edge = float(np.sort(_swapped(moved))[-rarest - 1])
     return edge / len(gains) if edge < np.abs(moved).sum() - ROUNDING else None
 
@@ -217,7 +218,7 @@ def _chance(gains: NDArray[np.float64]) -> float:
 
 
 def _swapped(moved: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far the sum of differences is from zero, either way, when chance says for each question which is whose."""
+    """Return the absolute sums of the differences under random signs."""
     import numpy as np
 
     generator, sums, step = np.random.default_rng(SEED), [], max(1, BLOCK // len(moved))
