@@ -11,14 +11,13 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from recollect.config import Settings
 from recollect.errors import Forbidden, UnknownRecord, UsageError
 from recollect.memory.assembly import Assembly, ExternalSources, Rerankers
 from recollect.memory.calibration import Calibration
-from recollect.memory.embeddings import Embeddings
+from recollect.memory.embeddings import Embeddings, vector_status
 from recollect.memory.history import changes, visible_history
 from recollect.memory.opening import check_embedder, embedder_opener, load_settings, open_in_language
 from recollect.memory.recall import TOKENS, Recall, recall
@@ -54,9 +53,9 @@ class Memory:
             for result in memory.search("how do I get in?").results:
                 print(result.score, result.record.text)
 
-    A memory can be used by several threads, and several processes can open the same store. Every method raises
-    subclasses of `RecollectError`: `UsageError` for wrong arguments, `StoreError` for a store that cannot be read or
-    written.
+    A memory can be used by several threads, and several processes can open the same store. Errors are subclasses of
+    `RecollectError`: `UsageError` for wrong arguments, `StoreError` for a store that cannot be read or written.
+    Functions given as `progress` are called with the number of items that are done and their total.
 
     `scope` is used where a call names none. `caller` is None for the owner of the store, who may name any scope; for a
     scoped caller (see `within`) it is the one scope that the caller is bound to.
@@ -105,7 +104,7 @@ class Memory:
             settings: By default those of the settings files and the environment.
             language: The language of a new store, for its stemmer. An existing store keeps its own.
             announce: Receives messages, for example that a model is being fetched or that vectors are missing.
-            fetching: Receives the progress of a model that is fetched.
+            fetching: Receives the progress of fetching a model.
             fetch: Whether to fetch a model that is not on this machine. Without it, records are stored without vectors.
 
         Raises:
@@ -149,9 +148,7 @@ class Memory:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -215,16 +212,9 @@ class Memory:
     ) -> Record:
         """Replace a record by a newer one, which is returned. The old one is left out of answers from then on.
 
-        Args:
-            record_id: The record to replace.
-            by: The id of an existing record that replaces it.
-            text: A new text that replaces it, instead of `by`. It takes over scope, title, category, tags, importance
-                and decay.
-            at: When the new record became true; by default its own time.
-
-        Raises:
-            UsageError: Neither or both of `by` and `text` are given, or the record is superseded already.
-            UnknownRecord: There is no such record.
+        The newer one is an existing record (`by` its id), or a new `text`, which takes over the scope, title, category,
+        tags, importance and decay of the old one. `at` is when it became true; by default the time of the new record.
+        Raises `UsageError` if the old record is superseded already.
         """
         return self._writer.supersede(record_id, by, text, at)
 
@@ -276,14 +266,13 @@ class Memory:
             dry_run: Report what would be done, and store nothing.
             confirm: Remove the chunks of missing files even if a large part of all files is missing.
             force: Allow a whole home folder.
-            reading: Receives the progress of reading.
-            progress: Receives the progress of computing vectors.
+            reading: Receives the progress of reading, as `progress` receives that of computing vectors.
         """
         self._require_owner()
-        paths = [paths] if isinstance(paths, str | Path) else list(paths)
-        scope = self._merged_scope(scope, user, agent, session)
         from recollect.ingest import IndexOptions
 
+        paths = [paths] if isinstance(paths, str | Path) else list(paths)
+        scope = merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
         options = IndexOptions(scope, clean_names("tags", tags), tuple(include), tuple(exclude), force, confirm)
         return self._indexer(dry_run, reading, progress).index(paths, options)
 
@@ -346,7 +335,7 @@ class Memory:
     ) -> Moved:
         """Load the records of an export into this store, which must be empty unless `merge` is set.
 
-        With `with_folders`, indexed folders, vectors and caches are loaded, too; only do that with an export you trust.
+        With `with_folders`, indexed folders and caches are loaded, too: only for an export of your own.
         """
         self._require_owner("import records", "import")
         from recollect.moving import import_
@@ -369,13 +358,7 @@ class Memory:
         """Return what the store holds, how far its indexes are, and which model made its vectors."""
         where = self._visible()
         status = self.store.status() if where is None else {"records": self.store.count(where)}
-        active = self.store.spaces.active
-        covered, missing = self.store.spaces.open(active).coverage(where) if active else (0, status["records"]["total"])
-        vectors: dict[str, Any] = {"embedder": active.embedder if active else None, "without": missing}
-        if where is None:
-            dimension = {"dimension": active.dimension} if active else {}
-            vectors = {"embedder": vectors["embedder"], **dimension, "with": covered, "without": missing}
-        return {**status, "vectors": vectors}
+        return {**status, "vectors": vector_status(self.store.spaces, status["records"]["total"], where)}
 
     def sources(self) -> Sequence[Mapping[str, Any]]:
         """Return the sources that a search can use, and whether each has been answering."""
@@ -384,10 +367,7 @@ class Memory:
     def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
         """Wait for changes to the store, by any process.
 
-        The context manager gives an iterator that yields True when something visible may have changed, and False after
-        `quiet` seconds without a change.
-
-        Example::
+        The iterator yields True when something visible may have changed, False after `quiet` seconds without a change::
 
             with memory.changes() as ticks:
                 for changed in ticks:
@@ -476,7 +456,7 @@ class Memory:
         session: str | None = None,
     ) -> Record | None:
         """Return the record with this id, or None. If a scope is named or set, the record must be visible in it."""
-        wanted = self._merged_scope(scope, user, agent, session)
+        wanted = merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
         records = self.scoped(wanted).store.records.get([parse_id(record_id)])
         everything = scope is None and wanted == GLOBAL and self.caller is None
         return next((record for record in records if everything or wanted.admits(record.scope)), None)
@@ -545,8 +525,3 @@ class Memory:
     def _require_owner(self, action: str = "index files", command: str = "index") -> None:
         if self.caller is not None:
             raise Forbidden(f"only the owner of the store can {action}", hint=f"ask them to `recollect {command}`")
-
-    def _merged_scope(
-        self, scope: Scope | Mapping[str, str] | None, user: str | None, agent: str | None, session: str | None
-    ) -> Scope:
-        return merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
