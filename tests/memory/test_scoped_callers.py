@@ -20,6 +20,7 @@ from recollect.config import Settings
 from recollect.errors import Forbidden, RecollectError, UnknownRecord, UsageError
 from recollect.memory.history import chain
 from recollect.memory.shapes import answer_dict, recall_dict, verdict_dict
+from recollect.ranking import fold_hash
 from recollect.types import GLOBAL, Put, Record, Scope, Supersede
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -398,3 +399,16 @@ def test_an_id_that_is_taken_cannot_be_taken_over(memory: Memory, secret: Record
         if memory.get(secret.id):
             memory.forget(secret.id)
     assert memory.undo(secret.id) == ("forget", secret)
+
+
+def test_the_text_of_a_new_record_is_hashed_once(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer, the search for a duplicate and the row in the store share one hash, for a scoped caller too."""
+    hashed: list[str] = []
+
+    def count(text: str) -> bytes:
+        hashed.append(text)
+        return fold_hash(text)
+
+    monkeypatch.setattr("recollect.types.records.fold_hash", count)
+    memory.within(Scope("ada")).add("The heron stands in the reeds.")
+    assert hashed == ["The heron stands in the reeds."]

@@ -62,7 +62,7 @@ class Judge:
         self._similarity = similarity
         self._scope = scope
         for record in known:
-            self._known.setdefault(fold_hash(record.text), record)
+            self._known.setdefault(record.text_hash, record)
             if record.source == "ingest" and record.path and record.scope == scope:
                 self._of_file.setdefault(record.path, {})[record.id] = record
 
@@ -91,7 +91,7 @@ class Judge:
         old = self._superseded(piece.path, said.supersedes)
         if old is None and (near := self._repeated(record)):
             return FactVerdict("duplicate", said.text, said.span, lines, None, *near, reason="nearly the same")
-        self._known[fold_hash(record.text)] = record
+        self._known[record.text_hash] = record
         self._neighbours.remember(record)
         return FactVerdict("supersedes" if old else "add", said.text, said.span, lines, record, old)
 

@@ -18,7 +18,6 @@ from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
 from recollect.pipeline import CUTS, Pipeline, all_failed, fused_results, reason
-from recollect.ranking import fold_hash
 from recollect.sources.matcher import below
 from recollect.stages import freshness
 from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Result, Scope, Store
@@ -291,7 +290,7 @@ def _allowed(number: int, query: Query) -> int:
 def _placement(reply: RankedList, record: Record, depth: int, deepest: int = DEEP) -> Placement:
     if reply.error is not None:
         return Placement(None, None, depth, f"did not answer: {reason(reply.error)}")
-    text_hash = fold_hash(record.text)
+    text_hash = record.text_hash
     for rank, hit in enumerate(reply.entries, 1):
         if hit.record.id == record.id:
             return Placement(rank, hit.score, depth)
@@ -435,10 +434,10 @@ def _index_of_text(query: Query, results: Sequence[Result], record: Record) -> i
     index = _index_of(results, record)
     if index is not None:
         return index
-    text_hash = fold_hash(record.text)
+    text_hash = record.text_hash
     for i, result in enumerate(results):
         query.check()
-        if fold_hash(result.record.text) == text_hash:
+        if result.record.text_hash == text_hash:
             return i
     return None
 

@@ -13,7 +13,6 @@ from recollect.errors import Forbidden, Overtaken, RecollectError, StoreError, U
 from recollect.memory.embeddings import Embeddings
 from recollect.memory.history import line_numbers, since_purge
 from recollect.memory.validation import make_fields, make_record, parse_id, parse_time
-from recollect.ranking import fold_hash
 from recollect.types import (
     EVERYTHING,
     GLOBAL,
@@ -200,7 +199,7 @@ class Writer:
         """For a scoped caller: passages of visible records whose text is the same as a new one's."""
         if self.caller is None:
             return None
-        folds = [fold_hash(change.record.text) for change in changes if isinstance(change, Put)]
+        folds = [change.record.text_hash for change in changes if isinstance(change, Put)]
         duplicates = self.store.joins.by_text(folds, replace(EVERYTHING, any_scope=False, scope=self.caller))
         return {record.passage for record in duplicates.values()}
 

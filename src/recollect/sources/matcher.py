@@ -234,7 +234,7 @@ class ResultMatcher:
         for row, record in zip(rows, ours, strict=True):
             if record is None:
                 continue
-            mark = fold_hash(record.text)
+            mark = record.text_hash
             if record.id in hits or mark in seen:
                 folded += 1
                 continue

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from recollect.ranking import fold_hash
+
 
 def now() -> datetime:
     """The time, in UTC."""
@@ -73,6 +75,7 @@ class Record:
     source: str | None = None
     path: str | None = None
     lines: tuple[int, int] | None = None
+    _text_hash: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
     def time(self) -> datetime:
@@ -83,6 +86,13 @@ class Record:
     def passage(self) -> str:
         """What is embedded: the text under its title."""
         return f"{self.title}\n{self.text}" if self.title else self.text
+
+    @property
+    def text_hash(self) -> bytes:
+        """Sixteen bytes that are equal for records with the same text but for case and white space; computed once."""
+        if not self._text_hash:
+            object.__setattr__(self, "_text_hash", fold_hash(self.text))
+        return self._text_hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from psycopg import errors as pg
 
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, UsageError
-from recollect.ranking import fold_hash
 from recollect.stores import ledger
 from recollect.stores.postgres.database import Connection, Database, plain, text
 from recollect.stores.postgres.keywords import Derived, Placed
@@ -127,7 +126,7 @@ class Rows:
 
     def twin(self, record: Record) -> Record | None:
         """The live record of the same scope that says the same."""
-        fold = fold_hash(record.text)
+        fold = record.text_hash
         if fold in self._told:
             self.flush()
         if fold in self._unsaid:
@@ -139,13 +138,13 @@ class Rows:
     def insert(self, record: Record) -> None:
         """Keep a new record, with the next that are put in."""
         self._waiting[text(record.id)] = record
-        self._told.add(fold_hash(record.text))
+        self._told.add(record.text_hash)
 
     def replace(self, record: Record, before: Record) -> None:
         """Keep a record in the place of another; vectors of a passage that nobody has any more go."""
         row, scope = self._row(record.id), self._scope(record.scope)
         terms = self.derived.terms(record)
-        self._unsaid.discard(fold_hash(record.text))
+        self._unsaid.discard(record.text_hash)
         with self.connection.pipeline():
             self.derived.remove(self.connection, row, self._spaces)
             self.connection.execute(_REPLACE, [*to_row(record), scope, terms.length, row])
@@ -279,7 +278,7 @@ def take_turns(connection: Connection, changes: Iterable[Change]) -> None:
 
 def folds_of(changes: Iterable[Change]) -> set[bytes]:
     """The texts that must not come twice."""
-    return {fold_hash(change.record.text) for change in changes if isinstance(change, Put) and change.merge}
+    return {change.record.text_hash for change in changes if isinstance(change, Put) and change.merge}
 
 
 def ids_of(changes: Iterable[Change]) -> Iterator[str]:

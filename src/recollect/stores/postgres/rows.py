@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from recollect.ranking import fold_hash
 from recollect.stores.postgres.database import Connection, plain, text
 from recollect.stores.rows import EPOCH, distinct, micros, moment, passage_hash
 from recollect.types import Filter, Hit, RankedList, Record, Scope
@@ -34,7 +33,7 @@ def to_row(record: Record) -> list[Any]:
         [text(tag) for tag in record.tags], record.importance, record.decay, micros(record.time),
         micros(record.created_at), micros(record.happened_at), micros(record.expires_at), micros(record.edited_at),
         text(record.superseded_by), micros(record.superseded_at), text(record.source), text(record.path), first, last,
-        fold_hash(record.text), passage_hash(record.passage),
+        record.text_hash, passage_hash(record.passage),
     ]  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import apsw
 
 from recollect.errors import RecollectError
-from recollect.ranking import fold_hash
 from recollect.stores import ledger
 from recollect.stores.rows import micros, moment, passage_hash
 from recollect.stores.sqlite.database import Database
@@ -111,7 +110,7 @@ class _Rows:
     def twin(self, record: Record) -> Record | None:
         """The live record of the same scope that says the same."""
         sql, values = condition(Filter(scope=record.scope, kinds=(record.kind,)))
-        rows = self.connection.execute(f"{SELECT} WHERE {sql} AND fold = ?", (*values, fold_hash(record.text)))
+        rows = self.connection.execute(f"{SELECT} WHERE {sql} AND fold = ?", (*values, record.text_hash))
         return next((twin for twin in map(from_row, rows) if twin.scope == record.scope), None)
 
     def insert(self, record: Record) -> None:

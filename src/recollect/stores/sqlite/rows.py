@@ -14,7 +14,6 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.ranking import fold_hash
 from recollect.stores.rows import EPOCH, distinct, micros, moment, passage_hash
 from recollect.types import Filter, Hit, RankedList, Record, Scope
 
@@ -37,7 +36,7 @@ def to_row(record: Record) -> tuple[Any, ...]:
         record.scope.user, record.scope.agent, record.scope.session, record.importance, record.decay,
         micros(record.time), micros(record.created_at), micros(record.happened_at), micros(record.expires_at),
         micros(record.edited_at), record.superseded_by, micros(record.superseded_at), record.source, record.path,
-        first, last, fold_hash(record.text), passage_hash(record.passage),
+        first, last, record.text_hash, passage_hash(record.passage),
     )  # fmt: skip
 
 
