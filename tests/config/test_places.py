@@ -40,7 +40,7 @@ def test_what_has_no_password_is_shown_as_it_was_written(place):
 @pytest.mark.parametrize("place", ["postgresql:/memory", "lancedb:memory", "postgres:ada:quiet@host/memory"])
 def test_a_url_without_its_slashes_is_no_file(place):
     """Taken for one, it would leave a folder of that name behind."""
-    with pytest.raises(ConfigError, match="store from a flag must be a file, or a URL") as caught:
+    with pytest.raises(ConfigError, match="--store must be a file, or a URL") as caught:
         config.load(flags={"store": place}, environment={})
     assert "quiet" not in str(caught.value)
 

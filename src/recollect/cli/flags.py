@@ -149,11 +149,11 @@ def _decay(text: str | None) -> dict[str, object]:
     from recollect.errors import UsageError
     from recollect.memory.validation import parse_span
 
-    days: float | str
     try:
         days = parse_span(text).total_seconds() / 86_400
-    except UsageError:
-        days = text  # the settings refuse it
+    except UsageError as error:
+        message = f"--decay must be on, off or a half-life, not {text!r}"
+        raise UsageError(message, hint="a half-life is a span such as 36h, 30d or 2w") from error
     return {"decay": True, "half_life_days": days}
 
 

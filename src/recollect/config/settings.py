@@ -117,6 +117,9 @@ PROJECT_MAY_SET = ("search.", "scope.agent", "scope.session")
 SENDS = tuple(f"search.{option.name}" for option in SEARCH if option.sends)
 """Search options that send the query to a language model, or could name a model that does."""
 
+A_FLAG = "a flag"
+"""The origin of a setting that a flag gives."""
+
 MOST_SHOWN = 80
 """Characters of a wrong name that an error shows."""
 
@@ -162,7 +165,7 @@ def load(
         project, notes = _from_project((folder or Path.cwd()) / PROJECT_FILE)
         values = own | {name: value for name, value in project.items() if name not in own or not _is_scope(name)}
     values |= _from_environment(environment)
-    values |= {_known(name, "a flag"): (value, "a flag") for name, value in (flags or {}).items() if value is not None}
+    values |= {_known(name, A_FLAG): (value, A_FLAG) for name, value in (flags or {}).items() if value is not None}
     checked = {name: (_fitting(name, value, origin), origin) for name, (value, origin) in values.items()}
     origins = dict.fromkeys(names(), "default") | {name: origin for name, (_, origin) in checked.items()}
     return Loaded(_built({name: value for name, (value, _) in checked.items()}), origins, notes)
@@ -310,8 +313,9 @@ def _fitting(name: str, value: object, origin: str) -> object:
         return option.fit(value)
     except ValueError as error:
         shown = shown_place(value) if name == "store" and isinstance(value, str) else value
-        message = f"{name} from {origin} must be {option.expected}, not {brief(shown)}"
-        raise ConfigError(message, hint="`recollect config show`") from error
+        subject = option.flag_names[0] if origin == A_FLAG and option.flag_names else f"{name} from {origin}"
+        message = f"{subject} must be {option.expected}, not {brief(shown)}"
+        raise ConfigError(message, hint="`recollect config show` lists the settings and their origin") from error
 
 
 def _built(values: Mapping[str, object]) -> Settings:

@@ -142,8 +142,9 @@ def _download(
             origin.download(ready, progress)
         except ModelError as error:
             failures.append(f"{origin.title}: {error.message}")
-            announce(failures[-1])
         else:
+            for failure in failures:  # if every origin fails, the error names the causes
+                announce(failure)
             return ready
     command = fetch_command(model)
     raise ModelError(
