@@ -1,4 +1,4 @@
-"""What a tool can be asked with, in words that an agent reads. There is no scope among it, by design."""
+"""The parameters of the tools, with descriptions for agents. A scope is not among them: the server has a fixed one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    """An option as a keyword parameter. Nothing is null, because some agents cannot send that: empty is left out."""
-    bounds, about, default = option.mcp_bounds or option.bounds or Bounds(), option.help, option.default
+    """A search option or filter as a keyword parameter. Its default is never null, which some agents cannot send."""
+    bounds, text, default = option.mcp_bounds or option.bounds or Bounds(), option.help, option.default
     low: dict[str, Any] = {"gt": bounds.low} if bounds.open else {"ge": bounds.low}
     kind: Any
     match option.kind:
@@ -38,8 +38,8 @@ def _parameter(option: Option) -> inspect.Parameter:
             kind, default = Names, []
         case _:
             kind = Literal["", *option.choices] if option.choices else Name
-            about, default = f"{about} Empty for no restriction.", option.default or ""
-    annotation = Annotated[kind, Field(description=about)]
+            text, default = f"{text} Empty for no restriction.", option.default or ""
+    annotation = Annotated[kind, Field(description=text)]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -51,15 +51,15 @@ DEFAULT_LIMIT: int = PARAMETERS["limit"].default
 
 
 def with_options(tool: F) -> F:
-    """A tool that takes `**options`, with a named parameter in its signature for each option that agents can set."""
+    """Give a tool that takes `**options` a named parameter for each option that agents can set."""
     signature = inspect.signature(tool, eval_str=True)
     named = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
     tool.__signature__ = signature.replace(parameters=[*named, *PARAMETERS.values()])  # type: ignore[attr-defined]
     return tool
 
 
-def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options without those that are empty; a default that is not empty is passed on."""
+def without_empty(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without empty values; an empty value stays where the default is not empty."""
     return {name: value for name, value in options.items() if value or PARAMETERS[name].default}
 
 
@@ -71,18 +71,20 @@ QueryText = Annotated[
         description="What you want to know, as a question or as words. A whole question finds more than one word.",
     ),
 ]
-Tokens = Annotated[
-    int, Field(ge=LEAST_TOKENS, le=MOST_TOKENS, description="How many tokens the block may take of your context.")
-]
+Tokens = Annotated[int, Field(ge=LEAST_TOKENS, le=MOST_TOKENS, description="Size limit of the block in tokens.")]
 RecordId = Annotated[
-    str, Field(min_length=1, max_length=MOST_NAME, description="The id of a record, as search and recall give it.")
+    str,
+    Field(min_length=1, max_length=MOST_NAME, description="The id of a record, from memory_search or memory_recall."),
 ]
 RecordIds = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=MOST_NAME)]],
-    Field(min_length=1, max_length=MOST_NAMES, description="The ids of the records; all are forgotten, or none."),
+    Field(
+        min_length=1, max_length=MOST_NAMES, description="The ids of the records. If one is unknown, none is forgotten."
+    ),
 ]
 Offset = Annotated[
-    int, Field(ge=0, le=MAX_TEXT, description="From which character of a long text on; `next_offset` says where.")
+    int,
+    Field(ge=0, le=MAX_TEXT, description="The first character to return of a long text; take it from `next_offset`."),
 ]
 
 Text = Annotated[
@@ -93,22 +95,21 @@ Text = Annotated[
         description="What to remember, in one or two sentences that can be understood without this conversation.",
     ),
 ]
-NewText = Annotated[
-    str, Field(max_length=MAX_TEXT, description="The new text that holds from now on; or give `by`, not both.")
-]
-By = Annotated[Name, Field(description="The id of an existing record that holds from now on; or give `text`.")]
-At = Annotated[Name, Field(description="Since when the new one holds; empty for now.")]
+NewText = Annotated[str, Field(max_length=MAX_TEXT, description="The new text. Give either `text` or `by`.")]
+By = Annotated[Name, Field(description="The id of an existing record that replaces it. Give either `text` or `by`.")]
+At = Annotated[Name, Field(description="When it was replaced; empty for now.")]
 Title = Annotated[Name, Field(description="A short title; may be empty.")]
 Category = Annotated[Name, Field(description="One word for what it is about: preference, decision, technical, …")]
 NewTags = Annotated[Names, Field(description="Tags to find it by.")]
 Importance = Annotated[
-    float | None, Field(ge=0, le=1, description="0.5 is the middle; 1 is what must never be missed.")
+    float | None, Field(ge=0, le=1, description="0 to 1; 0.5 is the default, 1 is for facts that must never be missed.")
 ]
 Decay = Annotated[
     Literal["", "permanent", "stable", "active", "session", "checkpoint"],
-    Field(description="How fast it loses weight as it ages; empty for the default."),
+    Field(description="How fast its score falls with age; empty for the default."),
 ]
 ExpiresAt = Annotated[
-    Name, Field(description="From then on it is not found any more: 2026-03-14, or a span ahead: 36h, 2w.")
+    Name,
+    Field(description="When it expires: 2026-03-14, or a span from now: 36h, 2w. Searches do not find it after that."),
 ]
-Supersedes = Annotated[Name, Field(description="The id of the record whose place it takes; empty for none.")]
+Supersedes = Annotated[Name, Field(description="The id of the record that it replaces; empty for none.")]
