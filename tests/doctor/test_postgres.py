@@ -143,13 +143,13 @@ def test_a_role_behind_the_wall_is_content_and_sees_no_more(doctor, place, role,
     """What it cannot see is not said to be whole, nor broken; a table without its wall is a warning."""
     told = doctor("--store", as_role(place, role))
     assert (told.code, states(told, "store")) == (0, ["ok", "ok"])
-    assert f"the role {role} is behind row-level security" in texts(told, "store")
+    assert f"row-level security applies to the role {role}" in texts(told, "store")
     assert told["vectors"]["state"] == "note"
     assert "one scope only" in told["keywords"]["message"]
     raw(f"REVOKE INSERT ON ALL TABLES IN SCHEMA {place.rpartition('=')[2]} FROM {role}")
     raw("ALTER TABLE history DISABLE ROW LEVEL SECURITY")
     told = doctor("--store", as_role(place, role))
-    assert f"the role {role} is behind row-level security, and may only read" in texts(told, "store")
+    assert f"row-level security applies to the role {role}, which may only read" in texts(told, "store")
     assert "row-level security is switched off for history" in texts(told, "store")
     assert told.code == 1
 
@@ -157,14 +157,17 @@ def test_a_role_behind_the_wall_is_content_and_sees_no_more(doctor, place, role,
 @pytest.mark.parametrize(
     ("statement", "what"),
     [
-        ("INSERT INTO tallies (scope, records, length) VALUES (1, 1, 8)", "do not fit its records, in 1 of the scopes"),
+        ("INSERT INTO tallies (scope, records, length) VALUES (1, 1, 8)", "the counts of 1 scopes are wrong"),
         ("DELETE FROM postings WHERE row IN (SELECT row FROM records LIMIT 7)", "7 records are not in it"),
         pytest.param(
             "UPDATE postings SET often = often + 1 WHERE term = 'heron'",
-            "does not have the words",
+            "the terms of the record",
             marks=pytest.mark.torture,
         ),
-        ("UPDATE postings SET scope = 1 - scope + 2", "terms of 40 records that are gone, or another's"),
+        (
+            "UPDATE postings SET scope = 1 - scope + 2",
+            "terms of 40 records that were forgotten or belong to another scope",
+        ),
     ],
 )
 def test_a_keyword_index_that_is_not_what_is_stored_is_built_again(doctor, place, raw, statement, what):
@@ -223,7 +226,7 @@ def test_an_index_that_is_being_made_is_left_to_who_makes_it(doctor, place, raw)
     raw(f"SELECT pg_advisory_lock({0x52434C56}, current_schema()::regnamespace::oid::integer)")
     found = doctor().all("vectors")[1]
     assert (found["state"], found["mend"]) == ("note", "")
-    assert "is being made" in found["message"]
+    assert "is being built" in found["message"]
 
 
 def test_records_without_a_vector_are_computed(doctor, place, raw):
@@ -254,7 +257,7 @@ def test_vectors_that_are_not_at_their_records_are_put_there(doctor, place, raw,
     raw(statement)
     found = doctor().all("vectors")[-1]
     assert found["state"] == "failure"
-    assert "not at their records" in found["message"]
+    assert "do not match the records" in found["message"]
     told = doctor("--fix")
     assert (told["vectors"]["state"], told["vectors"]["fixed"]) == ("ok", True)
     assert raw("SELECT count(*) FROM vectors_1 JOIN records USING (row, scope) WHERE vector IS NOT NULL") == [(40,)]
@@ -265,7 +268,7 @@ def test_vectors_of_no_record_are_removed(doctor, place, raw):
     before = raw("SELECT count(*) FROM embeddings")
     raw("INSERT INTO embeddings SELECT space, 'gone'::bytea, vector FROM embeddings LIMIT 1")
     found = doctor().all("vectors")[-1]
-    assert (found["state"], found["message"]) == ("note", "1 of the vectors kept are of no record")
+    assert (found["state"], found["message"]) == ("note", "1 vectors belong to no record")
     assert states(doctor("--fix"), "vectors") == ["ok"]
     assert raw("SELECT count(*) FROM embeddings") == before
 
@@ -311,7 +314,7 @@ def test_a_replica_that_follows_is_ok(doctor):
             memory.add("a heron")
         place = f"{main.url()}&read={quote(replica.url(), safe='')}"
         message = doctor("--store", place).all("store")[-1]["message"]
-        assert "behind" in message or "has read everything" in message
+        assert "behind" in message or "is up to date" in message
         replica.stop()
         assert "cannot be reached" in doctor("--store", place).all("store")[-1]["message"]
 
@@ -319,7 +322,7 @@ def test_a_replica_that_follows_is_ok(doctor):
 def test_a_question_that_takes_too_long_is_given_up(doctor, place, monkeypatch):
     """What was not looked at is not said to be whole."""
     monkeypatch.setattr("recollect.stores.postgres.health.LONGEST_S", 0.01)
-    monkeypatch.setattr("recollect.stores.postgres.health._TALLIED", "SELECT pg_sleep(1)")
+    monkeypatch.setattr("recollect.stores.postgres.health._WRONG_TALLIES", "SELECT pg_sleep(1)")
     found = doctor()["keywords"]
     assert found["state"] == "note"
 

@@ -118,8 +118,8 @@ def test_texts_rise_alike_in_every_store(postgres_url: str) -> None:
     """Whatever signs they are made of, those included that PostgreSQL cannot hold as they are."""
     import psycopg
 
-    from recollect.stores.postgres.contents import rising
-    from recollect.stores.postgres.database import plain, text
+    from recollect.stores.postgres.contents import ascending
+    from recollect.stores.postgres.database import escape, unescape
 
     signs = "\0\x01\x02\x03\x0f\x10\x110a\x7fé😀"
     texts = ["".join(some) for length in range(4) for some in itertools.product(signs, repeat=length)]
@@ -127,9 +127,9 @@ def test_texts_rise_alike_in_every_store(postgres_url: str) -> None:
         connection.execute("CREATE TEMP TABLE texts (word text)")
         with connection.cursor().copy("COPY texts FROM STDIN") as copy:
             for word in random.sample(texts, len(texts)):
-                copy.write_row((text(word),))
-        rows = connection.execute(f"SELECT word FROM texts ORDER BY {rising('word', 'text')}")
-        assert [plain(word) for (word,) in rows] == sorted(texts)
+                copy.write_row((escape(word),))
+        rows = connection.execute(f"SELECT word FROM texts ORDER BY {ascending('word', 'text')}")
+        assert [unescape(word) for (word,) in rows] == sorted(texts)
 
 
 def test_a_role_behind_the_wall_cannot_move_a_store(

@@ -337,7 +337,7 @@ def test_the_role_is_told_of_what_its_scope_sees(memory: Memory, guarded: Memory
 
 def test_more_threads_than_connections_take_turns(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With two connections sixteen threads all get their answer."""
-    monkeypatch.setattr(pools, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(pools, "MAX_CONNECTIONS", 2)
     store = PostgresStore(place)
     store.records.apply([[Put(Record("a", "heron"))]])
     with ThreadPoolExecutor(16) as threads:
@@ -503,7 +503,7 @@ def test_a_small_scope_does_not_starve_in_the_approximate_index(place: str, monk
     with store._database.read() as connection:
         connection.execute("SELECT pg_stat_force_next_flush()")
     used = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelid = 'vectors_1_near'::regclass"
-    assert store._database.glance(used)[0] > 0, "the index was asked"
+    assert store._database.one(used)[0] > 0, "the index was asked"
     store.close()
 
 

@@ -175,7 +175,7 @@ def test_a_record_is_got_by_who_may_see_it(three: Three) -> None:
 
 def test_kept_answers_do_not_grow_without_bound(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go, though a service sees each of them only by its key."""
-    monkeypatch.setattr(files, "MOST_NOTES", 5)
+    monkeypatch.setattr(files, "MAX_NOTES", 5)
     notes = three.service.store.notes
     for number in range(12):
         notes.put(f"note {number}", "kept")

@@ -137,7 +137,7 @@ def test_a_large_batch_takes_few_locks(store: PostgresStore) -> None:
     puts = [Put(Record(f"r{number}", f"text {number}"), merge=True) for number in range(1000)]
 
     def held(connection: Connection) -> int:
-        Rows(connection, store.records._derived).prepare(puts)
+        Rows(connection, store.records._writer).prepare(puts)
         found = connection.execute(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
         )
@@ -162,7 +162,7 @@ def test_an_id_of_another_scope_is_told_at_once(store: PostgresStore, walled: st
 
 def test_batches_are_bounded_by_their_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten million characters are enough for one transaction."""
-    monkeypatch.setattr(records, "MOST_SECONDS", 60)
+    monkeypatch.setattr(records, "MAX_SECONDS", 60)
     long = "x" * 4_000_000
     groups = [[Put(Record(f"r{number}", long))] for number in range(7)]
     assert [len(some) for some in records._batches(iter(groups))] == [3, 3, 1]
@@ -170,7 +170,7 @@ def test_batches_are_bounded_by_their_characters(monkeypatch: pytest.MonkeyPatch
 
 def test_many_terms_go_in_by_several_statements(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A JSON value of PostgreSQL has an end; every record of a batch is found, however many terms there are."""
-    monkeypatch.setattr(keywords, "MOST_LETTERS", 50)
+    monkeypatch.setattr(keywords, "MAX_JSON_LETTERS", 50)
     store.records.apply([[Put(Record(f"r{number}", f"egret number{number} word{number}")) for number in range(9)]])
     assert len(store.keywords.search(["egret"], Filter(), 20).entries) == 9
     assert [match.record.id for match in store.keywords.search(["word7"], Filter(), 20).entries] == ["r7"]
@@ -187,8 +187,8 @@ def test_words_are_read_again_in_parts(store: PostgresStore, place: str, monkeyp
     store.records.apply([[Put(Record(f"r{number}", f"die häuser {number}"))] for number in range(5)])
     asked: list[int] = []
     monkeypatch.setattr(keywords, "REINDEX_CHARACTERS", 30)
-    relearn = keywords.relearn
-    monkeypatch.setattr(keywords, "relearn", lambda *given: asked.append(given[2]) or relearn(*given))
+    reindex = keywords.reindex
+    monkeypatch.setattr(keywords, "reindex", lambda *given: asked.append(given[2]) or reindex(*given))
     other = PostgresStore(place)
     other.keywords.change_language("german")
     try:
@@ -207,7 +207,7 @@ def test_the_owner_reads_the_words_of_all_again(
     raw.commit()
     service = PostgresStore(walled)
     try:
-        with pytest.raises(StoreError, match="a part of it only") as error:
+        with pytest.raises(StoreError, match="sees only a part") as error:
             service.keywords.search(["heron"], Filter(scope=Scope("ada")), 5)
         assert "recollect embed" in error.value.hint
         with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
@@ -232,14 +232,14 @@ def test_a_transaction_writes_in_the_language_that_it_has_heard(store: PostgresS
     other = PostgresStore(place)
     other.keywords.change_language("german")
     other.keywords.catch_up()
-    follow = store.keywords.follow
+    lock_language = store.keywords.lock_language
 
     def overtaken(connection: Connection) -> Any:
-        heard = follow(connection)
-        store.keywords._hear(("english",))
-        return heard
+        analyzer = lock_language(connection)
+        store.keywords._follow(("english",))
+        return analyzer
 
-    store.records._follow = overtaken
+    store.records._lock_language = overtaken
     try:
         store.records.apply([[Put(Record("house", "die häuser"))]])
         assert [match.record.id for match in other.keywords.search(["haus"], Filter(), 9).entries] == ["house"]

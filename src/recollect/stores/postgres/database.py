@@ -1,4 +1,4 @@
-"""Connections that are used again. A new one is made when none is idle, so that a server's error is told at once."""
+"""Connections to one database: a pool, read snapshots and write transactions in the name of a scope, and replicas."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -22,55 +25,100 @@ from psycopg.rows import TupleRow
 
 from recollect.config import parameters, shown_place
 from recollect.errors import StoreError, UsageError
-from recollect.stores.postgres.failures import AGAIN, LOST, MOST_CONNECTIONS, WAIT_SECONDS, NoTurn, busy, translated
+from recollect.stores.postgres.failures import (
+    CONFLICTS,
+    CONNECTION_LOST,
+    MAX_CONNECTIONS,
+    WAIT_SECONDS,
+    NoFreeConnection,
+    busy,
+    translated,
+)
 from recollect.types import Scope
 
 Connection: TypeAlias = psycopg.Connection[TupleRow]
+T = TypeVar("T")
 
-PATIENCE = {
+CONNECTION_DEFAULTS = {
     "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
     "tcp_user_timeout": "40000", "application_name": "recollect", "client_encoding": "utf8",
 }  # fmt: skip
-"""How long a server may be silent, and how texts are written, where the URL does not say."""
+"""Parameters that apply unless the URL sets them."""
 
-logging.getLogger("psycopg").addHandler(logging.NullHandler())
-"""What the driver says beside its errors is for who asks for it, not for the terminal."""
+MAX_TRIES = 10
+"""Attempts of a transaction that conflicts with others."""
+
+REPLICA_PAUSE_SECONDS = 30.0
+"""How long a replica that could not be reached is not used."""
+
+MAX_SNAPSHOT_SECONDS = 20.0
+"""A shared snapshot that is older is replaced: the server ends transactions that are idle for 60 s."""
+
+OWN_PARAMETERS = ("read", "schema")
+"""Parameters of the URL that are ours; the others are for libpq."""
+
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Explicit because the server's default may differ: of two that add the same text, the second must see the first's."""
+
+_log = logging.getLogger(__name__)
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # keeps its warnings off the terminal
+
+_ESCAPE = "\x10"
+_ESCAPED = re.compile(f"{_ESCAPE}([{_ESCAPE}0])")
+
+
+def escape(value: Any) -> Any:
+    """A string as PostgreSQL can store it: its text type cannot hold NUL. None stays None."""
+    if value is None or ("\0" not in value and _ESCAPE not in value):
+        return value
+    return value.replace(_ESCAPE, _ESCAPE * 2).replace("\0", f"{_ESCAPE}0")
+
+
+def unescape(value: Any) -> Any:
+    """The string that `escape` was given."""
+    if not value or _ESCAPE not in value:
+        return value
+    return _ESCAPED.sub(lambda match: "\0" if match[1] == "0" else _ESCAPE, value)
 
 
 class Pool:
-    """Connections to one server. Safe to use from many threads; none runs in the background."""
+    """Connections to one server that are reused. Safe to use from many threads; it has no thread of its own.
 
-    def __init__(self, place: str, prepare: str) -> None:
-        self._place: dict[str, Any] = {**PATIENCE, **conninfo_to_dict(place)}
+    A new connection is made when none is idle, so that an error of the server is raised at once.
+    """
+
+    def __init__(self, url: str, prepare: str) -> None:
+        self._parameters: dict[str, Any] = {**CONNECTION_DEFAULTS, **conninfo_to_dict(url)}
         self._prepare = prepare
         self._idle: list[Connection] = []
-        self._turns = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._closed = False
 
     @contextlib.contextmanager
     def transaction(self, begin: str) -> Iterator[Connection]:
-        """A connection in a transaction that was begun with these words: committed at the end, or undone."""
-        with self._turn():
+        """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error."""
+        with self._slot():
             connection, _ = self._first(begin)
             try:
                 yield connection
                 if connection.execute("COMMIT").statusmessage != "COMMIT":
-                    raise psycopg.OperationalError("the transaction was undone by the server")
+                    raise psycopg.OperationalError("the server rolled the transaction back")
             finally:
-                self._give(connection)
+                self._return(connection)
 
-    def glance(self, sql: str) -> Any:
-        """The first row that one statement finds, in one round trip."""
-        with self._turn():
-            connection, cursor = self._first(sql)
+    def one(self, statement: str) -> Any:
+        """The first row of a statement's result, in one round trip."""
+        with self._slot():
+            connection, cursor = self._first(statement)
             try:
                 return cursor.fetchone()
             finally:
-                self._give(connection)
+                self._return(connection)
 
     def connect(self) -> Connection:
-        """A connection of one's own, outside transactions."""
-        connection = psycopg.connect(**self._place, autocommit=True)
+        """A new connection outside the pool and outside transactions."""
+        connection = psycopg.connect(**self._parameters, autocommit=True)
         try:
             connection.execute(self._prepare)
         except BaseException:
@@ -79,39 +127,38 @@ class Pool:
         return connection
 
     def close(self) -> None:
-        """Close what is idle, and the rest when it is given back."""
+        """Close idle connections now, and the others when they are returned."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        if not self._turns.acquire(timeout=WAIT_SECONDS):
-            raise NoTurn
+    def _slot(self) -> Iterator[None]:
+        if not self._slots.acquire(timeout=WAIT_SECONDS):
+            raise NoFreeConnection
         try:
             yield
         finally:
-            self._turns.release()
+            self._slots.release()
 
-    def _first(self, sql: str) -> tuple[Connection, psycopg.Cursor[TupleRow]]:
-        """A connection, and what it answered to the first words. Where an idle one was lost, another is taken."""
+    def _first(self, statement: str) -> tuple[Connection, psycopg.Cursor[TupleRow]]:
+        """A connection and its result of the first statement. An idle connection that was lost is replaced."""
         while True:
             try:
                 connection, fresh = self._idle.pop(), False
             except IndexError:
                 connection, fresh = self.connect(), True
             try:
-                return connection, connection.execute(sql)
-            except LOST:
+                return connection, connection.execute(statement)
+            except CONNECTION_LOST:
                 connection.close()
                 if fresh:
                     raise
             except BaseException:
-                self._give(connection)
+                self._return(connection)
                 raise
 
-    def _give(self, connection: Connection) -> None:
-        """Back to the others, if it is as it was; a transaction that is still open is undone."""
+    def _return(self, connection: Connection) -> None:
         with contextlib.suppress(psycopg.Error):
             if connection.info.transaction_status != TransactionStatus.IDLE:
                 connection.execute("ROLLBACK")
@@ -121,87 +168,143 @@ class Pool:
         connection.close()
 
 
-__all__ = ["Connection", "Database"]
+@dataclass(slots=True)
+class _OpenSnapshot:
+    """A read transaction that several reads use, and the scope that it acts as now."""
 
-T = TypeVar("T")
-_log = logging.getLogger(__name__)
+    stack: contextlib.ExitStack
+    connection: Connection
+    scope: Scope | None
+    begun: float
 
-TRIES = 10
-"""Of a transaction that met another one: deadlocks and races are mended by trying again."""
 
-REST_SECONDS = 30.0
-"""For a replica that could not be reached."""
+@dataclass(slots=True)
+class _Reading:
+    """The transactions of one `Database.reading`, by whether they are on the replica; the lock's owner uses them."""
 
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
-"""Said, since a server may be set otherwise: of two who add the same text the second must see the first's."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    snapshots: dict[bool, _OpenSnapshot] = field(default_factory=dict)
+    depth: int = 0
+    ended: bool = False
 
-OURS = ("read", "schema")
-"""What a URL may say to us; the rest is for PostgreSQL's own library."""
+    def end(self, error: BaseException | None = None) -> None:
+        """Commit the transactions, or roll them back after an error, unless a read is using them."""
+        if not self.depth:
+            while self.snapshots:
+                _, snapshot = self.snapshots.popitem()
+                snapshot.stack.__exit__(type(error), error, error.__traceback__) if error else snapshot.stack.close()
+
+
+_READINGS: ContextVar[Mapping[int, _Reading]] = ContextVar("PostgreSQL readings", default=MappingProxyType({}))
+"""The readings of a context, by the id of their database."""
 
 
 class Database:
     """One PostgreSQL database, reached through pools. Safe to use from many threads."""
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
-        self.place, said = _split(url)
+        self.url, own = _split(url)
         self.shown = shown_place(url)
         self.read_only = read_only
-        self.schema = said.get("schema", "recollect")
+        self.schema = own.get("schema", "recollect")
         if not self.schema.replace("_", "a").isalnum() or not self.schema.isascii() or self.schema[0].isdigit():
-            raise UsageError(f"{self.schema!r} cannot be the name of a schema", hint="letters, digits and _")
+            raise UsageError(f"{self.schema!r} is not a valid schema name", hint="use letters, digits and _")
         self._pid = os.getpid()
         self._closed = False
         self._lock = threading.Lock()
-        self._walled: bool | None = None
-        self._replica_rests_until = 0.0
+        self._row_security: bool | None = None
+        self._no_replica_until = 0.0
         with translated(self.shown):
-            self._main = Pool(self.place, self._prepare())
-            self._replica = Pool(said["read"], self._prepare()) if "read" in said else self._main
-            self._main.glance("SELECT 1")
+            self._main = Pool(self.url, self._prepare())
+            self._replica = Pool(own["read"], self._prepare()) if "read" in own else self._main
+            self._main.one("SELECT 1")
 
     @contextlib.contextmanager
     def read(self, scope: Scope | None = None, *, replica: bool = False) -> Iterator[Connection]:
-        """A snapshot to read in; with row-level security, seen as that scope. A `replica` may lag behind."""
+        """A read-only snapshot; row-level security shows it as that scope. With `replica` it may be a little old.
+
+        Inside `reading` it is the shared one.
+        """
         self.check()
-        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_named(scope)}"
-        with translated(self.shown), contextlib.ExitStack() as stack:
-            yield self._snapshot(stack, begin, replica and self._replica is not self._main)
+        replica = replica and self._replica is not self._main
+        reading = _READINGS.get().get(id(self))
+        with translated(self.shown):
+            if reading is None:
+                with contextlib.ExitStack() as stack:
+                    yield self._begin(stack, scope, replica)
+                return
+            with reading.lock:
+                yield from self._shared(reading, scope, replica)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let all reads inside the block share one transaction; threads in a copy of its context share it, too.
+
+        They use one connection in turns. A write starts a new snapshot for the reads after it.
+        """
+        if id(self) in _READINGS.get():
+            yield
+            return
+        reading = _Reading()
+        token = _READINGS.set({**_READINGS.get(), id(self): reading})
+        try:
+            yield
+        finally:
+            _READINGS.reset(token)
+            reading.ended = True
+            # A thread that is still reading, because nobody waited for it, ends the transactions itself.
+            if reading.lock.acquire(blocking=False):
+                with contextlib.suppress(psycopg.Error):
+                    reading.end()
+                reading.lock.release()
+
+    def renew(self) -> None:
+        """Inside `reading`: later reads see a new snapshot. The connection is returned until then."""
+        reading = _READINGS.get().get(id(self))
+        if reading is not None:
+            with reading.lock, translated(self.shown):
+                reading.end()
 
     def write(self, work: Callable[[Connection], T], scope: Scope | None = None) -> T:
-        """Do work in one transaction: all of it holds, or none. It is tried again where another was first."""
+        """Run `work` in one transaction. If it conflicts with another transaction, it runs again."""
         self.check()
         if self.read_only:
-            raise StoreError(f"{self.shown} was opened to be read only", hint="open it without read_only")
-        for turn in range(TRIES):
+            raise StoreError(f"{self.shown} was opened read only", hint="open it without read_only")
+        self.renew()  # reads that follow see what is written, and no connection is held while waiting for another
+        for attempt in range(MAX_TRIES):
             try:
-                with translated(self.shown, AGAIN), self._main.transaction(f"{_BEGIN}; {_named(scope)}") as connection:
+                begin = f"{_WRITE}; {_set_scope(scope)}"
+                with translated(self.shown, CONFLICTS), self._main.transaction(begin) as connection:
                     return work(connection)
-            except AGAIN as error:
-                if turn == TRIES - 1:
-                    raise _taken(error) or busy(self.shown) from error
-                time.sleep(random.uniform(0, 0.01 * 2**turn))  # noqa: S311  (no secret, only out of step)
+            except CONFLICTS as error:
+                if attempt == MAX_TRIES - 1:
+                    raise _id_taken(error) or busy(self.shown) from error
+                time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311  (not a secret)
         raise busy(self.shown)
 
-    def glance(self, statement: str) -> Any:
-        """The first row that a statement finds, as things stand now."""
+    def one(self, statement: str) -> Any:
+        """The first row of a statement's result, in one round trip to the main server."""
         self.check()
+        if id(self) in _READINGS.get():
+            with self.read() as connection:
+                return connection.execute(statement).fetchone()
         with translated(self.shown):
-            return self._main.glance(statement)
+            return self._main.one(statement)
 
     @staticmethod
-    def be(connection: Connection, scope: Scope | None) -> None:
-        """Whose the transaction is from here on."""
-        connection.execute(_named(scope))
+    def set_scope(connection: Connection, scope: Scope | None) -> None:
+        """From here on the transaction acts as this scope."""
+        connection.execute(_set_scope(scope))
 
-    def walled(self, connection: Connection) -> bool:
-        """Whether row-level security holds for the role that we are."""
-        if self._walled is None:
-            found = connection.execute("SELECT row_security_active('records')").fetchone()
-            self._walled = bool(found and found[0])
-        return self._walled
+    def row_security(self, connection: Connection) -> bool:
+        """Whether row-level security applies to our role."""
+        if self._row_security is None:
+            row = connection.execute("SELECT row_security_active('records')").fetchone()
+            self._row_security = bool(row and row[0])
+        return self._row_security
 
     def check(self) -> None:
-        """Refuse use after closing, and in a process that did not open it."""
+        """Raise if the store is closed, or was opened by another process."""
         if self._closed:
             raise StoreError(f"{self.shown} has been closed", hint="open it again with Memory.open(…)")
         if self._pid != os.getpid():
@@ -211,31 +314,58 @@ class Database:
             )
 
     def close(self) -> None:
-        """Give the connections back; closing twice is harmless."""
+        """Close the connections. Closing twice does nothing."""
         with self._lock:
             if not self._closed and self._pid == os.getpid():
                 self._closed = True
                 for pool in (self._main, self._replica):
                     pool.close()
 
-    def alone(self) -> Connection:
-        """A connection of one's own, outside the pool and outside transactions: for LISTEN."""
+    def connect(self) -> Connection:
+        """A connection outside the pool and outside transactions, for LISTEN and for maintenance."""
         self.check()
         with translated(self.shown):
             return self._main.connect()
 
-    def _snapshot(self, stack: contextlib.ExitStack, begin: str, replica: bool) -> Connection:
-        """On the replica, if that answers; if not, on the main server, and the replica is left alone for a while."""
-        if replica and time.monotonic() > self._replica_rests_until:
+    def _shared(self, reading: _Reading, scope: Scope | None, replica: bool) -> Iterator[Connection]:
+        """The connection of a reading, in a transaction that acts as a scope."""
+        snapshot = reading.snapshots.get(replica)
+        if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
+            reading.end()
+            snapshot = None
+        if snapshot is None:
+            stack = contextlib.ExitStack()
+            snapshot = _OpenSnapshot(stack, self._begin(stack, scope, replica), scope, time.monotonic())
+            reading.snapshots[replica] = snapshot
+        reading.depth += 1
+        failure: BaseException | None = None
+        try:
+            if snapshot.scope != scope:
+                self.set_scope(snapshot.connection, scope)
+                snapshot.scope = scope
+            yield snapshot.connection
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            reading.depth -= 1
+            if failure is not None or reading.ended:
+                with contextlib.suppress(psycopg.Error):
+                    reading.end(failure)
+
+    def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
+        """Begin a snapshot on the replica if it answers, else on the main server; then the replica pauses."""
+        begin = f"{_READ}; {_set_scope(scope)}"
+        if replica and time.monotonic() > self._no_replica_until:
             try:
                 return stack.enter_context(self._replica.transaction(begin))
-            except LOST:
-                self._replica_rests_until = time.monotonic() + REST_SECONDS
-                _log.warning("the replica does not answer: searches go to the main server for %.0f s", REST_SECONDS)
+            except CONNECTION_LOST:
+                self._no_replica_until = time.monotonic() + REPLICA_PAUSE_SECONDS
+                _log.warning("the replica does not answer; using the main server for %.0f s", REPLICA_PAUSE_SECONDS)
         return stack.enter_context(self._main.transaction(begin))
 
     def _prepare(self) -> str:
-        """What every connection is told first."""
+        """The settings of every new connection."""
         return (
             f"SET lock_timeout TO '{WAIT_SECONDS}s'; SET idle_in_transaction_session_timeout TO '60s';"
             " SET client_min_messages TO warning; SELECT set_config('search_path', concat_ws(', ',"
@@ -245,50 +375,33 @@ class Database:
         )
 
 
-def _named(scope: Scope | None) -> str:
-    """Whose transaction it is, for row-level security; nobody's where no scope is given."""
-    said = scope or Scope()
-    parts = {"user": said.user, "agent": said.agent, "session": said.session}
-    parts["scope"] = said.key  # all parts at once, for what belongs to this scope and to no wider one
-    values = (f"set_config('recollect.{part}', {literal(value or '')}, true)" for part, value in parts.items())
+def _set_scope(scope: Scope | None) -> str:
+    """The statement that names the transaction's scope to row-level security; without a scope it names none."""
+    caller = scope or Scope()
+    parts = {"user": caller.user, "agent": caller.agent, "session": caller.session}
+    parts["scope"] = caller.key  # for rows that belong to exactly this scope
+    values = (
+        f"set_config('recollect.{part}', {sql.Literal(escape(value or '')).as_string(None)}, true)"
+        for part, value in parts.items()
+    )
     return f"SELECT {', '.join(values)}"
 
 
-_SIGN = "\x10"
-_WRITTEN = re.compile(f"{_SIGN}([{_SIGN}0])")
-
-
-def text(value: Any) -> Any:
-    """A text as PostgreSQL can hold it; None stays None."""
-    if value is None or ("\0" not in value and _SIGN not in value):
-        return value
-    return value.replace(_SIGN, _SIGN * 2).replace("\0", f"{_SIGN}0")
-
-
-def plain(value: Any) -> Any:
-    """A text as it was."""
-    return _WRITTEN.sub(lambda found: "\0" if found[1] == "0" else _SIGN, value) if value and _SIGN in value else value
-
-
-def literal(value: str) -> str:
-    """A text inside a statement."""
-    return sql.Literal(text(value)).as_string(None)
-
-
-def _taken(error: psycopg.Error) -> UsageError | None:
-    """An id that is there whenever it is put, though it is not seen, is somebody else's."""
+def _id_taken(error: psycopg.Error) -> UsageError | None:
+    """An id that exists at every attempt, but is not visible, belongs to another scope."""
     if isinstance(error, pg.UniqueViolation) and error.diag.constraint_name == "records_id_key":
         return UsageError("the id is taken by a record of another scope", hint="leave the id out, or use another")
     return None
 
 
 def _split(url: str) -> tuple[str, Mapping[str, str]]:
-    """The URL for PostgreSQL's library, and what it says to us."""
+    """The URL for libpq, and our own parameters."""
     try:
         urlsplit(url)
     except ValueError as error:
         raise UsageError(f"not the address of a server: {error}", hint="postgresql://user@host/database") from error
     pairs = parameters(url)
-    theirs = urlencode([pair for pair in pairs if pair[0] not in OURS], quote_via=quote)
-    place = url.partition("?")[0]
-    return f"{place}?{theirs}" if theirs else place, {name: value for name, value in pairs if name in OURS}
+    others = urlencode([pair for pair in pairs if pair[0] not in OWN_PARAMETERS], quote_via=quote)
+    address = url.partition("?")[0]
+    own = {name: value for name, value in pairs if name in OWN_PARAMETERS}
+    return f"{address}?{others}" if others else address, own

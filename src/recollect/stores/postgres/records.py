@@ -1,4 +1,4 @@
-"""The steps of changes in one transaction. New records wait and go in together, with their history and all derived."""
+"""Records and their history, changed in short transactions together with everything that is derived from them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,10 @@ from psycopg import errors as pg
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
-from recollect.stores.postgres.database import Connection, Database, plain, text
-from recollect.stores.postgres.keywords import Derived, Placed
-from recollect.stores.postgres.rows import (
-    COLUMNS,
-    SELECT,
-    condition,
-    from_row,
-    scope_find,
-    scope_number,
-    time_of,
-    to_row,
-)
-from recollect.stores.rows import micros, passage_hash
+from recollect.stores.postgres.database import Connection, Database, escape, unescape
+from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter
+from recollect.stores.postgres.rows import COLUMNS, SELECT, find_scope, from_row, matching, scope_number, to_row
+from recollect.stores.rows import EPOCH, micros, moment, passage_hash
 from recollect.types import (
     GLOBAL,
     Change,
@@ -37,6 +28,7 @@ from recollect.types import (
     Mirrors,
     Put,
     Record,
+    Records,
     Restore,
     SawFile,
     Scope,
@@ -44,6 +36,18 @@ from recollect.types import (
     Supersede,
     now,
 )
+
+MAX_CHANGES = 200
+MAX_CHARACTERS = 10_000_000
+MAX_SECONDS = 0.1
+"""Limits of one batch of changes. A batch is written when it is full or this old, so that nobody waits long."""
+
+CHANNEL = "recollect"
+"""The channel of NOTIFY; the payload is the schema."""
+
+TEXT_LOCKS = 0x52434C57
+SLOTS = 256
+"""Advisory locks for adding the same text at once. They are few because the server's lock table is small."""
 
 _INSERT = (
     f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
@@ -56,179 +60,173 @@ _REPLACE = (
 _NOTE = (
     "INSERT INTO history (row, scope, id, action, at, detail)"
     " SELECT row, scope, id, action, at, detail"
-    " FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[]) WITH ORDINALITY AS said (id, action, at, detail, n)"
+    " FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[]) WITH ORDINALITY AS note (id, action, at, detail, n)"
     " JOIN records USING (id) ORDER BY n"
 )
 
 
 @dataclass(slots=True)
-class Rows:
-    """What `ledger` needs. Rows that are looked at are locked; what is known to be absent is not asked for again."""
+class Rows(ledger.Table):
+    """The steps of changes in one transaction. New records are buffered and inserted together with their history.
+
+    `prepare` learns in one round trip which ids and texts are new; these are not looked up again. Rows that are read
+    are locked.
+    """
 
     connection: Connection
-    derived: Derived
-    _absent: set[str] = field(default_factory=set)
-    _unsaid: set[bytes] = field(default_factory=set)
+    writer: IndexWriter
+    _new_ids: set[str] = field(default_factory=set)
+    _new_texts: set[bytes] = field(default_factory=set)
     _scopes: dict[Scope, int] = field(default_factory=dict)
     _spaces: list[int] = field(default_factory=list)
-    _waiting: dict[str, Record] = field(default_factory=dict)
-    _told: set[bytes] = field(default_factory=set)
-    _notes: list[tuple[str, str, int | None, str]] = field(default_factory=list)
+    _buffer: dict[str, Record] = field(default_factory=dict)
+    _buffered_texts: set[bytes] = field(default_factory=set)
+    _events: list[tuple[str, str, int | None, str]] = field(default_factory=list)
 
     def prepare(self, changes: Sequence[Change]) -> None:
-        """Learn in one round trip which ids and texts are new; two who add the same text at once take turns."""
+        """Lock the texts and records of some changes, and learn which of them are new."""
         puts = [change for change in changes if isinstance(change, Put)]
-        keys = list({text(key) for key in ids_of(changes)})
-        folds = folds_of(changes)
+        ids = list({escape(key) for key in ids_of(changes)})
+        texts = merged_texts(changes)
         with self.connection.pipeline():
-            found = self.connection.execute("SELECT space FROM spaces ORDER BY space")
-            take_turns(self.connection, changes)
-            said = self.connection.execute("SELECT DISTINCT fold FROM records WHERE fold = ANY(%s)", (list(folds),))
-            found_keys = self.connection.execute("SELECT id FROM records WHERE id = ANY(%s)", (keys,))
-            asked = {put.record.scope: self.connection.execute(*scope_find(put.record.scope)) for put in puts}
-        self._spaces = [space for (space,) in found]
-        self._unsaid = folds - {bytes(fold) for (fold,) in said}
-        there = [key for (key,) in found_keys]
-        self._absent = set(keys) - set(there)
-        if len(there) > 1:  # in the same order by all, so that no two wait for each other
+            spaces = self.connection.execute("SELECT space FROM spaces ORDER BY space")
+            lock_texts(self.connection, changes)
+            known = self.connection.execute("SELECT DISTINCT fold FROM records WHERE fold = ANY(%s)", (list(texts),))
+            stored = self.connection.execute("SELECT id FROM records WHERE id = ANY(%s)", (ids,))
+            scopes = {put.record.scope: self.connection.execute(*find_scope(put.record.scope)) for put in puts}
+        self._spaces = [space for (space,) in spaces]
+        self._new_texts = texts - {bytes(fold) for (fold,) in known}
+        stored_ids = [key for (key,) in stored]
+        self._new_ids = set(ids) - set(stored_ids)
+        if len(stored_ids) > 1:  # all transactions lock in the same order, which avoids deadlocks
             lock = "SELECT 1 FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-            self.connection.execute(lock, (there,))
-        self._scopes = {scope: int(row[0]) for scope, cursor in asked.items() if (row := cursor.fetchone()) is not None}
+            self.connection.execute(lock, (stored_ids,))
+        self._scopes = {scope: int(row[0]) for scope, cursor in scopes.items() if (row := cursor.fetchone())}
 
     def flush(self) -> None:
-        """Put in what waits, in the same order by all; the history is in the order of the changes."""
-        placed = self._insert([self._waiting[key] for key in sorted(self._waiting)]) if self._waiting else []
-        self._absent -= self._waiting.keys()
-        self._unsaid -= self._told
+        """Insert buffered records, ordered by id, and buffered history, in the order of the changes."""
+        stored = self._insert([self._buffer[key] for key in sorted(self._buffer)]) if self._buffer else []
+        self._new_ids -= self._buffer.keys()
+        self._new_texts -= self._buffered_texts
         with self.connection.pipeline():
-            if placed:
-                self.derived.add(self.connection, placed, self._spaces)
-            if self._notes:
-                self.connection.execute(_NOTE, [list(column) for column in zip(*self._notes, strict=True)])
-        for done in (self._waiting, self._told, self._notes):
-            done.clear()
+            if stored:
+                self.writer.add(self.connection, stored, self._spaces)
+            if self._events:
+                self.connection.execute(_NOTE, [list(column) for column in zip(*self._events, strict=True)])
+        for buffer in (self._buffer, self._buffered_texts, self._events):
+            buffer.clear()
 
     def look(self, key: str) -> ledger.StoredRecord | None:
-        """What has this id."""
-        written = text(key)
-        if written in self._waiting:
+        escaped = escape(key)
+        if escaped in self._buffer:
             self.flush()
-        if written in self._absent:
+        if escaped in self._new_ids:
             return None
-        found = self.connection.execute(
+        row = self.connection.execute(
             f"{SELECT.replace(' FROM', ', forgotten_at, passage FROM', 1)} WHERE id = %s FOR UPDATE OF records",
-            (written,),
+            (escaped,),
         ).fetchone()
-        if found is None:
+        if row is None:
             return None
-        *row, forgotten, passage = found
-        return ledger.StoredRecord(from_row(row), forgotten is not None, not passage)
+        *fields, forgotten, passage = row
+        return ledger.StoredRecord(from_row(fields), forgotten is not None, not passage)
 
     def twin(self, record: Record) -> Record | None:
-        """The live record of the same scope that says the same."""
         fold = record.text_hash
-        if fold in self._told:
+        if fold in self._buffered_texts:
             self.flush()
-        if fold in self._unsaid:
+        if fold in self._new_texts:
             return None
-        sql, values = condition(Filter(scope=record.scope, kinds=(record.kind,)))
-        rows = self.connection.execute(f"{SELECT} WHERE {sql} AND fold = %s FOR UPDATE OF records", [*values, fold])
-        return next((twin for twin in map(from_row, rows) if twin.scope == record.scope), None)
+        condition, values = matching(Filter(scope=record.scope, kinds=(record.kind,)))
+        sql = f"{SELECT} WHERE {condition} AND fold = %s FOR UPDATE OF records"
+        same = map(from_row, self.connection.execute(sql, [*values, fold]))
+        return next((other for other in same if other.scope == record.scope), None)
 
     def insert(self, record: Record) -> None:
-        """Keep a new record, with the next that are put in."""
-        self._waiting[text(record.id)] = record
-        self._told.add(record.text_hash)
+        self._buffer[escape(record.id)] = record
+        self._buffered_texts.add(record.text_hash)
 
     def replace(self, record: Record, before: Record) -> None:
-        """Keep a record in the place of another; vectors of a passage that nobody has any more go."""
-        row, scope = self._row(record.id), self._scope(record.scope)
-        terms = self.derived.terms(record)
-        self._unsaid.discard(record.text_hash)
+        row, scope, terms = self._row(record.id), self._scope(record.scope), self.writer.terms(record)
+        self._new_texts.discard(record.text_hash)
         with self.connection.pipeline():
-            self.derived.remove(self.connection, row, self._spaces)
+            self.writer.remove(self.connection, row, self._spaces)
             self.connection.execute(_REPLACE, [*to_row(record), scope, terms.length, row])
-            self._drop_orphan(passage_hash(before.passage))
-            self.derived.add(self.connection, [Placed(row, scope, record, terms)], self._spaces)
+            self._drop_unused_vector(passage_hash(before.passage))
+            self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
-        """Note what stands in a record's place."""
         self.flush()
         self.connection.execute(
-            "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE id = %s", (text(by), micros(at), text(key))
+            "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE id = %s",
+            (escape(by), micros(at), escape(key)),
         )
 
     def hide(self, key: str, *, purge: bool) -> None:
-        """A tombstone; the id stays taken."""
         row = self._row(key)
         with self.connection.pipeline():
-            self.derived.remove(self.connection, row, self._spaces)
+            self.writer.remove(self.connection, row, self._spaces)
             self.connection.execute("UPDATE records SET forgotten_at = %s WHERE row = %s", (micros(now()), row))
         if purge:
-            self._wipe(row)
+            self._erase(row)
 
     def show(self, record: Record) -> None:
-        """Away with the tombstone."""
-        row, scope, terms = self._row(record.id), self._scope(record.scope), self.derived.terms(record)
+        row, scope, terms = self._row(record.id), self._scope(record.scope), self.writer.terms(record)
         with self.connection.pipeline():
             self.connection.execute(
                 "UPDATE records SET forgotten_at = NULL, length = %s WHERE row = %s", (terms.length, row)
             )
-            self.derived.add(self.connection, [Placed(row, scope, record, terms)], self._spaces)
+            self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
 
     def saw(self, change: SawFile) -> None:
-        """Note the state of a file."""
-        self.connection.execute("DELETE FROM files WHERE path = %s", (text(change.path),))
+        self.connection.execute("DELETE FROM files WHERE path = %s", (escape(change.path),))
         if (state := change.state) is not None:
-            values = (text(state.path), text(state.root), state.mtime_ns, state.size, state.digest)
+            values = (escape(state.path), escape(state.root), state.mtime_ns, state.size, state.digest)
             self.connection.execute("INSERT INTO files VALUES (%s, %s, %s, %s, %s)", values)
 
     def mirrors(self, change: Mirrors) -> None:
-        """Note how a folder was told to be mirrored."""
         self.connection.execute(
             "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",
-            (text(change.root), json.dumps(change.told)),
+            (escape(change.root), json.dumps(change.told)),
         )
 
     def ingested(self, digest: str) -> None:
-        """Note what was read for facts."""
         self.connection.execute(
             "INSERT INTO ingested VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
             (digest, micros(now())),
         )
 
     def last(self, key: str) -> int | None:
-        """The number of the last line of a record's history; the record is locked, so that none can be added."""
         self.flush()
-        self.look(key)
-        found = self.connection.execute("SELECT max(seq) FROM history WHERE id = %s", (text(key),)).fetchone()
-        return None if found is None else found[0]
+        self.look(key)  # locks the record, so that no event is added
+        row = self.connection.execute("SELECT max(seq) FROM history WHERE id = %s", (escape(key),)).fetchone()
+        return None if row is None else row[0]
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
-        """Write a line of history, with the next that are put in."""
-        self._notes.append((text(key), action, micros(now()), json.dumps(detail, default=_as_text)))
+        self._events.append((escape(key), action, micros(now()), json.dumps(detail, default=_as_text)))
 
-    def _insert(self, records: Sequence[Record]) -> list[Placed]:
+    def _insert(self, records: Sequence[Record]) -> list[IndexedRecord]:
         scopes = [self._scope(record.scope) for record in records]
-        terms = [self.derived.terms(record) for record in records]
+        terms = [self.writer.terms(record) for record in records]
         values = [
-            [*to_row(record), scope, held.length] for record, scope, held in zip(records, scopes, terms, strict=True)
+            [*to_row(record), scope, counts.length]
+            for record, scope, counts in zip(records, scopes, terms, strict=True)
         ]
         with self.connection.cursor() as cursor:
             cursor.executemany(_INSERT, values, returning=True)
             rows = [result.fetchone() for result in cursor.results()]
         self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
-        return list(map(Placed, map(_number, rows), scopes, records, terms))
+        return list(map(IndexedRecord, map(_number, rows), scopes, records, terms))
 
-    def _refuse_taken(self, keys: Sequence[str]) -> None:
-        """What was there first: if it can be seen now, the change is made again, upon that."""
-        for key in keys:
-            if self.connection.execute("SELECT 1 FROM records WHERE id = %s", (text(key),)).fetchone() is None:
+    def _refuse_taken(self, ids: Sequence[str]) -> None:
+        """Ids that another transaction has just inserted. If their records are visible, the changes are made again."""
+        for key in ids:
+            if self.connection.execute("SELECT 1 FROM records WHERE id = %s", (escape(key),)).fetchone() is None:
                 raise UsageError(
                     f"the id {key!r} is taken by a record of another scope", hint="leave the id out, or use another"
                 )
-        if keys:
-            raise pg.SerializationFailure("another has put a record under the same id")
+        if ids:
+            raise pg.SerializationFailure("another transaction has inserted a record with the same id")
 
     def _scope(self, scope: Scope) -> int:
         if scope not in self._scopes:
@@ -237,10 +235,10 @@ class Rows:
 
     def _row(self, key: str) -> int:
         self.flush()
-        return _number(self.connection.execute("SELECT row FROM records WHERE id = %s", (text(key),)).fetchone())
+        return _number(self.connection.execute("SELECT row FROM records WHERE id = %s", (escape(key),)).fetchone())
 
-    def _wipe(self, row: int) -> None:
-        """Nothing of the content stays: not in the record, not in its history, not as a vector."""
+    def _erase(self, row: int) -> None:
+        """Remove the content of a purged record from the record, its history and the vectors."""
         passage = self.connection.execute("SELECT passage FROM records WHERE row = %s", (row,)).fetchone()
         with self.connection.pipeline():
             self.connection.execute(
@@ -249,10 +247,10 @@ class Rows:
                 (row,),
             )
             self.connection.execute("UPDATE history SET detail = '{}' WHERE row = %s", (row,))
-            self._drop_orphan(passage[0] if passage else b"")
+            self._drop_unused_vector(passage[0] if passage else b"")
 
-    def _drop_orphan(self, passage: bytes) -> None:
-        """Delete the vectors of a passage that no record has any more: a vector can be turned back into words."""
+    def _drop_unused_vector(self, passage: bytes) -> None:
+        """Delete the vectors of a text that no record has any more: a text can be recovered from its vector."""
         self.connection.execute("SELECT drop_orphan(%s)", (passage,))
 
 
@@ -264,25 +262,21 @@ def _as_text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-TURNS = 0x52434C57
-SLOTS = 256
-"""The advisory locks of those who add the same text at once: few, for the server's table of locks is small."""
-
-
-def take_turns(connection: Connection, changes: Iterable[Change]) -> None:
-    """Wait for those who add the same texts; a transaction names all of its texts at once, the first time."""
-    slots = sorted({int.from_bytes(fold[:8]) % SLOTS for fold in folds_of(changes)})
+def lock_texts(connection: Connection, changes: Iterable[Change]) -> None:
+    """Wait for transactions that add the same texts. A transaction locks all of its texts at once."""
+    slots = sorted({int.from_bytes(fold[:8]) % SLOTS for fold in merged_texts(changes)})
     if slots:
-        connection.execute("SELECT pg_advisory_xact_lock(%s, slot) FROM unnest(%s::integer[]) AS slot", (TURNS, slots))
+        lock = "SELECT pg_advisory_xact_lock(%s, slot) FROM unnest(%s::integer[]) AS slot"
+        connection.execute(lock, (TEXT_LOCKS, slots))
 
 
-def folds_of(changes: Iterable[Change]) -> set[bytes]:
-    """The texts that must not come twice."""
+def merged_texts(changes: Iterable[Change]) -> set[bytes]:
+    """The hashes of texts that are merged with a record of the same text."""
     return {change.record.text_hash for change in changes if isinstance(change, Put) and change.merge}
 
 
 def ids_of(changes: Iterable[Change]) -> Iterator[str]:
-    """The records that changes look at, as far as they name them."""
+    """The ids of records that changes name."""
     for change in changes:
         match change:
             case Put():
@@ -293,132 +287,124 @@ def ids_of(changes: Iterable[Change]) -> Iterator[str]:
                 yield change.id
 
 
-MOST_CHANGES = 200
-MOST_CHARACTERS = 10_000_000
-MOST_SECONDS = 0.1
-"""What one transaction holds, or waits for: when it is full or this old it is made, so that nobody waits long."""
+class PostgresRecords(Records):
+    """Reads and changes the records of one store.
 
-CHANNEL = "recollect"
-
-
-class PostgresRecords:
-    """Reads and writes the records of one PostgreSQL store; `follow` says in which language a transaction writes."""
+    `lock_language` returns the analyzer of a write transaction. With a `scope`, all transactions act as that scope.
+    """
 
     def __init__(
-        self, database: Database, derived: Derived, follow: Callable[[Connection], Analyzer], scope: Scope | None = None
+        self,
+        database: Database,
+        writer: IndexWriter,
+        lock_language: Callable[[Connection], Analyzer],
+        scope: Scope | None = None,
     ) -> None:
         self._database = database
-        self._derived = derived
-        self._follow = follow
+        self._writer = writer
+        self._lock_language = lock_language
         self._scope = scope
 
     def within(self, scope: Scope) -> PostgresRecords:
-        """The same records, always in the name of one scope."""
-        return PostgresRecords(self._database, self._derived, self._follow, scope)
+        """The same records, always read and changed as one scope."""
+        return PostgresRecords(self._database, self._writer, self._lock_language, scope)
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
-        """Make changes, each group as one; the records put come back as they now stand."""
         stored: list[Record] = []
         applied = 0
-        for some in _batches(iter(groups)):
-            read = self._derived.reading(change.record for group in some for change in group if isinstance(change, Put))
+        for batch in _batches(iter(groups)):
+            writer = self._writer.ahead(change.record for group in batch for change in group if isinstance(change, Put))
             try:
-                stored += self._database.write(lambda c, some=some, read=read: self._make(c, some, read), self._scope)  # type: ignore[misc]
+                stored += self._database.write(
+                    lambda connection, batch=batch, writer=writer: self._apply(connection, batch, writer),  # type: ignore[misc]
+                    self._scope,
+                )
             except RecollectError as error:
                 error.applied = applied
                 raise
-            applied += len(some)
+            applied += len(batch)
         return stored
 
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
-        """The records with these ids that are not forgotten (and pass the filter), in the order asked."""
-        sql, values = condition(where) if where else ("forgotten_at IS NULL", [])
+        condition, values = matching(where) if where else ("forgotten_at IS NULL", [])
         with self._database.read(self._reader(where)) as connection:
-            rows = connection.execute(f"{SELECT} WHERE {sql} AND id = ANY(%s)", [*values, [text(key) for key in ids]])
-            found = {record.id: record for record in map(from_row, rows)}
-        return [found[key] for key in ids if key in found]
+            sql = f"{SELECT} WHERE {condition} AND id = ANY(%s)"
+            rows = connection.execute(sql, [*values, [escape(key) for key in ids]])
+            records = {record.id: record for record in map(from_row, rows)}
+        return [records[key] for key in ids if key in records]
 
     def history(self, record_id: str) -> list[Event]:
-        """All that happened to one record, oldest first."""
         with self._database.read(self._scope) as connection:
             rows = connection.execute(
-                "SELECT seq, id, action, at, detail FROM history WHERE id = %s ORDER BY seq", (text(record_id),)
+                "SELECT seq, id, action, at, detail FROM history WHERE id = %s ORDER BY seq", (escape(record_id),)
             )
             return [
-                Event(seq, plain(key), action, time_of(at), json.loads(detail)) for seq, key, action, at, detail in rows
+                Event(seq, unescape(key), action, moment(at) or EPOCH, json.loads(detail))
+                for seq, key, action, at, detail in rows
             ]
 
+    def scope_of(self, record_id: str) -> Scope | None:
+        with self._database.read(self._scope) as connection:
+            row = connection.execute(
+                'SELECT "user", agent, session FROM records JOIN scopes USING (scope) WHERE id = %s AND passage <> %s',
+                (escape(record_id), b""),
+            ).fetchone()
+        return None if row is None else Scope(*map(unescape, row))
+
     def _reader(self, where: Filter | None) -> Scope | None:
-        """In whose name is read: that of the filter, and ours where it names nobody."""
+        """The scope to read as: that of the filter, or ours if the filter names none."""
         if where is None:
             return self._scope
         return self._scope or where.scope if where.any_scope else where.scope
 
-    def _make(self, connection: Connection, groups: Sequence[Sequence[Change]], derived: Derived) -> list[Record]:
-        """Some groups in one transaction."""
-        derived = derived.by(self._follow(connection))
-        done: list[Record] = []
-        for changes in self._together(connection, groups):
-            done += _apply(Rows(connection, derived), changes)
+    def _apply(self, connection: Connection, groups: Sequence[Sequence[Change]], writer: IndexWriter) -> list[Record]:
+        writer = writer.by(self._lock_language(connection))
+        stored: list[Record] = []
+        for changes in self._by_scope(connection, groups):
+            rows = Rows(connection, writer)
+            rows.prepare(changes)
+            stored += [record for change in changes for record in ledger.apply(rows, change)]
+            rows.flush()
         connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
-        return done
+        return stored
 
-    def _together(self, connection: Connection, groups: Sequence[Sequence[Change]]) -> Iterator[list[Change]]:
-        """All changes; behind row-level security those that follow one another for one scope, in its name."""
-        if not self._database.walled(connection):
+    def _by_scope(self, connection: Connection, groups: Sequence[Sequence[Change]]) -> Iterator[list[Change]]:
+        """All changes; with row-level security, consecutive ones of the same scope, after acting as that scope."""
+        if not self._database.row_security(connection):
             yield list(chain.from_iterable(groups))
             return
-        take_turns(connection, chain.from_iterable(groups))
-        for scope, some in groupby(groups, lambda group: _whose(group, self._scope)):
-            self._database.be(connection, scope)
+        lock_texts(connection, chain.from_iterable(groups))
+        for scope, some in groupby(groups, lambda group: _scope_of(group, self._scope)):
+            self._database.set_scope(connection, scope)
             yield list(chain.from_iterable(some))
 
-    def scope_of(self, record_id: str) -> Scope | None:
-        """Whose a record is, forgotten or not; of one that was purged nothing is told."""
-        with self._database.read(self._scope) as connection:
-            found = connection.execute(
-                'SELECT "user", agent, session FROM records JOIN scopes USING (scope) WHERE id = %s AND passage <> %s',
-                (text(record_id), b""),
-            ).fetchone()
-        return None if found is None else Scope(*map(plain, found))
-
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
-        """Visible records, newest first."""
-        sql, values = condition(where)
+        condition, values = matching(where)
         with self._database.read(self._reader(where)) as connection:
-            rows = connection.execute(
-                f'{SELECT} WHERE {sql} ORDER BY time DESC, id COLLATE "C" LIMIT %s OFFSET %s', [*values, limit, offset]
-            )
-            return [from_row(row) for row in rows]
-
-
-def _apply(table: Rows, changes: Sequence[Change]) -> list[Record]:
-    table.prepare(changes)
-    done = [record for change in changes for record in ledger.apply(table, change)]
-    table.flush()
-    return done
+            sql = f'{SELECT} WHERE {condition} ORDER BY time DESC, id COLLATE "C" LIMIT %s OFFSET %s'
+            return [from_row(row) for row in connection.execute(sql, [*values, limit, offset])]
 
 
 def _batches(groups: Iterator[Sequence[Change]]) -> Iterator[list[Sequence[Change]]]:
-    """Groups that are made together; the transaction begins when they are all at hand."""
+    """Groups that are written together. The transaction starts when all of them are available."""
     for first in groups:
-        some, deadline = [first], time.monotonic() + MOST_SECONDS
-        count, letters = len(first), _letters(first)
-        while count < MOST_CHANGES and letters < MOST_CHARACTERS and time.monotonic() < deadline:
+        batch, deadline = [first], time.monotonic() + MAX_SECONDS
+        count, characters = len(first), _characters(first)
+        while count < MAX_CHANGES and characters < MAX_CHARACTERS and time.monotonic() < deadline:
             if (group := next(groups, None)) is None:
                 break
-            some.append(group)
+            batch.append(group)
             count += len(group)
-            letters += _letters(group)
-        yield some
+            characters += _characters(group)
+        yield batch
 
 
-def _letters(group: Sequence[Change]) -> int:
+def _characters(group: Sequence[Change]) -> int:
     return sum(len(change.record.title) + len(change.record.text) for change in group if isinstance(change, Put))
 
 
-def _whose(group: Sequence[Change], mine: Scope | None) -> Scope:
-    """In whose name a group is made: ours, or that of the first record in it which is not for us to see."""
-    ours = mine or GLOBAL
+def _scope_of(group: Sequence[Change], caller: Scope | None) -> Scope:
+    """The scope that writes a group: the caller's, or that of the first record that the caller cannot see."""
+    own = caller or GLOBAL
     puts = (change.record.scope for change in group if isinstance(change, Put))
-    return next((scope for scope in puts if not ours.admits(scope)), ours)
+    return next((scope for scope in puts if not own.admits(scope)), own)

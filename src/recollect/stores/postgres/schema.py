@@ -1,4 +1,4 @@
-"""The tables, as numbered migrations: each runs once, in its own transaction, under one lock for all machines."""
+"""The tables as numbered migrations. Each runs once, in its own transaction, under a lock for all machines."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, Database
 
 LOCK = 0x52434C54
-"""The advisory lock of those who migrate: 'RCLT'."""
+"""The advisory lock for migrations: 'RCLT'."""
 
 OLDEST_SERVER = 150_000
 OLDEST_VECTOR = (0, 8, 0)
-"""Iterative scans of filtered HNSW came with pgvector 0.8."""
+"""pgvector 0.8 is the first with iterative index scans, which filters need."""
 
 _FIRST = """
     CREATE TABLE scopes (
@@ -36,12 +36,12 @@ _FIRST = """
         edited_at bigint,
         superseded_by text,
         superseded_at bigint,
-        forgotten_at bigint,                   -- a tombstone: the id stays taken, the record answers nothing
+        forgotten_at bigint,                   -- the id stays taken, and the record is in no answer
         source text,
         path text, first_line bigint, last_line bigint,
-        fold bytea NOT NULL,                   -- hash of the folded text
-        passage bytea NOT NULL,                -- hash of what is embedded
-        length integer NOT NULL                -- terms that count
+        fold bytea NOT NULL,                   -- hash of the normalised text
+        passage bytea NOT NULL,                -- hash of the text that is embedded
+        length integer NOT NULL                -- terms without stop words
     );
     CREATE INDEX records_listed ON records (scope, time DESC, id) WHERE forgotten_at IS NULL;
     CREATE INDEX records_fold ON records (fold);
@@ -51,7 +51,7 @@ _FIRST = """
     CREATE INDEX records_passing ON records (scope) WHERE forgotten_at IS NULL
         AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL);
 
-    -- Append-only. Its sequence number tells that something has changed.
+    -- Append-only. A higher sequence number means that something has changed.
     CREATE TABLE history (
         seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         row bigint NOT NULL,
@@ -65,8 +65,8 @@ _FIRST = """
     CREATE INDEX history_row ON history (row);
     CREATE INDEX history_scope ON history (scope, seq);
 
-    -- The inverted index: our terms, so that all stores match alike. One tenant's search reads that tenant's part of
-    -- each term, and who sees all reads the term from end to end.
+    -- The inverted index, with our own terms, so that all stores match alike. A scoped search reads one range of each
+    -- term, and a search of everything reads the whole term.
     CREATE TABLE postings (
         scope integer NOT NULL,
         term text COLLATE "C" NOT NULL,
@@ -76,7 +76,7 @@ _FIRST = """
         PRIMARY KEY (term, scope, row) INCLUDE (often, length)
     );
     CREATE INDEX postings_row ON postings (row);
-    -- How many records a scope has and how long they are together: one line for each change, added up now and then.
+    -- The number and total length of a scope's records: one row for each change, merged now and then.
     CREATE TABLE tallies (
         number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         scope integer NOT NULL,
@@ -91,7 +91,7 @@ _FIRST = """
         embedder text NOT NULL,
         dimension integer NOT NULL
     );
-    -- Vectors and embedding cache in one: keyed by what was embedded, so that moving text costs nothing.
+    -- Vectors by the hash of their text, so that a text that moves is not embedded again.
     CREATE TABLE embeddings (
         space integer NOT NULL,
         passage bytea NOT NULL,
@@ -103,7 +103,7 @@ _FIRST = """
     CREATE TABLE files (
         path text PRIMARY KEY, root text NOT NULL, mtime_ns bigint NOT NULL, size bigint NOT NULL, digest text NOT NULL
     );
-    CREATE TABLE roots (root text PRIMARY KEY, told text NOT NULL);  -- how a folder was told to be mirrored, as JSON
+    CREATE TABLE roots (root text PRIMARY KEY, told text NOT NULL);  -- options of an indexed folder, as JSON
     CREATE TABLE ingested (digest text PRIMARY KEY, at bigint NOT NULL);
     CREATE TABLE notes (key text PRIMARY KEY, value text NOT NULL, at bigint NOT NULL);
     CREATE TABLE joins (
@@ -121,7 +121,7 @@ _MINE = """
 """
 
 _WALLS = f"""
-    -- A second wall: a role that does not own the tables sees the rows of the scope that its transaction names.
+    -- A role that does not own the tables sees only the rows of the scope that its transaction names.
     CREATE VIEW mine WITH (security_invoker) AS SELECT scope FROM scopes WHERE {_MINE};
     ALTER TABLE scopes ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON scopes USING ({_MINE});
@@ -133,20 +133,20 @@ _WALLS = f"""
     CREATE POLICY seen ON postings USING (scope IN (SELECT scope FROM mine));
     ALTER TABLE tallies ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON tallies USING (scope IN (SELECT scope FROM mine));
-    -- A vector can be turned back into words: only those whose record is seen.
+    -- A text can be recovered from its vector: a vector is visible only with its record.
     ALTER TABLE embeddings ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON embeddings USING (EXISTS (SELECT 1 FROM records WHERE records.passage = embeddings.passage))
         WITH CHECK (true);
 """
 
 _VECTORS = """
-    -- Paths are longer than a tree can hold; they are looked for whole or by their end.
+    -- Paths can be longer than a B-tree entry. They are looked up whole or by their end.
     DROP INDEX records_path;
     CREATE INDEX records_path ON records USING hash (path) WHERE path IS NOT NULL;
     ALTER TABLE files DROP CONSTRAINT files_pkey;
     ALTER TABLE files ADD CONSTRAINT files_path EXCLUDE USING hash (path WITH =);
 
-    -- Every live record has a place in every space, empty where it has no vector yet: what is missing is known at once.
+    -- Every live record has a row in every vector table, with NULL until it has a vector: missing ones are found fast.
     DO $$
     DECLARE held record;
     BEGIN
@@ -157,7 +157,7 @@ _VECTORS = """
             EXECUTE format('CREATE INDEX %I ON %I (row) WHERE vector IS NULL', held.name || '_missing', held.name);
         END LOOP;
     END $$;
-    -- These two see all rows, whoever calls them, and tell nothing.
+    -- These two see all rows, whoever calls them, and return nothing.
     CREATE FUNCTION attach_vectors(of_space integer, passages bytea[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     BEGIN
@@ -177,20 +177,20 @@ _VECTORS = """
 
     ALTER TABLE files ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON files USING (EXISTS (SELECT 1 FROM records WHERE records.path = files.path));
-    ALTER TABLE roots ENABLE ROW LEVEL SECURITY;  -- and no policy: they tell whose folders are mirrored
+    ALTER TABLE roots ENABLE ROW LEVEL SECURITY;  -- and no policy: they show whose folders are indexed
     ALTER TABLE notes ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON notes USING (key = current_setting('recollect.note', true));
 """
 
 _MENDED = """
-    -- These see all rows, whoever calls them, and tell no more than that there is something.
+    -- These see all rows, whoever calls them, and return only whether something exists.
     CREATE FUNCTION taken_ids(wanted text[]) RETURNS SETOF text LANGUAGE sql STABLE SECURITY DEFINER AS $$
         SELECT DISTINCT id FROM history WHERE id = ANY(wanted)
     $$;
     CREATE FUNCTION taken_folds(wanted bytea[]) RETURNS SETOF bytea LANGUAGE sql STABLE SECURITY DEFINER AS $$
         SELECT DISTINCT fold FROM records WHERE fold = ANY(wanted) AND forgotten_at IS NULL
     $$;
-    -- How many records a path means: those of the same path or, if there are none, those whose paths end so.
+    -- How many records a path means: those of the same path or, if there are none, those whose paths end with it.
     CREATE FUNCTION taken_paths(same text[], ending text) RETURNS bigint LANGUAGE sql STABLE SECURITY DEFINER AS $$
         SELECT coalesce(
             (SELECT nullif(count(*), 0) FROM records WHERE path = ANY(same) AND forgotten_at IS NULL),
@@ -211,7 +211,7 @@ _MENDED = """
         DELETE FROM notes WHERE key IN (SELECT key FROM notes ORDER BY at DESC OFFSET kept)
     $$;
 
-    -- A function that sees all rows looks for no table where the one who calls it could have put another.
+    -- A function that sees all rows must not use a search_path in which its caller could create tables.
     DO $$
     DECLARE held regprocedure;
     DECLARE places text := concat_ws(', ', quote_ident(current_schema()), 'public', (SELECT quote_ident(nspname)
@@ -225,8 +225,8 @@ _MENDED = """
 """
 
 _SCOPED_JOINS = """
-    -- An id stands for a path in the scope whose query learnt it. Older rows do not say whose they are, and may be
-    -- private, so they are dropped: they are a cache, and searches learn them again.
+    -- An id stands for a path in the scope whose query learnt it. Older rows have no scope and may be private, so they
+    -- are deleted: they are a cache, which searches fill again.
     DELETE FROM joins;
     ALTER TABLE joins DROP CONSTRAINT joins_source_id_key;
     ALTER TABLE joins ADD COLUMN scope text NOT NULL;
@@ -243,7 +243,7 @@ _SCOPED_JOINS = """
 """
 
 _GRANTS = """
-    -- Functions that change rows of others, by their owner's right, are for the roles that may write records.
+    -- Functions that change rows of other scopes are for the roles that may write records.
     DO $$
     DECLARE held regprocedure;
     DECLARE writer text;
@@ -269,11 +269,11 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("what outside ids stand for, by scope", _SCOPED_JOINS),
     ("functions that change rows of others, for writers alone", _GRANTS),
 )
-"""(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
+"""(name, SQL), in order; number 1 is the first. Never change the effect of one that has been released."""
 
 
 def migrate(database: Database) -> None:
-    """Bring the schema to this version's. Many machines may do so at once: one does it, the others wait."""
+    """Bring the schema up to date. If several machines do so at once, one migrates and the others wait."""
     done = version(database)
     if done < len(MIGRATIONS):
         database.write(lambda connection: _prepare(connection, database.schema))
@@ -287,14 +287,14 @@ def migrate(database: Database) -> None:
 
 
 def version(database: Database) -> int:
-    """How many migrations the store has had."""
+    """How many migrations have been applied."""
     with database.read() as connection:
         _check_server(connection)
-        there = connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.migrations",)).fetchone()
-        if there is None or there[0] is None:
+        table = connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.migrations",)).fetchone()
+        if table is None or table[0] is None:
             return 0
-        found = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
-        return int(found[0]) if found else 0
+        row = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
+        return int(row[0]) if row else 0
 
 
 def _check_server(connection: Connection) -> None:
@@ -307,17 +307,17 @@ def _check_server(connection: Connection) -> None:
     encoding = connection.info.parameter_status("server_encoding")
     if encoding not in ("UTF8", "SQL_ASCII"):
         raise StoreError(
-            f"the database is encoded in {encoding}, which does not hold every text",
+            f"the database has the encoding {encoding}, which cannot store every text",
             hint="CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
         )
-    found = connection.execute(
+    row = connection.execute(
         "SELECT default_version, installed_version FROM pg_available_extensions WHERE name = 'vector'"
     ).fetchone()
-    if found is None:
+    if row is None:
         raise StoreError("the server has no pgvector", hint="install its package on the server: postgresql-XX-pgvector")
-    offered, used = found[0], found[1] or found[0]
+    available, used = row[0], row[1] or row[0]
     if _number(used) < OLDEST_VECTOR:
-        how = "ALTER EXTENSION vector UPDATE" if _number(offered) >= OLDEST_VECTOR else "install it on the server"
+        how = "ALTER EXTENSION vector UPDATE" if _number(available) >= OLDEST_VECTOR else "install it on the server"
         raise StoreError(f"the server's pgvector is {used}, which is too old", hint=f"0.8.0 or newer is needed: {how}")
 
 
@@ -338,7 +338,7 @@ def _prepare(connection: Connection, schema: str) -> None:
 def _apply(connection: Connection, number: int) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
     if connection.execute("SELECT 1 FROM migrations WHERE number = %s", (number,)).fetchone():
-        return  # another machine was first while this one waited
+        return  # another machine has applied it while this one waited
     name, sql = MIGRATIONS[number - 1]
     connection.execute(sql)
     connection.execute("INSERT INTO migrations VALUES (%s, %s, now())", (number, name))
