@@ -148,7 +148,7 @@ def test_a_role_behind_the_wall_cannot_move_a_store(
         owner.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")
     try:
         walled = re.sub("//[^/]*@", f"//{role}:{role}@", there, count=1)
-        with pytest.raises(StoreError, match="one scope only") as caught:
+        with pytest.raises(StoreError, match="only the rows of one scope") as caught:
             moving.export(walled, tmp_path / "part.jsonl")
         assert "owns its tables" in caught.value.hint
         assert not (tmp_path / "part.jsonl").exists()
