@@ -15,13 +15,17 @@ from pathlib import Path, PurePath
 
 from recollect.errors import UsageError
 
+MAX_BYTES = 1024 * 1024
+"""Of a file; at 800 characters a request, a longer one costs too much."""
+
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 _SPACE = re.compile(r"\s")
+_EXAMPLE = 'for example "skills/**/*.md"'
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a file: what is sent at once. `name` is the file's path inside the workspace."""
+    """Part of a file that is sent at once. `name` is the file's path inside the workspace."""
 
     path: str
     name: str
@@ -29,30 +33,31 @@ class Piece:
     lines: tuple[int, int]
 
     def digest(self, *context: str) -> str:
-        """What tells that this piece was read before: file, text, and all else that the answer depends on."""
-        said = "\0".join((*context, self.name, self.text))
-        return hashlib.blake2b(said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        """A hash of name, text and everything else that the answer depends on: the same piece is not sent twice."""
+        content = "\0".join((*context, self.name, self.text))
+        return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def find(self, span: str) -> tuple[int, int] | None:
-        """The lines on which a span stands word for word, whatever the white space; None where it does not."""
-        places = [place for place, character in enumerate(self.text) if not character.isspace()]
-        start = "".join(self.text.split()).find(sought := "".join(span.split()))
-        if start < 0 or not sought:
+        """The lines in which a span occurs word for word, ignoring white space; None if it does not occur."""
+        positions = [at for at, character in enumerate(self.text) if not character.isspace()]
+        pattern = "".join(span.split())
+        start = "".join(self.text.split()).find(pattern)
+        if start < 0 or not pattern:
             return None
-        first, last = places[start], places[start + len(sought) - 1]
+        first, last = positions[start], positions[start + len(pattern) - 1]
         return self.lines[0] + self.text.count("\n", 0, first), self.lines[0] + self.text.count("\n", 0, last)
 
 
 def split(text: str, *, path: str, name: str, size: int, overlap: int) -> Iterator[Piece]:
     """Pieces of at most `size` characters, each beginning with about the last `overlap` of the one before.
 
-    A cut falls before a heading if there is one in the second half, and then nothing is repeated: below it the
-    pieces stay what they were when something above it changes. Else it falls at a line's or a word's end.
+    A cut is before a heading if there is one in the second half, and then nothing is repeated: the pieces below it stay
+    the same when something above it changes. Otherwise it is at the end of a line or a word.
     """
-    newlines = [place for place, character in enumerate(text) if character == "\n"]
+    newlines = [at for at, character in enumerate(text) if character == "\n"]
     start = 0
     while start < len(text):
-        end, fresh = _cut(text, start, size)
+        end, at_heading = _cut(text, start, size)
         body = text[start:end].strip("\n")
         if body.strip():
             begin = start + len(text[start:end]) - len(text[start:end].lstrip("\n"))
@@ -60,7 +65,7 @@ def split(text: str, *, path: str, name: str, size: int, overlap: int) -> Iterat
             yield Piece(path, name, body, (first, first + body.count("\n")))
         if end >= len(text):
             return
-        start = end if fresh else max(_word_start(text, end - overlap, end), start + 1)
+        start = end if at_heading else max(_word_start(text, end - overlap, end), start + 1)
 
 
 def _cut(text: str, start: int, size: int) -> tuple[int, bool]:
@@ -71,27 +76,22 @@ def _cut(text: str, start: int, size: int) -> tuple[int, bool]:
     headings = [match.start() for match in _HEADING.finditer(text, start + size // 2, end + 1)]
     if headings:
         return headings[-1], True
-    least = end - size // 4
     for mark in ("\n\n", "\n", " "):
-        if (place := text.rfind(mark, least, end)) >= 0:
-            return place + len(mark), False
+        if (at := text.rfind(mark, end - size // 4, end)) >= 0:
+            return at + len(mark), False
     return end, False
 
 
-def _word_start(text: str, wanted: int, end: int) -> int:
-    """The first beginning of a word from `wanted` on, so that no piece begins inside one where that can be helped."""
-    if wanted <= 0 or text[wanted - 1].isspace():
-        return wanted
-    space = _SPACE.search(text, wanted, end)
-    return space.end() if space else wanted
-
-
-MAX_FILE = 1024 * 1024
-"""Bytes; at 800 characters a call, a longer file is a bill and not a note."""
+def _word_start(text: str, position: int, end: int) -> int:
+    """The first beginning of a word from `position` on; `position` itself if there is none before `end`."""
+    if position <= 0 or text[position - 1].isspace():
+        return position
+    space = _SPACE.search(text, position, end)
+    return space.end() if space else position
 
 
 def expand(workspace: Path, patterns: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
-    """The files that the globs name, each once, in their order; and what was skipped, with the reason."""
+    """The files that the globs match, each once, in their order; and the skipped ones, with the reason."""
     if not workspace.is_dir():
         raise UsageError(f"the workspace {workspace} is not a folder", hint="name one with --workspace")
     root = workspace.resolve()
@@ -108,10 +108,10 @@ def expand(workspace: Path, patterns: Sequence[str]) -> tuple[list[Path], dict[s
 
 
 def read(path: Path) -> str:
-    """The text of a file; raises ValueError with the reason where it has none."""
+    """The text of a file; raises ValueError with the reason if it cannot be read as text."""
     try:
-        if path.stat().st_size > MAX_FILE:
-            raise ValueError(f"larger than {MAX_FILE // 1024 // 1024} MiB")
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES // 1024 // 1024} MiB")
         content = path.read_bytes()
     except OSError as error:
         raise ValueError(error.strerror or "cannot be read") from error
@@ -123,19 +123,15 @@ def read(path: Path) -> str:
 def _matches(root: Path, pattern: str) -> list[Path]:
     parts = PurePath(pattern)
     if not pattern.strip() or parts.is_absolute() or parts.drive or ".." in parts.parts:
-        raise UsageError(
-            f"the glob {pattern!r} does not stay inside the workspace", hint='for example "skills/**/*.md"'
-        )
+        raise UsageError(f"the glob {pattern!r} does not stay inside the workspace", hint=_EXAMPLE)
     try:
         return list(root.glob(pattern))
-    except (ValueError, NotImplementedError) as error:  # pathlib's own, for a pattern it does not take
-        raise UsageError(
-            f"the glob {pattern!r} cannot be read: {error}", hint='for example "skills/**/*.md"'
-        ) from error
+    except (ValueError, NotImplementedError) as error:
+        raise UsageError(f"the glob {pattern!r} is not valid: {error}", hint=_EXAMPLE) from error
 
 
 def _refusal(path: Path, root: Path) -> str | None:
-    """Why a path is not read: None where it is, an empty reason where nobody meant it (a folder)."""
+    """Why a path is not read: None if it is, an empty reason for a folder, which is not reported."""
     try:
         target = path.resolve(strict=True)
         mode = target.stat().st_mode
