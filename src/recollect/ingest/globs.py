@@ -1,7 +1,7 @@
-"""Patterns as Git reads them in a `.gitignore`, matched without backtracking.
+"""Patterns of a `.gitignore` file, read as Git reads them and matched without backtracking.
 
 The patterns of a file are compiled once (`Globs`). A walk then carries its position in them from folder to folder
-(`GlobWalk`), so that one path costs at most one step for each part of each pattern, however the patterns are written.
+(`GlobWalk`), so one path costs at most one step for each part of each pattern, whatever the patterns are.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ _POSIX = {
     "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@\\[-`{-~", "space": " \t-\r", "upper": "A-Z",
     "xdigit": "0-9a-fA-F",
 }  # fmt: skip
-_SETS = frozenset("?[\\")
-_STARS = re.compile(r"\*+")
+_SPECIAL = frozenset("?[\\")
 _NEVER = -1
-"""The number of no pattern."""
+"""A number below that of every pattern."""
 
 
 class _Malformed(ValueError):
@@ -28,7 +27,7 @@ class _Malformed(ValueError):
 
 
 class _Sets:
-    """Characters and sets between two stars, each of which takes exactly one character. Compiled when first needed."""
+    """Characters and sets between two stars, each for exactly one character. The regex is compiled at first use."""
 
     __slots__ = ("_regex", "_source", "length")
 
@@ -47,7 +46,7 @@ _Piece: TypeAlias = str | _Sets
 
 
 class _Segment:
-    """A pattern for one name: pieces, with a star between each two of them."""
+    """A pattern for one name: pieces with a star between each two."""
 
     __slots__ = ("first", "last", "least", "middle")
 
@@ -58,18 +57,18 @@ class _Segment:
 
     @property
     def literal(self) -> str | None:
-        """The one name that it matches, where there is only one."""
+        """The only name that it matches, if there is only one."""
         return self.first if self.last is None and isinstance(self.first, str) else None
 
     def matches(self, name: str) -> bool:
-        """Each piece at the first place where it fits: with stars between them, no later place could do better."""
+        """Each piece at the first position where it fits: with stars between them, no later position is better."""
         size = len(name)
-        if size < self.least or not _stands(self.first, name, 0):
+        if size < self.least or not _is_at(self.first, name, 0):
             return False
         if self.last is None:
             return size == self.least
         start, end = _length(self.first), size - _length(self.last)
-        if not _stands(self.last, name, end):
+        if not _is_at(self.last, name, end):
             return False
         for piece in self.middle:
             at = _find(piece, name, start, end)
@@ -83,32 +82,32 @@ def _length(piece: _Piece) -> int:
     return len(piece) if isinstance(piece, str) else piece.length
 
 
-def _stands(piece: _Piece, name: str, at: int) -> bool:
+def _is_at(piece: _Piece, name: str, at: int) -> bool:
     return name.startswith(piece, at) if isinstance(piece, str) else piece.regex.match(name, at) is not None
 
 
 def _find(piece: _Piece, name: str, start: int, end: int) -> int:
     if isinstance(piece, str):
         return name.find(piece, start, end)
-    found = piece.regex.search(name, start, end)
-    return found.start() if found else -1
+    match = piece.regex.search(name, start, end)
+    return match.start() if match else -1
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """One line: the segments of a path, where None is `**`, any number of folders."""
+    """One line of a file: the segments of a path. None is `**`, any number of folders."""
 
     number: int
     folders_only: bool
     segments: tuple[_Segment | None, ...]
 
     def reach(self, positions: Sequence[int]) -> tuple[int, ...]:
-        """Positions, and those behind a `**` that takes no folder."""
+        """The positions, with those after a `**` that matches no folder."""
         behind = {at + 1 for at in positions if at < len(self.segments) and self.segments[at] is None}
         return tuple(sorted(behind.union(positions))) if behind else tuple(positions)
 
     def step(self, positions: Sequence[int], name: str) -> tuple[int, ...]:
-        """The positions after one more name of the path; behind the last segment nothing goes on."""
+        """The positions after one more name of the path."""
         after = []
         for at in positions:
             if at < len(self.segments):
@@ -120,28 +119,24 @@ class _Pattern:
         return self.reach(after) if after else ()
 
 
-class _Literals:
-    """Patterns that name one text each, looked up instead of tried one by one; of equal ones the last counts."""
+_Table: TypeAlias = dict[tuple[str, bool], int]
+"""Patterns that match only one text, for lookup: (text, only for folders) → number of the last such pattern."""
 
-    def __init__(self) -> None:
-        self._any: dict[str, int] = {}
-        self._folders: dict[str, int] = {}
 
-    def add(self, text: str, number: int, *, folders_only: bool) -> None:
-        (self._folders if folders_only else self._any)[text] = number
-
-    def last(self, text: str, *, is_folder: bool) -> int:
-        """The number of the last pattern that names this text."""
-        return max(self._any.get(text, _NEVER), self._folders.get(text, _NEVER) if is_folder else _NEVER)
+def _last(table: _Table, text: str, is_folder: bool) -> int:
+    """The number of the last pattern in a table that matches a text."""
+    number = table.get((text, False), _NEVER)
+    return max(number, table.get((text, True), _NEVER)) if is_folder else number
 
 
 class Globs:
-    """The patterns of one ignore file. Of several that match a path, the last one decides."""
+    """The patterns of one ignore file. If several match a path, the last one decides."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.negated: list[bool] = []
-        self.names, self.paths = _Literals(), _Literals()
-        self.endings: dict[int, _Literals] = {}
+        self.names: _Table = {}
+        self.paths: _Table = {}
+        self.endings: dict[int, _Table] = {}
         name_patterns: list[_Pattern] = []
         path_patterns: list[_Pattern] = []
         for line in lines:
@@ -150,7 +145,7 @@ class Globs:
         self.path_patterns = tuple(reversed(path_patterns))
 
     def walk(self) -> GlobWalk:
-        """The position of a walk in the folder that the patterns belong to."""
+        """A walk that begins in the folder of the patterns."""
         return GlobWalk(self, "", tuple((pattern, pattern.reach((0,))) for pattern in self.path_patterns))
 
     def _add(self, line: str, name_patterns: list[_Pattern], path_patterns: list[_Pattern]) -> None:
@@ -170,45 +165,43 @@ class Globs:
             anywhere, segments = True, segments[1:]
         number = len(self.negated)
         self.negated.append(negated)
-        table = self._table(segments, anywhere=anywhere)
+        table, key = self._table(segments, anywhere=anywhere)
         if table is not None:
-            table[0].add(table[1], number, folders_only=folders_only)
+            table[key, folders_only] = number
         else:
             (name_patterns if anywhere else path_patterns).append(_Pattern(number, folders_only, segments))
 
-    def _table(self, segments: tuple[_Segment | None, ...], *, anywhere: bool) -> tuple[_Literals, str] | None:
-        """Where a pattern can be looked up and as what: a name, a path, or the end of a name (`*.log`)."""
+    def _table(self, segments: tuple[_Segment | None, ...], *, anywhere: bool) -> tuple[_Table | None, str]:
+        """The table for a pattern and its key there: a name, a path, or the end of a name (`*.log`)."""
         texts = [segment.literal if segment else None for segment in segments]
         if None not in texts:
             return (self.names if anywhere else self.paths), "/".join(text or "" for text in texts)
         only = segments[0] if anywhere else None
         if only and only.first == "" and not only.middle and isinstance(only.last, str):
-            return self.endings.setdefault(len(only.last), _Literals()), only.last
-        return None
+            return self.endings.setdefault(len(only.last), {}), only.last
+        return None, ""
 
 
 @dataclass(frozen=True, slots=True)
 class GlobWalk:
-    """Where a walk stands in some patterns: the folder, and how far each pattern with a path has matched it."""
+    """The state of a walk: the folder, and how far each pattern with a path has matched it."""
 
     globs: Globs
     below: str
     live: tuple[tuple[_Pattern, tuple[int, ...]], ...]
 
     def decide(self, name: str, *, is_folder: bool = False) -> bool | None:
-        """What the last pattern that matches a name in this folder says; None where none matches."""
+        """Whether a name in this folder is ignored (True) or included again (False); None if no pattern matches."""
         globs = self.globs
-        best = max(
-            globs.names.last(name, is_folder=is_folder), globs.paths.last(self.below + name, is_folder=is_folder)
-        )
+        best = max(_last(globs.names, name, is_folder), _last(globs.paths, self.below + name, is_folder))
         for length, endings in globs.endings.items():
             if length <= len(name):
-                best = max(best, endings.last(name[len(name) - length :], is_folder=is_folder))
+                best = max(best, _last(endings, name[len(name) - length :], is_folder))
         best = max(best, self._last_name(name, best, is_folder), self._last_path(name, best, is_folder))
         return None if best == _NEVER else not globs.negated[best]
 
     def enter(self, name: str) -> GlobWalk:
-        """The position in a folder of this folder."""
+        """The state in a subfolder."""
         after = []
         for pattern, positions in self.live:
             reached = pattern.step(positions, name)
@@ -235,7 +228,7 @@ class GlobWalk:
 
 
 def _trimmed(line: str) -> str:
-    """A line without the spaces at its end, unless a backslash is before them."""
+    """A line without the spaces at its end; a space after a backslash stays."""
     line = line.removesuffix("\r")
     bare = line.rstrip(" ")
     backslashes = len(bare) - len(bare.rstrip("\\"))
@@ -243,11 +236,15 @@ def _trimmed(line: str) -> str:
 
 
 def _segments(text: str) -> tuple[_Segment | None, ...]:
-    """A pattern in its parts. Two or more stars between slashes are None; at the end they take at least one name."""
+    """The segments of a pattern. Two or more stars between slashes are None; at the end they match one name or more."""
     segments: list[_Segment | None] = []
-    for stars, pieces in _quick_parts(text) if _SETS.isdisjoint(text) else _parts(_tokens(text)):
-        if not stars:
-            segments.append(_Segment(pieces))
+    for part in _parts(text):
+        if len(part) < 2 or set(part) != {"*"}:  # noqa: PLR2004  (`**`)
+            runs: list[list[str]] = [[]]
+            for is_star, run in groupby(part, "*".__eq__):
+                runs += [[]] if is_star else []
+                runs[-1] += [] if is_star else run
+            segments.append(_Segment([_piece(run) for run in runs]))
         elif not segments or segments[-1] is not None:
             segments.append(None)
     if segments[-1] is None:
@@ -255,38 +252,31 @@ def _segments(text: str) -> tuple[_Segment | None, ...]:
     return tuple(segments)
 
 
-def _quick_parts(text: str) -> Iterator[tuple[bool, Sequence[_Piece]]]:
-    """The parts of a pattern that has no sets and no escapes: whether it is `**`, and its pieces."""
-    for part in text.split("/"):
-        yield len(part) > 1 and not part.strip("*"), _STARS.split(part)
-
-
-def _parts(tokens: Iterable[str]) -> Iterator[tuple[bool, Sequence[_Piece]]]:
-    """The same of any pattern."""
+def _parts(text: str) -> Iterator[Sequence[str]]:
+    """The tokens of a pattern, split at slashes."""
+    if _SPECIAL.isdisjoint(text):
+        yield from text.split("/")
+        return
     part: list[str] = []
-    for sign in chain(tokens, "/"):
-        if sign != "/":
-            part.append(sign)
-            continue
-        runs: list[list[str]] = [[]]
-        for star, run in groupby(part, "*".__eq__):
-            runs += [[]] if star else []
-            runs[-1] += [] if star else run
-        yield len(part) > 1 and set(part) == {"*"}, [_piece(run) for run in runs]
-        part = []
+    for token in chain(_tokens(text), "/"):
+        if token != "/":  # noqa: S105
+            part.append(token)
+        else:
+            yield part
+            part = []
 
 
 def _piece(run: Sequence[str]) -> _Piece:
-    """Tokens without a star: a text where they are only characters, else a regular expression of as many sets."""
+    """Tokens without a star: a text if all are characters, else a regular expression with as many sets."""
     if all(len(token) == 1 for token in run):
         return "".join(run)
     return _Sets("".join(re.escape(token) if len(token) == 1 else token for token in run), len(run))
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """Single characters stand for themselves, `*` for a star, `/` for a slash; what is longer is a set.
+    """Tokens of a pattern: a single character, `*` or `/` is itself; a longer token is a set, as a regular expression.
 
-    An escaped star is a set of one, so that it is not taken for a star.
+    An escaped star is a set of one character, to tell it from a star.
     """
     at = 0
     while at < len(text):
@@ -307,7 +297,7 @@ def _tokens(text: str) -> Iterator[str]:
 
 
 def _set(text: str, at: int) -> tuple[str, int]:
-    """The set that begins behind a `[`, and where it ends. It follows Git's reading of ranges, classes and escapes."""
+    """The set that begins after a `[`, and where it ends. Ranges, classes and escapes are read as Git reads them."""
     negated = text[at : at + 1] in ("!", "^") and text[at : at + 1] != ""
     at += negated
     parts: list[str] = []
