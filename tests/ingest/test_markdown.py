@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.ingest import read_markdown
-from recollect.ingest.chunks import MOST, tokens
+from recollect.ingest.chunks import MAX_TOKENS, tokens
 
 NOTE = """---
 tags: [garden, "2026"]
@@ -71,7 +71,7 @@ def test_chunks_tile_the_note(text):
         assert "".join(lines[first - 1 : last]).strip("\n") == chunk.text
         seen += range(first, last + 1)
     assert seen == sorted(set(seen))
-    assert all(tokens(chunk.text) <= MOST for chunk in note.chunks)
+    assert all(tokens(chunk.text) <= MAX_TOKENS for chunk in note.chunks)
     missed = [line for at, line in enumerate(lines, 1) if at not in seen and line.strip()]
     assert all(line.strip(" #\t\n") in note.title for line in missed), "only the title is not in a chunk"
 
@@ -80,7 +80,7 @@ def test_a_long_block_is_cut_between_lines():
     """A fence of 500 lines becomes several chunks, none of them huge."""
     note = read_markdown("# T\n\n```\n" + "x = 1234567890\n" * 500 + "```\n", "n")
     assert len(note.chunks) > 4
-    assert max(tokens(chunk.text) for chunk in note.chunks) <= MOST
+    assert max(tokens(chunk.text) for chunk in note.chunks) <= MAX_TOKENS
 
 
 def test_links_and_fences_are_kept_as_they_are_written():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import ROOT
 
-from recollect.ingest.chunks import MOST, split_lines, tokens
+from recollect.ingest.chunks import MAX_TOKENS, split_lines, tokens
 from recollect.ingest.documents import read_plain
 
 WORDS = "one two three four five six seven eight nine ten " * 12
@@ -42,7 +42,7 @@ def test_a_line_longer_than_a_model_reads_is_cut_between_sentences() -> None:
     assert {chunk.lines for chunk in note.chunks} == {(1, 1)}
     assert "".join(chunk.text for chunk in note.chunks) == line
     assert all(chunk.text.rstrip().endswith(".") for chunk in note.chunks)
-    assert max(tokens(chunk.text) for chunk in note.chunks) <= MOST
+    assert max(tokens(chunk.text) for chunk in note.chunks) <= MAX_TOKENS
 
 
 @settings(max_examples=200, deadline=None)
@@ -70,6 +70,6 @@ def test_this_projects_own_sources_are_read_whole() -> None:
     for path in files:
         text = path.read_text()
         note = read_plain(text, path.name, ".py")
-        assert all(tokens(chunk.text) <= MOST for chunk in note.chunks)
+        assert all(tokens(chunk.text) <= MAX_TOKENS for chunk in note.chunks)
         joined = "\n".join(chunk.text for chunk in note.chunks)
         assert joined.split() == text.split(), path

@@ -1,9 +1,9 @@
-"""Pieces of a text packed into chunks: as long as a model likes, cut where the text itself says so.
+"""Units of a text packed into chunks of a size that models read well, cut where the text itself is divided.
 
-A cut stands before a heading rather than between paragraphs, between paragraphs rather than between lines; among
-equal places the text's own hash decides. So the same text is cut at the same places whatever stands above it, and an
-inserted line changes the chunk it is in, not those below. No line is in two chunks: what a chunk needs of its
-surroundings (title, headings, the line that introduces a long list) is its context and stands in its title.
+A cut is rather before a heading than between paragraphs, and rather between paragraphs than between lines; among equal
+positions a hash of the text decides. So the same text is cut at the same positions whatever is above it: an inserted
+line changes the chunk that contains it, not those below. No line is in two chunks. What a chunk needs of its
+surroundings (title, headings, the line that introduces a long list) is its context, and part of its title.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-LEAST = 100
-"""Tokens from which on a chunk may end."""
+MIN_TOKENS = 100
+"""A chunk may end from here on."""
 
-MOST = 400
-"""Tokens of a chunk: with its title still below the 512 that small models read."""
+MAX_TOKENS = 400
+"""Of a chunk: with its title still below the 512 that small models read."""
 
-CONTEXT = 64
-"""Tokens of context at most, about a sixth of a chunk: what other systems repeat as overlap."""
+MAX_CONTEXT = 64
+"""Tokens of context, about a sixth of a chunk: what other systems repeat as overlap."""
 
 BLOCK, LINE, SENTENCE, GLUED = 3, 2, 1, 0
-"""How good a place is to cut before: a heading of level n counts 10 - n; after a heading is no place at all."""
+"""How good a cut before a unit is. A heading of level n is 10 - n; directly after a heading is GLUED."""
 
 _WORD = re.compile(r"[A-Za-z0-9]+|[^\W_]|[^\w\s]|_")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|(?<=,)\s+")
@@ -42,7 +42,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is not cut: its text with line ends, its lines, how good it is to cut before it, and its context."""
+    """Text that is not cut: with line ends, its lines, how good a cut before it is (`weight`), and its context."""
 
     text: str
     lines: tuple[int, int]
@@ -51,10 +51,10 @@ class Unit:
 
 
 def tokens(text: str) -> int:
-    """About how many tokens a model makes of a text, without asking it.
+    """An estimate of a text's tokens, without a tokenizer.
 
-    Short words and signs are one, long words one every four letters, keys and hashes one every two, letters beyond
-    ASCII one each. Against the tokenizer of arctic-embed-s: 1.02 on 10,011 pieces of documentation, 0.99 on Python.
+    A short word or a sign is one, a long word one every four letters, a key or hash one every two, a letter beyond
+    ASCII one. Against the tokenizer of arctic-embed-s: 1.02 on 10,011 pieces of documentation, 0.99 on Python.
     """
     total = 0
     for word in _WORD.findall(text):
@@ -64,25 +64,25 @@ def tokens(text: str) -> int:
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their ends as editors and markdown count them: other separators of Unicode end no line."""
+    """Lines with their ends, as editors and markdown count them; other separators of Unicode end no line."""
     return _LINES.findall(text)
 
 
 def units_of(lines: Sequence[str], start: int, end: int, weight: int, headings: tuple[str, ...]) -> Iterator[Unit]:
-    """The lines from `start` to `end` (from 0, end excluded) as one unit if that fits, else cut into lines."""
-    whole = "".join(lines[start:end])
-    if tokens(whole) <= MOST:
-        yield Unit(whole, (start + 1, end), weight, headings)
+    """The lines from `start` to `end` (from 0, end excluded): one unit if they fit in a chunk, else one a line."""
+    text = "".join(lines[start:end])
+    if tokens(text) <= MAX_TOKENS:
+        yield Unit(text, (start + 1, end), weight, headings)
         return
     for at in range(start, end):
-        for piece in _pieces(lines[at]):
+        for piece in _split_line(lines[at]):
             yield Unit(piece, (at + 1, at + 1), weight, headings)
             weight = SENTENCE
         weight = LINE
 
 
 def pack(units: Sequence[Unit]) -> Iterator[Chunk]:
-    """Chunks of at most `MOST` tokens, in order, every unit in one of them."""
+    """Chunks of at most `MAX_TOKENS`, in order, every unit in one of them."""
     sizes = [tokens(unit.text) for unit in units]
     start = 0
     while start < len(units):
@@ -96,44 +96,44 @@ def pack(units: Sequence[Unit]) -> Iterator[Chunk]:
 
 
 def bounded(context: str) -> str:
-    """A context line, without more than it may cost."""
-    line = " ".join(context[: CONTEXT * _LONG_WORD].split())
-    while tokens(line) > CONTEXT:
+    """A line of context, shortened to `MAX_CONTEXT`."""
+    line = " ".join(context[: MAX_CONTEXT * _LONG_WORD].split())
+    while tokens(line) > MAX_CONTEXT:
         line = line[: len(line) * 3 // 4].rstrip() + "…"
     return line
 
 
 def _cut(units: Sequence[Unit], sizes: Sequence[int], start: int) -> int:
-    """Where the chunk that begins at `start` ends: the best place between `LEAST` and `MOST` tokens."""
+    """The end of the chunk that begins at `start`: the best position between `MIN_TOKENS` and `MAX_TOKENS`."""
     size, best, rank = sizes[start], start + 1, (-1, b"")
     for at in range(start + 1, len(units)):
-        place = units[at].weight, _hash(units[at].text)
-        if size < LEAST or place >= rank:
-            # Before there is enough text every later place is better.
-            best, rank = at, place if size >= LEAST else (-1, b"")
-        if size + sizes[at] > MOST:
+        candidate = units[at].weight, _hash(units[at].text)
+        if size < MIN_TOKENS or candidate >= rank:
+            # Before there is enough text, every later position is better.
+            best, rank = at, candidate if size >= MIN_TOKENS else (-1, b"")
+        if size + sizes[at] > MAX_TOKENS:
             return best
         size += sizes[at]
-    # The rest fits. It is cut once more only where a heading says that something else begins, and that has some length.
-    return best if rank[0] > BLOCK and sum(sizes[best:]) >= LEAST else len(units)
+    # The rest fits. It is cut once more only at a heading with enough text below it.
+    return best if rank[0] > BLOCK and sum(sizes[best:]) >= MIN_TOKENS else len(units)
 
 
-def _pieces(line: str) -> Iterator[str]:
-    """A line that is too long by itself, between sentences, then words, then anywhere."""
-    if tokens(line) <= MOST:
+def _split_line(line: str) -> Iterator[str]:
+    """A line that is too long for a chunk, cut between sentences, then words, then anywhere."""
+    if tokens(line) <= MAX_TOKENS:
         yield line
         return
     piece, size = "", 0
-    for part in _parts(line):
+    for part in _sentences(line):
         cost = tokens(part)
-        if piece and size + cost > LEAST:
+        if piece and size + cost > MIN_TOKENS:
             yield piece
             piece, size = "", 0
         piece, size = piece + part, size + cost
     yield piece
 
 
-def _parts(line: str) -> Iterator[str]:
+def _sentences(line: str) -> Iterator[str]:
     start = 0
     for match in _SENTENCE.finditer(line):
         yield from _words(line[start : match.end()])
@@ -141,17 +141,17 @@ def _parts(line: str) -> Iterator[str]:
     yield from _words(line[start:])
 
 
-def _words(part: str) -> Iterator[str]:
-    """A sentence if it is short, else its words, each no longer than a chunk may be."""
-    if tokens(part) <= LEAST:
-        yield part
+def _words(sentence: str) -> Iterator[str]:
+    """A short sentence as it is, else its words, none longer than a chunk."""
+    if tokens(sentence) <= MIN_TOKENS:
+        yield sentence
         return
-    for word in re.findall(r"\S+\s*|\s+", part):
-        yield from (word[at : at + LEAST] for at in range(0, len(word), LEAST))
+    for word in re.findall(r"\S+\s*|\s+", sentence):
+        yield from (word[at : at + MIN_TOKENS] for at in range(0, len(word), MIN_TOKENS))
 
 
 def _blank(lines: Sequence[str]) -> int:
-    """How many lines at the beginning are empty: a chunk's range leaves them out."""
+    """How many lines at the beginning are empty; a chunk's range does not include them."""
     return next(at for at, line in enumerate(lines) if line.strip("\r\n"))
 
 
