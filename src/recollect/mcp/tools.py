@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, create_model
 
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.mcp import parameters
-from recollect.memory import Memory, schema
+from recollect.memory import Memory
 from recollect.memory.recall import TOKENS, visible_json
 from recollect.memory.shapes import READ_CHARACTERS, answer_dict, bounded, recall_dict, record_dict
 from recollect.types import Record
@@ -114,7 +114,7 @@ class MemoryTools:
     @parameters.with_options
     def memory_search(
         self, query: parameters.QueryText, **options: Any
-    ) -> Annotated[CallToolResult, schema.SearchAnswer]:
+    ) -> Annotated[CallToolResult, payloads.SearchAnswer]:
         """Search memory for facts and notes that answer a question; the best come first, with ids and scores.
 
         Use it before you answer from memory, and whenever the user refers to something from before: a decision, a
@@ -130,7 +130,7 @@ class MemoryTools:
         query: parameters.QueryText,
         tokens: parameters.Tokens = TOKENS,
         limit: parameters.Limit = parameters.DEFAULT_LIMIT,
-    ) -> Annotated[CallToolResult, schema.RecallBlock]:
+    ) -> Annotated[CallToolResult, payloads.RecallBlock]:
         """Recall what memory knows about a task or question, as one block of text within a budget of tokens.
 
         Use it once at the start of work, with the task in a sentence, and again when the subject changes. Entries are
@@ -144,14 +144,14 @@ class MemoryTools:
         self,
         id: parameters.RecordId,  # noqa: A002  (the word of the JSON)
         offset: parameters.Offset = 0,
-    ) -> Annotated[CallToolResult, schema.StoredRecord]:
+    ) -> Annotated[CallToolResult, payloads.StoredRecord]:
         """Read one record in full by its id, with its times, tags, source and what superseded it.
 
         A very long text comes in parts: if `next_offset` is set, call again with it as `offset`.
         """
         return _result(bounded(record_dict(self.memory.require(id)), READ_CHARACTERS, offset))
 
-    def memory_status(self) -> Annotated[CallToolResult, schema.MemoryStatus]:
+    def memory_status(self) -> Annotated[CallToolResult, payloads.MemoryStatus]:
         """Show what the store holds, which model is in use, and the scope of this server.
 
         Use it when results look wrong or empty: `vectors.without` counts records without a vector, which only keyword
@@ -171,7 +171,7 @@ class MemoryTools:
         decay: parameters.Decay = "",
         expires_at: parameters.ExpiresAt = "",
         supersedes: parameters.Supersedes = "",
-    ) -> Annotated[CallToolResult, schema.StoredRecord]:
+    ) -> Annotated[CallToolResult, payloads.StoredRecord]:
         """Remember one fact: a decision, a preference, a name, a lesson, anything worth knowing next time.
 
         One thing in each call, with names and dates instead of "he" or "yesterday". Search first: if memory holds an
@@ -188,7 +188,7 @@ class MemoryTools:
         text: parameters.NewText = "",
         by: parameters.By = "",
         at: parameters.At = "",
-    ) -> Annotated[CallToolResult, schema.StoredRecord]:
+    ) -> Annotated[CallToolResult, payloads.StoredRecord]:
         """Replace a record that is no longer true by a new text, or by another record; returns the new record.
 
         The new text keeps the old one's title, category and tags. The old record is hidden from searches and stays in
@@ -196,7 +196,7 @@ class MemoryTools:
         """
         return _record_result(self.memory.supersede(id, by or None, text=text or None, at=at or None))
 
-    def memory_forget(self, ids: parameters.RecordIds) -> Annotated[CallToolResult, schema.Forgotten]:
+    def memory_forget(self, ids: parameters.RecordIds) -> Annotated[CallToolResult, payloads.Forgotten]:
         """Hide records from every search, by id. Only when the user asks for it, or when they are plainly wrong.
 
         If something has changed, use memory_supersede: it keeps the connection between old and new.

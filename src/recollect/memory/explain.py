@@ -68,7 +68,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """What one run of the query did with the record: the stage that dropped it, and the options that would not."""
 
     stage: str
@@ -190,7 +190,7 @@ def _best_chunk(prepare: Prepare, options: Mapping[str, Any], chunks: Sequence[R
 # -- the filter ---------------------------------------------------------------------------------------------
 
 
-def obstacles(record: Record, where: Filter) -> list[Outcome]:
+def obstacles(record: Record, where: Filter) -> list[RunOutcome]:
     """Every part of the filter that hides the record; empty if it is visible."""
     by_scope = list(_scope_obstacles(record, where))
     if foreign_parts(record, where):
@@ -204,57 +204,57 @@ def foreign_parts(record: Record, where: Filter) -> list[str]:
     return [part for part in theirs if ours.get(part, theirs[part]) != theirs[part] and not where.any_scope]
 
 
-def _scope_obstacles(record: Record, where: Filter) -> Iterator[Outcome]:
+def _scope_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
     if where.any_scope or where.scope.admits(record.scope):
         return
     if others := foreign_parts(record, where):
-        yield Outcome("scope", f"out of scope: it belongs to another {' and another '.join(others)}")
+        yield RunOutcome("scope", f"out of scope: it belongs to another {' and another '.join(others)}")
         return
     missing = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
     owner = " and ".join(f"{part} {name!r}" for part, name in missing.items())
-    yield Outcome("scope", f"out of scope: it belongs to {owner}, which the query does not name", missing)
+    yield RunOutcome("scope", f"out of scope: it belongs to {owner}, which the query does not name", missing)
 
 
-def _time_obstacles(record: Record, where: Filter) -> Iterator[Outcome]:
+def _time_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
     moment = where.moment
     if where.as_of and record.time > moment:
-        yield Outcome("as_of", f"it is from {iso(record.time)}, after `as_of`", {"as_of": None})
+        yield RunOutcome("as_of", f"it is from {iso(record.time)}, after `as_of`", {"as_of": None})
     elif where.as_of and record.edited_at is not None and record.edited_at > moment:
-        yield Outcome("as_of", f"its text was changed on {iso(record.edited_at)}, after `as_of`", {"as_of": None})
+        yield RunOutcome("as_of", f"its text was changed on {iso(record.edited_at)}, after `as_of`", {"as_of": None})
     if not where.superseded and record.superseded_at and record.superseded_at <= moment:
         by, at = record.superseded_by, iso(record.superseded_at)
-        yield Outcome("superseded", f"superseded by {by} on {at}", {"superseded": True})
+        yield RunOutcome("superseded", f"superseded by {by} on {at}", {"superseded": True})
     if record.expires_at and record.expires_at <= moment:
         before = record.expires_at - timedelta(microseconds=1)
-        yield Outcome("expired", f"it expired on {iso(record.expires_at)}", {"as_of": iso(before)})
+        yield RunOutcome("expired", f"it expired on {iso(record.expires_at)}", {"as_of": iso(before)})
 
 
-def _condition_obstacles(record: Record, where: Filter) -> Iterator[Outcome]:
+def _condition_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
     if where.categories and record.category not in where.categories:
         is_ = f"is {record.category!r}" if record.category else "is not set"
-        yield Outcome("category", f"filtered by category: its own {is_}", {"category": ()})
+        yield RunOutcome("category", f"filtered by category: its own {is_}", {"category": ()})
     if where.kinds and record.kind not in where.kinds:
-        yield Outcome("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
+        yield RunOutcome("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
     if missing := [tag for tag in where.tags if tag not in record.tags]:
         present = tuple(tag for tag in where.tags if tag in record.tags)
-        yield Outcome("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": present})
+        yield RunOutcome("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": present})
     if where.path is not None and (record.path is None or not below(record.path, where.path)):
-        yield Outcome("path", f"filtered by path: it is {record.path or 'of no file'}", {"path": None})
+        yield RunOutcome("path", f"filtered by path: it is {record.path or 'of no file'}", {"path": None})
     if where.since and record.time < where.since:
-        yield Outcome("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})
+        yield RunOutcome("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})
     if where.until and record.time >= where.until:
-        yield Outcome("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
+        yield RunOutcome("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
 
 
 # -- sources and stages -------------------------------------------------------------------------------------
 
 
-def trial(prepare: Prepare, options: Mapping[str, Any], record: Record) -> Outcome:
+def trial(prepare: Prepare, options: Mapping[str, Any], record: Record) -> RunOutcome:
     """Run the query and follow the record: where it is dropped, or its rank."""
     pipeline, query = prepare(options)
     if hidden := obstacles(record, query.filter):
         change = {name: value for obstacle in hidden for name, value in obstacle.change.items()}
-        return Outcome(hidden[0].stage, "; ".join(obstacle.reason for obstacle in hidden), change)
+        return RunOutcome(hidden[0].stage, "; ".join(obstacle.reason for obstacle in hidden), change)
     replies = pipeline.ask(query)
     answered = [reply for reply in replies if reply.error is None]
     if not answered:
@@ -316,7 +316,7 @@ def _absence(reply: RankedList, record: Record) -> str:
     return "shares no word with the query" if reply.source == "keyword" else "has no vector yet"
 
 
-def _through_stages(pipeline: Pipeline, query: Query, results: Sequence[Result], record: Record) -> Outcome:
+def _through_stages(pipeline: Pipeline, query: Query, results: Sequence[Result], record: Record) -> RunOutcome:
     """Follow the record through the stages until one drops it."""
     for name, stage in pipeline.stages:
         query.check()
@@ -326,35 +326,35 @@ def _through_stages(pipeline: Pipeline, query: Query, results: Sequence[Result],
             before = stage(_accepting_any_confidence(query), before) if name == "confidence" else before
             return _dropped(name, query, before, results, record)
     rank = (_index_of(results, record) or 0) + 1
-    return Outcome("found", f"it is in the answer, at rank {rank}", rank=rank)
+    return RunOutcome("found", f"it is in the answer, at rank {rank}", rank=rank)
 
 
 def _accepting_any_confidence(query: Query) -> Query:
     return replace(query, ranking=replace(query.ranking, confidence=True, min_confidence=0.0))
 
 
-def _dropped(name: str, query: Query, before: Sequence[Result], after: Sequence[Result], record: Record) -> Outcome:
+def _dropped(name: str, query: Query, before: Sequence[Result], after: Sequence[Result], record: Record) -> RunOutcome:
     index = _index_of(before, record) or 0
     result, ranking = before[index], query.ranking
     if name == "threshold":
         short = ranking.min_score - result.score
-        return Outcome(name, f"below the threshold by {short:.2g}: it scores {result.score:.4f}, min_score is "
+        return RunOutcome(name, f"below the threshold by {short:.2g}: it scores {result.score:.4f}, min_score is "
                        f"{ranking.min_score:g}", {"min_score": _just_below(result.score)})  # fmt: skip
     if name == "confidence":
         confidence = result.confidence or 0.0
-        return Outcome(name, f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}",
+        return RunOutcome(name, f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}",
                        {"min_confidence": _just_below(confidence)})  # fmt: skip
     if name == "mmr" and index < query.limit:
         rival = next(other for other in after if (_index_of(before, other.record) or 0) > index)
-        return Outcome(name, f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance "
+        return RunOutcome(name, f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance "
                        f"it is at rank {index + 1}", {"mmr": False})  # fmt: skip
     if name not in CUTS:
-        return Outcome(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
+        return RunOutcome(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
     change = {"limit": index + 1} if index < _allowed(MOST_SHOWN, query) else {}
-    return Outcome("limit", f"at rank {index + 1}, beyond the limit of {query.limit}", change)
+    return RunOutcome("limit", f"at rank {index + 1}, beyond the limit of {query.limit}", change)
 
 
-def _unranked(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> Outcome:
+def _unranked(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> RunOutcome:
     """No source returned it within its depth; the outcome says how deep they would have to be read."""
     places = placements(pipeline, query, record, replies)
     words = "; ".join(
@@ -368,25 +368,25 @@ def _unranked(pipeline: Pipeline, query: Query, record: Record, replies: Sequenc
     weightless = {name for name in answered if query.weights.get(name, 1.0) == 0 and places[name].rank}
     ranks = [place.rank for name, place in places.items() if place.rank and name in answered - weightless - untrusted]
     if ranks:
-        return Outcome("fetch_k", words, {"fetch_k": min(ranks)} if min(ranks) <= MOST_FETCHED else {})
+        return RunOutcome("fetch_k", words, {"fetch_k": min(ranks)} if min(ranks) <= MOST_FETCHED else {})
     if weightless:
         change = {WEIGHTS[name]: 1.0 for name in sorted(weightless) if name in WEIGHTS}
-        return Outcome("weight", f"only a source of weight 0 has it: {words}", change)
+        return RunOutcome("weight", f"only a source of weight 0 has it: {words}", change)
     if untrusted:
         names = " and ".join(sorted(untrusted))
         reason = f"only {names} has it, which does not read this language and is left out: {words}"
-        return Outcome("trust", reason, {"sources": sorted(untrusted)})
+        return RunOutcome("trust", reason, {"sources": sorted(untrusted)})
     deepest = _allowed(DEEP, query)
     if any(place.note == _too_deep(deepest) for place in places.values()):
         advice = f"use words that occur in it; only the owner of the store may read deeper than {deepest:,}"
-        return Outcome("fetch_k", words, advice=advice)
-    return Outcome("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
+        return RunOutcome("fetch_k", words, advice=advice)
+    return RunOutcome("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
 
 
-def _as_duplicate(survivor: Result, index: int, outcome: Outcome) -> Outcome:
+def _as_duplicate(survivor: Result, index: int, outcome: RunOutcome) -> RunOutcome:
     other = survivor.record.id
     found = outcome.stage == "found"
-    return Outcome(
+    return RunOutcome(
         "duplicate",
         f"merged with its duplicate {other}, which has the same text and is at rank {index + 1} after fusion",
         advice=f"nothing is lost: {other} is shown instead" if found else f"ask why-not {other}: {outcome.reason}",
@@ -396,7 +396,9 @@ def _as_duplicate(survivor: Result, index: int, outcome: Outcome) -> Outcome:
 # -- the change that works ----------------------------------------------------------------------------------
 
 
-def _working_change(prepare: Prepare, options: Mapping[str, Any], record: Record, outcome: Outcome) -> dict[str, Any]:
+def _working_change(
+    prepare: Prepare, options: Mapping[str, Any], record: Record, outcome: RunOutcome
+) -> dict[str, Any]:
     """The options that bring the record back, found by trying; empty if no trial ends with the record found."""
     change: dict[str, Any] = {}
     deepest = _allowed(DEEP, prepare(options)[1])

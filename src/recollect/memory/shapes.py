@@ -1,4 +1,4 @@
-"""Records, answers and histories as JSON, the same for the command line, HTTP and MCP; `schema` describes it as types.
+"""Records, answers and histories as JSON, the same for the command line, HTTP and MCP; `payloads` describes it as types.
 
 Fields may be added, never renamed or removed.
 """

@@ -1,4 +1,4 @@
-"""The JSON of HTTP answers as types, for the OpenAPI document; `recollect.memory.schema` has those shared with MCP."""
+"""The JSON of HTTP answers as types, for the OpenAPI document; `recollect.memory.payloads` has those shared with MCP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from recollect.errors import (
     UsageError,
     without_place,
 )
-from recollect.memory.schema import HistoryEvent, SourceHealth, StoredRecord, extensible
+from recollect.memory.payloads import HistoryEvent, SourceHealth, StoredRecord, extensible
 
 
 class Json(Response):

@@ -11,7 +11,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from recollect.memory import Memory
 from recollect.memory.history import chain
-from recollect.memory.schema import StoredRecord
+from recollect.memory.payloads import StoredRecord
 from recollect.memory.shapes import bounded, event_dict, record_dict
 from recollect.memory.validation import merge_scope
 from recollect.types import GLOBAL, Record, Work, now

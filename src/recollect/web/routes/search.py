@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from recollect.config import SearchOptions
 from recollect.errors import Forbidden
 from recollect.memory import Memory
+from recollect.memory.payloads import RecallBlock, SearchAnswer, VerdictAnswer
 from recollect.memory.recall import recall
-from recollect.memory.schema import RecallBlock, SearchAnswer, VerdictAnswer
 from recollect.memory.shapes import answer_dict, bounded, recall_dict, verdict_dict
 from recollect.options import SCOPE_PARTS
 from recollect.types import Trace, Work

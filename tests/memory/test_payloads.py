@@ -1,4 +1,4 @@
-"""The JSON that `shapes` builds has the fields that `schema` lists, and no others."""
+"""The JSON that `shapes` builds has the fields that `payloads` lists, and no others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NotRequired, get_args, get_origin, get_type_hints
 from typing_extensions import is_typeddict
 
 from recollect import Memory
-from recollect.memory import schema, shapes
+from recollect.memory import payloads, shapes
 
 EXPLAINED = {"base", "factors", "moves", "total"}
 """Only in results that were asked for with `explain`, and so in no schema."""
@@ -42,7 +42,7 @@ def check(value: Any, shape: Any) -> None:
     assert list(differences(value, shape, shape.__name__)) == []
 
 
-def test_the_json_of_a_memory_is_what_the_schema_says(tmp_path):
+def test_the_json_of_a_memory_is_as_described(tmp_path):
     """Records with every field set, answers, recalls, verdicts, histories and source states match their schema."""
     (tmp_path / "tea.md").write_text("# Tea\n\nAda drinks green tea in the garden.\n")
     with Memory.open(tmp_path / "memory.db", embedder="hashing:64") as memory:
@@ -61,23 +61,23 @@ def test_the_json_of_a_memory_is_what_the_schema_says(tmp_path):
         memory.supersede(old.id, text="The tea cup is broken.")
         old = memory.require(old.id)
         answer = memory.search("green tea", user="ada", confidence=True, superseded=True)
-        check(shapes.record_dict(old), schema.StoredRecord)
-        check(shapes.bounded(shapes.record_dict(old), 4), schema.StoredRecord)
+        check(shapes.record_dict(old), payloads.StoredRecord)
+        check(shapes.bounded(shapes.record_dict(old), 4), payloads.StoredRecord)
         for explain in (False, True):
-            check(shapes.answer_dict(answer, explain=explain), schema.SearchAnswer)
-        check(shapes.recall_dict(memory.recall("green tea", user="ada")), schema.RecallBlock)
+            check(shapes.answer_dict(answer, explain=explain), payloads.SearchAnswer)
+        check(shapes.recall_dict(memory.recall("green tea", user="ada")), payloads.RecallBlock)
         verdict = memory.why_not("green tea", old.id, user="ada")
-        check(shapes.verdict_dict("green tea", verdict), schema.VerdictAnswer)
+        check(shapes.verdict_dict("green tea", verdict), payloads.VerdictAnswer)
         for event in memory.history(old.id):
-            check(shapes.event_dict(event), schema.HistoryEvent)
+            check(shapes.event_dict(event), payloads.HistoryEvent)
         for source in memory.sources():
-            check(source, schema.SourceHealth)
+            check(source, payloads.SourceHealth)
 
 
 def test_the_comparison_finds_a_field_that_differs():
     """A missing field, an unknown field and a wrong type are each reported."""
     event = {"seq": "1", "id": "a", "action": "add", "detail": {}, "when": "now"}
-    assert sorted(differences(event, schema.HistoryEvent, "event")) == [
+    assert sorted(differences(event, payloads.HistoryEvent, "event")) == [
         "event.at is missing",
         "event.seq is '1', not <class 'int'>",
         "event.when is not in the schema",
