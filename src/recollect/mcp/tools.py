@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError, create_model
 
 from recollect.errors import RecollectError, UnknownRecord, UsageError
 from recollect.mcp import parameters
-from recollect.memory import Memory
+from recollect.memory import Memory, payloads
 from recollect.memory.recall import TOKENS, visible_json
 from recollect.memory.shapes import READ_CHARACTERS, answer_dict, bounded, recall_dict, record_dict
 from recollect.types import Record

@@ -338,16 +338,18 @@ def _dropped(name: str, query: Query, before: Sequence[Result], after: Sequence[
     result, ranking = before[index], query.ranking
     if name == "threshold":
         short = ranking.min_score - result.score
-        return RunOutcome(name, f"below the threshold by {short:.2g}: it scores {result.score:.4f}, min_score is "
-                       f"{ranking.min_score:g}", {"min_score": _just_below(result.score)})  # fmt: skip
+        reason = f"below the threshold by {short:.2g}: it scores {result.score:.4f}, min_score is {ranking.min_score:g}"
+        return RunOutcome(name, reason, {"min_score": _just_below(result.score)})
     if name == "confidence":
         confidence = result.confidence or 0.0
-        return RunOutcome(name, f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}",
-                       {"min_confidence": _just_below(confidence)})  # fmt: skip
+        reason = f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}"
+        return RunOutcome(name, reason, {"min_confidence": _just_below(confidence)})
     if name == "mmr" and index < query.limit:
         rival = next(other for other in after if (_index_of(before, other.record) or 0) > index)
-        return RunOutcome(name, f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance "
-                       f"it is at rank {index + 1}", {"mmr": False})  # fmt: skip
+        reason = (
+            f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance it is at rank"
+        )
+        return RunOutcome(name, f"{reason} {index + 1}", {"mmr": False})
     if name not in CUTS:
         return RunOutcome(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
     change = {"limit": index + 1} if index < _allowed(MOST_SHOWN, query) else {}

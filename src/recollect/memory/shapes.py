@@ -1,6 +1,6 @@
-"""Records, answers and histories as JSON, the same for the command line, HTTP and MCP; `payloads` describes it as types.
+"""Records, answers and histories as JSON, the same for the command line, HTTP and MCP.
 
-Fields may be added, never renamed or removed.
+`payloads` describes it as types. Fields may be added, never renamed or removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The JSON of HTTP answers as types, for the OpenAPI document; `recollect.memory.payloads` has those shared with MCP."""
+"""The JSON of HTTP answers as types, for the OpenAPI document; `memory/payloads` has those shared with MCP."""
 
 from __future__ import annotations
 
