@@ -8,7 +8,7 @@ from typing import get_args
 import click
 from support import DOCS
 
-from recollect.cli.app import app
+from recollect.cli.commands import app
 from recollect.cli.serve import PORT
 from recollect.config import Settings
 from recollect.mcp import parameters

@@ -31,7 +31,7 @@ def surfaces(folder: Path) -> dict:
     from click.shell_completion import ShellComplete
 
     from recollect import Memory, config
-    from recollect.cli.app import app
+    from recollect.cli.commands import app
     from recollect.mcp import server
     from recollect.web.access import Tokens
     from recollect.web.app import Serving, build

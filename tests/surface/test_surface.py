@@ -24,7 +24,7 @@ import pytest
 import recollect
 from recollect import Memory, errors, testing
 from recollect.cli import main
-from recollect.cli.app import app
+from recollect.cli.commands import app
 from recollect.config import Settings
 from recollect.mcp import server as mcp_server
 from recollect.web.access import Tokens

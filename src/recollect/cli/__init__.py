@@ -1,5 +1,5 @@
 """The command line. It holds no logic: it reads flags, calls `Memory`, and shows what came of it."""
 
-from recollect.cli.app import main
+from recollect.cli.commands import main
 
 __all__ = ["main"]

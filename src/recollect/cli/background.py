@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.files import index_flags
 from recollect.cli.flags import common, common_options, json_flag, load_settings, open_memory
+from recollect.cli.ingestion import index_flags
 from recollect.cli.terminal import (
     counted,
     echo,

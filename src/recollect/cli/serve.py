@@ -142,7 +142,7 @@ def _server(settings: uvicorn.Config, on_shutdown: Callable[[], None]) -> uvicor
     """A server that calls `on_shutdown` before it waits for open connections, so that change streams end at once."""
     import uvicorn
 
-    class Server(uvicorn.Server):
+    class DrainingServer(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             for listener in sockets or []:
@@ -152,7 +152,7 @@ def _server(settings: uvicorn.Config, on_shutdown: Callable[[], None]) -> uvicor
             on_shutdown()
             await super().shutdown(sockets)
 
-    return Server(settings)
+    return DrainingServer(settings)
 
 
 def _fetch_models(settings: Settings) -> None:

@@ -26,7 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 from support import ROOT
 
 from recollect.cli import hook
-from recollect.cli.app import app
+from recollect.cli.commands import app
 
 FOLDER = ROOT / "integrations" / "clients"
 PLUGIN = FOLDER.parent / "claude-code" / ".mcp.json"

@@ -6,7 +6,7 @@ import click
 from support import ROOT
 
 from recollect.cli import hook
-from recollect.cli.app import app
+from recollect.cli.commands import app
 
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 
