@@ -1,4 +1,4 @@
-"""The laboratory: judged questions in, measures out. It scores any `Callable[[Query], Answer]`, ours or a rival's."""
+"""Evaluation: measure any `Callable[[Query], Answer]` on judged questions, ours or another system."""
 
 from recollect.evaluation.datasets import Dataset, read_dataset
 from recollect.evaluation.scoring import evaluate, rank_all
