@@ -4,7 +4,7 @@ import random
 import pytest
 
 from recollect.evaluation.datasets import Dataset
-from recollect.evaluation.recording import JudgedSet, JudgedSets, Outcome, record, record_sets
+from recollect.evaluation.recording import JudgedSet, JudgedSets, ReplayOutcome, record, record_sets
 from recollect.evaluation.sweep import check_prefix, churn, curves, join_prefixes, knee, sweep
 
 WORDS = [
@@ -49,7 +49,7 @@ def judged(memory):
 
 
 def outcome(values, tops=None):
-    return Outcome(values, tops or dict.fromkeys(values, ()))
+    return ReplayOutcome(values, tops or dict.fromkeys(values, ()))
 
 
 def test_every_curve_is_measured_at_every_depth(judged):

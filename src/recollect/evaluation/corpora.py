@@ -117,8 +117,8 @@ def find_targets(memory: Memory, dataset: Dataset) -> Targets:
     judged, reach = judged_documents(dataset.qrels), within_reach(memory)
     ids = {record.id for record in memory.store.records.get(sorted(judged), reach)}
     whole = {name: str(Path(name).expanduser().absolute()) for name in judged - ids}
-    found = memory.store.joins.by_path([*whole.values(), *whole], reach)
-    chunks = {name: found.get(path) or found.get(name) for name, path in whole.items()}
+    by_path = memory.store.joins.by_path([*whole.values(), *whole], reach)
+    chunks = {name: by_path.get(path) or by_path.get(name) for name, path in whole.items()}
     files = {name: {str(record.path) for record in records} for name, records in chunks.items() if records}
     paths = {name: next(iter(matches)) for name, matches in files.items() if len(matches) == 1}
     if not ids and not paths:

@@ -232,7 +232,7 @@ def _question(line: str, place: str) -> tuple[str, str]:
         if not key.strip() or not words.strip():
             raise UsageError(f"{place} has no id and text", hint=QUERIES_FORM)
         return key.strip(), words.strip()
-    row = _object(line, place, QUERIES_FORM)
+    row = json_object(line, place, QUERIES_FORM)
     text = row.get("text", row.get("query"))
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f'{place} has no "text"', hint=QUERIES_FORM)
@@ -242,7 +242,7 @@ def _question(line: str, place: str) -> tuple[str, str]:
 def _query(line: str, place: str) -> str:
     if not line.startswith("{"):
         return line
-    row = _object(line, place, QUERY_FORM)
+    row = json_object(line, place, QUERY_FORM)
     text = row.get("text", row.get("query"))
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f'{place} has no "text" or "query"', hint=QUERY_FORM)
@@ -250,14 +250,15 @@ def _query(line: str, place: str) -> str:
 
 
 def _document(line: str, place: str) -> dict[str, Any]:
-    row = _object(line, place, CORPUS_FORM)
+    row = json_object(line, place, CORPUS_FORM)
     title, text = row.get("title") or "", row.get("text") or ""
     if not isinstance(title, str) or not isinstance(text, str):
         raise UsageError(f'{place} has a "title" or a "text" that is not a string', hint=CORPUS_FORM)
     return {**row, "_id": _id(row, place, CORPUS_FORM), "title": title, "text": text}
 
 
-def _object(line: str, place: str, form: str) -> dict[str, Any]:
+def json_object(line: str, place: str, form: str) -> dict[str, Any]:
+    """Parse a line as a JSON object, or raise an error that shows the `form` of a line."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

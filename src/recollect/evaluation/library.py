@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import threading
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -14,9 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from recollect.config.toml import write_private
 from recollect.errors import FailedError, UsageError
 from recollect.evaluation.plots import drawing, inline
-from recollect.evaluation.report import Section, compose
+from recollect.evaluation.report import ReportPart, compose
 from recollect.evaluation.results import KINDS, kind, label, part
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -80,7 +79,7 @@ class ReportLibrary:
         self.check_free(name)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write(self._path(name), json.dumps(report, ensure_ascii=False, indent=1))
+            write_private(self._path(name), json.dumps(report, ensure_ascii=False, indent=1))
         except OSError as error:
             hint = "check that the server may write there, or name another folder: `recollect serve --lab DIR`"
             raise FailedError(f"{self.folder} cannot be written: {error.strerror or error}", hint=hint) from error
@@ -138,7 +137,7 @@ def _drawn(path: Path, mark: tuple[int, int]) -> list[dict[str, Any]]:  # noqa: 
         return [_section(key, one, "", note) for key, one in named.items()]
 
 
-def _section(key: str, section: Section, svg: str, *notes: str) -> dict[str, Any]:
+def _section(key: str, section: ReportPart, svg: str, *notes: str) -> dict[str, Any]:
     return {
         "key": key,
         "title": section.title,
@@ -162,16 +161,3 @@ def _valid(name: str) -> bool:
     short = 0 < len(name) <= LONGEST_NAME and len(name.encode()) <= 2 * LONGEST_NAME
     device = name.partition(".")[0].strip().upper() in _RESERVED
     return letters and short and kinds[0] in "LN" and not device and name[-1] not in " ."
-
-
-def _write(path: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".report-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -310,9 +310,9 @@ def latency_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     top.spines["top"].set_visible(False)
     low, high = bins[0], bins[-1]
     spots = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
-    shown = [spot for spot in spots if low <= spot <= high]
-    shown = shown if len(shown) <= TICKS else [spot for spot in shown if f"{spot:e}"[0] == "1"]
-    panels[-1].set_xticks(shown, [ms(spot) for spot in shown])
+    ticks = [spot for spot in spots if low <= spot <= high]
+    ticks = ticks if len(ticks) <= TICKS else [spot for spot in ticks if f"{spot:e}"[0] == "1"]
+    panels[-1].set_xticks(ticks, [ms(spot) for spot in ticks])
     panels[-1].set_xticks([], minor=True)
     return figure
 

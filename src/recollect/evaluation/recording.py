@@ -114,7 +114,7 @@ class JudgedSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """The result of one configuration: each question's value, and its top results."""
 
     values: Mapping[str, float]
@@ -129,7 +129,7 @@ class JudgedSets:
     parts: tuple[JudgedSet, ...]
     measure: str = MEASURE
 
-    def __call__(self, options: Options) -> Outcome:
+    def __call__(self, options: Options) -> ReplayOutcome:
         """Replay every question under these options."""
         values: dict[str, float] = {}
         tops: dict[str, tuple[str, ...]] = {}
@@ -138,7 +138,7 @@ class JudgedSets:
             (scored,) = evaluate(part.dataset.qrels, run, [self.measure]).values()
             values |= scored
             tops |= {key: tuple(run[key])[:TOP] for key in scored}
-        return Outcome(values, tops)
+        return ReplayOutcome(values, tops)
 
     @property
     def questions(self) -> int:

@@ -75,7 +75,7 @@ class FigureTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportPart:
     """One finding. `lead` is repeated at the head of the page; `shows` describes the plot in words."""
 
     slug: str
@@ -88,7 +88,7 @@ class Section:
     tables: Sequence[FigureTable]
 
 
-def compose(reports: Sequence[Json]) -> dict[str, Section]:
+def compose(reports: Sequence[Json]) -> dict[str, ReportPart]:
     """Make the sections of all reports, each under a unique name."""
     sections = [section for report in reports for section in _sections(report)]
     if not sections:
@@ -101,7 +101,7 @@ def compose(reports: Sequence[Json]) -> dict[str, Section]:
     return named
 
 
-def _sections(report: Json) -> Iterator[Section]:
+def _sections(report: Json) -> Iterator[ReportPart]:
     source = results.about(report)
     match results.kind(report):
         case "systems":
@@ -120,7 +120,7 @@ def _sections(report: Json) -> Iterator[Section]:
                 yield _overlap(sources, source)
 
 
-def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], source: str) -> Section:
+def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], source: str) -> ReportPart:
     names = results.measures_of(systems)
     best = max((one for one in systems if names[0] in one.measures), key=lambda one: one.measures[names[0]].mean)
     rows = [(label(one.name), *(interval_text(one.measures.get(name)) for name in names)) for one in systems]
@@ -137,29 +137,30 @@ def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], sou
     lead = f"{label(best.name)} has the highest {label(names[0])}: {interval_text(best.measures[names[0]])}."
     shows = "; ".join(f"{label(one.name)} {interval_text(one.measures.get(names[0]))}" for one in systems)
     draw = partial(plots.systems_figure, systems)
-    return Section("systems", "How well each system finds", lead, more, draw, shows, source, tables)
+    return ReportPart("systems", "How well each system finds", lead, more, draw, shows, source, tables)
 
 
 def _pair_row(pair: SystemPair) -> tuple[str, ...]:
-    found = pair.comparison
-    counts = (f"{count:,}" for count in (found.wins, found.losses, found.ties))
-    difference = interval_text(found.difference, "+")
-    return (f"{label(pair.a)} − {label(pair.b)}", label(pair.measure), difference, p_value(found.p), *counts)
+    comparison = pair.comparison
+    counts = (f"{count:,}" for count in (comparison.wins, comparison.losses, comparison.ties))
+    difference = interval_text(comparison.difference, "+")
+    return (f"{label(pair.a)} − {label(pair.b)}", label(pair.measure), difference, p_value(comparison.p), *counts)
 
 
-def _gains(pair: SystemPair, source: str) -> Section:
-    found, a, b = pair.comparison, label(pair.a), label(pair.b)
-    figures = f"{label(pair.measure)} {interval_text(found.difference, '+')}, {p_value(found.p)}"
-    if not found.significant:
+def _gains(pair: SystemPair, source: str) -> ReportPart:
+    comparison, a, b = pair.comparison, label(pair.a), label(pair.b)
+    figures = f"{label(pair.measure)} {interval_text(comparison.difference, '+')}, {p_value(comparison.p)}"
+    if not comparison.significant:
         lead = f"{a} and {b}: no significant difference ({figures})."
     else:
-        lead = f"{a} is significantly {'better' if found.difference.mean > 0 else 'worse'} than {b} ({figures})."
-    counts = f"{a} is better on {found.wins:,} questions, {b} on {found.losses:,}, and {found.ties:,} are equal."
+        lead = f"{a} is significantly {'better' if comparison.difference.mean > 0 else 'worse'} than {b} ({figures})."
+    won, lost, equal = comparison.wins, comparison.losses, comparison.ties
+    counts = f"{a} is better on {won:,} questions, {b} on {lost:,}, and {equal:,} are equal."
     more = [counts, "Each step is one question; the dashed line is the mean difference, the grey band its interval."]
     head = (f"{a} is better", "by", f"{b} is better", "by")
     table = FigureTable("The questions that differ most", head, _extremes(pair), (0, 2))
     draw = partial(plots.gains_figure, pair)
-    return Section("wins", f"{a} against {b}, question by question", lead, more, draw, counts, source, [table])
+    return ReportPart("wins", f"{a} against {b}, question by question", lead, more, draw, counts, source, [table])
 
 
 def _extremes(pair: SystemPair) -> list[tuple[str, ...]]:
@@ -170,7 +171,7 @@ def _extremes(pair: SystemPair) -> list[tuple[str, ...]]:
     return [(*left, *right) for left, right in zip_longest(won, lost, fillvalue=("", ""))]
 
 
-def _latency(systems: Sequence[MeasuredSystem], source: str) -> Section:
+def _latency(systems: Sequence[MeasuredSystem], source: str) -> ReportPart:
     timed = [one for one in systems if one.p50 is not None]
     slowest = max(timed, key=lambda one: one.p95 or one.p50 or 0.0)
     most = slowest.p95 or slowest.p50 or 0.0
@@ -189,14 +190,14 @@ def _latency(systems: Sequence[MeasuredSystem], source: str) -> Section:
     shows = "; ".join(f"{label(one.name)}: half within {ms(one.p50)}, 95 % within {ms(one.p95)}" for one in timed)
     table = FigureTable("Milliseconds of a search", head, rows)
     draw = partial(plots.latency_figure, systems)
-    return Section("latency", "How long a search takes", lead, more, draw, shows, source, [table])
+    return ReportPart("latency", "How long a search takes", lead, more, draw, shows, source, [table])
 
 
 def _grade(took: float) -> str:
     return next((word for limit, word in GRADES if took < limit), "bad")
 
 
-def _sweep(chart: SweepChart, report: Json, source: str) -> Section:
+def _sweep(chart: SweepChart, report: Json, source: str) -> ReportPart:
     curve, place, best = chart.best
     measure, axis = label(chart.measure), label(chart.axis)
     lead = f"The best setting tried is {label(curve.name)} at {axis} {place:g}: {measure} {interval_text(best)}."
@@ -209,14 +210,14 @@ def _sweep(chart: SweepChart, report: Json, source: str) -> Section:
         more.append(f"The thin lines are the other {len(chart.others):,} settings; the best of each method is named.")
     prefix = part(report, "prefix")
     if checked := number(prefix.get("checked")):
-        held = "began the longer one in all" if prefix.get("held") else "did NOT begin the longer one in some of"
-        more.append(f"A shorter answer {held} {checked:,.0f} pairs of live searches.")
+        verdict = "began the longer one in all" if prefix.get("held") else "did NOT begin the longer one in some of"
+        more.append(f"A shorter answer {verdict} {checked:,.0f} pairs of live searches.")
     ends = ((one.points[0][1], one.points[-1][1]) for one in chart.curves)
     texts = (f"{interval_text(first)} to {interval_text(last)}" for first, last in ends)
     shows = "; ".join(f"{label(one.name)}: {text}" for one, text in zip(chart.curves, texts, strict=True))
     tables = [_sweep_table(chart), *_churn(report, axis)]
     draw = partial(plots.sweep_figure, chart)
-    return Section("sweep", f"What {axis} and fusion change", lead, more, draw, shows, source, tables)
+    return ReportPart("sweep", f"What {axis} and fusion change", lead, more, draw, shows, source, tables)
 
 
 def _sweep_table(chart: SweepChart) -> FigureTable:
@@ -239,7 +240,7 @@ def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
         yield FigureTable("How much of the top ten a step changes", (axis, "changed"), rows)
 
 
-def _overlap(pairs: Sequence[SourcePair], source: str) -> Section:
+def _overlap(pairs: Sequence[SourcePair], source: str) -> ReportPart:
     first = pairs[0]
     a, b = label(first.a), label(first.b)
     whole = "the relevant documents" if first.neither is not None else "what either finds"
@@ -266,13 +267,13 @@ def _overlap(pairs: Sequence[SourcePair], source: str) -> Section:
     shows = "; ".join(f"{row[0]}: both {row[1]}, only the first {row[2]}, only the second {row[3]}" for row in rows)
     draw = partial(plots.overlap_figure, pairs)
     table = FigureTable("Shares", head, rows)
-    return Section("overlap", "What the sources find", lead, more, draw, shows, source, [table])
+    return ReportPart("overlap", "What the sources find", lead, more, draw, shows, source, [table])
 
 
 # -- the page -----------------------------------------------------------------------------------------------
 
 
-def write_pngs(sections: Mapping[str, Section], folder: Path) -> list[Path]:
+def write_pngs(sections: Mapping[str, ReportPart], folder: Path) -> list[Path]:
     """Write each plot as a PNG, with a note of its data below it."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{key}.png" for key in sections]
@@ -282,7 +283,7 @@ def write_pngs(sections: Mapping[str, Section], folder: Path) -> list[Path]:
     return paths
 
 
-def render(reports: Sequence[Json], sections: Mapping[str, Section] | None = None) -> str:
+def render(reports: Sequence[Json], sections: Mapping[str, ReportPart] | None = None) -> str:
     """Render the HTML page. The same reports give the same bytes."""
     sections = compose(reports) if sections is None else sections
     sets = dict.fromkeys(label(part(report, "data").get("name") or "data without a name") for report in reports)
@@ -318,7 +319,7 @@ def _head(title: str, reports: Iterable[Json]) -> str:
     return f'<div class="about">{_element("h1", title)}{sources}</div>'
 
 
-def _section_html(key: str, section: Section) -> str:
+def _section_html(key: str, section: ReportPart) -> str:
     lead = _element("h2", section.title) + _element("p", section.lead, class_="lead")
     more = "".join(_element("p", words, class_="more") for words in section.more)
     svg = plots.inline(section.draw(), f"plot-{key}", section.title, section.shows)
@@ -334,8 +335,8 @@ def _table_html(table: FigureTable, name: str) -> str:
     def cell(column: int, text: str) -> str:
         if column == 0 and 0 in table.words:
             return _element("th", text, scope="row", **kind(column))
-        mean, found, interval = text.partition(" [")
-        if column in table.words or not found:
+        mean, bracket, interval = text.partition(" [")
+        if column in table.words or not bracket:
             return _element("td", text, **kind(column))
         return f'<td>{escape(mean)} <span class="i">[{escape(interval)}</span></td>'
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from recollect.errors import UsageError
 from recollect.fusion import Fused, Hit, RankedList, fuse
@@ -32,13 +32,8 @@ _WORDS = re.compile(r"[^ \t\r\v\f]+")
 """Words between C's white space, as in trec_eval; str.split would also break an id at a no-break space."""
 
 
-class RunItem(NamedTuple):
-    """One document of a list, and its place for error messages: `line 3`, or `result 3` of a JSON document."""
-
-    place: str
-    id: str
-    rank: int | None
-    score: float | None
+Item: TypeAlias = tuple[str, Hit]
+"""A hit with its place for error messages: `line 3`, or `result 3` of a JSON document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +91,12 @@ class RunReader:
         except (ValueError, RecursionError) as error:
             raise self._wrong(f"line {number}", f"is not JSON that can be read: {error}") from error
 
-    def _item(self, place: str, value: object) -> RunItem:
+    def _item(self, place: str, value: object) -> Item:
         if not isinstance(value, dict):
-            return RunItem(place, self._id(place, value), None, None)
+            return place, Hit(self._id(place, value))
         if "id" not in value:
             raise self._wrong(place, 'has no "id"')
-        return RunItem(place, self._id(place, value["id"]), self._rank(place, value), self._score(place, value))
+        return place, Hit(self._id(place, value["id"]), self._score(place, value), self._rank(place, value))
 
     def _id(self, place: str, value: object) -> str:
         text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -127,30 +122,29 @@ class RunReader:
             raise self._wrong(place, f"has the score {_short(score)}; scores are finite numbers")
         return float(score)
 
-    def _ordered(self, items: Sequence[RunItem]) -> tuple[Hit, ...]:
+    def _ordered(self, items: Sequence[Item]) -> tuple[Hit, ...]:
+        hits = [hit for _, hit in items]
         if self._all_have("rank", items):
-            return _best_places(sorted(items, key=lambda item: item.rank or 0))
-        if not self._all_have("score", items) or _rising_below_zero([item.score or 0.0 for item in items]):
-            return _best_places(items)
-        return _best_places(sorted(items, key=lambda item: -(item.score or 0.0)))
+            return _unique(sorted(hits, key=lambda hit: hit.rank or 0))
+        if not self._all_have("score", items) or _rising_below_zero([hit.score or 0.0 for hit in hits]):
+            return _unique(hits)
+        return _unique(sorted(hits, key=lambda hit: -(hit.score or 0.0)))
 
-    def _all_have(self, field: str, items: Sequence[RunItem]) -> bool:
-        having = [getattr(item, field) is not None for item in items]
-        if any(having) and not all(having):
-            raise self._wrong(items[having.index(False)].place, f"has no {field}, and others have one")
-        return any(having)
+    def _all_have(self, field: str, items: Sequence[Item]) -> bool:
+        without = [place for place, hit in items if getattr(hit, field) is None]
+        if without and len(without) < len(items):
+            raise self._wrong(without[0], f"has no {field}, and others have one")
+        return not without
 
     def _trec(self, lines: Iterable[tuple[int, str]]) -> Run:
-        found: dict[str | None, list[tuple[float, str]]] = {}
+        rankings: dict[str | None, list[tuple[float, str]]] = {}
         for number, line in lines:
-            if not line.lstrip().startswith("#"):  # a comment, as trec_eval has it
+            if not line.lstrip().startswith("#"):  # a comment, as in trec_eval
                 question, score, document = self._trec_line(f"line {number}", line)
-                found.setdefault(question, []).append((score, document))
+                rankings.setdefault(question, []).append((score, document))
         return {
-            question: _best_places(
-                RunItem("", document, None, score) for score, document in sorted(pairs, reverse=True)
-            )
-            for question, pairs in found.items()
+            question: _unique(Hit(document, score) for score, document in sorted(pairs, reverse=True))
+            for question, pairs in rankings.items()
         }
 
     def _trec_line(self, place: str, line: str) -> tuple[str, float, str]:
@@ -187,11 +181,12 @@ def write_trec(rankings: Mapping[str, Iterable[tuple[str, float]]], tag: str = "
             ceiling = below - max(abs(below) * STEP, SMALLEST)
 
 
-def _best_places(items: Iterable[RunItem]) -> tuple[Hit, ...]:
-    kept: dict[str, Hit] = {}
-    for item in items:
-        kept.setdefault(item.id, Hit(item.id, item.score, item.rank))
-    return tuple(kept.values())
+def _unique(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    """Keep the first hit of each id."""
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(hit.id, hit)
+    return tuple(first.values())
 
 
 def _rising_below_zero(scores: Sequence[float]) -> bool:
@@ -215,8 +210,8 @@ def _finite(number: float) -> bool:
 
 
 def _short(value: object) -> str:
-    shown = json.dumps(value, default=str)
-    return shown if len(shown) <= 40 else f"{shown[:40]}…"  # noqa: PLR2004
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004
 
 
 def fuse_runs(

@@ -166,11 +166,11 @@ def estimate(values: Sequence[float]) -> Estimate:
     """Return the mean with its percentile bootstrap interval over questions."""
     import numpy as np
 
-    found = np.asarray(values, dtype=np.float64)
-    if not len(found):
+    array = np.asarray(values, dtype=np.float64)
+    if not len(array):
         return Estimate(0.0, 0.0, 0.0, 0)
-    low, high = np.quantile(_resampled(found), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(float(found.mean()), float(low), float(high), len(found))
+    low, high = np.quantile(_resampled(array), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(array.mean()), float(low), float(high), len(array))
 
 
 def compare(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Comparison:

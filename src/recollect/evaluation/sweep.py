@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from recollect.config import SearchOptions, override
-from recollect.evaluation.recording import TOP, JudgedSet, JudgedSets, Options, Outcome
+from recollect.evaluation.recording import TOP, JudgedSet, JudgedSets, Options, ReplayOutcome
 from recollect.evaluation.scoring import compare, estimate
 from recollect.fusion import METHODS
 from recollect.memory import Memory
@@ -84,7 +84,7 @@ def setting_label(options: Options) -> str:
 
 
 def sweep(
-    outcome: Callable[[Options], Outcome],
+    outcome: Callable[[Options], ReplayOutcome],
     curves: Sequence[Options],
     depths: Sequence[int],
     *,
@@ -96,7 +96,7 @@ def sweep(
     and the `churn`: the share of top results that differs between neighbouring settings, along depth and across curves.
     """
     grid = [[{**curve, "fetch_k": depth} for depth in sorted(set(depths))] for curve in curves]
-    outcomes: list[list[Outcome]] = []
+    outcomes: list[list[ReplayOutcome]] = []
     for line in grid:
         outcomes.append([])
         for options in line:
@@ -119,7 +119,7 @@ def sweep(
     }
 
 
-def _row(options: Options, outcome: Outcome) -> dict[str, Any]:
+def _row(options: Options, outcome: ReplayOutcome) -> dict[str, Any]:
     mean = estimate(list(outcome.values.values()))
     return {"options": dict(options), "mean": mean.mean, "low": mean.low, "high": mean.high}
 
@@ -133,12 +133,12 @@ def knee(values: Sequence[Mapping[str, float]]) -> int:
     return len(values) - 1
 
 
-def churn(before: Outcome, after: Outcome) -> float:
+def churn(before: ReplayOutcome, after: ReplayOutcome) -> float:
     """Return the share of the top results that is replaced, averaged over the questions."""
     return fmean(_replaced(before.tops[key], after.tops[key]) for key in before.tops)
 
 
-def _churns(settings: Sequence[Options], outcomes: Sequence[Outcome], along: str) -> list[dict[str, Any]]:
+def _churns(settings: Sequence[Options], outcomes: Sequence[ReplayOutcome], along: str) -> list[dict[str, Any]]:
     steps = zip(itertools.pairwise(settings), itertools.pairwise(outcomes), strict=True)
     return [
         {"from": dict(a), "to": dict(b), "share": churn(before, after), "along": along}

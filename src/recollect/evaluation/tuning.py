@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
@@ -142,28 +142,19 @@ class Tuning:
         return [{"settings": json.loads(name), "folds": count} for name, count in names.most_common()]
 
 
-@dataclass(slots=True)
-class Trials:
-    """Measures settings, each only once."""
-
-    values: Callable[[Options], Values]
-    expected: int
-    progress: Progress | None = None
-    known: dict[str, Values] = field(default_factory=dict)
-
-    def __call__(self, options: Options) -> Values:
-        """Return each question's value under these options."""
-        name = json.dumps(options, sort_keys=True)
-        if name not in self.known:
-            self.known[name] = self.values(options)
-            if self.progress:
-                self.progress(len(self.known), max(len(self.known), self.expected))
-        return self.known[name]
-
-
 def tune(values: Callable[[Options], Values], plan: TuningPlan, *, progress: Progress | None = None) -> Tuning:
     """Choose on four fifths of the questions and measure on the fifth, five times; then choose on all of them."""
-    trials = Trials(values, 1 + len(plan.candidates) + len(plan.refine(plan.default)), progress)
+    expected, known = 1 + len(plan.candidates) + len(plan.refine(plan.default)), dict[str, Values]()
+
+    def trials(options: Options) -> Values:
+        """Measure each setting only once."""
+        name = json.dumps(options, sort_keys=True)
+        if name not in known:
+            known[name] = values(options)
+            if progress:
+                progress(len(known), max(len(known), expected))
+        return known[name]
+
     default = trials(plan.default)
     held_out: dict[str, float] = {}
     folds = []
@@ -174,7 +165,7 @@ def tune(values: Callable[[Options], Values], plan: TuningPlan, *, progress: Pro
         folds.append(Fold(len(fold), chosen, fmean(measured[key] - default[key] for key in fold)))
     chosen = choose(trials, plan, list(default))
     return Tuning(
-        len(trials.known),
+        len(known),
         tuple(folds),
         estimate([held_out[key] for key in default]),
         estimate(list(default.values())),

@@ -59,19 +59,19 @@ def sentences(text: str) -> list[str]:
 
 def definitions(text: str) -> dict[str, str]:
     """Return the link definitions of a note: `[label]: target`."""
-    found = (match for line in _outside_code(text) if (match := _DEFINITION.fullmatch(line)))
-    return {fold(match[1]): match[2] for match in found}
+    matches = (match for line in _outside_code(text) if (match := _DEFINITION.fullmatch(line)))
+    return {fold(match[1]): match[2] for match in matches}
 
 
 def links(text: str, labels: Mapping[str, str]) -> Iterator[Link]:
     """Yield the links of a chunk, each with the sentence around it; `labels` are the definitions of its file."""
     for paragraph in _paragraphs(text):
         for sentence in _split(paragraph):
-            found = [(match, target) for match in _LINK.finditer(sentence) if (target := _target(match, labels))]
-            for match, target in found:
+            pairs = [(match, target) for match in _LINK.finditer(sentence) if (target := _target(match, labels))]
+            for match, target in pairs:
                 words = plain(match["alias"] or match["text"] or "")
                 before, after = _bare(sentence[: match.start()]), _bare(sentence[match.end() :])
-                yield Link(words, target, before, after, len(found) == 1)
+                yield Link(words, target, before, after, len(pairs) == 1)
 
 
 def _target(match: re.Match[str], labels: Mapping[str, str]) -> str:
@@ -283,19 +283,12 @@ def target_of(record: Record) -> str:
 def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[LeakRow]:
     """Return one row for each kind, and one for all."""
     everything = [leak for group in leaks.values() for leak in group]
-    return [_row(kind, group) for kind, group in [*leaks.items(), ("all", everything)] if group]
-
-
-def _row(kind: str, leaks: Sequence[Leak]) -> LeakRow:
-    return LeakRow(
-        kind,
-        len(leaks),
-        shared=fmean(leak.share for leak in leaks),
-        leaking=fmean(leak.share > MOST for leak in leaks),
-        giveaway=fmean(leak.giveaway for leak in leaks),
-        first=fmean(leak.rank == 1 for leak in leaks),
-        copied=fmean(leak.copied for leak in leaks),
-    )
+    rows = []
+    for kind, group in [*leaks.items(), ("all", everything)]:
+        parts = [(one.share, one.share > MOST, one.giveaway, one.rank == 1, one.copied) for one in group]
+        if parts:
+            rows.append(LeakRow(kind, len(group), *map(fmean, zip(*parts, strict=True))))
+    return rows
 
 
 LEAST_CONTENT, MOST_CONTENT = 3, 6

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.errors import FailedError, UsageError
-from recollect.evaluation.datasets import QUERIES_FORM, lines, read_qrels, write_lines
+from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_qrels, write_lines
 from recollect.evaluation.questions.generation import SPLITS
 from recollect.evaluation.questions.prose import MOST, LeakRow
 
@@ -172,14 +172,10 @@ def _read_split(folder: Path, split: str) -> list[QuestionLine]:
 
 
 def _row(text: str, place: str) -> dict[str, Any]:
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{place} is not JSON: {error}", hint=QUERIES_FORM) from error
-    texts = [row.get(key) for key in ("_id", "text")] if isinstance(row, dict) else [None]
-    if not all(isinstance(text, str) and text.strip() for text in texts):
+    row = json_object(text, place, QUERIES_FORM)
+    if not all(isinstance(row.get(key), str) and row[key].strip() for key in ("_id", "text")):
         raise UsageError(f'{place} has no "_id" or no "text"', hint=QUERIES_FORM)
-    return dict(row)
+    return row
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
