@@ -31,19 +31,19 @@ BAD: dict[str, tuple[str, int, str, str]] = {
     "no mapping": (
         f'[[sources]]\nname = "wiki"\nkind = "command"\n{COMMAND}\n',
         1,
-        "which of its fields",
+        "needs `fields`",
         "fields = {",
     ),
     "an empty mapping": (
         f'[[sources]]\nname = "wiki"\nkind = "command"\n{COMMAND}\nfields = {{}}\n',
         5,
-        "which of its fields",
+        "needs `fields`",
         "fields = {",
     ),
     "no mapping of an address": (
         '# a comment\n\n[[sources]]\nname = "wiki"\nkind = "http"\nurl = "http://x/?q={query}"\n',
         3,
-        "which of its fields",
+        "needs `fields`",
         "fields = {",
     ),
     "a negative timeout": (
@@ -59,8 +59,8 @@ BAD: dict[str, tuple[str, int, str, str]] = {
         "timeout_ms",
         "2000",
     ),
-    "a timeout of text": (f'{WIKI}timeout_ms = "2 s"\n', 6, "'2 s'", "2000"),
-    "a timeout of true": (f"{WIKI}timeout_ms = true\n", 6, "True", "2000"),
+    "a timeout of text": (f'{WIKI}timeout_ms = "2 s"\n', 6, '"2 s"', "2000"),
+    "a timeout of true": (f"{WIKI}timeout_ms = true\n", 6, "not true", "2000"),
     "a timeout of a day": (
         f"{WIKI}timeout_ms = 86_400_000\n",
         6,
@@ -190,7 +190,7 @@ BAD: dict[str, tuple[str, int, str, str]] = {
     "an unknown join": (
         f'[[sources]]\nname = "wiki"\nkind = "command"\n{COMMAND}\njoin = "title"\n{FIELDS}\n',
         5,
-        "'title'",
+        '"title"',
         "id, path, text",
     ),
     "an unknown key": (
@@ -259,7 +259,7 @@ BAD: dict[str, tuple[str, int, str, str]] = {
         f'[[sources]]\nname = "wiki"\nkind = "http"\nurl = "http://x/"\nmethod = "get"\n{FIELDS}\n',
         5,
         "method",
-        '"GET" or "POST"',
+        "one of GET, POST",
     ),
     "a body of text": (
         f'[[sources]]\nname = "wiki"\nkind = "http"\nurl = "http://x/"\nbody = "{{query}}"\n{FIELDS}\n',

@@ -15,14 +15,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+from recollect.config.checks import FILLED, FLAG, LONGEST, ValueCheck, brief, is_filled, number, whole
 from recollect.errors import ConfigError
 from recollect.registry import missing_package
 
 MOST_BYTES = 4_000_000
 """A larger file is not read."""
-
-LONGEST = 60
-"""Characters of a key or a value of the file that are shown."""
 
 MOST_RELAXED = 200_000
 """Characters of JSON5: its parser takes a second for 130,000 of a usual file, and for 15,000 of the worst."""
@@ -116,41 +114,19 @@ class Imported:
         return MappingProxyType({line.setting: line.value for line in self.mapped})
 
 
-class Kind(NamedTuple):
-    """The values that a key may hold: a check, the same in words, and the conversion of a value that passes."""
-
-    admits: Callable[[Any], bool]
-    expected: str
-    convert: Callable[[Any], Any] = lambda value: value
+def _is_storable(value: object) -> bool:
+    """Whether this is text that can be stored: not only white space, and no half of a surrogate pair."""
+    return is_filled(value) and not any("\ud800" <= sign <= "\udfff" for sign in str(value))
 
 
-def _number(low: float, high: float) -> Kind:
-    return Kind(lambda value: _is_number(value) and low <= value <= high, f"a number from {low:g} to {high:g}", float)
-
-
-def _whole(low: int, high: int) -> Kind:
-    expected = f"a whole number from {low} to {high}"
-    return Kind(lambda value: _is_number(value) and low <= value <= high and value == int(value), expected, int)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_filled(value: object) -> bool:
-    """Whether this is text that can be stored: no half of a surrogate pair, and not only white space."""
-    return isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= sign <= "\udfff" for sign in value)
-
-
-FLAG = Kind(lambda value: isinstance(value, bool), "true or false")
-SHARE = _number(0, 1)
-TEXT = Kind(_is_filled, "text that is not empty", str.strip)
-TEXTS = Kind(lambda value: isinstance(value, list) and all(map(_is_filled, value)), "a list of texts", tuple)
-FUSION = Kind(lambda value: value in ("weighted", "rrf"), 'the text "weighted" or "rrf"')
+SHARE = number(0, 1)
+TEXT = FILLED._replace(admits=_is_storable)
+TEXTS = ValueCheck(lambda value: isinstance(value, list) and all(map(_is_storable, value)), "a list of texts", tuple)
+FUSION = ValueCheck(lambda value: value in ("weighted", "rrf"), 'the text "weighted" or "rrf"')
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class JsonObject:
     """An object of the document and its path there."""
 
     values: Mapping[str, Any]
@@ -159,14 +135,14 @@ class Section:
     def at(self, key: str) -> str:
         """The path of a key, as JSON paths are written."""
         if not _PLAIN.fullmatch(key) or len(key) > LONGEST:
-            return f"{self.path}[{_brief(key)}]"
+            return f"{self.path}[{brief(key)}]"
         return self.below(key)
 
     def below(self, path: str) -> str:
         """The path of a key below this object, from the top of the document."""
         return f"{self.path}.{path}" if self.path else path
 
-    def find(self, path: str) -> Section | None:
+    def find(self, path: str) -> JsonObject | None:
         """The object at a dotted path, or None where there is none."""
         here = self
         for key in path.split(".") if path else ():
@@ -174,24 +150,24 @@ class Section:
                 return None
             if not isinstance(here.values[key], dict):
                 raise here.wrong(key, "an object, for example { }")
-            here = Section(here.values[key], here.at(key))
+            here = JsonObject(here.values[key], here.at(key))
         return here
 
-    def read(self, keys: Mapping[str, Kind]) -> dict[str, Any]:
+    def read(self, keys: Mapping[str, ValueCheck]) -> dict[str, Any]:
         """The values of the keys that are there, by their path below this object, each checked."""
         values: dict[str, Any] = {}
-        for path, kind in keys.items():
+        for path, check in keys.items():
             parent, _, name = path.rpartition(".")
             place = self.find(parent)
             if place is not None and name in place.values:
-                if not kind.admits(place.values[name]):
-                    raise place.wrong(name, kind.expected)
-                values[path] = kind.convert(place.values[name])
+                if not check.admits(place.values[name]):
+                    raise place.wrong(name, check.expected)
+                values[path] = check.convert(place.values[name])
         return values
 
     def wrong(self, key: str, expected: str) -> ConfigError:
         """The error for a key that holds something else than is expected."""
-        message = f"{self.at(key)} must be {expected}, not {_brief(self.values[key])}"
+        message = f"{self.at(key)} must be {expected}, not {brief(self.values[key])}"
         return ConfigError(message, hint="correct it in the file, or remove it")
 
     def unknown(self, path: str, known: Iterable[str], reasons: Mapping[str, str], otherwise: str) -> Iterator[Ignored]:
@@ -218,7 +194,7 @@ class Row(NamedTuple):
     default: Any
     why: str
 
-    def apply(self, values: Values, section: Section) -> Iterator[Mapped]:
+    def apply(self, values: Values, section: JsonObject) -> Iterator[Mapped]:
         """The setting that comes of a document, if any."""
         key = next((key for key in self.key.split("|") if key in values), "")
         value = values.get(key)
@@ -236,14 +212,14 @@ WEIGHTS = MappingProxyType({VECTOR: 0.7, WORDS: 0.3})
 OPENAI_MODEL = "text-embedding-3-small"
 """The model that OpenClaw asks for at OpenAI where none is named."""
 
-KEYS: Mapping[str, Kind] = MappingProxyType(
+KEYS: Mapping[str, ValueCheck] = MappingProxyType(
     {
         **dict.fromkeys((f"{HYBRID}.enabled", f"{MMR}.enabled", f"{DECAY}.enabled"), FLAG),
         **dict.fromkeys((*WEIGHTS, f"{MMR}.lambda", "query.minScore", "minScore"), SHARE),
-        **dict.fromkeys(("query.maxResults", "maxResults"), _whole(1, 10_000)),
-        **dict.fromkeys((f"{HYBRID}.candidateMultiplier", f"{DECAY}.halfLifeDays"), _whole(1, 1_000_000)),
+        **dict.fromkeys(("query.maxResults", "maxResults"), whole(1, 10_000)),
+        **dict.fromkeys((f"{HYBRID}.candidateMultiplier", f"{DECAY}.halfLifeDays"), whole(1, 1_000_000)),
         f"{HYBRID}.fusion": FUSION,
-        f"{HYBRID}.rrfK": _number(0, 1_000_000),
+        f"{HYBRID}.rrfK": number(0, 1_000_000),
         **dict.fromkeys(("provider", "model"), TEXT),
     }
 )
@@ -342,9 +318,9 @@ RESULTS = (
 def read_openclaw(document: object) -> Imported:
     """What OpenClaw's settings mean here; ConfigError for a value that OpenClaw would not take."""
     if not isinstance(document, dict):
-        message = f"the file must hold an object, not {_brief(document)}"
+        message = f"the file must hold an object, not {brief(document)}"
         raise ConfigError(message, hint='it begins with { "agents": … }')
-    root = Section(document)
+    root = JsonObject(document)
     search = root.find("agents.defaults.memorySearch") or root.find("memorySearch")
     plugin = _find_plugin(root)
     if search is None and plugin is None:
@@ -357,7 +333,7 @@ def read_openclaw(document: object) -> Imported:
     return Imported(mapped, tuple(line for line in lines if isinstance(line, Ignored)))
 
 
-def _search(search: Section) -> Iterator[Mapped | Ignored]:
+def _search(search: JsonObject) -> Iterator[Mapped | Ignored]:
     values = search.read(KEYS)
     hybrid = values.get(f"{HYBRID}.enabled") is not False
     for row in (*(BLEND if hybrid else VECTORS_ONLY), _depth(values), *RESULTS):
@@ -383,7 +359,7 @@ def _depth(values: Values) -> Row:
     return Row("search.fetch_k", f"{HYBRID}.candidateMultiplier", lambda *_: min(MOST_CANDIDATES, limit * times), why)
 
 
-def _provider(search: Section, values: Values) -> Iterator[Mapped | Ignored]:
+def _provider(search: JsonObject, values: Values) -> Iterator[Mapped | Ignored]:
     """The same embedding model where Recollect asks it in the same place; otherwise what to write."""
     remote = search.find("remote")
     provider, model = values.get("provider"), values.get("model")
@@ -411,7 +387,7 @@ def _spec(provider: str | None, model: str | None) -> str | None:
     return None
 
 
-def _elsewhere(root: Section) -> Iterator[Ignored]:
+def _elsewhere(root: JsonObject) -> Iterator[Ignored]:
     """Keys outside memorySearch that are about memory."""
     for path in ("", "agents", "agents.defaults"):
         place = root.find(path)
@@ -421,11 +397,11 @@ def _elsewhere(root: Section) -> Iterator[Ignored]:
         yield Ignored("memorySearch", "agents.defaults.memorySearch is read")
     if "memory" in root.values:
         yield Ignored("memory", f"settings of OpenClaw's other engine; {LEFT['qmd']}")
-    agents = (root.find("agents") or Section({})).values.get("list", [])
-    for number, agent in enumerate(agents if isinstance(agents, list) else []):
+    agents = (root.find("agents") or JsonObject({})).values.get("list", [])
+    for index, agent in enumerate(agents if isinstance(agents, list) else []):
         if isinstance(agent, dict) and "memorySearch" in agent:
             why = "settings of one agent; import them as a file of their own, and name that with --config"
-            yield Ignored(f"agents.list[{number}].memorySearch", why)
+            yield Ignored(f"agents.list[{index}].memorySearch", why)
 
 
 # -- the plugin openclaw-hybrid-memory -----------------------------------------------------------------------------
@@ -435,12 +411,12 @@ PLUGIN_ONLY = "a setting of the plugin that Recollect has no counterpart for"
 NEW, OLD = "queryExpansion", "search"
 """`queryExpansion` is the plugin's new name for `search.hyde…`, and goes before it there as it does here."""
 
-PLUGIN_KEYS: Mapping[str, Kind] = MappingProxyType(
+PLUGIN_KEYS: Mapping[str, ValueCheck] = MappingProxyType(
     {
         "ingest.paths": TEXTS,
-        "ingest.chunkSize": _whole(100, 100_000),
-        "ingest.overlap": _whole(0, 50_000),
-        f"{NEW}.timeoutMs": _number(1, 3_600_000),
+        "ingest.chunkSize": whole(100, 100_000),
+        "ingest.overlap": whole(0, 50_000),
+        f"{NEW}.timeoutMs": number(1, 3_600_000),
         **dict.fromkeys((f"{NEW}.enabled", f"{OLD}.hydeEnabled"), FLAG),
         **dict.fromkeys((f"{NEW}.model", f"{OLD}.hydeModel"), TEXT),
     }
@@ -465,7 +441,7 @@ PLUGIN = (
 """What the settings of the plugin mean here."""
 
 
-def _find_plugin(root: Section) -> Section | None:
+def _find_plugin(root: JsonObject) -> JsonObject | None:
     """The plugin's `config` in openclaw.json, or a file that is that and nothing else."""
     for name in PLUGIN_NAMES:
         if (entries := root.find("plugins.entries")) and (found := entries.find(f"{name}.config")) is not None:
@@ -476,7 +452,7 @@ def _find_plugin(root: Section) -> Section | None:
     return root if alone and (hyde or "ingest" in root.values or NEW in root.values) else None
 
 
-def _plugin(plugin: Section) -> Iterator[Mapped | Ignored]:
+def _plugin(plugin: JsonObject) -> Iterator[Mapped | Ignored]:
     values = plugin.read(PLUGIN_KEYS)
     for row in PLUGIN:
         yield from row.apply(values, plugin)
@@ -489,16 +465,3 @@ def _plugin(plugin: Section) -> Iterator[Mapped | Ignored]:
         )
     for path in ("ingest", OLD, NEW, ""):
         yield from plugin.unknown(path, [*PLUGIN_KEYS, "memorySearch"], {}, PLUGIN_ONLY)
-
-
-def _brief(value: object) -> str:
-    """A value in a few characters, without any that could control a terminal."""
-    match value:
-        case dict():
-            return "an object"
-        case list():
-            return "a list"
-        case int() if not isinstance(value, bool) and abs(value) > 10**LONGEST:
-            return f"a number of more than {LONGEST} digits"
-    shown = json.dumps(value)
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"

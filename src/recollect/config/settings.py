@@ -16,7 +16,8 @@ from typing import Any
 
 from recollect.analysis import LANGUAGES
 from recollect.config.addresses import misspelt, shown_place
-from recollect.config.sources import SourceSettings, brief, read_sources
+from recollect.config.checks import brief
+from recollect.config.sources import SourceSettings, read_sources
 from recollect.config.toml import lines, most_parts, set_values
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.errors import ConfigError, FailedError

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlsplit
 
 from recollect.config.addresses import shown_place
+from recollect.config.checks import FILLED, FLAG, TEXT, ValueCheck, brief, is_filled, is_text, number, one_of, whole
 from recollect.errors import ConfigError, UsageError
 from recollect.registry import Entry, Registry
 from recollect.types import ExternalSystem
@@ -23,7 +24,7 @@ FIELDS = ("query", "fetch_k", "scope")
 
 
 def fields(template: str) -> list[str]:
-    """The names in braces; ValueError where the braces do not pair up."""
+    """The names in braces; ValueError where the braces do not match."""
     return [name for _, name, _, _ in Formatter().parse(template) if name is not None]
 
 
@@ -38,7 +39,7 @@ def fill(template: str, values: Mapping[str, Any], quote: Callable[[str], str] =
 
 
 def fill_json(template: Any, values: Mapping[str, Any]) -> Any:
-    """A JSON value with its texts filled. A text that is one name and nothing else becomes the value itself."""
+    """A JSON value with its texts filled. A text that is only one name in braces becomes the value itself."""
     match template:
         case str():
             alone = template[1:-1] if template.startswith("{") and template.endswith("}") else ""
@@ -75,15 +76,12 @@ SYSTEMS: Registry[Callable[[Any], ExternalSystem]] = Registry(
     },
     "recollect.sources",
 )
-"""Kind → what asks such a system. Packages add kinds with an entry point in the group `recollect.sources`."""
+"""Kind → the class that queries such a system. Packages add kinds with an entry point in `recollect.sources`."""
 
-OURS = ("keyword", "vector", "hyde")
+RETRIEVERS = ("keyword", "vector", "hyde")
 JOINS = ("id", "path", "text")
 MAPPED = ("id", "text", "title", "path", "score")
 LONGEST_MS = 600_000
-HUGE = 10**300
-"""No number in the settings is of this size, and a float could hardly hold it."""
-
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _EXAMPLE = MappingProxyType(
     {
@@ -97,7 +95,7 @@ _EXAMPLE = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """One outside source. `options` are those of its kind."""
+    """One external source. `options` are the settings of its kind."""
 
     name: str
     kind: str
@@ -112,27 +110,12 @@ class SourceSettings:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with every setting of it: what was learnt of the source as it was says nothing of it as it is."""
+        """Changes with every setting: what was recorded about a source does not hold for other settings."""
         return f"{self.name}:{hashlib.blake2b(repr(self).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
 
 
-Check: TypeAlias = tuple[Callable[[Any], bool], str]
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _whole(low: int, high: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _weight(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < HUGE
-
-
 def _mapping(value: object) -> bool:
-    return isinstance(value, dict) and set(value) <= set(MAPPED) and all(map(_text, value.values()))
+    return isinstance(value, dict) and set(value) <= set(MAPPED) and all(map(is_filled, value.values()))
 
 
 def _address(value: object) -> bool:
@@ -145,59 +128,60 @@ def _address(value: object) -> bool:
         return False
 
 
-COMMON: Mapping[str, Check] = MappingProxyType(
+COMMON: Mapping[str, ValueCheck] = MappingProxyType(
     {
-        "name": (lambda v: isinstance(v, str) and bool(_NAME.fullmatch(v)), 'a short name: small letters, "-", "_"'),
-        "kind": (_text, "the name of a kind"),
-        "fetch_k": (_whole(1, 10_000), "a whole number from 1 to 10000, for example 20"),
-        "weight": (_weight, "a number of 0 or more, for example 1.0"),
-        "timeout_ms": (_whole(1, LONGEST_MS), f"milliseconds from 1 to {LONGEST_MS}, for example 2000"),
-        "join": (lambda v: v in JOINS, f"one of {', '.join(JOINS)}"),
-        "results": (lambda v: isinstance(v, str), 'where its list is, for example "hits.hits"'),
-        "fields": (_mapping, f"a mapping of {', '.join(MAPPED)} to its own names: {_EXAMPLE['fields']}"),
-        "bounded": (lambda v: isinstance(v, bool), "true or false: whether scores lie between -1 and 1"),
+        "name": ValueCheck(lambda v: is_text(v) and bool(_NAME.fullmatch(v)), 'a short name: small letters, "-", "_"'),
+        "kind": FILLED._replace(expected="the name of a kind"),
+        "fetch_k": whole(1, 10_000).such_as("fetch_k = 20"),
+        "weight": number(0).such_as("weight = 1.0"),
+        "timeout_ms": whole(1, LONGEST_MS).such_as("timeout_ms = 2000"),
+        "join": one_of(JOINS),
+        "results": TEXT._replace(expected='the path of its list: results = "hits.hits"'),
+        "fields": ValueCheck(_mapping, f"a mapping of {', '.join(MAPPED)} to its own names: {_EXAMPLE['fields']}"),
+        "bounded": FLAG._replace(expected="true or false: whether scores lie between -1 and 1"),
     }
 )
-"""What every source may set, what it must pass, and that in words."""
+"""The settings of every source."""
 
-_TEMPLATE_TABLE: Check = (lambda v: isinstance(v, dict) and all(map(_text, v.values())), "names and texts")
+_TEXTS_BY_NAME = ValueCheck(lambda v: isinstance(v, dict) and all(map(is_filled, v.values())), "names and texts")
+_TOKEN = FILLED._replace(expected="the environment variable that holds a bearer token")
 
-OWN: Mapping[str, Mapping[str, Check]] = MappingProxyType(
+OWN: Mapping[str, Mapping[str, ValueCheck]] = MappingProxyType(
     {
         "command": {
-            "command": (
-                lambda v: isinstance(v, list) and bool(v) and all(isinstance(part, str) for part in v) and _text(v[0]),
+            "command": ValueCheck(
+                lambda v: isinstance(v, list) and bool(v) and all(map(is_text, v)) and is_filled(v[0]),
                 f"a list of arguments, the program first: {_EXAMPLE['command']}",
             ),
-            "env": _TEMPLATE_TABLE,
-            "cwd": (_text, "a folder"),
+            "env": _TEXTS_BY_NAME,
+            "cwd": FILLED._replace(expected="a folder"),
         },
         "http": {
-            "url": (_address, f"an http or https address: {_EXAMPLE['http']}"),
-            "method": (lambda v: v in ("GET", "POST"), '"GET" or "POST"'),
-            "body": (lambda v: isinstance(v, dict | list), 'JSON as TOML: body = { query = "{query}" }'),
-            "headers": _TEMPLATE_TABLE,
-            "token_env": (_text, "the environment variable that holds a bearer token"),
+            "url": ValueCheck(_address, f"an http or https address: {_EXAMPLE['http']}"),
+            "method": one_of(("GET", "POST")),
+            "body": ValueCheck(lambda v: isinstance(v, dict | list), 'JSON as TOML: body = { query = "{query}" }'),
+            "headers": _TEXTS_BY_NAME,
+            "token_env": _TOKEN,
         },
         "recollect": {
-            "url": (_address, "the address of a `recollect serve`"),
-            "store": (_text, "another store's file"),
-            "token_env": (_text, "the environment variable that holds a bearer token"),
-            "embedder": (_text, "the model that embeds the question; by default that of its own vectors"),
+            "url": ValueCheck(_address, "the address of a `recollect serve`"),
+            "store": FILLED._replace(expected="another store's file"),
+            "token_env": _TOKEN,
+            "embedder": FILLED._replace(expected="the model that embeds the query; by default that of its vectors"),
         },
     }
 )
-"""Kind of ours → what it may set beyond that."""
+"""Built-in kind → its own settings."""
 
 NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"command": ("command",), "http": ("url",), "recollect": ("url", "store")}
 )
-"""Kind of ours → of which it must set one."""
+"""Built-in kind → the settings of which it must set exactly one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a source's table stands, for what is wrong with it."""
+    """The place of a source's table in the file, for error messages."""
 
     path: str
     lines: Mapping[str, int]
@@ -208,14 +192,20 @@ class _Place:
         line = self.lines.get(f"{table}.{key}") or self.lines.get(table) or self.lines.get("sources")
         return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {message}", hint=hint)
 
+    def check(self, table: Mapping[str, Any], checks: Mapping[str, ValueCheck]) -> None:
+        for key, check in checks.items():
+            if key in table and not check.admits(table[key]):
+                message = f"{key} must be {check.expected.partition(':')[0]}, not {brief(table[key])}"
+                raise self.wrong(key, message, f"write {check.expected}")
 
-def read_sources(said: object, path: str, lines: Mapping[str, int]) -> tuple[SourceSettings, ...]:
-    """The sources of a settings file, or the first thing that is wrong with them."""
-    if not isinstance(said, list) or not all(isinstance(table, dict) for table in said):
+
+def read_sources(tables: object, path: str, lines: Mapping[str, int]) -> tuple[SourceSettings, ...]:
+    """The sources of a settings file; ConfigError for the first mistake."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise _Place(path, lines, 0).wrong("", "sources must be tables", hint="begin each with a line [[sources]]")
     read: list[SourceSettings] = []
-    for number, table in enumerate(said):
-        place = _Place(path, lines, number)
+    for index, table in enumerate(tables):
+        place = _Place(path, lines, index)
         source = _read(table, place)
         if source.name in {other.name for other in read}:
             raise place.wrong("name", f"two sources are named {source.name!r}", "give each a name of its own")
@@ -228,34 +218,20 @@ def _read(table: dict[str, Any], place: _Place) -> SourceSettings:
         if key not in table:
             hint = 'write name = "wiki"' if key == "name" else f'write kind = "command"; there are {_kinds()}'
             raise place.wrong(key, f"a source needs a {key}", hint)
-    _check_values(table, COMMON, place)
-    if table["name"] in OURS:
-        raise place.wrong("name", f"{table['name']!r} is a source of our own", 'write another name: name = "wiki"')
+    place.check(table, COMMON)
+    if table["name"] in RETRIEVERS:
+        message = f"{table['name']!r} is the name of a built-in source"
+        raise place.wrong("name", message, 'write another name: name = "wiki"')
     _check_kind(table, place)
     _check_mapping(table, place)
     _check_templates(table, place)
     if isinstance(table.get("store"), str) and "://" not in table["store"]:
-        # A relative path is seen from the settings file, wherever a command is run.
+        # A relative path starts at the settings file, wherever a command is run.
         table = {**table, "store": str(Path(place.path).parent / Path(table["store"]).expanduser())}
-    # A kind that needs no mapping answers in our own words.
-    common = {"fields": {name: name for name in MAPPED}} | {key: table[key] for key in table if key in COMMON}
+    # A kind that needs no mapping answers with our own names.
+    common = {key: COMMON[key].convert(table[key]) for key in table if key in COMMON}
+    common = {"fields": {name: name for name in MAPPED}} | common
     return SourceSettings(**common, options={key: value for key, value in table.items() if key not in COMMON})
-
-
-def _check_values(table: Mapping[str, Any], checks: Mapping[str, Check], place: _Place) -> None:
-    for key, (passes, words) in checks.items():
-        if key in table and not passes(table[key]):
-            raise place.wrong(
-                key, f"{key} must be {words.partition(':')[0]}, not {brief(table[key])}", f"write {words}"
-            )
-
-
-def brief(value: object) -> str:
-    """A wrong value as an error shows it."""
-    try:
-        return repr(value)[:80]
-    except ValueError:  # a number of more digits than Python writes
-        return "a number of thousands of digits"
 
 
 def _check_kind(table: dict[str, Any], place: _Place) -> None:
@@ -265,14 +241,14 @@ def _check_kind(table: dict[str, Any], place: _Place) -> None:
     except UsageError as error:
         raise place.wrong("kind", f"unknown kind {kind!r}", f"there are {_kinds()}; {error.hint}") from error
     if kind not in OWN:
-        return  # a kind of somebody else checks its own settings
+        return  # a kind of another package checks its own settings
     own = OWN[kind]
     for key in table:
         if key not in COMMON and key not in own:
             near = difflib.get_close_matches(key, [*COMMON, *own], n=1)
             known = f"a {kind} source may set {', '.join([*COMMON, *own])}"
             raise place.wrong(key, f"unknown setting {key!r}", f"did you mean {near[0]}?" if near else known)
-    _check_values(table, own, place)
+    place.check(table, own)
     given = [key for key in NEEDS[kind] if key in table]
     if len(given) != 1:
         several = " or ".join(NEEDS[kind])
@@ -280,35 +256,35 @@ def _check_kind(table: dict[str, Any], place: _Place) -> None:
 
 
 def _check_mapping(table: dict[str, Any], place: _Place) -> None:
-    """Which of its fields is the id, the text and so on; another Recollect answers in our own shape."""
+    """`fields` is needed, and has the field to join by; another Recollect answers with our own names."""
     if table["kind"] not in ("command", "http"):
         return
     if not table.get("fields"):
-        message = f"the source {table['name']!r} does not say which of its fields is which"
+        message = f"the source {table['name']!r} needs `fields`: the names of its id, text and so on"
         raise place.wrong("fields", message, f"write {_EXAMPLE['fields']}")
     join = table.get("join", "id")
     if join not in table["fields"]:
         hint = f'add {join} = "…" to fields, or write join = "{next(iter(table["fields"]))}"'
-        raise place.wrong("fields", f"it joins by {join}, but fields does not say where that is", hint)
+        raise place.wrong("fields", f"it joins by {join}, which `fields` does not have", hint)
 
 
 def _check_templates(table: dict[str, Any], place: _Place) -> None:
-    """What is asked may fill arguments and parameters; it may not choose the program or the host."""
+    """A query may fill arguments and parameters; it may not choose the program or the host."""
     for key, fixed in (("command", texts(table.get("command"))[:1]), ("url", _host(table.get("url")))):
         if any("{" in text for text in fixed):
-            raise place.wrong(key, f"{fixed[0]!r} must not depend on what is asked", "write the name itself")
+            raise place.wrong(key, f"{fixed[0]!r} must not depend on the query", "write the name itself")
     for key in ("command", "url", "body", "env", "headers"):
         for text in texts(table.get(key)):
             try:
                 unknown = [name for name in fields(text) if name not in FIELDS]
             except ValueError as error:
-                raise place.wrong(key, f"{text!r}: {error}", "write {{ and }} for braces that are meant") from error
+                raise place.wrong(key, f"{text!r}: {error}", "write {{ and }} for literal braces") from error
             if unknown:
                 known = ", ".join(f"{{{name}}}" for name in FIELDS)
                 raise place.wrong(
                     key,
                     f"{text!r} has an unknown field {{{unknown[0]}}}",
-                    f"there are {known}; braces that are meant are written {{{{ and }}}}",
+                    f"there are {known}; write {{{{ and }}}} for literal braces",
                 )
 
 
@@ -321,12 +297,12 @@ def _kinds() -> str:
 
 
 def shown(sources: tuple[SourceSettings, ...]) -> Iterator[tuple[str, object]]:
-    """Each source's settings by dotted name, for `config show`."""
+    """The settings of each source by dotted name, for `config show`."""
     for source in sources:
         for name in COMMON:
             if name != "name":
                 yield f"sources.{source.name}.{name}", getattr(source, name)
         for name, value in source.options.items():
-            # What is put into a header or the environment may be a secret; its name is enough.
+            # The value of a header or a variable may be a secret, so only its name is shown.
             hidden = shown_place(value) if name in ("store", "url") else value
             yield f"sources.{source.name}.{name}", list(value) if name in ("headers", "env") else hidden

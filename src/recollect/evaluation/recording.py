@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from recollect.config.sources import OURS
+from recollect.config.sources import RETRIEVERS
 from recollect.evaluation.corpora import Bars, Targets, find_targets
 from recollect.evaluation.datasets import Dataset, fingerprint_of
 from recollect.evaluation.scoring import Run, deepest, evaluate
@@ -77,7 +77,7 @@ def record(
 
 def cut(reply: RankedList, fetch_k: int) -> RankedList:
     """Turn a reply into that of a source read only `fetch_k` deep: a shorter list is the head of a longer one."""
-    if reply.source not in OURS:
+    if reply.source not in RETRIEVERS:
         return reply  # an external source is read as deep as its own settings say
     among = min(reply.among, fetch_k) if reply.among and len(reply.entries) < fetch_k else None
     trust = reply.trust

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from recollect.config.sources import OURS
+from recollect.config.sources import RETRIEVERS
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
@@ -274,9 +274,9 @@ def placements(pipeline: Pipeline, query: Query, record: Record, replies: Sequen
     """Every source's rank of the record. Retrievers are read as deep as allowed; external replies are used again."""
     deepest = _allowed(DEEP, query)
     deep = replace(query, fetch_k=deepest, deadline=None)
-    retrievers = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name in OURS))
+    retrievers = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name in RETRIEVERS))
     places = {reply.source: _placement(reply, record, query.depth, deepest) for reply in retrievers.ask(deep)}
-    external = [reply for reply in replies if reply.source not in OURS]
+    external = [reply for reply in replies if reply.source not in RETRIEVERS]
     places |= {reply.source: _placement(reply, record, len(reply.entries)) for reply in external}
     return places | {name: Placement(None, None, 0, reason) for name, reason in pipeline.absent}
 
@@ -307,7 +307,7 @@ def _too_deep(deepest: int) -> str:
 
 def _absence(reply: RankedList, record: Record) -> str:
     """Why a source that answered does not have the record."""
-    if reply.source not in OURS:
+    if reply.source not in RETRIEVERS:
         return "not in its list"
     if record.kind == "outside":
         return "searches this store, which does not hold it"
@@ -361,7 +361,7 @@ def _unranked(pipeline: Pipeline, query: Query, record: Record, replies: Sequenc
     places = placements(pipeline, query, record, replies)
     words = "; ".join(
         f"{name} rank {place.rank} beyond fetch_k {place.fetch_k}"
-        if place.rank and name in OURS and place.rank > place.fetch_k
+        if place.rank and name in RETRIEVERS and place.rank > place.fetch_k
         else f"{name} {place.note or f'rank {place.rank}'}"
         for name, place in places.items()
     )

@@ -1,0 +1,82 @@
+"""Checks of single values that come from files and calls, with their words for error messages."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+LONGEST = 60
+"""Characters of a wrong value that an error shows."""
+
+
+class ValueCheck(NamedTuple):
+    """The values that are taken: a check, the same in words, and the conversion of a value that passes."""
+
+    admits: Callable[[Any], bool]
+    expected: str
+    convert: Callable[[Any], Any] = lambda value: value
+
+    def such_as(self, example: str) -> ValueCheck:
+        """The same check with an example, after a colon in its words."""
+        return self._replace(expected=f"{self.expected}: {example}")
+
+
+def number(low: float, high: float = math.inf) -> ValueCheck:
+    """A number within bounds."""
+    words = f"a number of {low:g} or more" if high == math.inf else f"a number from {low:g} to {high:g}"
+    return ValueCheck(lambda value: is_number(value) and low <= value <= high and value < HUGE, words, float)
+
+
+def whole(low: int, high: int) -> ValueCheck:
+    """A whole number within bounds."""
+    words = f"a whole number from {low} to {high}"
+    return ValueCheck(lambda value: is_number(value) and low <= value <= high and value == int(value), words, int)
+
+
+def one_of(words: Iterable[str]) -> ValueCheck:
+    """One of these words."""
+    known = tuple(words)
+    return ValueCheck(lambda value: value in known, f"one of {', '.join(known)}")
+
+
+HUGE = 10**300
+"""No number in a settings file is of this size, and a float could hardly hold it."""
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_text(value: object) -> bool:
+    """Whether this is text, empty or not."""
+    return isinstance(value, str)
+
+
+def is_filled(value: object) -> bool:
+    """Whether this is text that is not only white space."""
+    return isinstance(value, str) and bool(value.strip())
+
+
+FLAG = ValueCheck(lambda value: isinstance(value, bool), "true or false")
+TEXT = ValueCheck(is_text, "text")
+FILLED = ValueCheck(is_filled, "text that is not empty", str.strip)
+
+
+def brief(value: object) -> str:
+    """A value in a few characters, without any that could control a terminal."""
+    match value:
+        case dict():  # its values may be secrets
+            names = ", ".join(json.dumps(key) for key in value)[:LONGEST]
+            return f"an object with {names}" if names else "an empty object"
+        case list() | tuple():
+            return "a list"
+        case int() if not isinstance(value, bool) and abs(value) > 10**LONGEST:
+            return f"a number of more than {LONGEST} digits"
+    try:
+        shown = json.dumps(value)
+    except TypeError:
+        shown = ascii(value)
+    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
