@@ -280,7 +280,7 @@ def test_the_list_of_trusted_files_is_the_users_alone(run, home, project):
     assert [one.name for one in path.parent.iterdir() if not one.name.endswith(".lock")] == ["trusted.json"]
     path.chmod(0o622)
     assert NOT_TRUSTED in run("config", "show").err
-    assert "others may write" in run("trust", "--json").error["message"]
+    assert "other users may write" in run("trust", "--json").error["message"]
     path.chmod(0o600)
     path.write_text("{")
     assert NOT_TRUSTED in run("config", "show").err

@@ -1,4 +1,4 @@
-"""Where a store is, as it may be shown and as it must be written."""
+"""Addresses of stores: without their passwords, and with their parameters."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import re
 from urllib.parse import quote, unquote
 
 SECRETS = ("password", "sslpassword")
-"""Parameters of a URL that nobody should see."""
+"""Parameters of a URL that are never shown."""
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 _WITH_SIGN = re.compile(r"[A-Za-z][\w+.-]+://[^/@?]*:[^/@]*\?[^/]*@")
 
 
 def shown_place(place: str) -> str:
-    """A place without its passwords: neither the one before the host, nor those among the parameters."""
+    """An address without its passwords, before the host and among the parameters."""
     if not _SCHEME.match(place):
         return place
-    head = _WITH_SIGN.match(place)  # a question mark in a password belongs to it, though it should be written %3F
+    head = _WITH_SIGN.match(place)  # a password may hold a question mark, though it should be written %3F
     start = head.end() if head else 0
     rest, mark, query = place[start:].partition("?")
     where = place[:start] + rest
-    said, at, host = where.rpartition("@")
+    account, at, host = where.rpartition("@")
     if at:
-        scheme = said[: said.rfind("://") + 3] if "://" in said else said[: said.index(":") + 1]
-        where = f"{scheme}{said[len(scheme) :].partition(':')[0]}@{host}"
-    told = "&".join(filter(None, map(_shown_parameter, query.split("&"))))
-    return f"{where}{mark if told or not query else ''}{told}"
+        scheme = account[: account.rfind("://") + 3] if "://" in account else account[: account.index(":") + 1]
+        where = f"{scheme}{account[len(scheme) :].partition(':')[0]}@{host}"
+    shown = "&".join(filter(None, map(_shown_parameter, query.split("&"))))
+    return f"{where}{mark if shown or not query else ''}{shown}"
 
 
 def parameters(url: str) -> list[tuple[str, str]]:
-    """What a URL says after its question mark, read as PostgreSQL's library does: a plus is a plus."""
-    pairs = (said.partition("=") for said in url.partition("?")[2].split("&") if said)
+    """The parameters of a URL, read as libpq does: a plus sign is not a space."""
+    pairs = (pair.partition("=") for pair in url.partition("?")[2].split("&") if pair)
     return [(unquote(name), unquote(value)) for name, _, value in pairs]
 
 
 def has_secret(place: str) -> bool:
-    """Whether a place carries a password."""
+    """Whether an address holds a password."""
     return shown_place(place) != place
 
 
 def misspelt(place: str) -> bool:
-    """Whether a place looks like a URL whose two slashes are missing, such as `postgresql:/host`.
+    """Whether an address looks like a URL whose two slashes are missing, such as `postgresql:/host`.
 
     Taken for a path, it would leave a folder `postgresql:` behind. A file of that name that exists is a path.
     """
@@ -49,10 +49,10 @@ def misspelt(place: str) -> bool:
     return scheme is not None and not place.startswith("//", scheme.end()) and not os.path.lexists(place)
 
 
-def _shown_parameter(said: str) -> str:
-    """A parameter as it was written, but for what is secret in it: it may be a place itself, as a replica is."""
-    name, sign, value = said.partition("=")
+def _shown_parameter(parameter: str) -> str:
+    """A parameter without secrets. Its value may be an address too, such as that of a replica."""
+    name, sign, value = parameter.partition("=")
     if name in SECRETS:
         return ""
     inner = unquote(value)
-    return f"{name}{sign}{quote(shown_place(inner), safe='/:@,?=')}" if has_secret(inner) else said
+    return f"{name}{sign}{quote(shown_place(inner), safe='/:@,?=')}" if has_secret(inner) else parameter

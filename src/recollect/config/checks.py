@@ -77,6 +77,6 @@ def brief(value: object) -> str:
             return f"a number of more than {LONGEST} digits"
     try:
         shown = json.dumps(value)
-    except TypeError:
-        shown = ascii(value)
+    except (TypeError, ValueError):
+        shown = f"a value of type {type(value).__name__}"
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"

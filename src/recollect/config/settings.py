@@ -1,4 +1,4 @@
-"""The settings: every table of the settings file, loading from all places, and writing a file."""
+"""The settings: their tables, where they are read from, and how a settings file is changed."""
 
 from __future__ import annotations
 
@@ -104,16 +104,16 @@ OTHER_VARIABLES = (
     "RECOLLECT_CONFIG", "RECOLLECT_MODELS", "RECOLLECT_OFFLINE", "RECOLLECT_THREADS", "RECOLLECT_DATA",
     "RECOLLECT_TEST_POSTGRES", "RECOLLECT_TEST_OLD_POSTGRES", "RECOLLECT_TOKEN",
 )  # fmt: skip
-"""Read by other parts than the settings."""
+"""Variables that are no settings, and are read elsewhere."""
 
 MOST_BYTES = 1024 * 1024
-"""A settings file that is larger is not read."""
+"""A larger settings file is not read."""
 
 MOST_PARTS = 16
-"""Of a dotted name; no setting has more than three."""
+"""Most parts of a dotted name; no setting has more than three, and the parser takes the square of it in time."""
 
 PROJECT_MAY_SET = ("search.", "scope.agent", "scope.session")
-"""What a trusted project file may set. It may not say who the user is, or where data is kept or sent."""
+"""The settings of a trusted project file. It may not set the user, or where data is stored or sent."""
 
 SENDS = tuple(f"search.{option.name}" for option in SEARCH if option.sends)
 """Search options that send the query to a language model, or could name a model that does."""
@@ -122,14 +122,14 @@ A_FLAG = "a flag"
 """The origin of a setting that a flag gives."""
 
 MOST_SHOWN = 80
-"""Characters of a wrong name that an error shows."""
+"""Characters of an unknown name that an error shows."""
 
 NOT_TRUSTED = f"{PROJECT_FILE} in this folder is not trusted and was not used; `recollect trust` shows and trusts it"
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, for each dotted name where its value came from, and notes on a file that was not used."""
+    """The settings, the origin of each value by dotted name, and notes on a file that was not used."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -150,9 +150,10 @@ def load(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Loaded:
-    """Read all places. A named `config` file stands in for the user's and the project's.
+    """Read the settings from all places; later ones override earlier ones: files, environment, flags.
 
-    A project's file is used only if the user trusts it, and never replaces a part of the scope that the user has set.
+    A `config` file replaces the user's and the project's. A project's file is used only if the user trusts it, and
+    never replaces a part of the scope that the user has set.
     """
     environment = os.environ if environment is None else environment
     named = config or (Path(environment["RECOLLECT_CONFIG"]) if environment.get("RECOLLECT_CONFIG") else None)
@@ -164,30 +165,40 @@ def load(
     else:
         own = _from_file(user_file())
         project, notes = _from_project((folder or Path.cwd()) / PROJECT_FILE)
-        values = own | {name: value for name, value in project.items() if name not in own or not _is_scope(name)}
+        values = own | {
+            name: value for name, value in project.items() if name not in own or not name.startswith("scope.")
+        }
     values |= _from_environment(environment)
-    values |= {_known(name, A_FLAG): (value, A_FLAG) for name, value in (flags or {}).items() if value is not None}
-    checked = {name: (_fitting(name, value, origin), origin) for name, (value, origin) in values.items()}
+    values |= {
+        _checked_name(name, A_FLAG): (value, A_FLAG) for name, value in (flags or {}).items() if value is not None
+    }
+    checked = {name: (_checked_value(name, value, origin), origin) for name, (value, origin) in values.items()}
     origins = dict.fromkeys(names(), "default") | {name: origin for name, (_, origin) in checked.items()}
-    return Loaded(_built({name: value for name, (value, _) in checked.items()}), origins, notes)
+    return Loaded(_build({name: value for name, (value, _) in checked.items()}), origins, notes)
 
 
 def override(search: SearchOptions, values: Mapping[str, object]) -> SearchOptions:
-    """Search settings with some values replaced, checked as if they came from a file."""
+    """Search options with some values replaced, checked as if they came from a file."""
     origin = "the call"
-    checked = {name: _fitting(_known(f"search.{name}", origin), value, origin) for name, value in values.items()}
+    checked = {
+        name: _checked_value(_checked_name(f"search.{name}", origin), value, origin) for name, value in values.items()
+    }
     return dataclasses.replace(search, **checked)  # type: ignore[arg-type]
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Variables that look like settings and are none: misspelt, most likely."""
-    settable = (name for name in names() if name != "sources")
-    known = {ENVIRONMENT + name.replace(".", "_").upper() for name in settable} | set(OTHER_VARIABLES)
+    """Environment variables that look like settings and are none; most likely misspelt."""
+    known = {*variables(), *OTHER_VARIABLES}
     return sorted(name for name in environment if name.startswith(ENVIRONMENT) and name not in known)
 
 
+def variables() -> dict[str, str]:
+    """The environment variable of each setting → the dotted name of the setting."""
+    return {ENVIRONMENT + name.replace(".", "_").upper(): name for name in names() if name != "sources"}
+
+
 def user_file() -> Path:
-    """Where the user's own settings are."""
+    """The path of the user's own settings file."""
     import platformdirs
 
     return Path(platformdirs.user_config_dir("recollect")) / "config.toml"
@@ -216,19 +227,19 @@ def _from_file(path: Path) -> dict[str, tuple[object, str]]:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}", hint="check who may read it") from error
+        raise ConfigError(f"{path} cannot be read: {error}", hint="check the permissions of the file") from error
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path} is larger than {MOST_BYTES // 1024} KiB", hint="settings are a few lines of TOML")
     return _read(content, path)
 
 
 def _read(content: bytes, path: Path) -> dict[str, tuple[object, str]]:
-    """The values that the text of a settings file sets, each checked."""
+    """The values of a settings file by dotted name, each checked."""
     try:
         text = content.decode("utf-8")
         if most_parts(text) > MOST_PARTS:
             raise ConfigError(f"{path} has a name of more than {MOST_PARTS} parts", hint="`recollect config show`")
-        return _checked(tomllib.loads(text), lines(text), path)
+        return _check_tables(tomllib.loads(text), lines(text), path)
     except RecursionError as error:
         raise ConfigError(
             f"{path} cannot be read: it is nested too deeply", hint="settings are name = value"
@@ -237,18 +248,18 @@ def _read(content: bytes, path: Path) -> dict[str, tuple[object, str]]:
         raise ConfigError(f"{path} cannot be read: {error}", hint="settings are TOML: name = value") from error
 
 
-def _checked(tables: dict[str, Any], found: Mapping[str, int], path: Path) -> dict[str, tuple[object, str]]:
+def _check_tables(tables: dict[str, Any], found: Mapping[str, int], path: Path) -> dict[str, tuple[object, str]]:
     values: dict[str, tuple[object, str]] = {}
     if "sources" in tables:
         values["sources"] = (read_sources(tables.pop("sources"), str(path), found), str(path))
-    for name, value in _flat(tables, ""):
+    for name, value in _flatten(tables, ""):
         place = f"{path}, line {found[name]}" if name in found else str(path)
-        values[name] = (_fitting(_known(name, place), value, place), str(path))
+        values[name] = (_checked_value(_checked_name(name, place), value, place), str(path))
     return values
 
 
 def _from_project(path: Path) -> tuple[dict[str, tuple[object, str]], tuple[str, ...]]:
-    """What a trusted project file sets, or why it was not used. A file that is not trusted is not parsed."""
+    """The values of a project file, or a note why it was not used. A file that is not trusted is not parsed."""
     try:
         file = read_project_file(path)
     except ConfigError as error:
@@ -261,43 +272,33 @@ def _from_project(path: Path) -> tuple[dict[str, tuple[object, str]], tuple[str,
 
 
 def read_project(file: ProjectFile) -> dict[str, tuple[object, str]]:
-    """The values of a project's file by dotted name; ConfigError names all that no project may set."""
+    """The values of a project's file by dotted name; ConfigError names every setting that no project may set."""
     values = _read(file.content, file.path)
     refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name in SENDS]
     if refused:
         found = lines(file.content.decode("utf-8"))
         names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
+        language = "; `recollect language` sets the language" if "language" in refused else ""
         raise ConfigError(
             f"{file.path} may not set {names}: a project's settings can come from someone else",
-            hint=f"put it into {user_file()}, or name this file with --config; `recollect language` sets the language"
-            if "language" in refused
-            else f"put it into {user_file()}, or name this file with --config",
+            hint=f"put it into {user_file()}, or name this file with --config{language}",
         )
     return values
 
 
-def _is_scope(name: str) -> bool:
-    return name.startswith("scope.")
-
-
 def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
-    found: dict[str, tuple[object, str]] = {}
-    for name in names():
-        variable = ENVIRONMENT + name.replace(".", "_").upper()
-        if environment.get(variable) and name != "sources":
-            found[name] = (environment[variable], variable)
-    return found
+    return {name: (environment[key], key) for key, name in variables().items() if environment.get(key)}
 
 
-def _flat(tables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+def _flatten(tables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
     for key, value in tables.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
-def _known(name: str, origin: str) -> str:
+def _checked_name(name: str, origin: str) -> str:
     if name not in names():
         name = name[:MOST_SHOWN]
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
@@ -306,9 +307,9 @@ def _known(name: str, origin: str) -> str:
     return name
 
 
-def _fitting(name: str, value: object, origin: str) -> object:
+def _checked_value(name: str, value: object, origin: str) -> object:
     if name == "sources":
-        return value  # checked table by table when the file was read
+        return value  # each table was checked when the file was read
     option = names()[name]
     try:
         return option.fit(value)
@@ -319,7 +320,7 @@ def _fitting(name: str, value: object, origin: str) -> object:
         raise ConfigError(message, hint="`recollect config show` lists the settings and their origin") from error
 
 
-def _built(values: Mapping[str, object]) -> Settings:
+def _build(values: Mapping[str, object]) -> Settings:
     top: dict[str, Any] = {}
     tables: dict[str, dict[str, object]] = {}
     for name, value in values.items():
@@ -331,7 +332,7 @@ def _built(values: Mapping[str, object]) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where settings are now, and where the file that was there before is kept."""
+    """The path of a settings file that was written, and of the copy of the old file."""
 
     path: Path
     backup: Path | None = None
@@ -339,7 +340,7 @@ class Written:
 
 
 def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = False, heading: str = "") -> Written:
-    """Put settings into a file. One that holds others is changed with `force` only, and a copy of it is kept."""
+    """Put settings into a file. A file that has settings is changed only with `force`, and a copy of it is kept."""
     try:
         target = path.expanduser().resolve()
         text = _existing(target)
@@ -348,8 +349,8 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
             return Written(target, changed=False)
         if tomllib.loads(text) and not force:
             raise ConfigError(
-                f"{target} holds settings already",
-                hint="--force puts these among them and keeps a copy of the file; --output writes another file",
+                f"{target} already has settings",
+                hint="--force adds these and keeps a copy of the file; --output writes another file",
             )
         return _replaced(target, changed, settings)
     except OSError as error:
@@ -382,7 +383,7 @@ def _replaced(path: Path, text: str, settings: Mapping[str, object]) -> Written:
 
 
 def _check(path: Path, settings: Mapping[str, object]) -> None:
-    """What is read back is what was meant."""
+    """Raise an error if the settings read back differ from those that were written."""
     loaded = load(config=path, environment={})
     for name, value in settings.items():
         if loaded.value(name) != value:
@@ -390,7 +391,7 @@ def _check(path: Path, settings: Mapping[str, object]) -> None:
 
 
 def _backup(path: Path) -> Path:
-    """A copy beside the file, under a name that nothing has."""
+    """A copy beside the file, under a name that no file has."""
     number = 0
     while (copy := path.with_name(f"{path.name}.bak{number or ''}")).exists():
         number += 1

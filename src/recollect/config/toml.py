@@ -1,4 +1,4 @@
-"""TOML text: the line of each name, and settings as text."""
+"""The text of TOML files: the line on which a name is set, and settings put into a text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PIECE = re.compile(
 )
 _TABLE = re.compile(r"\s*(\[\[?)([^\[\]#]+)\]\]?\s*(#.*)?$")
 _KEY = re.compile(r"""([A-Za-z0-9_\-."' \t]+)=""")
-"""Both match a run of characters that the next one is not among, so that they take time in proportion to the line."""
+"""In both, no two neighbouring parts match the same characters, so that the time is linear in the line."""
 
 
 def lines(text: str) -> dict[str, int]:
-    """Dotted name → line, of a file that has been parsed already; the tables of a list are numbered from 0.
+    """Dotted name → line of a text that is valid TOML; the tables of a list are numbered from 0.
 
     `[[sources]]` with `kind = …` gives `sources.0` and `sources.0.kind`, and `sources = [{ … }]` gives `sources.0`.
     """
@@ -38,16 +38,16 @@ def lines(text: str) -> dict[str, int]:
             counts[name] += header[1] == "[["
             table = key = _numbered(name, counts)
             found.setdefault(table, number)
-        elif said := _KEY.match(line):
-            key = f"{table}.{_bare(said[1])}".lstrip(".")
+        elif setting := _KEY.match(line):
+            key = f"{table}.{_bare(setting[1])}".lstrip(".")
             _note(found, key, table, number)
     return found
 
 
 def most_parts(text: str) -> int:
-    """How many parts the longest dotted name has, or a little more. It reads text that has not been parsed yet.
+    """The number of parts of the longest dotted name, or slightly more; the text need not be valid.
 
-    The parser takes time in proportion to the square of it.
+    The time of the parser grows with the square of it.
     """
     most = dots = 0
     for piece in _PIECE.findall(text):
@@ -61,14 +61,14 @@ def most_parts(text: str) -> int:
 
 
 def _note(found: dict[str, int], key: str, table: str, number: int) -> None:
-    """A dotted key also sets the tables it goes through."""
+    """Record the line of a dotted key, and of the tables that it opens."""
     while key not in found and key != table:
         found[key] = number
         key = key.rpartition(".")[0]
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """(line, 0) where a header or a setting begins; (line, n) where the nth table of its list does."""
+    """(line, 0) for the start of a header or a setting; (line, n) for the start of the nth table of its list."""
     number, tables, fresh = 1, 0, True
     depth: list[str] = []
     for piece in _PIECE.findall(text):
@@ -92,7 +92,7 @@ def _bare(name: str) -> str:
 
 
 def _numbered(name: str, counts: Counter[str]) -> str:
-    """The name with the number of the list's table it stands in."""
+    """The name with the number of the table in its list."""
     parts: list[str] = []
     for part in name.split("."):
         parts.append(part)
@@ -103,7 +103,7 @@ def _numbered(name: str, counts: Counter[str]) -> str:
 
 
 _CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What JSON leaves as it is, and TOML or a terminal does not: control characters, bidirectional controls."""
+"""Characters that JSON does not escape, but TOML or a terminal needs escaped: control and bidirectional ones."""
 
 
 def as_toml(settings: Mapping[str, object], heading: str = "") -> str:
@@ -139,7 +139,7 @@ def _trailing_comments(table: Any) -> list[Any]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file in one step; only its owner may read it."""
+    """Replace a file in one step with one that only its owner may read."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # made with mode 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

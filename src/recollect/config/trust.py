@@ -1,7 +1,7 @@
-"""Which project settings files the user trusts: by absolute path and SHA-256 of the content.
+"""The settings files of projects that the user trusts, by absolute path and SHA-256 of the content.
 
-A `recollect.toml` may come with a cloned repository. It has no effect until the user runs `recollect trust`, and none
-again after its content has changed.
+A `recollect.toml` may come with a cloned repository. It has no effect until the user runs `recollect trust`, and again
+none once its content has changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from recollect.errors import ConfigError, FailedError
 
 PROJECT_FILE = "recollect.toml"
 MOST_BYTES = 64 * 1024
-"""A project's file that is larger is not read."""
+"""A larger project file is not read."""
 
 VERSION = 1
 OTHERS_WRITE = 0o022
@@ -39,9 +39,9 @@ class ProjectFile:
 
 
 def read_project_file(path: Path) -> ProjectFile | None:
-    """The file at `path`, None where there is none; ConfigError where it is nothing that may be read.
+    """The file at `path`, or None; ConfigError if it is not a regular file, cannot be read, or is too large.
 
-    Links are not followed, and a FIFO or a device is not waited for.
+    A symbolic link is not followed, and reading never waits for a FIFO or a device.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
@@ -56,7 +56,7 @@ def read_project_file(path: Path) -> ProjectFile | None:
                 raise _unusable(path, "is not a regular file", "settings are a file of TOML")
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise _unusable(path, f"cannot be read ({error.strerror})", "check who may read it") from error
+        raise _unusable(path, f"cannot be read ({error.strerror})", "check the permissions of the file") from error
     if len(content) > MOST_BYTES:
         raise _unusable(path, f"is larger than {MOST_BYTES // 1024} KiB", "a project's settings are a few lines")
     return ProjectFile(project_path(path), content)
@@ -72,7 +72,7 @@ def _unusable(path: Path, reason: str, hint: str) -> ConfigError:
 
 
 class TrustedFiles:
-    """The list of trusted files, kept in the user's data folder."""
+    """The list of trusted files, stored in the user's data folder."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or _default_path()
@@ -80,13 +80,13 @@ class TrustedFiles:
     def all(self) -> dict[str, str]:
         """Path → SHA-256 of every trusted file."""
         try:
-            found = self.path.stat()
-            if os.name == "posix" and (found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE):
-                raise ConfigError(f"others may write to {self.path}", hint=f"delete it, or: chmod 600 {self.path}")
-            kept = json.loads(self.path.read_text(encoding="utf-8"))
-            if kept["version"] != VERSION:
-                raise ConfigError(f"{self.path} is of version {kept['version']}", hint="pip install -U recollect")
-            return {str(path): str(digest) for path, digest in kept["files"].items()}
+            status = self.path.stat()
+            if os.name == "posix" and (status.st_uid != os.geteuid() or status.st_mode & OTHERS_WRITE):
+                raise ConfigError(f"other users may write to {self.path}", hint=f"delete it, or: chmod 600 {self.path}")
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            if stored["version"] != VERSION:
+                raise ConfigError(f"{self.path} is of version {stored['version']}", hint="pip install -U recollect")
+            return {str(path): str(digest) for path, digest in stored["files"].items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -77,7 +77,7 @@ class QueryBuilder:
     def prepare(self, text: str, request: SearchRequest, work: Work | None = None) -> tuple[Pipeline, Query]:
         """The query of a request, and the pipeline that answers it."""
         if not isinstance(text, str):
-            raise UsageError(f"a query is text, not {type(text).__name__}", hint='search("…")')
+            raise UsageError(f"a query must be text, not {type(text).__name__}", hint='search("…")')
         options, settings = request.options, self.assembly.settings
         deadline = None if options.budget_ms is None else time.monotonic() + options.budget_ms / 1000
         weights = options.weights() | {source.name: source.weight for source in settings.sources}
