@@ -27,7 +27,7 @@ from recollect.types import (
     WarnedResults,
 )
 
-MOMENT_S = 0.05
+MOMENT_S = 0.08
 """How much longer a source is waited for that keeps to its own timeout: it knows best why it is late."""
 
 

@@ -86,7 +86,7 @@ def rest(breaker: Breaker, clock: Clock) -> float:
             except LeftAlone:
                 clock.now += 1
             else:
-                breaker.left()
+                breaker.released()
                 return clock.now - began
     finally:
         clock.now = began
@@ -126,7 +126,7 @@ def test_when_the_rest_is_over_one_question_tries_it(breaker: Breaker, clock: Cl
         breaker.enter()
     clock.now += 0.001
     breaker.enter()
-    with pytest.raises(LeftAlone, match="while one question tries it"):
+    with pytest.raises(LeftAlone, match="while one query tries it"):
         breaker.enter()
 
 
@@ -160,7 +160,7 @@ def test_a_probe_that_was_not_waited_for_makes_room_for_another(breaker: Breaker
     fail(breaker)
     clock.now += FIRST_REST_S
     breaker.enter()
-    breaker.left()
+    breaker.released()
     breaker.enter()
     breaker.succeeded()
     breaker.enter()
@@ -442,7 +442,7 @@ def test_of_many_searches_at_once_one_tries_it(scene: Scene) -> None:
         traces = [search.result()[1] for search in searches]
     assert len(scene.asked) == 1
     assert sorted(trace.status for trace in traces) == ["ok"] + ["skipped"] * 7
-    assert all("while one question tries it" in trace.reason for trace in traces if trace.status == "skipped")
+    assert all("while one query tries it" in trace.reason for trace in traces if trace.status == "skipped")
 
 
 def test_one_that_is_asked_alone_is_tried_whatever_it_did(scene: Scene) -> None:

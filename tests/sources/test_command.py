@@ -214,7 +214,7 @@ def test_a_variable_that_cannot_be_is_refused(script, ask):
 
 def test_what_is_asked_never_names_the_program(settings):
     """Else a question could run anything."""
-    with pytest.raises(UsageError, match="takes the program to run from what is asked"):
+    with pytest.raises(UsageError, match="takes the program to run from the query"):
         CommandSystem(settings("command", command=["{query}", "x"]))
 
 

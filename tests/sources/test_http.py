@@ -21,9 +21,10 @@ from support.timing import within
 from recollect.config import SYSTEMS
 from recollect.errors import SourceFailed, TimedOut, UsageError
 from recollect.memory.peers import open_peer
-from recollect.sources import transports
+from recollect.sources import external
 from recollect.sources.matcher import MOST_BYTES
 from recollect.sources.transports import HttpSystem
+from recollect.types import ExternalQuery, Scope
 
 HOSTILE = [
     "; rm -rf /",
@@ -40,6 +41,16 @@ HOSTILE = [
     "",
     "x" * 20_000,
 ]
+
+
+@pytest.fixture
+def ask():
+    """Asks a system as a source does, with time enough unless a test says otherwise."""
+
+    def run(system, text="q", *, seconds=30.0, fetch_k=20, **scope):
+        return external.ask_in_time(system, ExternalQuery(text, fetch_k, Scope(**scope), time.monotonic() + seconds))
+
+    return run
 
 
 @pytest.fixture
@@ -241,7 +252,7 @@ def test_the_client_is_made_once_and_closed(wire, system, ask, nothing_left):
 def test_what_is_asked_never_names_the_host(settings):
     """Else a question could be sent anywhere, with the token."""
     for url in ("http://{query}/", "http://{query}.example/x", "http://u:{query}@example/"):
-        with pytest.raises(UsageError, match="takes the host to ask from what is asked"):
+        with pytest.raises(UsageError, match="takes its host from the query"):
             HttpSystem(settings("http", url=url))
 
 
@@ -452,7 +463,7 @@ def test_a_lookup_that_hangs_is_not_waited_for(system, ask, monkeypatch, nothing
             began = time.monotonic()
             with pytest.raises(TimedOut):
                 ask(asking, seconds=0.1)
-            assert (took := time.monotonic() - began) >= 0.1 + transports.GRACE_S
+            assert (took := time.monotonic() - began) >= 0.1 + external.GRACE_S
             assert within(took, 2)
             wait.set()
 

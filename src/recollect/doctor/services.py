@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +13,7 @@ from typing import Any
 
 from recollect.config import Settings, SourceSettings
 from recollect.doctor.setup import SERVICES, Setup
-from recollect.errors import RecollectError, SourceFailed, TimedOut
+from recollect.errors import RecollectError, SourceFailed
 from recollect.memory.assembly import open_system
 from recollect.memory.opening import embedder_opener
 from recollect.models.cache import cache_root, digest, fetch_command
@@ -24,10 +22,11 @@ from recollect.models.embedders import EMBEDDERS
 from recollect.models.rerankers import RERANKERS
 from recollect.registry import Registry
 from recollect.sources.breaker import FAILURES, Breaker, BreakerState
+from recollect.sources.external import ask_in_time
 from recollect.sources.matcher import read_rows
 from recollect.stores import kind_of
 from recollect.stores.health import Finding, NotExamined, Reporter
-from recollect.types import GLOBAL, ExternalQuery, ExternalSystem
+from recollect.types import GLOBAL, ExternalQuery
 
 LONGEST_S = 5.0
 """How long a model server may take here, whatever the settings allow: a person waits for the whole list."""
@@ -143,9 +142,6 @@ def llm(setup: Setup) -> Iterator[Finding]:
         yield Finding("llm", "warning", message, "check base_url under [llm]: usually it ends in /v1")
 
 
-MOMENT_S = 0.02
-
-
 def sources(setup: Setup) -> Iterator[Finding]:
     """Whether external sources answer, how fast, and which ones searches skip for a while."""
     configured = setup.settings.sources
@@ -174,32 +170,12 @@ def _source(settings: Settings, source: SourceSettings) -> Finding:
 def _answered(settings: Settings, source: SourceSettings) -> str:
     system = open_system(source, settings)
     try:
-        rows = read_rows(_answer(system, source), source.results, source.fields)
+        query = ExternalQuery(WORD, 1, GLOBAL, time.monotonic() + source.timeout_ms / 1000)
+        rows = read_rows(ask_in_time(system, query), source.results, source.fields)
     finally:
         with contextlib.suppress(Exception):  # a system may be of another package
             system.close()
     return f"answered with {len(rows)} row{'' if len(rows) == 1 else 's'}"
-
-
-def _answer(system: ExternalSystem, source: SourceSettings) -> Any:
-    """Its answer, from a thread of its own, so that nobody waits beyond its timeout."""
-    answer: Future[Any] = Future()
-    asked = ExternalQuery(WORD, 1, GLOBAL, time.monotonic() + source.timeout_ms / 1000)
-
-    def ask() -> None:
-        try:
-            answer.set_result(system.ask(asked))
-        except RecollectError as error:
-            answer.set_exception(error)
-        except BaseException as error:  # noqa: BLE001  (a system may be of another package, and may even exit)
-            answer.set_exception(SourceFailed(f"{type(error).__name__}: {error}"))
-
-    threading.Thread(target=ask, name="asks a system", daemon=True).start()
-    try:
-        return answer.result(asked.seconds_left + MOMENT_S)
-    except FutureTimeout:
-        limit = f"no answer after {source.timeout_ms} ms, its own timeout"
-        raise TimedOut(limit, hint="raise timeout_ms of this source") from None
 
 
 def _inspected(place: str) -> str:
@@ -222,7 +198,7 @@ def _inspected(place: str) -> str:
 def _states(setup: Setup) -> Mapping[str, BreakerState]:
     """The state of each source, as searches stored it."""
     with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as store:
-        return {source.name: Breaker(source.fingerprint, store.notes).seen() for source in setup.settings.sources}
+        return {source.name: Breaker(source.fingerprint, store.notes).state() for source in setup.settings.sources}
     return {}
 
 

@@ -187,11 +187,11 @@ class ExternalSources(Mapping[str, ExternalSource]):
 
 
 def _health(name: str, source: ExternalSource) -> dict[str, Any]:
-    failures = source.breaker.seen()
+    failures = source.breaker.state()
     resting = failures.failures >= FAILURES and failures.until > time.time()
     state = "resting" if resting else "failing" if failures.failures else "ok"
     return (
-        {"name": name, "kind": source.said.kind, "state": state, "failures": failures.failures}
+        {"name": name, "kind": source.settings.kind, "state": state, "failures": failures.failures}
         | ({"reason": failures.reason} if failures.failures and failures.reason else {})
         | ({"until": iso(datetime.fromtimestamp(failures.until, UTC))} if resting else {})
     )

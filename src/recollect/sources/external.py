@@ -1,4 +1,8 @@
-"""Another search system as a source: asked within its time, and left alone for a while if it keeps failing."""
+"""Another search system as a source: queried within its time, its rows matched with our records, paused if it fails.
+
+A new kind of system is one class with `ask` and `close` (`recollect.types.ExternalSystem`), registered in
+`config/sources.py` or by a package through an entry point. Everything that the kinds have in common is here.
+"""
 
 from __future__ import annotations
 
@@ -17,167 +21,166 @@ from recollect.sources.breaker import Breaker
 from recollect.sources.matcher import ExternalRow, ResultMatcher, read_rows
 from recollect.types import ExternalQuery, ExternalSystem, Query, RankedList, Scope, Source
 
-MOMENT_S = 0.02
+GRACE_S = 0.02
+"""How long a system is waited for after its deadline: it can say best why it is late, and close what it has open."""
 
-MOST_ASKED = 32 * 1024
-"""Bytes of a question that an outside system is asked. Linux takes 128 KiB as one argument of a command, and servers
-take less than that in an address."""
+MOST_BYTES_OF_QUERY = 32 * 1024
+"""Linux takes 128 KiB as one argument of a command, and servers take less than that in an address."""
+
+_log = logging.getLogger("recollect.sources")
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalSource:
-    """One table of `[[sources]]`, ready to be asked."""
+    """The source of one table of `[[sources]]`. With `insist`, it is queried even while the breaker pauses it."""
 
-    said: SourceSettings
+    settings: SourceSettings
     system: ExternalSystem
     matcher: ResultMatcher
     breaker: Breaker
     insist: bool = False
-    """Whether it is asked even while it is left alone: nobody else is, and an error is all there would be."""
 
     @property
     def name(self) -> str:
         """Its name in settings, traces and results."""
-        return self.said.name
+        return self.settings.name
 
     @property
     def bounded(self) -> bool:
-        """Whether its scores may be compared as they are."""
-        return self.said.bounded
+        """Whether its scores are comparable as they are."""
+        return self.settings.bounded
 
     @property
     def timeout(self) -> float:
-        """Seconds after which nobody waits for it any more."""
-        return self.said.timeout_ms / 1000
+        """Seconds after which nobody waits for it."""
+        return self.settings.timeout_ms / 1000
 
     def within(self, scope: Scope) -> ExternalSource:
-        """The same for callers who are bound to a scope."""
-        return replace(self, breaker=self.breaker.within(scope), matcher=replace(self.matcher, bound=True))
+        """The same source for scoped callers."""
+        return replace(self, breaker=self.breaker.within(scope), matcher=replace(self.matcher, scoped=True))
 
     def search(self, query: Query) -> RankedList:
-        """What the system finds, as far as the query may see it."""
+        """The system's results that the query may see."""
         if not query.text.strip():
             return RankedList(self.name, warnings=("the query is empty",))
-        _refuse_long(query.text)
+        size = len(query.text.encode("utf-8", "replace"))
+        if size > MOST_BYTES_OF_QUERY:
+            raise TooLong(
+                f"the query has {size:,} bytes, and external systems get up to {MOST_BYTES_OF_QUERY:,}",
+                hint="use a shorter query",
+            )
         if not self.insist:
             self.breaker.enter()
         rows = self._rows(query)
         self.breaker.succeeded()
-        ranked = self.matcher.match(rows[: self.said.fetch_k], query)
-        # A list that ends before it must is all that the system found, of as many documents as were asked for.
-        return replace(ranked, among=self.said.fetch_k if len(rows) < self.said.fetch_k else None)
+        ranked = self.matcher.match(rows[: self.settings.fetch_k], query)
+        # A list shorter than requested is complete: the system found no more among the documents it ranked.
+        return replace(ranked, among=self.settings.fetch_k if len(rows) < self.settings.fetch_k else None)
 
     def _rows(self, query: Query) -> list[ExternalRow]:
         own = time.monotonic() + self.timeout
         deadline = own if query.deadline is None else min(own, query.deadline)
-        asked = ExternalQuery(query.text, self.said.fetch_k, query.filter.scope, deadline)
+        external = ExternalQuery(query.text, self.settings.fetch_k, query.filter.scope, deadline)
         try:
-            return read_rows(self._ask(asked), self.said.results, self.said.fields)
+            return read_rows(ask_in_time(self.system, external), self.settings.results, self.settings.fields)
         except TooLong:
-            self.breaker.left()  # another question may fit
+            self.breaker.released()  # another query may fit
             raise
         except TimedOut:
             if deadline < own:
-                self.breaker.left()  # the query was in a hurry; the system may be as quick as ever
+                self.breaker.released()  # the query had less time than the system may take
             else:
-                self.breaker.failed(f"no answer within {self.said.timeout_ms} ms")
+                self.breaker.failed(f"no answer within {self.settings.timeout_ms} ms")
             raise
         except RecollectError as error:
             self.breaker.failed(error.message)
             raise
         except BaseException:
-            self.breaker.left()
+            self.breaker.released()
             raise
 
-    def _ask(self, asked: ExternalQuery) -> Any:
-        """What the system answers, in a thread of its own: whatever it does, nobody waits beyond its deadline."""
-        answer: Future[Any] = Future()
-        threading.Thread(target=_keep, args=(answer, self.system, asked), name="asks a system", daemon=True).start()
-        try:
-            # A system that keeps to its deadline says best why it is late, so it has a moment to say it.
-            return answer.result(asked.seconds_left + MOMENT_S)
-        except FutureTimeout:
-            limit = f"no answer after {self.said.timeout_ms} ms, its own timeout"
-            raise TimedOut(limit, hint="raise timeout_ms of this source") from None
 
+def ask_in_time(system: ExternalSystem, query: ExternalQuery) -> Any:
+    """The system's answer. It runs in a thread of its own, so that nobody waits for it beyond the deadline.
 
-def _refuse_long(text: str) -> None:
-    size = len(text.encode("utf-8", "replace"))
-    if size > MOST_ASKED:
-        raise TooLong(
-            f"the question has {size:,} bytes, and outside systems are asked up to {MOST_ASKED:,}",
-            hint="ask something shorter",
-        )
-
-
-def _keep(answer: Future[Any], system: ExternalSystem, asked: ExternalQuery) -> None:
+    At the deadline, `query.cancel` calls what the system has registered there, and the system has a moment to end.
+    """
+    answer: Future[Any] = Future()
+    milliseconds = query.seconds_left * 1000
+    thread = threading.Thread(target=_answer, args=(answer, system, query), name="external system", daemon=True)
     try:
-        answer.set_result(system.ask(asked))
+        thread.start()
+    except RuntimeError as error:
+        raise SourceFailed(f"no thread can be started: {error}") from error
+    try:
+        return answer.result(query.seconds_left)
+    except FutureTimeout:
+        pass
+    finally:
+        query.cancel()
+        thread.join(GRACE_S)
+    reason = answer.exception() if answer.done() else None
+    if isinstance(reason, TimedOut):
+        raise reason
+    late = f"no answer after {milliseconds:.0f} ms, which is not in time"
+    raise TimedOut(late, hint="raise timeout_ms of this source")
+
+
+def _answer(answer: Future[Any], system: ExternalSystem, query: ExternalQuery) -> None:
+    try:
+        answer.set_result(system.ask(query))
     except RecollectError as error:
         answer.set_exception(error)
     except BaseException as error:  # noqa: BLE001  (an edge: the system may be anybody's, and may even exit)
         answer.set_exception(SourceFailed(f"{type(error).__name__}: {error}"))
 
 
-_log = logging.getLogger("recollect.sources")
-
-_WORDS: tuple[tuple[type[SourceFailed], str], ...] = (
-    (TimedOut, "no answer in time"),
-    (LeftAlone, "left alone after repeated failures"),
-    (TooLong, "the question is too long for this source"),
-)
-
-
-@dataclass(frozen=True, slots=True)
 class Screened:
-    """A source whose errors say nothing about where it is or how it is run."""
+    """A source for scoped callers: its errors do not say where it is or how it is run. The details are logged.
 
-    source: Source
+    The messages of a source contain programs, addresses and paths, and quote what a program wrote to standard error.
+    """
 
-    @property
-    def name(self) -> str:
-        """Its name in settings, traces and results."""
-        return self.source.name
-
-    @property
-    def bounded(self) -> bool:
-        """Whether its scores may be compared as they are."""
-        return self.source.bounded
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds after which nobody waits for it any more."""
-        return self.source.timeout
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name, self.bounded, self.timeout = source.name, source.bounded, source.timeout
 
     def search(self, query: Query) -> RankedList:
-        """What the source finds."""
+        """The source's results."""
         try:
-            return self.source.search(query)
+            return self._source.search(query)
         except Exception as error:  # an edge, as in the pipeline: a source may raise anything
-            raise general(self.name, error) from error
+            raise _screened_error(self.name, error) from error
 
 
 def screened(name: str, write: Callable[[str], str]) -> Callable[[str], str]:
-    """A function that writes a text for a source, with errors in general words."""
+    """A function that writes a text for a source, with errors that contain no details."""
 
-    def written(text: str) -> str:
+    def screened_write(text: str) -> str:
         try:
             return write(text)
         except RecollectError as error:
-            raise general(name, error) from error
+            raise _screened_error(name, error) from error
 
-    return written
+    return screened_write
 
 
-def general(name: str, error: Exception) -> SourceFailed:
-    """The same failure in general words; the details are logged, unless there are none beyond these words."""
-    for kind, words in _WORDS:
+_SCREENED: tuple[tuple[type[SourceFailed], str], ...] = (
+    (TimedOut, "no answer in time"),
+    (LeftAlone, "left alone after repeated failures"),
+    (TooLong, "the query is too long for this source"),
+)
+
+
+def _screened_error(name: str, error: Exception) -> SourceFailed:
+    """The same failure without details; they are logged if there are any."""
+    for kind, message in _SCREENED:
         if isinstance(error, kind):
-            failure = kind(words)
+            failure = kind(message)
             break
     else:
         failure = SourceFailed(STORE_FAILED if isinstance(error, StoreError) else "the source failed")
-    message = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
-    if not isinstance(error, LeftAlone | TooLong) and message != failure.message:
-        _log.warning("the source %s failed: %s", name, message)
+    details = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
+    if not isinstance(error, LeftAlone | TooLong) and details != failure.message:
+        _log.warning("the source %s failed: %s", name, details)
     return failure

@@ -10,10 +10,29 @@ from recollect.analysis import lead, snippet
 from recollect.errors import EmbedderError, RecollectError, StoreError
 from recollect.types import ActiveSpace, Embedder, Filter, KeywordIndex, LegibilityEmbedder, Query, RankedList
 
+COVERED, COVERED_ALONE = 0.1, 0.2
+"""Share of the query's information, as BM25 weighs its words, that the best record must contain for full trust.
+
+Below it only incidental words match: the records use other words than the query. The second number is for a complete
+list, in which a few hits stand out from nothing. Chosen on tuning questions, see docs/benchmarks.md.
+"""
+
+MOST_WORDS = 12
+"""No record is expected to contain more than this many words of a longer query."""
+
+CATCH_UP = 32
+"""How many records without a vector a search embeds before it answers: about half a second."""
+
+READ_CHARACTERS = 500
+"""Characters of the best record that tell whether the model reads its language."""
+
+MOST_MISSING = 0.05
+"""Share of records without a vector above which keywords alone rank better."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeywordSource:
-    """Asks a store's keyword index. Its scores are BM25's: positive and without a bound."""
+    """Queries a store's keyword index. Its scores are those of BM25: positive, without an upper bound."""
 
     index: KeywordIndex
     name: str = "keyword"
@@ -33,18 +52,6 @@ class KeywordSource:
         return replace(ranked, entries=hits, among=among, trust=_trust(ranked, len(terms), complete=complete))
 
 
-COVERED, COVERED_ALONE = 0.1, 0.2
-"""Share of the query's information, as BM25 weighs its words, that the best record must hold for full trust.
-
-Below it only stray words match: the question is in other words than the records. More is asked of a list that is all
-there is, where a few hits stand out from nothing. Chosen on tuning questions, see docs/benchmarks.md.
-"""
-
-
-MOST_WORDS = 12
-"""Of a longer question no record is expected to hold more than so many words' share."""
-
-
 def _trust(ranked: RankedList, terms: int, *, complete: bool) -> float:
     best = ranked.entries[0].score if ranked.entries else None
     if best is None or ranked.max_score <= 0:
@@ -53,24 +60,12 @@ def _trust(ranked: RankedList, terms: int, *, complete: bool) -> float:
     return min(1.0, best / within_reach / (COVERED_ALONE if complete else COVERED))
 
 
-CATCH_UP = 32
-"""Records without a vector that a search embeds before it answers: about half a second; more are left, and said."""
-
-
-READ, READ_CHARACTERS = 1, 500
-"""Records, and characters of each, that are looked at to tell whether the model reads their language."""
-
-MOST_MISSING = 0.05
-"""Share of records without a vector from which on words alone rank better."""
-
-
 @dataclass(frozen=True, slots=True)
 class VectorSource:
-    """Embeds the query and asks a store's vector index. Its scores are cosines.
+    """Embeds the query and queries a store's vector index. Its scores are cosines.
 
-    What serves is asked for at each search, inside the source's own thread and only until the query's deadline:
-    loading a model must not hold up others.
-    `alone` says that no other source is asked, so that some vectors are better than none.
+    `serving` is called in the source's own thread, with the query's deadline: loading a model must not delay the other
+    sources. If the source is `alone`, it answers even while many records have no vector.
     """
 
     serving: Callable[[float | None], ActiveSpace]
@@ -86,12 +81,49 @@ class VectorSource:
         serving = self.serving(query.deadline)
         lag, warnings = _catch_up(serving, query.filter)
         if lag > CATCH_UP and not self.alone:
-            _refuse_half(serving, query.filter)
+            _refuse_incomplete(serving, query.filter)
         ranked = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
-        trust = legibility(serving.embedder, query.text, ranked)
+        trust = _legibility(serving.embedder, query.text, ranked)
         if trust < 1:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
         return replace(_with_leads(ranked), warnings=warnings, trust=trust, lag=lag)
+
+
+@dataclass(frozen=True, slots=True)
+class HydeSource:
+    """Has a language model write an answer, embeds it as a passage, and queries the vector index with it.
+
+    A hypothetical answer lies nearer to real answers than the query does. Beside the vector source, this is a source of
+    its own, which may fail. If it `replaces` the vector source, it has its name and falls back to the query itself.
+    """
+
+    serving: Callable[[float | None], ActiveSpace]
+    write: Callable[[str], str]
+    replaces: bool = False
+    bounded: bool = True
+    timeout: float | None = None
+
+    @property
+    def name(self) -> str:
+        """`hyde`, or the name of the source that it replaces."""
+        return "vector" if self.replaces else "hyde"
+
+    def search(self, query: Query) -> RankedList:
+        """The visible records nearest to the hypothetical answer."""
+        if not query.text.strip():
+            return RankedList(self.name, warnings=("the query is empty",))
+        serving = self.serving(query.deadline)
+        warnings: tuple[str, ...] = ()
+        try:
+            vector = serving.embedder.passages([self.write(query.text)])[0]
+        except RecollectError as error:
+            if not self.replaces:
+                raise
+            warnings = (f"HyDE fell back to the question itself: {error.message}",)
+            vector = serving.embedder.query(query.text)
+        ranked = serving.index.search(vector, query.filter, query.depth)
+        trust = _legibility(serving.embedder, query.text, ranked)
+        return replace(_with_leads(ranked), warnings=warnings, trust=trust)
 
 
 def _with_leads(ranked: RankedList) -> RankedList:
@@ -99,23 +131,12 @@ def _with_leads(ranked: RankedList) -> RankedList:
     return replace(ranked, entries=[replace(hit, snippet=partial(lead, hit.record.text)) for hit in ranked.entries])
 
 
-def legibility(embedder: Embedder, question: str, ranked: RankedList) -> float:
-    """How well a model reads a question and the records it found; a model that cannot tell is taken to read all."""
+def _legibility(embedder: Embedder, text: str, ranked: RankedList) -> float:
+    """How well a model reads a query and the best record it found; 1 if the model cannot tell."""
     if not isinstance(embedder, LegibilityEmbedder):
         return 1.0
-    texts = [hit.record.text[:READ_CHARACTERS] for hit in ranked.entries[:READ]]
-    found = embedder.legibility("\n".join(texts)) if texts else 1.0
-    return min(embedder.legibility(question), found)
-
-
-def _refuse_half(serving: ActiveSpace, where: Filter) -> None:
-    """Stand back while many records have no vector: those that happen to have one would outrank better ones."""
-    covered, missing = serving.index.coverage(where)  # what others are still waiting for is no reason
-    if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
-        raise EmbedderError(
-            f"only {covered:,} of {covered + missing:,} records have a vector yet",
-            hint="`recollect embed` computes the missing ones",
-        )
+    best = embedder.legibility(ranked.entries[0].record.text[:READ_CHARACTERS]) if ranked.entries else 1.0
+    return min(embedder.legibility(text), best)
 
 
 def _catch_up(serving: ActiveSpace, where: Filter) -> tuple[int, tuple[str, ...]]:
@@ -134,38 +155,11 @@ def _catch_up(serving: ActiveSpace, where: Filter) -> tuple[int, tuple[str, ...]
     return lag, tuple(warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class HydeSource:
-    """Has an answer written, embeds it as a passage, and asks the vector index.
-
-    Beside the vector source it adds a list of its own, and fails like any source. Where it `replaces` that source it
-    bears its name, and falls back to the question itself.
-    """
-
-    serving: Callable[[float | None], ActiveSpace]
-    write: Callable[[str], str]
-    replaces: bool = False
-    bounded: bool = True
-    timeout: float | None = None
-
-    @property
-    def name(self) -> str:
-        """`hyde`, or the name of the source it stands for."""
-        return "vector" if self.replaces else "hyde"
-
-    def search(self, query: Query) -> RankedList:
-        """The visible records nearest to the hypothetical answer."""
-        if not query.text.strip():
-            return RankedList(self.name, warnings=("the query is empty",))
-        serving = self.serving(query.deadline)
-        warnings: tuple[str, ...] = ()
-        try:
-            vector = serving.embedder.passages([self.write(query.text)])[0]
-        except RecollectError as error:
-            if not self.replaces:
-                raise
-            warnings = (f"HyDE fell back to the question itself: {error.message}",)
-            vector = serving.embedder.query(query.text)
-        ranked = serving.index.search(vector, query.filter, query.depth)
-        trust = legibility(serving.embedder, query.text, ranked)
-        return replace(_with_leads(ranked), warnings=warnings, trust=trust)
+def _refuse_incomplete(serving: ActiveSpace, where: Filter) -> None:
+    """Raise an error while many records have no vector: those that have one would outrank better ones."""
+    covered, missing = serving.index.coverage(where)  # records that the query cannot see do not matter
+    if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
+        raise EmbedderError(
+            f"only {covered:,} of {covered + missing:,} records have a vector yet",
+            hint="`recollect embed` computes the missing ones",
+        )

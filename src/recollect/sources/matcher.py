@@ -1,4 +1,4 @@
-"""From the answer of an external system to hits: its rows, and the records that they are."""
+"""From the answer of an external system to hits: read its JSON, take out the rows, match them with our records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,13 +19,13 @@ from recollect.ranking import fold, fold_hash
 from recollect.types import Filter, Hit, Joins, Query, RankedList, Record, Records, Scope
 
 MOST_BYTES = 16 * 1024 * 1024
-"""An answer is a few dozen rows. What is longer than this is no answer, and would fill the memory."""
+"""An answer is a few dozen rows; a longer one than this would fill the memory."""
 
 SHOWN = 120
 """Characters of an answer that an error quotes."""
 
 MOST_DIGITS = 308
-"""A whole number with more may not fit into a float, which is what a score becomes."""
+"""A whole number with more digits may not fit into a float, which a score becomes."""
 
 _BEFORE = 40
 _SECRET = re.compile(r"auth|cookie|credential|key|passw|secret|token", re.IGNORECASE)
@@ -33,23 +33,23 @@ _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 _HINT = "it must print one JSON document, or one a line, in UTF-8"
 
 
-def parse(content: bytes, who: str, secrets: Collection[str] = ()) -> Any:
-    """The document, or the list of those that stand one a line; an answer with a secret in it is never quoted."""
-    text = _decode(content, who, secrets)
+def parse(content: bytes, system: str, secrets: Collection[str] = ()) -> Any:
+    """The JSON document, or the list of documents that stand one a line. Errors quote no answer with a secret in it."""
+    text = _decode(content, system, secrets)
     if not text.strip():
-        raise SourceFailed(f"{who} answered with nothing", hint=f"{_HINT}; no results are an empty list: []")
+        raise SourceFailed(f"{system} answered with nothing", hint=f"{_HINT}; no results are an empty list: []")
     try:
         return _load(text)
     except (ValueError, RecursionError) as error:
         lines = [line for line in text.split("\n") if line.strip()]  # U+2028 may stand inside a document
-        documents = _load_lines(lines, who, secrets) if len(lines) > 1 else None
+        documents = _load_lines(lines, system, secrets) if len(lines) > 1 else None
         if documents is None:
-            raise _wrong(f"{who} answered with what is not JSON", error, text, secrets) from error
+            raise _wrong(f"{system} answered with what is not JSON", error, text, secrets) from error
         return documents
 
 
 def excerpt(text: str, secrets: Collection[str] = (), *, around: int = 0, most: int = SHOWN) -> str:
-    """A short piece of a text in quotes, on one line, safe to show; nothing of one that holds a secret."""
+    """A short quotation of a text, on one line and without control characters; nothing if it contains a secret."""
     if any(
         secret and form in text
         for secret in secrets
@@ -64,26 +64,26 @@ def excerpt(text: str, secrets: Collection[str] = (), *, around: int = 0, most: 
 
 
 def secrets_of(named: Mapping[str, str]) -> list[str]:
-    """The values whose names say that they are nobody's business."""
+    """The values whose names say that they are secret."""
     return [value for name, value in named.items() if _SECRET.search(name)]
 
 
-def _decode(content: bytes, who: str, secrets: Collection[str]) -> str:
+def _decode(content: bytes, system: str, secrets: Collection[str]) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        shown = excerpt(content.decode("utf-8", "replace"), secrets)
-        message = f"{who} answered with what is not UTF-8 (byte {error.start + 1}): {shown}"
+        quoted = excerpt(content.decode("utf-8", "replace"), secrets)
+        message = f"{system} answered with what is not UTF-8 (byte {error.start + 1}): {quoted}"
         raise SourceFailed(message, hint=_HINT) from error
 
 
 def _load(text: str) -> Any:
-    value = json.loads(text, parse_constant=_refuse, parse_float=_float, parse_int=_int)
-    return _whole(value) if _HALF_PAIR.search(text) else value
+    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_float, parse_int=_int)
+    return _without_half_pairs(value) if _HALF_PAIR.search(text) else value
 
 
-def _load_lines(lines: list[str], who: str, secrets: Collection[str]) -> list[Any] | None:
-    """One document a line; None where the first line is none, so that they were not meant as documents."""
+def _load_lines(lines: list[str], system: str, secrets: Collection[str]) -> list[Any] | None:
+    """One document a line; None if the first line is not a document, so that the lines were not meant as such."""
     documents: list[Any] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -91,9 +91,8 @@ def _load_lines(lines: list[str], who: str, secrets: Collection[str]) -> list[An
         except (ValueError, RecursionError) as error:
             if number == 1:
                 return None
-            raise _wrong(
-                f"{who} answered with JSON lines of which number {number} is none", error, line, secrets
-            ) from error
+            message = f"{system} answered with JSON lines of which number {number} is none"
+            raise _wrong(message, error, line, secrets) from error
     return documents
 
 
@@ -108,7 +107,7 @@ def _wrong(what: str, error: Exception, text: str, secrets: Collection[str]) -> 
     return SourceFailed(f"{what} that can be read: {error}: {excerpt(text, secrets)}", hint=_HINT)
 
 
-def _refuse(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
 
 
@@ -125,25 +124,25 @@ def _int(digits: str) -> int:
     return int(digits)
 
 
-def _whole(value: Any) -> Any:
-    """The value with half surrogate pairs replaced: JSON can write them, but nothing can print or store them."""
+def _without_half_pairs(value: Any) -> Any:
+    """The value with half surrogate pairs replaced: JSON can contain them, but they cannot be printed or stored."""
     match value:
         case str():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         case dict():
-            return {_whole(key): _whole(part) for key, part in value.items()}
+            return {_without_half_pairs(key): _without_half_pairs(part) for key, part in value.items()}
         case list():
-            return [_whole(part) for part in value]
+            return [_without_half_pairs(part) for part in value]
     return value
 
 
 MOST_TEXT = 100_000
-"""Characters of an outside document that are kept."""
+"""Characters of an external document that are used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalRow:
-    """One row of an outside system, in our words. What it does not say is empty."""
+    """One row of an external system's answer, with our field names. A field that it does not have is empty."""
 
     id: str = ""
     text: str = ""
@@ -153,7 +152,7 @@ class ExternalRow:
 
 
 def read_rows(document: Any, results: str, fields: Mapping[str, str]) -> list[ExternalRow]:
-    """The rows that a document holds under the dotted name `results`, with `fields` mapped to ours."""
+    """The rows of a document: the list under the dotted name `results`, with `fields` mapped to ours."""
     rows = dig(document, results) if results else _rows_of(document, fields)
     if not isinstance(rows, list):
         where = f"under {results!r}" if results else "at the top of its answer"
@@ -162,7 +161,7 @@ def read_rows(document: Any, results: str, fields: Mapping[str, str]) -> list[Ex
 
 
 def dig(value: Any, path: str) -> Any:
-    """What stands under a dotted name, a number being a place in a list; None where nothing does."""
+    """The value under a dotted name, in which a number is an index of a list; None if there is none."""
     for part in path.split("."):
         match value:
             case dict() if part in value:
@@ -175,7 +174,7 @@ def dig(value: Any, path: str) -> Any:
 
 
 def _rows_of(document: Any, fields: Mapping[str, str]) -> Any:
-    """A bare list, the `results` of an object, or an object that is the only row there is (one JSON line)."""
+    """A bare list, the `results` of an object, or an object that is the only row (one JSON line)."""
     if not isinstance(document, dict) or "results" in document:
         return document.get("results") if isinstance(document, dict) else document
     return [document] if any(dig(document, name) is not None for name in fields.values()) else None
@@ -184,9 +183,9 @@ def _rows_of(document: Any, fields: Mapping[str, str]) -> Any:
 def _row(row: Any, fields: Mapping[str, str]) -> ExternalRow:
     if not isinstance(row, dict):
         raise SourceFailed(f"a row of its answer is {type(row).__name__}, not an object", hint="check `results`")
-    said = {ours: dig(row, theirs) for ours, theirs in fields.items()}
-    texts = {ours: _text(value) for ours, value in said.items() if ours != "score"}
-    return ExternalRow(**texts, score=_score(said.get("score")))
+    values = {ours: dig(row, theirs) for ours, theirs in fields.items()}
+    texts = {ours: _text(value) for ours, value in values.items() if ours != "score"}
+    return ExternalRow(**texts, score=_score(values.get("score")))
 
 
 def _text(value: Any) -> str:
@@ -212,57 +211,57 @@ def _score(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class ResultMatcher:
-    """Joins the rows of one source: by `id`, `path` or `text`, and by path through what was learnt of its ids.
+    """Matches the rows of one source with records: by `id`, `path` or `text`, and by the path that an id stood for.
 
-    `bound` serves a caller who is bound to the query's scope. Records that such a caller cannot see must not be felt
-    either, so they are not looked at: a row that is another scope's record is shown like any other outside document.
+    If it is `scoped`, it serves callers bound to the query's scope. They must not notice records of other scopes, so
+    these are not looked at: a row that is another scope's record is shown like any other external document.
     """
 
     source: str
     by: str
     records: Records
     joins: Joins
-    bound: bool = False
+    scoped: bool = False
 
     def match(self, rows: Sequence[ExternalRow], query: Query) -> RankedList:
-        """The rows as hits, in their order, each record and each text once, only what the query may see."""
-        ours = self._ours(rows, query)
-        scored = all(row.score is not None for row in rows)
+        """The rows as hits, in their order: each record and each text once, and only what the query may see."""
+        has_scores = all(row.score is not None for row in rows)
         hits: dict[str, Hit] = {}
-        seen: set[bytes] = set()
-        folded = 0
-        for row, record in zip(rows, ours, strict=True):
+        hashes: set[bytes] = set()
+        duplicates = 0
+        for row, record in zip(rows, self._records_of(rows, query), strict=True):
             if record is None:
                 continue
-            mark = record.text_hash
-            if record.id in hits or mark in seen:
-                folded += 1
+            text_hash = record.text_hash
+            if record.id in hits or text_hash in hashes:
+                duplicates += 1
                 continue
-            seen.add(mark)
+            hashes.add(text_hash)
             snippet = partial(lead, row.text or record.text)
-            hits[record.id] = Hit(record.id, row.score if scored else None, None, record, mark, snippet)
-        return RankedList(self.source, tuple(hits.values()), duplicates=folded)
+            hits[record.id] = Hit(record.id, row.score if has_scores else None, None, record, text_hash, snippet)
+        return RankedList(self.source, tuple(hits.values()), duplicates=duplicates)
 
-    def _ours(self, rows: Sequence[ExternalRow], query: Query) -> list[Record | None]:
-        """For each row the record it is; one that is not ours becomes a record of its own; None is hidden or empty."""
-        paths = self._paths(rows, query.filter.scope)
-        by_id = self._by_id(rows, query.filter) if self.by == "id" else {}
-        by_text = self._by_text(rows, query.filter) if self.by == "text" else {}
-        by_path = self.joins.by_path(sorted({path for path in paths if path}), query.filter)
-        hidden = self._hidden(rows, paths, by_path, query.filter.scope if self.bound else None)
-        joined: list[Record | None] = []
-        for place, (row, path) in enumerate(zip(rows, paths, strict=True)):
-            ours = by_id.get(row.id) or (by_text.get(fold_hash(row.text)) if row.text else None)
-            if ours is None and len({record.path for record in by_path.get(path, ())}) == 1:
-                ours = nearest(by_path[path], row.text or query.text)
-            joined.append(ours or (None if place in hidden else self._foreign(row, path, query.filter)))
-        return joined
+    def _records_of(self, rows: Sequence[ExternalRow], query: Query) -> list[Record | None]:
+        """The record of each row: one of ours, or one made of the row; None if it is hidden or empty."""
+        where = query.filter
+        paths = self._paths(rows, where.scope)
+        by_id = self._by_id(rows, where) if self.by == "id" else {}
+        by_text = self._by_text(rows, where) if self.by == "text" else {}
+        by_path = self.joins.by_path(sorted({path for path in paths if path}), where)
+        hidden = self._hidden(rows, paths, by_path, where.scope if self.scoped else None)
+        matched: list[Record | None] = []
+        for index, (row, path) in enumerate(zip(rows, paths, strict=True)):
+            record = by_id.get(row.id) or (by_text.get(fold_hash(row.text)) if row.text else None)
+            if record is None and len({candidate.path for candidate in by_path.get(path, ())}) == 1:
+                record = nearest(by_path[path], row.text or query.text)
+            matched.append(record or (None if index in hidden else self._external(row, path, where)))
+        return matched
 
     def _paths(self, rows: Sequence[ExternalRow], scope: Scope) -> list[str]:
-        """Each row's path: what it says, else what its id stood for in an earlier query of the same scope."""
-        said = {row.id: row.path for row in rows if row.id and row.path}
-        if said:
-            self.joins.learn(self.source, said, scope)
+        """The path of each row: its own, or else the one that its id had in an earlier query of the same scope."""
+        named = {row.id: row.path for row in rows if row.id and row.path}
+        if named:
+            self.joins.learn(self.source, named, scope)
         known = self.joins.paths(self.source, scope)
         return [row.path or known.get(row.id, "") for row in rows]
 
@@ -276,28 +275,28 @@ class ResultMatcher:
         self,
         rows: Sequence[ExternalRow],
         paths: Sequence[str],
-        seen: Mapping[str, Sequence[Record]],
+        visible: Mapping[str, Sequence[Record]],
         within: Scope | None,
     ) -> set[int]:
-        """Places of rows that are ours and unseen, or forgotten: they must not come in as foreign.
+        """The indexes of rows that are records of ours that the query may not see, or that were forgotten.
 
-        A path that could be several files may be theirs after all, if all of these may be seen.
+        A path that could be several files is not hidden if all of these are visible.
         """
-        known, texts, meant = self.joins.taken(
+        ids, texts, counts = self.joins.taken(
             [row.id for row in rows if self.by == "id" and row.id],
             [fold_hash(row.text) for row in rows if self.by == "text" and row.text],
             sorted({path for path in paths if path}),
             within,
         )
-        files = {path for path, count in meant.items() if count > len(seen.get(path, ()))}
+        files = {path for path, count in counts.items() if count > len(visible.get(path, ()))}
         return {
-            place
-            for place, (row, path) in enumerate(zip(rows, paths, strict=True))
-            if row.id in known or (row.text and fold_hash(row.text) in texts) or path in files
+            index
+            for index, (row, path) in enumerate(zip(rows, paths, strict=True))
+            if row.id in ids or (row.text and fold_hash(row.text) in texts) or path in files
         }
 
-    def _foreign(self, row: ExternalRow, path: str, where: Filter) -> Record | None:
-        """A document that is only theirs. It has no category, tag or date, so that a filter for these hides it."""
+    def _external(self, row: ExternalRow, path: str, where: Filter) -> Record | None:
+        """A document that is not ours. It has no category, tag or date, so a filter for these excludes it."""
         text = row.text or row.title
         if not text.strip() or where.categories or where.tags or where.since or where.until or where.as_of:
             return None
@@ -308,16 +307,12 @@ class ResultMatcher:
 
 
 def nearest(records: Sequence[Record], text: str) -> Record:
-    """Of a file's records the one that shares most words with a text; the first among equals."""
-    wanted = set(fold(text).split())
-    return max(records, key=lambda record: len(wanted & set(_words(record))))
-
-
-def _words(record: Record) -> Iterable[str]:
-    return fold(record.passage).split()
+    """The record that shares most words with a text; the first among equals."""
+    words = set(fold(text).split())
+    return max(records, key=lambda record: len(words & set(fold(record.passage).split())))
 
 
 def below(path: str, pattern: str) -> bool:
-    """Whether a path is the file or in the folder that a path filter names, as stores read such a filter."""
+    """Whether a path is the file, or in the folder, that a path filter names: the same rule as in the stores."""
     name = pattern.removeprefix("./").rstrip("/").replace("[", "[[]").replace("?", "[?]")
     return any(fnmatch.fnmatchcase(path, glob) for glob in (name, f"*/{name}", f"{name}/*", f"*/{name}/*"))

@@ -13,10 +13,9 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -28,98 +27,10 @@ from recollect.types import ExternalQuery
 if TYPE_CHECKING:
     import httpx2
 
+ERROR_BYTES = 64 * 1024
+"""How much of an error page is read."""
 
-GRACE_S = 0.08
-"""How long a request whose connection was cut is waited for, so that it gives everything back."""
-
-
-def in_time(exchange: Callable[[Line], bytes], asked: ExternalQuery) -> bytes:
-    """What comes of an exchange on a line; TimeoutError at the deadline, whatever it hangs in, even a name's lookup."""
-    line = Line()
-    asking = _Asking(exchange, line)
-    asking.start()
-    try:
-        asking.join(asked.seconds_left)
-        late = asking.is_alive()
-    finally:
-        line.cut()
-        asking.join(GRACE_S)
-    if late:
-        raise TimeoutError
-    return asking.result()
-
-
-@dataclass(slots=True)
-class Line:
-    """The connection of one request, by a handle of our own, so that it can be cut from another thread at any time.
-
-    The client's socket changes hands (TLS takes it over) and may be closed, and its number given to another, while we
-    reach for it; a duplicate is ours until we close it.
-    """
-
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _socket: socket.socket | None = None
-    _cut: bool = False
-
-    def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """What the client calls at each step (httpx2's extension `trace`)."""
-        if event.endswith(".connect_tcp.complete"):
-            self._take(info["return_value"].get_extra_info("socket"))
-
-    def _take(self, theirs: socket.socket) -> None:
-        with self._lock:
-            if self._cut:
-                _shut(theirs)
-                return
-            try:
-                self._socket = theirs.dup()
-            except OSError:  # no file is left to open; the client does not close what it was not yet given
-                theirs.close()
-                raise
-
-    def cut(self) -> None:
-        """End the connection, now or as soon as there is one; who reads or writes there finds it closed."""
-        with self._lock:
-            self._cut = True
-            if self._socket is not None:
-                _shut(self._socket)
-                self._socket.close()
-                self._socket = None
-
-
-class _Asking(threading.Thread):
-    """An exchange under way, in a thread that nobody has to wait for."""
-
-    def __init__(self, exchange: Callable[[Line], bytes], line: Line) -> None:
-        super().__init__(name="asks a source", daemon=True)
-        self._exchange = exchange
-        self._line = line
-        self._content = b""
-        self._error: Exception | None = None
-
-    def run(self) -> None:
-        """Keep what comes of it."""
-        try:
-            self._content = self._exchange(self._line)
-        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-            self._error = error
-
-    def result(self) -> bytes:
-        """What came of it."""
-        if self._error is not None:
-            raise self._error
-        return self._content
-
-
-def _shut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it is closed already
-        connection.shutdown(socket.SHUT_RDWR)
-
-
-REASON_BYTES = 64 * 1024
-"""How much of an error's page is read."""
-
-ADVICE = {
+HINTS = {
     401: "check the token (token_env) or the headers of this source",
     403: "check the token (token_env) or the headers of this source",
     404: "check the url of this source",
@@ -127,28 +38,28 @@ ADVICE = {
 }
 
 TOO_LONG = (413, 414)
-"""What a server answers to a body or an address that is longer than it takes."""
+"""The status codes for a body or an address that is too long for the server."""
 
 MOST_URL = 65_536
-"""Characters of an address; the library that asks takes no more."""
+"""Characters of an address; httpx2 takes no more."""
 
 _ALWAYS = {b"accept-encoding": b"identity", b"connection": b"close"}
-"""Packed answers could grow beyond every bound while they are unpacked, and a kept connection is one left behind."""
+"""A compressed answer could grow beyond every bound, and a connection that is kept alive is one left behind."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class HttpSystem:
-    """Asks one address by GET or POST. It follows no redirect, keeps no cookie and shows no secret."""
+    """Sends each query to one address by GET or POST. It follows no redirect, keeps no cookie, shows no secret."""
 
-    def __init__(self, said: SourceSettings) -> None:
-        options = said.options
+    def __init__(self, settings: SourceSettings) -> None:
+        options = settings.options
         self._url: str = options["url"]
         self._body: Any = options.get("body")
         self._method: str = options.get("method", "GET" if self._body is None else "POST")
         self._headers: Mapping[str, str] = options.get("headers", {})
         self._token_env: str | None = options.get("token_env")
-        self._check(said.name)
+        self._check(settings.name)
         self._secrets = _secrets(self._url, self._headers)
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
@@ -156,8 +67,8 @@ class HttpSystem:
     def _check(self, name: str) -> None:
         if fields(urlsplit(self._url).netloc):
             raise UsageError(
-                f"the source {name!r} takes the host to ask from what is asked: {self.host}",
-                hint="write the host itself; {query} belongs behind it",
+                f"the url of the source {name!r} takes its host from the query: {self.host}",
+                hint="write the host itself; {query} belongs after it",
             )
         try:
             _ = urlsplit(self._url).port
@@ -173,31 +84,30 @@ class HttpSystem:
 
     @property
     def host(self) -> str:
-        """Host and port, without anything secret that an address may hold."""
+        """Host and port, without a user name or password."""
         return urlsplit(self._url).netloc.rpartition("@")[2]
 
-    def ask(self, asked: ExternalQuery) -> Any:
-        """What the address answers, as JSON is read."""
-        if asked.seconds_left <= 0:
+    def ask(self, query: ExternalQuery, /) -> Any:
+        """The answer of the server as a JSON value. When the query is cancelled, its connection is cut."""
+        if query.seconds_left <= 0:
             raise self._late()
-        sent = self._fill(asked)
+        connection = _Connection()
+        query.on_cancel(connection.cut)
+        request = self._request(query)
         try:
-            content = in_time(partial(self._exchange, sent, asked), asked)
-        except TimeoutError as error:
-            raise self._late() from error
-        except RuntimeError as error:
-            raise SourceFailed(f"asking {self.host} failed: {error}") from error  # no thread can be started
-        return parse(content, self.host, sent.secrets)
+            return parse(self._send(request, query, connection), self.host, request.secrets)
+        finally:
+            connection.cut()
 
     def close(self) -> None:
-        """Give back the client."""
+        """Close the client."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             client.close()
 
-    def _fill(self, asked: ExternalQuery) -> _Sent:
-        values = {"query": asked.text, "fetch_k": asked.fetch_k, "scope": asked.scope.as_dict()}
+    def _request(self, query: ExternalQuery) -> _Request:
+        values = _values(query)
         url = fill(self._url, values, partial(quote, safe="", errors="replace"))
         headers = {b"accept": b"application/json", b"user-agent": b"recollect"}
         content = None
@@ -210,7 +120,7 @@ class HttpSystem:
             token = self._token(self._token_env)
             headers[b"authorization"] = _header(f"Bearer {token}")
             secrets = (*secrets, token)
-        return _Sent(url, headers | _ALWAYS, content, secrets)
+        return _Request(url, headers | _ALWAYS, content, secrets)
 
     def _token(self, variable: str) -> str:
         token = os.environ.get(variable, "").strip()
@@ -221,32 +131,34 @@ class HttpSystem:
             )
         return token
 
-    def _exchange(self, sent: _Sent, asked: ExternalQuery, line: Line) -> bytes:
-        """One request and its answer. The client's own time-outs are for each step, so that they only help."""
+    def _send(self, request: _Request, query: ExternalQuery, connection: _Connection) -> bytes:
         import httpx2
 
         try:
             with self._http().stream(
                 self._method,
-                sent.url,
-                headers=list(sent.headers.items()),
-                content=sent.content,
-                timeout=max(asked.seconds_left, 0.001),
-                extensions={"trace": line.trace},
+                request.url,
+                headers=list(request.headers.items()),
+                content=request.content,
+                # For each step, not for all of them: it ends an attempt to connect, where there is nothing to cut yet.
+                timeout=max(query.seconds_left, 0.001),
+                extensions={"trace": connection.trace},
             ) as response:
-                return self._read(response, sent)
+                return self._read(response, request)
         except RecollectError:
             raise
-        except httpx2.TimeoutException as error:
-            raise self._late() from error
-        except Exception as error:  # an edge: what a library makes of a server's bytes has no end of names
-            what = f"{type(error).__name__}: {excerpt(str(error), sent.secrets)}"
-            too_long = isinstance(error, httpx2.InvalidURL) and len(sent.url) > MOST_URL
+        except Exception as error:  # an edge: a server's bytes can cause any error in the library
+            if isinstance(error, httpx2.TimeoutException) or query.seconds_left <= 0:
+                raise self._late() from error
+            what = f"{type(error).__name__}: {excerpt(str(error), request.secrets)}"
+            too_long = isinstance(error, httpx2.InvalidURL) and len(request.url) > MOST_URL
             failure = TooLong if too_long else SourceFailed
-            raise failure(f"asking {self.host} failed: {what}", hint=_hint(error)) from error
+            raise failure(f"asking {self.host} failed: {what}", hint=_http_hint(error)) from error
 
     def _http(self) -> httpx2.Client:
         """The client, made at first use. No connection outlives its request, and no cookie is kept."""
+        from http.cookiejar import CookieJar, DefaultCookiePolicy
+
         import httpx2
 
         with self._lock:
@@ -258,13 +170,13 @@ class HttpSystem:
                 )
             return self._client
 
-    def _read(self, response: httpx2.Response, sent: _Sent) -> bytes:
+    def _read(self, response: httpx2.Response, request: _Request) -> bytes:
         if not response.is_success:
-            raise self._refused(response, sent)
+            raise self._refused(response, request)
         encoding = response.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise SourceFailed(
-                f"{self.host} answered in the encoding {excerpt(encoding)}, which it was not asked for",
+                f"{self.host} answered in the encoding {excerpt(encoding)}, which was not requested",
                 hint="have the server honour Accept-Encoding: identity",
             )
         content = bytearray()
@@ -277,23 +189,24 @@ class HttpSystem:
                 )
         return bytes(content)
 
-    def _refused(self, response: httpx2.Response, sent: _Sent) -> SourceFailed:
+    def _refused(self, response: httpx2.Response, request: _Request) -> SourceFailed:
         status = response.status_code
         if response.has_redirect_location:
             where = urlsplit(response.headers["location"]).hostname or "another path"
+            where = excerpt(where, request.secrets)
             return SourceFailed(
-                f"{self.host} answered {status}, a redirect to {excerpt(where, sent.secrets)}, which is not followed",
+                f"{self.host} answered {status}, a redirect to {where}, which is not followed",
                 hint="give that address as url if it is the right one",
             )
         content = bytearray()
         for piece in response.iter_raw():
             content += piece
-            if len(content) > REASON_BYTES:
+            if len(content) > ERROR_BYTES:
                 break
-        said = excerpt(content.decode("utf-8", "replace"), sent.secrets) if content.strip() else "nothing more"
+        page = excerpt(content.decode("utf-8", "replace"), request.secrets) if content.strip() else "nothing more"
         failure = TooLong if status in TOO_LONG else SourceFailed
         return failure(
-            f"{self.host} answered {status}: {said}", hint=ADVICE.get(status, "the server's own words say why")
+            f"{self.host} answered {status}: {page}", hint=HINTS.get(status, "the server's message says why")
         )
 
     def _late(self) -> TimedOut:
@@ -301,8 +214,8 @@ class HttpSystem:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
-    """One request, filled; `secrets` are what no error may repeat."""
+class _Request:
+    """One HTTP request. `secrets` must not appear in an error."""
 
     url: str
     headers: dict[bytes, bytes]
@@ -310,24 +223,72 @@ class _Sent:
     secrets: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class _Connection:
+    """The connection of one request, which can be cut from another thread at any time.
+
+    It holds a duplicate of the client's socket. The original is taken over by TLS, and may be closed, and its number
+    given to another file, at the moment when it is cut; a duplicate stays valid until it is closed here.
+    """
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _socket: socket.socket | None = None
+    _cut: bool = False
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Called by the client at each step (httpx2's extension `trace`)."""
+        if event.endswith(".connect_tcp.complete"):
+            self._take(info["return_value"].get_extra_info("socket"))
+
+    def _take(self, original: socket.socket) -> None:
+        with self._lock:
+            if self._cut:
+                _shut_down(original)
+                return
+            try:
+                self._socket = original.dup()
+            except OSError:  # no file descriptor is left, and the client does not close what it has not been given yet
+                original.close()
+                raise
+
+    def cut(self) -> None:
+        """Shut the connection down, now or as soon as there is one."""
+        with self._lock:
+            self._cut = True
+            if self._socket is not None:
+                _shut_down(self._socket)
+                self._socket.close()
+                self._socket = None
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it is closed already
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _values(query: ExternalQuery) -> dict[str, Any]:
+    """What the names in a template stand for."""
+    return {"query": query.text, "fetch_k": query.fetch_k, "scope": query.scope.as_dict()}
+
+
 def _header(text: str) -> bytes:
-    """A header's name or value: no line break may begin another one."""
+    """A header's name or value, without line breaks, which could begin another header."""
     return _CONTROL.sub("", text).strip().encode("utf-8", "replace")
 
 
 def _secrets(url: str, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What the settings hold that is nobody's business: a password, a key in the address or in a header."""
+    """The secrets in the settings: a password, and keys in the address or in a header."""
     parts = urlsplit(url)
     named = secrets_of(dict(parse_qsl(parts.query))) + secrets_of(headers)
     return (parts.password or "", *named, *(text.rpartition(" ")[2] for text in named))
 
 
-def _hint(error: Exception) -> str:
+def _http_hint(error: Exception) -> str:
     import httpx2
 
     match error:
         case httpx2.InvalidURL():
-            return "check the url of this source; a long question is better sent in a body"
+            return "check the url of this source; a long query is better sent in a body"
         case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol():
             return "check the url and the headers of this source"
         case httpx2.ProxyError() | ImportError():
@@ -335,64 +296,66 @@ def _hint(error: Exception) -> str:
     return "check that the server runs and that the url of this source is right"
 
 
-STDERR_KEPT = 2048
-"""Bytes of the end of what it says on standard error: the reason of a failure stands there."""
+STDERR_BYTES = 2048
+"""How much of the end of standard error is read: the reason of a failure is there."""
 
-REASON_SHOWN = 300
-"""Characters of it that an error quotes."""
+REASON_CHARACTERS = 300
 
 DRAIN_S = 0.1
-"""How long an ended program's output is still read when something it started holds it open."""
+"""How long the output of a program that has ended is still read while a process it started keeps it open."""
 
-LOOK_S = 0.02
-"""How often is looked whether the program has ended while its output stays open."""
+POLL_S = 0.02
+"""How often is checked whether the program has ended while its output stays open."""
 
 REAP_S = 1.0
-"""How long a killed program is waited for before a thread of its own does that."""
+"""How long a killed program is waited for before a thread takes over."""
 
 _READ_BYTES = 65536
 
 
 class CommandSystem:
-    """Runs one command, never through a shell. What is asked fills its arguments, each of which stays one."""
+    """Runs one command for each query, without a shell; the query fills its arguments.
 
-    def __init__(self, said: SourceSettings) -> None:
+    At the deadline the program is killed, with all processes that it started.
+    """
+
+    def __init__(self, settings: SourceSettings) -> None:
         if not hasattr(os, "killpg"):
             raise UsageError(
-                f"the source {said.name!r} runs a command, and this system has no process groups to end it by",
+                f"the source {settings.name!r} runs a command, and this system has no process groups to end it by",
                 hint='use kind = "http", or run this on Linux or macOS',
             )
-        program, *self._arguments = said.options["command"]
+        program, *self._arguments = settings.options["command"]
         if fields(program):
             raise UsageError(
-                f"the source {said.name!r} takes the program to run from what is asked: {program!r}",
+                f"the source {settings.name!r} takes the program to run from the query: {program!r}",
                 hint="write the program's own name; {query} belongs into its arguments",
             )
         self._program = os.path.expanduser(fill(program, {}))  # noqa: PTH111 - a bare name is looked up in PATH
-        self._env: dict[str, str] = dict(said.options.get("env", {}))
-        self._cwd = os.path.expanduser(said.options["cwd"]) if "cwd" in said.options else None  # noqa: PTH111
+        self._env: dict[str, str] = dict(settings.options.get("env", {}))
+        self._cwd = os.path.expanduser(settings.options["cwd"]) if "cwd" in settings.options else None  # noqa: PTH111
 
-    def ask(self, asked: ExternalQuery) -> Any:
-        """What the program prints, as JSON is read."""
-        if asked.seconds_left <= 0:
+    def ask(self, query: ExternalQuery, /) -> Any:
+        """The program's output as a JSON value."""
+        if query.seconds_left <= 0:
             raise TimedOut(f"no time was left to run {self._program}")
-        with self._started(asked) as process:
-            reading = _Reading(process, asked, self._program)
-            reading.run()
+        with self._running(query) as process:
+            output = _Output(process, query, self._program)
+            output.read()
         if process.returncode:
-            raise self._failed(process.returncode, reading.err)
-        if not reading.out.strip():
-            return []  # as grep does: it ended well and found nothing
-        return parse(bytes(reading.out), self._program, secrets_of(self._env))
+            raise self._failed(process.returncode, output.err)
+        if not output.out.strip():
+            return []  # as with grep: it succeeded and found nothing
+        return parse(bytes(output.out), self._program, secrets_of(self._env))
 
     def close(self) -> None:
-        """Nothing is held open between two questions."""
+        """Nothing stays open between two queries."""
 
     @contextlib.contextmanager
-    def _started(self, asked: ExternalQuery) -> Iterator[subprocess.Popen[bytes]]:
-        """The running program, of which nothing is left afterwards."""
+    def _running(self, query: ExternalQuery) -> Iterator[subprocess.Popen[bytes]]:
+        """The running program; nothing of it is left afterwards."""
         try:
-            process = self._start(asked)
+            process = self._start(query)
         except (OSError, ValueError) as error:
             raise self._not_started(error) from error
         try:
@@ -400,15 +363,15 @@ class CommandSystem:
         except OSError as error:
             raise SourceFailed(f"{self._program} cannot be read: {error}") from error
         finally:
-            _end(process)
+            _kill(process)
 
-    def _start(self, asked: ExternalQuery) -> subprocess.Popen[bytes]:
-        values = {"query": asked.text, "fetch_k": asked.fetch_k, "scope": asked.scope.as_dict()}
-        arguments = [_bytes(fill(argument, values)) for argument in self._arguments]
+    def _start(self, query: ExternalQuery) -> subprocess.Popen[bytes]:
+        values = _values(query)
+        arguments = [_argument(fill(argument, values)) for argument in self._arguments]
         env: dict[str, str | bytes] = dict(os.environ)
-        env.update({name: _bytes(fill(value, values)) for name, value in self._env.items()})
-        return subprocess.Popen(  # noqa: S603 - the program is the settings' own; what is asked only fills arguments
-            [_bytes(self._program), *arguments],
+        env.update({name: _argument(fill(value, values)) for name, value in self._env.items()})
+        return subprocess.Popen(  # noqa: S603 - the program is the settings' own; the query only fills arguments
+            [_argument(self._program), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -425,62 +388,59 @@ class CommandSystem:
             )
         reason = error.strerror if isinstance(error, OSError) else str(error)
         failure = TooLong if isinstance(error, OSError) and error.errno == errno.E2BIG else SourceFailed
-        return failure(f"{self._program} cannot be started: {reason}", hint=_advice(error, self._program))
+        return failure(f"{self._program} cannot be started: {reason}", hint=_command_hint(error, self._program))
 
     def _failed(self, code: int, err: bytearray) -> SourceFailed:
         how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
-        said = err.decode("utf-8", "replace").strip()[-REASON_SHOWN:]
-        reason = excerpt(said, secrets_of(self._env), most=REASON_SHOWN) if said else "nothing on standard error"
+        end = err.decode("utf-8", "replace").strip()[-REASON_CHARACTERS:]
+        reason = excerpt(end, secrets_of(self._env), most=REASON_CHARACTERS) if end else "nothing on standard error"
         return SourceFailed(f"{self._program} {how}: {reason}", hint="run the same command by hand to see why")
 
 
 @dataclass(slots=True)
-class _Reading:
+class _Output:
     """Both outputs of a running program, read side by side until it has ended or the time is up."""
 
     process: subprocess.Popen[bytes]
-    asked: ExternalQuery
+    query: ExternalQuery
     program: str
     out: bytearray = field(default_factory=bytearray)
     err: bytearray = field(default_factory=bytearray)
     _until: float | None = None
 
-    def run(self) -> None:
-        """Read until the program has ended and its outputs are closed, or nearly until then: see `_over`."""
+    def read(self) -> None:
+        """Read until the program has ended and its outputs are closed, or `DRAIN_S` after it has ended."""
         with selectors.DefaultSelector() as selector:
-            for stream, keep in ((self.process.stdout, self._keep_out), (self.process.stderr, self._keep_err)):
+            for stream, add in ((self.process.stdout, self._add_out), (self.process.stderr, self._add_err)):
                 if stream is not None:
-                    selector.register(stream, selectors.EVENT_READ, keep)
-            while selector.get_map() and not self._over():
-                self._read(selector)
+                    selector.register(stream, selectors.EVENT_READ, add)
+            while selector.get_map() and not self._complete():
+                for key, _ in selector.select(min(POLL_S, self.query.seconds_left)):
+                    content = os.read(key.fd, _READ_BYTES)
+                    if content:
+                        key.data(content)
+                    else:
+                        selector.unregister(key.fileobj)
         pause = 0.0005  # outputs close just before a program ends
         while not _ended(self.process):
             self._check_time()
-            time.sleep(min(pause, self.asked.seconds_left))
-            pause = min(2 * pause, LOOK_S)
+            time.sleep(min(pause, self.query.seconds_left))
+            pause = min(2 * pause, POLL_S)
 
-    def _read(self, selector: selectors.BaseSelector) -> None:
-        for key, _ in selector.select(min(LOOK_S, self.asked.seconds_left)):
-            content = os.read(key.fd, _READ_BYTES)
-            if content:
-                key.data(content)
-            else:
-                selector.unregister(key.fileobj)
-
-    def _over(self) -> bool:
-        """Whether nobody reads on: the program has ended, and what it left running has had its moment."""
+    def _complete(self) -> bool:
+        """Whether the program has ended, and a process it left running has had its time to write."""
         if self._until is None and _ended(self.process):
-            self._until = min(self.asked.deadline, time.monotonic() + DRAIN_S)
+            self._until = min(self.query.deadline, time.monotonic() + DRAIN_S)
         if self._until is not None:
             return time.monotonic() >= self._until
         self._check_time()
         return False
 
     def _check_time(self) -> None:
-        if self.asked.seconds_left <= 0:
+        if self.query.seconds_left <= 0:
             raise TimedOut(f"{self.program} did not end in time", hint="raise timeout_ms of this source")
 
-    def _keep_out(self, content: bytes) -> None:
+    def _add_out(self, content: bytes) -> None:
         self.out += content
         if len(self.out) > MOST_BYTES:
             raise SourceFailed(
@@ -488,13 +448,13 @@ class _Reading:
                 hint="have it print fewer or shorter results",
             )
 
-    def _keep_err(self, content: bytes) -> None:
+    def _add_err(self, content: bytes) -> None:
         self.err += content
-        del self.err[:-STDERR_KEPT]
+        del self.err[:-STDERR_BYTES]
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the program has ended. It is not reaped: as long as it is there, no other group bears its number."""
+    """Whether the program has ended. It is not reaped, so that no other process group can have its number."""
     if not hasattr(os, "waitid"):
         return process.poll() is not None
     try:
@@ -503,8 +463,8 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
         return True
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the program and what it started, reap it, and close its outputs."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the program and its children, reap it, and close its outputs."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdout, process.stderr):
@@ -512,12 +472,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             stream.close()
     try:
         process.wait(REAP_S)
-    except subprocess.TimeoutExpired:  # it runs as somebody else, or hangs in the kernel
+    except subprocess.TimeoutExpired:  # it runs as another user, or hangs in the kernel
         threading.Thread(target=process.wait, name=f"reaps {process.pid}", daemon=True).start()
 
 
-def _bytes(text: str) -> bytes:
-    """A text as an argument. It ends at a NUL for the kernel, so there must be none."""
+def _argument(text: str) -> bytes:
+    """A text as an argument, without NUL, at which it would end for the kernel."""
     text = text.replace("\0", "")
     try:
         return os.fsencode(text)
@@ -525,12 +485,12 @@ def _bytes(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def _advice(error: OSError | ValueError, program: str) -> str:
+def _command_hint(error: OSError | ValueError, program: str) -> str:
     match error:
         case FileNotFoundError():
             return f"check that {program} is installed and in PATH, and that the interpreter it names is there"
         case PermissionError():
             return f"check that {program} may be executed"
         case OSError(errno=errno.E2BIG):
-            return "ask something shorter: a system lets one argument be so long, usually 128 KiB"
+            return "use a shorter query: one argument can be 128 KiB long on most systems"
     return "run the same command by hand to see why"

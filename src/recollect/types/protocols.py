@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from recollect.types.contents import Contents
@@ -57,27 +58,41 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ExternalQuery:
-    """What an outside search system is asked. `deadline` is a time of `time.monotonic`."""
+    """A query to an external system. `deadline` is a time of `time.monotonic`."""
 
     text: str
     fetch_k: int
     scope: Scope
     deadline: float
+    _cancelled: threading.Event = field(default_factory=threading.Event, init=False, repr=False, compare=False)
+    _cleanup: list[Callable[[], None]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def seconds_left(self) -> float:
-        """How long it may still take."""
+        """The time until the deadline."""
         return max(0.0, self.deadline - time.monotonic())
+
+    def on_cancel(self, cleanup: Callable[[], None]) -> None:
+        """Have a function called when nobody waits for the answer any more; at once if that is so already."""
+        self._cleanup.append(cleanup)
+        if self._cancelled.is_set():
+            cleanup()
+
+    def cancel(self) -> None:
+        """Call the registered functions. A function may be called more than once, and from any thread."""
+        self._cancelled.set()
+        for cleanup in tuple(self._cleanup):
+            cleanup()
 
 
 class ExternalSystem(Protocol):
-    """An outside search system. It keeps to the deadline and leaves nothing behind when that has passed."""
+    """Another search system. It keeps to the deadline of the query, or ends when the query is cancelled."""
 
-    def ask(self, asked: ExternalQuery) -> Any:
-        """The document it answers, as JSON is read: the rows, best first, or something that holds them."""
+    def ask(self, query: ExternalQuery, /) -> Any:
+        """The answer as a JSON value: the rows, best first, or an object that contains them."""
 
     def close(self) -> None:
-        """Give back what it holds open."""
+        """Release what it has open."""
 
 
 @runtime_checkable
