@@ -122,7 +122,7 @@ def ask_in_time(system: ExternalSystem, query: ExternalQuery) -> Any:
     reason = answer.exception() if answer.done() else None
     if isinstance(reason, TimedOut):
         raise reason
-    late = f"no answer after {milliseconds:.0f} ms, which is not in time"
+    late = f"no answer after {milliseconds:.0f} ms, not in time for its own timeout"
     raise TimedOut(late, hint="raise timeout_ms of this source")
 
 
