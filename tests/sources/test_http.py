@@ -48,7 +48,8 @@ def ask():
     """Asks a system as a source does, with time enough unless a test says otherwise."""
 
     def run(system, text="q", *, seconds=30.0, fetch_k=20, **scope):
-        return external.ask_in_time(system, ExternalQuery(text, fetch_k, Scope(**scope), time.monotonic() + seconds))
+        query = ExternalQuery(text, fetch_k, Scope(**scope), time.monotonic() + seconds)
+        return external.ask_in_time(system, query, seconds * 1000)
 
     return run
 

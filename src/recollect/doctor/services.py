@@ -171,7 +171,7 @@ def _answered(settings: Settings, source: SourceSettings) -> str:
     system = open_system(source, settings)
     try:
         query = ExternalQuery(WORD, 1, GLOBAL, time.monotonic() + source.timeout_ms / 1000)
-        rows = read_rows(ask_in_time(system, query), source.results, source.fields)
+        rows = read_rows(ask_in_time(system, query, source.timeout_ms), source.results, source.fields)
     finally:
         with contextlib.suppress(Exception):  # a system may be of another package
             system.close()

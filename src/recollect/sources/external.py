@@ -77,12 +77,16 @@ class ExternalSource:
         # A list shorter than requested is complete: the system found no more among the documents it ranked.
         return replace(ranked, among=self.settings.fetch_k if len(rows) < self.settings.fetch_k else None)
 
+    def _answer(self, external: ExternalQuery) -> list[ExternalRow]:
+        answer = ask_in_time(self.system, external, self.settings.timeout_ms)
+        return read_rows(answer, self.settings.results, self.settings.fields)
+
     def _rows(self, query: Query) -> list[ExternalRow]:
         own = time.monotonic() + self.timeout
         deadline = own if query.deadline is None else min(own, query.deadline)
         external = ExternalQuery(query.text, self.settings.fetch_k, query.filter.scope, deadline)
         try:
-            return read_rows(ask_in_time(self.system, external), self.settings.results, self.settings.fields)
+            return self._answer(external)
         except TooLong:
             self.breaker.released()  # another query may fit
             raise
@@ -100,13 +104,13 @@ class ExternalSource:
             raise
 
 
-def ask_in_time(system: ExternalSystem, query: ExternalQuery) -> Any:
+def ask_in_time(system: ExternalSystem, query: ExternalQuery, timeout_ms: float) -> Any:
     """The system's answer. It runs in a thread of its own, so that nobody waits for it beyond the deadline.
 
     At the deadline, `query.cancel` calls what the system has registered there, and the system has a moment to end.
+    `timeout_ms` is for the message.
     """
     answer: Future[Any] = Future()
-    milliseconds = query.seconds_left * 1000
     thread = threading.Thread(target=_answer, args=(answer, system, query), name="external system", daemon=True)
     try:
         thread.start()
@@ -122,7 +126,7 @@ def ask_in_time(system: ExternalSystem, query: ExternalQuery) -> Any:
     reason = answer.exception() if answer.done() else None
     if isinstance(reason, TimedOut):
         raise reason
-    late = f"no answer after {milliseconds:.0f} ms, not in time for its own timeout"
+    late = f"no answer after {timeout_ms:g} ms, not in time for its own timeout"
     raise TimedOut(late, hint="raise timeout_ms of this source")
 
 
