@@ -1,4 +1,4 @@
-"""What a store knows of files, of outside systems' ids and of kept answers."""
+"""Tables beside the records: indexed files, ids of external sources, and cached notes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pytest
 
 from recollect.errors import UsageError
 from recollect.ranking import fold_hash
-from recollect.testing.harness import NOON, OpenStore, ids, keep
+from recollect.testing.harness import NOON, OpenStore, ids, store_all
 from recollect.types import FileState, Filter, Forget, Ingested, Mirrors, Put, Record, SawFile, Scope, Store
 
 
 def state(path: str, root: str = "/n", size: int = 1) -> FileState:
-    """A file as it was seen."""
+    """The state of a file."""
     return FileState(path, root, 1_750_000_000_123_456_789, size, f"digest of {path} {size}")
 
 
 class FilesContract:
-    """Files, ingested pieces, joins and notes."""
+    """Files, ingested texts, ids of external sources, and notes."""
 
     def test_files_are_known_by_root_and_by_path(self, store: Store) -> None:
-        """As they were last seen; those that are gone are known no more."""
+        """A file has the state that was stored last. A removed file is not known."""
         paths = ["/n/a.md", "/n/ünï 湖.md", "/n/100%_[x]*?.md", '/n/it\'s "q".md', "/m/b.md"]
         states = {path: state(path, path[:2]) for path in paths}
         store.records.apply([[SawFile(path, seen)] for path, seen in states.items()])
@@ -45,10 +45,10 @@ class FilesContract:
         assert store.files.states([]) == {}
 
     def test_a_very_long_path_is_kept(self, store: Store) -> None:
-        """As long as an operating system allows, whatever an index of the store can hold."""
+        """A path may be as long as an operating system allows, whatever the store's index can hold."""
         chance = random.Random(6)
         path = "/n/" + "/".join("".join(chance.choices("abcdefghöüé湖", k=120)) for _ in range(25)) + ".md"
-        keep(store, Record("a", "heron", path=path, kind="chunk"))
+        store_all(store, Record("a", "heron", path=path, kind="chunk"))
         store.records.apply([[SawFile(path, state(path))], [SawFile(path, state(path, size=2))]])
         assert store.files.states([path])[path].size == 2
         assert ids(store.files.chunks(path)) == ["a"]
@@ -56,8 +56,8 @@ class FilesContract:
         assert ids(store.records.list(Filter(path=path), limit=9)) == ["a"]
 
     def test_the_chunks_of_a_file_are_its_own(self, store: Store) -> None:
-        """Not its facts, not another file's, not those of a path that looks alike."""
-        keep(
+        """Facts, chunks of other files and chunks of similar paths are not among them."""
+        store_all(
             store,
             Record("1", "one", path="/n/a.md", lines=(1, 4), kind="chunk"),
             Record("2", "two", path="/n/a.md", lines=(5, 9), kind="chunk", scope=Scope("ada")),
@@ -69,9 +69,9 @@ class FilesContract:
         assert store.files.chunks("/n") == []
 
     def test_files_of_another_scope_or_without_a_tag_differ(self, store: Store) -> None:
-        """One live chunk is enough; facts, forgotten chunks and files that were not asked for do not count."""
+        """One live chunk that differs is enough. Facts, forgotten chunks and other files do not count."""
         ada = Scope("ada", "a'b")
-        keep(
+        store_all(
             store,
             Record("1", "one", path="/n/same.md", kind="chunk", scope=ada, tags=("x", "y")),
             Record("2", "two", path="/n/mixed.md", kind="chunk", scope=ada, tags=("x",)),
@@ -92,7 +92,7 @@ class FilesContract:
     def test_a_store_has_one_key_for_chunks_and_no_other_store_has_it(
         self, open_store: OpenStore, place: str, store: Store
     ) -> None:
-        """The same in every process, also where eight ask for it at once."""
+        """The key is the same in every process, even if eight create it at once."""
         others = [open_store(place) for _ in range(8)]
         with ThreadPoolExecutor(8) as pool:
             keys = set(pool.map(lambda other: other.files.chunk_key(), others))
@@ -101,13 +101,13 @@ class FilesContract:
         assert open_store().files.chunk_key() not in keys
 
     def test_what_was_ingested_is_known(self, store: Store) -> None:
-        """By digest, as often as it is said."""
+        """A digest is known, however often it is stored."""
         store.records.apply([[Ingested("d1"), Ingested("d2")], [Ingested("d1")]])
         assert store.files.ingested(["d1", "d2", "d3"]) == {"d1", "d2"}
         assert store.files.ingested([]) == set()
 
     def test_a_file_and_its_records_hold_as_one(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """A group with a mistake notes no file either."""
+        """If a change of a group fails, the state of its file is not stored either."""
         taken = Record("taken", "x", scope=Scope("ada"))
         store.records.apply([[Put(taken)]])
         with pytest.raises(UsageError, match="taken"):
@@ -116,8 +116,8 @@ class FilesContract:
         assert store.files.ingested(["d"]) == set()
 
     def test_joins_find_by_path_or_its_last_parts(self, store: Store) -> None:
-        """The same path first; else all whose paths end with it, in their order, and only what may be seen."""
-        keep(
+        """Records of the same path, else of all paths that end with it, in order; only visible ones."""
+        store_all(
             store,
             Record("1", "one", path="/n/sub/a.md", lines=(5, 9)),
             Record("2", "two", path="/n/sub/a.md", lines=(1, 4)),
@@ -133,19 +133,19 @@ class FilesContract:
         assert sorted(ids(whole)) == ["1", "2", "3"]
 
     def test_joins_find_by_text_the_newest(self, store: Store) -> None:
-        """Of texts that fold alike, what may be seen of them."""
+        """Of visible records with the same text, the newest is returned."""
         old, new = (
             Record("a", "Heron  lake", created_at=NOON),
             Record("b", "heron LAKE", created_at=NOON + timedelta(1)),
         )
-        keep(store, old, new, Record("c", "heron lake", scope=Scope("ada"), created_at=NOON + timedelta(2)))
+        store_all(store, old, new, Record("c", "heron lake", scope=Scope("ada"), created_at=NOON + timedelta(2)))
         fold, other = fold_hash("heron lake"), fold_hash("nothing says this")
         assert {key: record.id for key, record in store.joins.by_text([fold, other], Filter()).items()} == {fold: "b"}
         assert store.joins.by_text([fold], Filter(scope=Scope("ada")))[fold].id == "c"
         assert store.joins.by_text([], Filter()) == {}
 
     def test_what_outside_ids_stand_for_is_learnt(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """By source, in every process, the later word counting."""
+        """For each source and in every process; the last value counts."""
         other = open_store(place)
         store.joins.learn("qmd", {"#1": "/n/a.md", "#2": "/n/b.md", "湖\0": "c'; --"})
         store.joins.learn("docs", {"#1": "/d/a.md"})
@@ -158,7 +158,7 @@ class FilesContract:
     def test_what_a_scope_learnt_of_outside_ids_is_its_own(
         self, open_store: OpenStore, place: str, store: Store
     ) -> None:
-        """An id stands for a path in one scope: wider and narrower ones know nothing of it."""
+        """An id stands for a path in one scope, and in no wider or narrower one."""
         ada, other = Scope("ada", session="湖\0"), open_store(place)
         store.joins.learn("qmd", {"#1": "/n/ada.md"}, ada)
         store.joins.learn("qmd", {"#1": "/n/all.md"})
@@ -166,8 +166,8 @@ class FilesContract:
             assert dict(other.joins.paths("qmd", scope)) == known
 
     def test_what_is_taken_is_told_of_all_or_of_one_scope(self, store: Store) -> None:
-        """Ids of forgotten and purged records too; texts and paths of those that are there."""
-        keep(
+        """Ids include those of forgotten and purged records; texts and paths only those of live ones."""
+        store_all(
             store,
             Record("a", "heron", path="/n/a.md", scope=Scope("ada")),
             Record("b", "badger", path="/n/b.md", scope=Scope("bob")),
@@ -188,7 +188,7 @@ class FilesContract:
             assert {path: count for path, count in found[2].items() if count} == paths
 
     def test_notes_are_kept(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """By key, in every process, the later word counting."""
+        """By key and in every process; the last value counts."""
         store.notes.put("k", "one")
         store.notes.put("k\0'", "two \0 湖")
         other = open_store(place)

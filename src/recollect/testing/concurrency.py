@@ -1,4 +1,4 @@
-"""Many at once: threads and processes that write and search one store, and some that are killed while they do."""
+"""Threads and processes that use one store at once, some of which are killed, and listeners for changes."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from typing import Any, ClassVar, TypeAlias
 import pytest
 
 from recollect.errors import RecollectError
-from recollect.testing.harness import SEARCHES, OpenStore, all_ids, by_words, ids, index_of, keep, texts
+from recollect.testing.harness import SEARCHES, OpenStore, all_ids, by_keywords, ids, index_of, store_all, texts
 from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Scope, Store, Supersede
 
 
 class Worker:
-    """A process on a place (`recollect.testing.harness`)."""
+    """A process that has the store open (`recollect.testing.harness`)."""
 
     def __init__(self, opener: str, place: str) -> None:
         command = [sys.executable, "-m", "recollect.testing.harness", opener, place]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
 
-    def begin(self, order: str, **said: Any) -> None:
-        """Tell it what to do, and do not wait."""
+    def begin(self, command: str, **arguments: Any) -> None:
+        """Send a command, and do not wait for the result."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"order": order, **said}) + "\n")
+        self.process.stdin.write(json.dumps({"command": command, **arguments}) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> Any:
-        """The next line that it says."""
+        """The next result."""
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
-    def __call__(self, order: str, **said: Any) -> Any:
-        """One order, and its answer."""
-        self.begin(order, **said)
+    def __call__(self, command: str, **arguments: Any) -> Any:
+        """Send a command and return its result."""
+        self.begin(command, **arguments)
         return self.answer()
 
     def end(self) -> None:
-        """Kill it, whatever it does."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
@@ -56,13 +56,13 @@ StartWorkers: TypeAlias = Callable[[int], list[Worker]]
 
 
 class CrowdContract:
-    """Nothing that was acknowledged is lost, and nothing half-done is seen."""
+    """No acknowledged change is lost, and no group of changes is visible in part."""
 
     opener: ClassVar[str]
 
     @pytest.fixture
     def start_workers(self, place: str, store: Store) -> Iterator[StartWorkers]:
-        """Starts processes on the test's store, ready to be told; they end when the test does."""
+        """Starts processes that have the store open; they are killed when the test ends."""
         started: list[Worker] = []
 
         def start(count: int) -> list[Worker]:
@@ -79,11 +79,11 @@ class CrowdContract:
     def test_a_write_is_visible_to_the_next_search_in_another_process(
         self, store: Store, start_workers: StartWorkers
     ) -> None:
-        """In both directions and by both indexes, for puts and for forgets, turn by turn."""
+        """In both directions and in both indexes, for puts and forgets."""
         (other,) = start_workers(1)
         for turn in range(5):
             here, there = f"badger {turn} was put here", f"badger {turn} was put there"
-            keep(store, Record(f"h{turn}", here))
+            store_all(store, Record(f"h{turn}", here))
             assert other("find", text=here) == [[here], [here]]
             other("put", id=f"t{turn}", text=there)
             assert all(there in texts(search(store, there, Filter(), 9)) for search in SEARCHES)
@@ -93,7 +93,7 @@ class CrowdContract:
             assert [texts(search(store, "badger", Filter(), 9)) for search in SEARCHES] == [[], []]
 
     def test_processes_that_write_at_once_lose_nothing(self, store: Store, start_workers: StartWorkers) -> None:
-        """Every acknowledged record is there, by words and by vector, and one that all of them change is whole."""
+        """Every acknowledged record is in both indexes, and a record that all processes change is complete."""
         names, workers = [f"w{i}" for i in range(3)], start_workers(3)
         for name, worker in zip(names, workers, strict=True):
             worker.begin("fill", name=name, count=25)
@@ -103,29 +103,29 @@ class CrowdContract:
         assert index_of(store).coverage()[0] >= 75
         for search in SEARCHES:
             assert "w1-7" in ids(search(store, "walrus w1 says w1x7", Filter(), 9))
-        assert by_words(store, "walrus", Filter(), 9).among == 76
+        assert by_keywords(store, "walrus", Filter(), 9).among == 76
         actions = Counter(event.action for event in store.records.history("all"))
         assert actions == {"add": 1, "update": 74}
-        assert ids(by_words(store, "last", Filter(), 9)) == ["all"]
+        assert ids(by_keywords(store, "last", Filter(), 9)) == ["all"]
 
     def test_threads_that_write_at_once_lose_nothing(self, store: Store) -> None:
-        """Eight threads, each finding at once what it has put; nothing raises, nothing is missing."""
+        """Each of eight threads finds at once what it has put."""
         missed: list[str] = []
 
         def work(me: int) -> None:
             for turn in range(12):
                 text = f"thread {me} says word{me}x{turn}"
-                keep(store, Record(f"{me}-{turn}", text))
+                store_all(store, Record(f"{me}-{turn}", text))
                 missed.extend(text for search in SEARCHES if text not in texts(search(store, text, Filter(), 9)))
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(work, range(8)))
         assert missed == []
         assert len(all_ids(store)) == 96
-        assert by_words(store, "thread", Filter(), 9).among == 96
+        assert by_keywords(store, "thread", Filter(), 9).among == 96
 
     def test_the_same_text_from_many_at_once_is_one_record(self, open_store: OpenStore, place: str) -> None:
-        """Whoever is first, the others find it."""
+        """The first one adds it, the others merge into it."""
         stores = [open_store(place) for _ in range(4)]
         for turn in range(6):
             ready = threading.Barrier(4)
@@ -145,9 +145,9 @@ class CrowdContract:
         assert all(sorted(record.tags) == ["t0", "t1", "t2", "t3"] for record in records)
 
     def test_only_one_of_many_takes_a_place(self, open_store: OpenStore, place: str) -> None:
-        """Superseded by four at once, a record has one successor; a circle that two begin at once is not closed."""
+        """If four supersede a record at once, one succeeds; two that supersede each other do not form a cycle."""
         stores = [open_store(place) for _ in range(4)]
-        keep(stores[0], *(Record(key, f"version {key}") for key in ("old", "n0", "n1", "n2", "n3", "x", "y")))
+        store_all(stores[0], *(Record(key, f"version {key}") for key in ("old", "n0", "n1", "n2", "n3", "x", "y")))
 
         def attempt(me: int) -> str:
             try:
@@ -167,8 +167,8 @@ class CrowdContract:
         assert ends & {"x", "y"}, "a closed circle would leave neither"
 
     def test_a_record_that_is_being_updated_is_never_missing(self, store: Store) -> None:
-        """While one thread changes it again and again, the others always find it by vector and by words."""
-        keep(store, *(Record(f"g{i}", f"gannet {i}") for i in range(60)))
+        """While one thread changes it, other threads always find it in both indexes."""
+        store_all(store, *(Record(f"g{i}", f"gannet {i}") for i in range(60)))
         stop, missed, searches = threading.Event(), Counter[str](), Counter[str]()
 
         def look() -> None:
@@ -190,7 +190,7 @@ class CrowdContract:
     def test_a_process_killed_while_it_writes_leaves_whole_groups(
         self, store: Store, start_workers: StartWorkers
     ) -> None:
-        """Five are killed in the middle: what was acknowledged is there, and of no group a part."""
+        """All acknowledged groups are stored, and every stored group is complete."""
         acknowledged: list[int] = []
         workers = start_workers(5)
         for round_, worker in enumerate(workers):
@@ -201,21 +201,21 @@ class CrowdContract:
         parts = Counter(key.split("-")[0] for key in stored)
         assert set(parts.values()) == {3}, "a group holds or does not"
         assert {str(number) for number in acknowledged} <= parts.keys()
-        found = by_words(store, "walrus", Filter(), 999)
+        found = by_keywords(store, "walrus", Filter(), 999)
         assert len(found.entries) + found.duplicates == found.among == len(stored) == store.count(EVERYTHING)["total"]
         assert store.status()["keyword_lag"] == 0
-        keep(store, Record("next", "the walrus lives on"))
-        assert ids(by_words(store, "lives", Filter(), 9)) == ["next"]
+        store_all(store, Record("next", "the walrus lives on"))
+        assert ids(by_keywords(store, "lives", Filter(), 9)) == ["next"]
 
 
 MOST_TICKS = 1_000
 
 
 class ChangesContract:
-    """Nobody who listens misses a change."""
+    """A listener misses no change."""
 
     def test_who_listens_is_told_of_what_another_does(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """Soon, once for a change, and not before there is one; what happened before does not count."""
+        """Soon and once for each change, and not for changes before."""
         store.records.apply([[Put(Record("before", "heron"))]])
         other = open_store(place)
         with store.changes.listen(quiet=0.02) as ticks:
@@ -226,7 +226,7 @@ class ChangesContract:
                 assert not any(islice(ticks, 2))
 
     def test_a_scope_is_told_of_what_it_sees(self, store: Store) -> None:
-        """Its own and everybody's records, also when they are forgotten; of another's not even that they are there."""
+        """Changes to its own and to global records, also when they are forgotten; none of other scopes."""
         ada, bob = Scope("ada"), Scope("bob")
         changes = store.changes
         assert changes.newest() == changes.newest(ada) == 0
@@ -243,9 +243,9 @@ class ChangesContract:
         assert following <= max(new)
 
     def test_a_scope_counts_the_lines_that_tell_it_anything(self, store: Store) -> None:
-        """Up to a number; what another scope did is not among them, nor that a record took another's place."""
+        """Up to a number, without events of other scopes and without `supersedes`."""
         ada, changes = Scope("ada"), store.changes
-        keep(store, Record("a", "one", scope=ada), Record("b", "two", scope=Scope("bob")), Record("c", "three"))
+        store_all(store, Record("a", "one", scope=ada), Record("b", "two", scope=Scope("bob")), Record("c", "three"))
         first = changes.newest()
         assert (changes.count(0, ada), changes.count(first, ada), changes.count(first, Scope())) == (0, 2, 1)
         store.records.apply([[Supersede("b", "c")], [Forget("a")]])

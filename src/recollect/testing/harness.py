@@ -1,4 +1,4 @@
-"""How the contract fills a store and asks it: by words of the store's analysis, by vectors of the hashing model."""
+"""Fixtures and helpers of the contract, and a worker process (`python -m recollect.testing.harness OPENER PLACE`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EMBEDDER = HashingEmbedder(64)
 SPACE = VectorSpace(EMBEDDER.fingerprint, EMBEDDER.name, 64)
 
 OpenStore: TypeAlias = Callable[..., Store]
-"""Opens the store at a place (a new one where none is named); it is closed when the test ends."""
+"""Opens the store at a place, by default a new one. It is closed when the test ends."""
 
 Search: TypeAlias = Callable[[Store, str, Filter, int], RankedList]
 
@@ -39,12 +39,12 @@ class StoreFixtures:
 
     @pytest.fixture
     def new_place(self) -> Callable[[], str]:
-        """Override it: names a place where nothing is kept yet, a new one at each call."""
+        """Override it: return a function that names a new, empty place at each call."""
         raise NotImplementedError
 
     @pytest.fixture
     def open_store(self, new_place: Callable[[], str]) -> Iterator[OpenStore]:
-        """Opens stores, and closes them all when the test ends."""
+        """Opens stores, and closes them when the test ends."""
         opened: list[Store] = []
 
         def open_one(place: str | None = None, **options: Any) -> Store:
@@ -57,7 +57,7 @@ class StoreFixtures:
 
     @pytest.fixture
     def place(self, new_place: Callable[[], str]) -> str:
-        """Where the test's store is."""
+        """The place of the test's store."""
         return new_place()
 
     @pytest.fixture
@@ -67,58 +67,58 @@ class StoreFixtures:
 
 
 def index_of(store: Store, space: VectorSpace = SPACE) -> VectorIndex:
-    """The index of a space, which answers from now on."""
+    """The index of a space, which becomes the active one."""
     if store.spaces.active != space:
         store.spaces.activate(space)
     return store.spaces.open(space)
 
 
-def keep(store: Store, *records: Record) -> list[Record]:
-    """Put records, one group each, and their vectors."""
+def store_all(store: Store, *records: Record) -> list[Record]:
+    """Put records, one group each, and save their vectors."""
     stored = store.records.apply([[Put(record)] for record in records])
     passages = list(dict.fromkeys(record.passage for record in stored))
     index_of(store).save(passages, EMBEDDER.passages(passages))
     return stored
 
 
-def by_words(store: Store, text: str, where: Filter, depth: int) -> RankedList:
-    """The records that share words with a text."""
+def by_keywords(store: Store, text: str, where: Filter, depth: int) -> RankedList:
+    """The result of a keyword search."""
     return store.keywords.search(store.keywords.analyzer.query(text), where, depth)
 
 
-def by_meaning(store: Store, text: str, where: Filter, depth: int) -> RankedList:
-    """The records nearest to a text."""
+def by_vector(store: Store, text: str, where: Filter, depth: int) -> RankedList:
+    """The result of a vector search."""
     return store.spaces.open(SPACE).search(EMBEDDER.query(text), where, depth)
 
 
-SEARCHES: tuple[Search, ...] = (by_words, by_meaning)
+SEARCHES: tuple[Search, ...] = (by_keywords, by_vector)
 
 
-def ids(found: RankedList | Sequence[Record]) -> list[str]:
-    """What was found, as ids."""
+def ids(records: RankedList | Sequence[Record]) -> list[str]:
+    """The ids of records or of a result."""
     return (
-        [match.record.id for match in found.entries] if isinstance(found, RankedList) else [each.id for each in found]
+        [hit.record.id for hit in records.entries] if isinstance(records, RankedList) else [each.id for each in records]
     )
 
 
-def texts(found: RankedList) -> list[str]:
-    """What was found, as texts."""
-    return [match.record.text for match in found.entries]
+def texts(ranked: RankedList) -> list[str]:
+    """The texts of a result."""
+    return [hit.record.text for hit in ranked.entries]
 
 
-def told(found: RankedList) -> list[tuple[Any, ...]]:
-    """All that an index says: which records, in which order, with which scores, and how many repeats it passed over."""
-    return [(match.record.id, match.score, match.text_hash) for match in found.entries] + [(found.duplicates,)]
+def summary(ranked: RankedList) -> list[tuple[Any, ...]]:
+    """Everything in a result: ids, order, scores, text hashes, and the number of duplicates."""
+    return [(hit.record.id, hit.score, hit.text_hash) for hit in ranked.entries] + [(ranked.duplicates,)]
 
 
 def all_ids(store: Store, where: Filter = EVERYTHING) -> list[str]:
-    """The ids of all that a filter lets through, sorted."""
+    """The sorted ids of all records that pass a filter."""
     pages = (store.records.list(where, limit=1000, offset=start) for start in itertools.count(0, 1000))
     return sorted(record.id for page in itertools.takewhile(bool, pages) for record in page)
 
 
-def known_of(store: Store, keys: Sequence[str]) -> Mapping[str, Any]:
-    """All that a store tells of some records: themselves, their history, their vectors."""
+def details(store: Store, keys: Sequence[str]) -> Mapping[str, Any]:
+    """Everything that a store knows about some records: their fields, history and vectors."""
     vectors: Mapping[str, Vector] = store.spaces.open(SPACE).vectors(keys)
     return {
         "records": store.records.get(keys),
@@ -128,59 +128,59 @@ def known_of(store: Store, keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 def open_named(opener: str, place: str, **options: Any) -> Store:
-    """Open a place with an opener that is named as `module:function`."""
+    """Open a store with an opener that is named as `module:function`."""
     module, _, name = opener.partition(":")
     return cast("Store", getattr(importlib.import_module(module), name)(place, **options))
 
 
-def put(store: Store, said: Mapping[str, Any]) -> Any:
+def put(store: Store, arguments: Mapping[str, Any]) -> Any:
     """Put one record with its vector."""
-    return keep(store, Record(said["id"], said["text"]))[0].id
+    return store_all(store, Record(arguments["id"], arguments["text"]))[0].id
 
 
-def forget(store: Store, said: Mapping[str, Any]) -> Any:
+def forget(store: Store, arguments: Mapping[str, Any]) -> Any:
     """Forget one record."""
-    store.records.apply([[Forget(said["id"])]])
-    return said["id"]
+    store.records.apply([[Forget(arguments["id"])]])
+    return arguments["id"]
 
 
-def find(store: Store, said: Mapping[str, Any]) -> Any:
-    """What each index finds."""
-    return [texts(search(store, said["text"], Filter(), 9)) for search in SEARCHES]
+def find(store: Store, arguments: Mapping[str, Any]) -> Any:
+    """The texts that each index finds."""
+    return [texts(search(store, arguments["text"], Filter(), 9)) for search in SEARCHES]
 
 
-def fill(store: Store, said: Mapping[str, Any]) -> Any:
-    """Put records of one's own, group by group, each with its vector first; the ids that were acknowledged."""
+def fill(store: Store, arguments: Mapping[str, Any]) -> Any:
+    """Put records group by group, each after its vector, and return the acknowledged ids."""
     index, acknowledged = index_of(store), []
-    for number in range(said["count"]):
-        text = f"walrus {said['name']} says {said['name']}x{number}"
+    for number in range(arguments["count"]):
+        text = f"walrus {arguments['name']} says {arguments['name']}x{number}"
         index.save([text], EMBEDDER.passages([text]))
-        mine, shared = Record(f"{said['name']}-{number}", text), Record("all", f"{text} last")
+        mine, shared = Record(f"{arguments['name']}-{number}", text), Record("all", f"{text} last")
         acknowledged.append(store.records.apply([[Put(mine), Put(shared)]])[0].id)
     return acknowledged
 
 
-def groups(store: Store, said: Mapping[str, Any]) -> Any:
-    """Put groups of three without end, and say each number once it is acknowledged; it is killed at that."""
-    for number in itertools.count(said["start"]):
+def groups(store: Store, arguments: Mapping[str, Any]) -> Any:
+    """Put groups of three without end, and print each number when it is acknowledged, until killed."""
+    for number in itertools.count(arguments["start"]):
         store.records.apply([[Put(Record(f"{number}-{part}", f"walrus number {number}")) for part in "abc"]])
         print(number, flush=True)  # noqa: T201
     return None
 
 
-ORDERS: Mapping[str, Callable[[Store, Mapping[str, Any]], Any]] = {
+COMMANDS: Mapping[str, Callable[[Store, Mapping[str, Any]], Any]] = {
     "put": put, "forget": forget, "find": find, "fill": fill, "groups": groups,
 }  # fmt: skip
 
 
 def serve(opener: str, place: str) -> None:
-    """Say "ready", then answer each line of standard input with one of JSON."""
+    """Print "ready", then answer each line of standard input with one line of JSON."""
     store = open_named(opener, place)
     index_of(store)
     print(json.dumps("ready"), flush=True)  # noqa: T201
     for line in sys.stdin:
-        said = json.loads(line)
-        print(json.dumps(ORDERS[said["order"]](store, said)), flush=True)  # noqa: T201
+        arguments = json.loads(line)
+        print(json.dumps(COMMANDS[arguments["command"]](store, arguments)), flush=True)  # noqa: T201
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""How both indexes rank: BM25 of the visible, exact cosines, ties, repeats, and depth."""
+"""Keyword and vector search: ranking, vector spaces, language, scopes and filters."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from recollect.testing.harness import (
     SPACE,
     OpenStore,
     all_ids,
-    by_meaning,
-    by_words,
+    by_keywords,
+    by_vector,
     ids,
     index_of,
-    keep,
+    store_all,
+    summary,
     texts,
-    told,
 )
 from recollect.types import Filter, Forget, Put, Record, Scope, Store, Supersede, VectorSpace
 
@@ -38,7 +38,7 @@ K1, B, TITLE = 1.2, 0.75, 2.0
 
 
 def some_records(count: int, seed: int) -> list[Record]:
-    """A random corpus with repeats and times."""
+    """A random corpus with duplicates and different times."""
     chance = random.Random(seed)
     return [
         Record(
@@ -52,7 +52,7 @@ def some_records(count: int, seed: int) -> list[Record]:
 
 
 def bm25(store: Store, records: list[Record], query: str) -> dict[str, float]:
-    """Lucene's BM25, written again without the code under test."""
+    """Lucene's BM25, implemented without the code under test."""
     analyzer = store.keywords.analyzer
     often: dict[str, Counter[str]] = {}
     lengths: dict[str, int] = {}
@@ -76,15 +76,15 @@ def bm25(store: Store, records: list[Record], query: str) -> dict[str, float]:
 
 
 class RankingContract:
-    """The same records rank alike in every store."""
+    """Every store ranks the same records alike."""
 
     def test_words_rank_by_bm25_of_what_may_be_seen(self, store: Store) -> None:
-        """Each score is the formula's, whoever else has records with the same words."""
+        """Each score is that of the formula, whatever other scopes contain."""
         records = some_records(80, 7)
-        keep(store, *records, *(Record(f"b{i}", "heron lake ice", scope=Scope("bob")) for i in range(9)))
+        store_all(store, *records, *(Record(f"b{i}", "heron lake ice", scope=Scope("bob")) for i in range(9)))
         for query in ("heron lake", "mist dawn boat", "ice", "nowhere heron", "the"):
             expected = bm25(store, records, query)
-            found = by_words(store, query, AT_NOON, 100)
+            found = by_keywords(store, query, AT_NOON, 100)
             assert found.scores == sorted(found.scores, reverse=True)
             for match in found.entries:
                 assert match.score == pytest.approx(expected[match.record.id], abs=2e-9), query
@@ -94,19 +94,19 @@ class RankingContract:
     def test_vectors_rank_by_their_exact_cosine(self, store: Store) -> None:
         """Each score is the cosine to six places."""
         records = some_records(80, 8)
-        keep(store, *records)
+        store_all(store, *records)
         matrix = EMBEDDER.passages([record.passage for record in records]).astype(np.float64)
         for query in ("heron lake", "mist dawn boat", "an unknown word"):
             cosines = dict(zip((r.id for r in records), matrix @ EMBEDDER.query(query).astype(np.float64), strict=True))
-            found = by_meaning(store, query, AT_NOON, 100)
+            found = by_vector(store, query, AT_NOON, 100)
             assert len(found.entries) + found.duplicates == len(records)
             for match in found.entries:
                 assert match.score == pytest.approx(cosines[match.record.id], abs=1e-6)
 
     @pytest.mark.parametrize("seed", [1, 2])
     def test_few_are_the_beginning_of_many(self, store: Store, seed: int) -> None:
-        """A search to depth n gives the first n of a deeper one, scores and all."""
-        keep(store, *some_records(200, seed))
+        """A search with depth n returns the first n of a deeper one, with the same scores."""
+        store_all(store, *some_records(200, seed))
         for query in ("heron lake", "mist dawn boat", "the ice", "oar by the reeds in the mist"):
             for search in SEARCHES:
                 full = search(store, query, AT_NOON, 60).entries
@@ -115,13 +115,13 @@ class RankingContract:
                     assert search(store, query, AT_NOON, depth).entries == full[:depth]
 
     def test_equal_scores_go_newest_first_and_then_by_id(self, store: Store) -> None:
-        """Also where far more tie than were asked for, so that who is first never depends on where a row lies."""
+        """Also if many more tie than were asked for, so that the position of a row never matters."""
         said = [" ".join(order) for order in permutations(("heron", "lake", "boat", "dawn", "mist", "ice"))]
         records = [
             Record(f"r{(i * 37) % 720:03}", text, created_at=NOON - timedelta(days=(i * 7) % 5))
             for i, text in enumerate(said)
         ]
-        keep(store, *records)
+        store_all(store, *records)
         expected = [r.id for r in sorted(records, key=lambda r: (-r.created_at.timestamp(), r.id))]
         for search in SEARCHES:
             for depth in (1, 5, 100, 720):
@@ -130,11 +130,11 @@ class RankingContract:
                 assert ids(found) == expected[:depth]
 
     def test_equal_texts_are_one_and_the_place_is_refilled(self, store: Store) -> None:
-        """The newest of those that fold alike stands for all; the freed places go to what follows."""
+        """The newest of several duplicates is returned; the next records fill the free places."""
         repeats = ("Heron by the lake", "heron  BY the lake", "Ｈeron by the\nlake")
-        keep(store, *(Record(f"twin{i}", text, created_at=NOON + timedelta(i)) for i, text in enumerate(repeats)))
+        store_all(store, *(Record(f"twin{i}", text, created_at=NOON + timedelta(i)) for i, text in enumerate(repeats)))
         others = [f"a heron, number {i}, elsewhere" for i in range(5)]
-        keep(store, *(Record(f"other{i}", text, created_at=NOON) for i, text in enumerate(others)))
+        store_all(store, *(Record(f"other{i}", text, created_at=NOON) for i, text in enumerate(others)))
         for search in SEARCHES:
             found = search(store, "heron by the lake", Filter(), 4)
             assert ids(found)[0] == "twin2"
@@ -143,19 +143,21 @@ class RankingContract:
             assert len(set(texts(found))) == 4
 
     def test_many_repeats_do_not_starve_a_search(self, store: Store) -> None:
-        """Three hundred of one text before the only other one: both are found."""
-        keep(store, *(Record(f"r{i}", "heron heron heron", created_at=NOON + timedelta(seconds=i)) for i in range(300)))
-        keep(store, Record("other", "a heron far away from here in the reeds", created_at=NOON))
+        """Three hundred duplicates rank before the only other text: both are found."""
+        store_all(
+            store, *(Record(f"r{i}", "heron heron heron", created_at=NOON + timedelta(seconds=i)) for i in range(300))
+        )
+        store_all(store, Record("other", "a heron far away from here in the reeds", created_at=NOON))
         for search in SEARCHES:
             found = search(store, "heron", Filter(), 2)
             assert ids(found) == ["r299", "other"]
             assert found.duplicates == 299
 
     def test_nothing_matches_nothing(self, store: Store) -> None:
-        """An empty store, no terms and unknown terms give nothing, and no error."""
+        """An empty store, no terms and unknown terms give no hits and no error."""
         assert store.keywords.search([], Filter(), 9).entries == ()
         assert store.keywords.search(["heron"], Filter(), 9).entries == ()
-        keep(store, Record("a", "heron"))
+        store_all(store, Record("a", "heron"))
         assert store.keywords.search([], Filter(), 9).entries == ()
         assert store.keywords.search(["nowhere"], Filter(), 9).entries == ()
         missed = store.keywords.search(["nowhere"], Filter(), 9)
@@ -168,11 +170,11 @@ LONGER = VectorSpace("longer@1/96d", "longer", 96)
 
 
 class SpacesContract:
-    """Vectors belong to the model that made them."""
+    """Vectors belong to the model that computed them; terms belong to the store's language."""
 
     def test_two_models_of_one_dimension_are_never_mixed(self, store: Store) -> None:
-        """A space knows its own vectors only, whatever the other holds of the same passages."""
-        keep(store, Record("a", "heron"), Record("b", "lake"))
+        """A space has only its own vectors, whatever others have for the same texts."""
+        store_all(store, Record("a", "heron"), Record("b", "lake"))
         other = store.spaces.open(OTHER)
         assert other.coverage() == (0, 2)
         assert other.search(EMBEDDER.query("heron"), Filter(), 9).entries == ()
@@ -181,12 +183,12 @@ class SpacesContract:
         other.save(["heron"], EMBEDDER.passages(["lake"]))
         (match,) = other.search(EMBEDDER.query("lake"), Filter(), 9).entries
         assert (match.record.id, match.score) == ("a", 1.0)
-        assert ids(by_meaning(store, "lake", Filter(), 1)) == ["b"]
+        assert ids(by_vector(store, "lake", Filter(), 1)) == ["b"]
         assert other.coverage() == (1, 1)
         assert index_of(store).coverage() == (2, 0)
 
     def test_the_active_space_is_the_same_in_every_process(self, open_store: OpenStore, place: str) -> None:
-        """None at first; then the one that was activated last, for whoever has the store open."""
+        """None at first, then the one that was activated last."""
         first, second = open_store(place), open_store(place)
         assert (first.spaces.active, second.spaces.active) == (None, None)
         for store, space in ((first, SPACE), (second, OTHER), (first, LONGER), (second, SPACE)):
@@ -194,13 +196,13 @@ class SpacesContract:
             assert (first.spaces.active, second.spaces.active) == (space, space)
 
     def test_a_vector_of_another_length_is_refused(self, store: Store) -> None:
-        """By name of what is wrong, not with numbers that mean nothing."""
-        keep(store, Record("a", "heron"))
+        """The error names the dimension."""
+        store_all(store, Record("a", "heron"))
         with pytest.raises(EmbedderError, match="96"):
             index_of(store).search(np.zeros(96, dtype=np.float32), Filter(), 9)
 
     def test_vectors_come_back_as_they_were_saved(self, store: Store) -> None:
-        """Every bit of them, by record; those of no record, or none, are left out."""
+        """Without loss, by record; records without a vector are left out."""
         chance = np.random.default_rng(11)
         rows = chance.normal(size=(5, 96)).astype(np.float32)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -214,7 +216,7 @@ class SpacesContract:
             assert kept[f"r{i}"].tobytes() == rows[i].tobytes()
 
     def test_what_is_missing_is_known_and_can_be_saved_later(self, store: Store) -> None:
-        """Each passage once, with its title; saved ones are missing no more, and moving a text costs nothing."""
+        """Each text once, with its title. A text that moves to another record needs no new vector."""
         index = index_of(store)
         store.records.apply(
             [[Put(Record("a", "text", title="Title")), Put(Record("b", "same")), Put(Record("c", "gone"))]]
@@ -232,51 +234,51 @@ class SpacesContract:
         assert ids(index.search(EMBEDDER.query("same"), Filter(scope=Scope("bob")), 1)) in (["b"], ["e"])
 
     def test_a_vector_that_came_before_its_record_waits_for_it(self, store: Store) -> None:
-        """Saved first, then put: found at once."""
+        """A record whose vector was saved before is found at once."""
         index_of(store).save(["heron at dawn"], EMBEDDER.passages(["heron at dawn"]))
         store.records.apply([[Put(Record("a", "heron at dawn"))]])
-        assert ids(by_meaning(store, "heron at dawn", Filter(), 9)) == ["a"]
+        assert ids(by_vector(store, "heron at dawn", Filter(), 9)) == ["a"]
         assert index_of(store).coverage() == (1, 0)
 
     def test_vectors_saved_elsewhere_are_found_here(self, open_store: OpenStore, place: str) -> None:
-        """By a store that had looked before they were there."""
+        """Also by a store that has searched before they were saved."""
         here, there = open_store(place), open_store(place)
         here.records.apply([[Put(Record(f"r{i}", f"walrus on floe {i}"))] for i in range(9)])
-        assert by_meaning(here, "walrus", Filter(), 9).entries == ()
+        assert by_vector(here, "walrus", Filter(), 9).entries == ()
         passages = index_of(there).missing(99)
         index_of(there).save(passages, EMBEDDER.passages(passages))
-        assert ids(by_meaning(here, "walrus on floe 7", Filter(), 1)) == ["r7"]
+        assert ids(by_vector(here, "walrus on floe 7", Filter(), 1)) == ["r7"]
 
     def test_saving_twice_is_harmless(self, store: Store) -> None:
-        """The first vector of a passage stays."""
-        keep(store, Record("a", "heron"))
+        """The first vector of a text stays."""
+        store_all(store, Record("a", "heron"))
         index_of(store).save(["heron"], EMBEDDER.passages(["lake"]))
-        assert by_meaning(store, "heron", Filter(), 1).entries[0].score == 1.0
+        assert by_vector(store, "heron", Filter(), 1).entries[0].score == 1.0
 
     def test_another_language_is_followed_by_who_has_the_store_open(self, open_store: OpenStore, place: str) -> None:
-        """The language is the store's: changing it has all words read again, also those that come in later."""
+        """A change of language analyses all records again, for all who have the store open."""
         first = open_store(place)
         first.records.apply([[Put(Record("a", "Die Häuser am See"))]])
-        assert ids(by_words(first, "Haus", Filter(), 9)) == []
+        assert ids(by_keywords(first, "Haus", Filter(), 9)) == []
         second = open_store(place)
         second.keywords.change_language("german")
         for store in (second, first, second):
-            assert ids(by_words(store, "Haus", Filter(), 9)) == ["a"]
+            assert ids(by_keywords(store, "Haus", Filter(), 9)) == ["a"]
         first.records.apply([[Put(Record("b", "Viele Häuser"))]])
         for store in (first, second, open_store(place)):
             assert store.keywords.analyzer.language == store.status()["language"] == "german"
-            assert sorted(ids(by_words(store, "Haus", Filter(), 9))) == ["a", "b"]
+            assert sorted(ids(by_keywords(store, "Haus", Filter(), 9))) == ["a", "b"]
             assert store.status()["keyword_lag"] == 0
 
     def test_a_language_is_set_when_a_store_is_made_and_not_when_it_is_opened(
         self, open_store: OpenStore, place: str
     ) -> None:
-        """Whoever opens it with another language gets the store's own, and no word is read again."""
+        """Opening a store with another language changes nothing."""
         first = open_store(place, language="german")
         first.records.apply([[Put(Record("a", "Die Häuser am See"))]])
         for store in (open_store(place, language="english"), open_store(place), first):
             assert store.keywords.analyzer.language == store.status()["language"] == "german"
-            assert ids(by_words(store, "Haus", Filter(), 9)) == ["a"]
+            assert ids(by_keywords(store, "Haus", Filter(), 9)) == ["a"]
             assert store.status()["keyword_lag"] == 0
 
 
@@ -290,7 +292,7 @@ def all_scopes() -> list[Scope]:
 
 
 def may_see(asks: Scope, record: Scope) -> bool:
-    """The rule of scopes, written again without the code under test."""
+    """The rule of scopes, implemented without the code under test."""
     for part in ("user", "agent", "session"):
         theirs = getattr(record, part)
         if theirs is not None and theirs != getattr(asks, part):
@@ -299,7 +301,7 @@ def may_see(asks: Scope, record: Scope) -> bool:
 
 
 def sees(where: Filter, record: Record) -> bool:
-    """The rules of filters, written again without the code under test."""
+    """The rules of filters, implemented without the code under test."""
     moment = where.as_of or where.now
     return (
         may_see(where.scope, record.scope)
@@ -315,7 +317,7 @@ def sees(where: Filter, record: Record) -> bool:
 
 
 def random_records(chance: random.Random, count: int) -> list[Record]:
-    """Records with every kind of difference that a filter could see."""
+    """Records that differ in everything that a filter can test."""
 
     def maybe_time() -> datetime | None:
         return chance.choice([*[None] * 14, *DAYS])
@@ -338,7 +340,7 @@ def random_records(chance: random.Random, count: int) -> list[Record]:
 
 
 def some_filters(chance: random.Random) -> Iterator[Filter]:
-    """Random filters, most of them of one or two wishes."""
+    """Random filters, most of them with one or two conditions."""
     while True:
         yield Filter(
             scope=chance.choice([Scope("ada", "x", "s"), Scope("ada", "x"), Scope("bob"), Scope()]),
@@ -354,11 +356,11 @@ def some_filters(chance: random.Random) -> Iterator[Filter]:
 
 
 class VisibilityContract:
-    """Each answers for who asks, and as if nothing else were there."""
+    """An answer is that of a store that contains only the visible records."""
 
     def test_a_record_is_visible_if_each_of_its_parts_is_unset_or_equal(self, store: Store) -> None:
-        """In lists, by id with a filter, in counts and in both indexes, for every pair of 27 scopes."""
-        keep(store, *(Record(str(i), f"heron number {i}", scope=scope) for i, scope in enumerate(all_scopes())))
+        """In lists, by id, in counts and in both indexes, for every pair of 27 scopes."""
+        store_all(store, *(Record(str(i), f"heron number {i}", scope=scope) for i, scope in enumerate(all_scopes())))
         everybody = [str(i) for i in range(27)]
         for asks in all_scopes():
             expected = [str(i) for i, scope in enumerate(all_scopes()) if may_see(asks, scope)]
@@ -375,11 +377,11 @@ class VisibilityContract:
     def test_a_shared_store_answers_as_one_that_holds_only_what_may_be_seen(
         self, open_store: OpenStore, seed: int
     ) -> None:
-        """Ids, order, scores and counts of repeats are the same, by words and by vectors, at any depth."""
+        """Ids, order, scores and numbers of duplicates are the same in both indexes, at any depth."""
         chance = random.Random(seed)
         shared = open_store()
         records = random_records(chance, 32)
-        keep(shared, *records)
+        store_all(shared, *records)
         for _ in range(8):
             old, new = chance.sample([record.id for record in records], 2)
             with contextlib.suppress(UsageError):  # cycles and the like are another test's subject
@@ -388,40 +390,40 @@ class VisibilityContract:
         for where, _ in zip(some_filters(chance), range(3), strict=False):
             visible = [record for record in stored if sees(where, record)]
             alone = open_store()
-            keep(alone, *visible)
+            store_all(alone, *visible)
             assert all_ids(shared, where) == [record.id for record in visible]
             for _ in range(4):
                 query, depth = " ".join(chance.choices(FILTER_WORDS, k=3)), chance.choice([1, 3, 100])
                 for search in SEARCHES:
                     asked = [search(each, query, where, depth) for each in (shared, alone)]
-                    assert told(asked[0]) == told(asked[1]), (query, where)
+                    assert summary(asked[0]) == summary(asked[1]), (query, where)
                     assert asked[0].max_score == pytest.approx(asked[1].max_score)
                     assert asked[0].among == asked[1].among
 
     def test_three_visible_among_many_are_found(self, store: Store) -> None:
-        """Exactly those that match, by words; all three, by vector; and never one of the crowd."""
+        """Keyword search finds those that match, vector search all three, and neither any other record."""
         chance = random.Random(5)
         crowd = [f"heron {chance.randrange(997)} lake {chance.randrange(89)} text" for _ in range(1500)]
-        keep(store, *(Record(f"c{i}", text, scope=Scope("crowd")) for i, text in enumerate(crowd)))
+        store_all(store, *(Record(f"c{i}", text, scope=Scope("crowd")) for i, text in enumerate(crowd)))
         few = ("heron by the lake", "heron in the reeds", "a boat")
-        keep(store, *(Record(f"few{i}", text, scope=Scope("few")) for i, text in enumerate(few)))
+        store_all(store, *(Record(f"few{i}", text, scope=Scope("few")) for i, text in enumerate(few)))
         where = Filter(scope=Scope("few"))
         for depth in (1, 3, 20, 100):
-            assert len(by_words(store, "heron", where, depth).entries) == min(depth, 2)
-            assert len(by_meaning(store, "heron", where, depth).entries) == min(depth, 3)
-        assert ids(by_words(store, "boat", where, 9)) == ["few2"]
-        assert by_words(store, "heron", where, 9).among == 3
-        assert by_words(store, "heron", Filter(), 9).entries == ()
-        assert by_meaning(store, "heron", Filter(), 9).entries == ()
+            assert len(by_keywords(store, "heron", where, depth).entries) == min(depth, 2)
+            assert len(by_vector(store, "heron", where, depth).entries) == min(depth, 3)
+        assert ids(by_keywords(store, "boat", where, 9)) == ["few2"]
+        assert by_keywords(store, "heron", where, 9).among == 3
+        assert by_keywords(store, "heron", Filter(), 9).entries == ()
+        assert by_vector(store, "heron", Filter(), 9).entries == ()
 
     def test_a_filter_on_paths_takes_files_folders_and_stars(self, store: Store) -> None:
-        """Whole or by the last parts; `*` is the only sign, whatever else may stand in a name."""
+        """By the whole path or its last parts; `*` is the only special character."""
         paths = [
             "/n/a.md", "/n/sub/a.md", "/n/ab.md", "/n/a_md", "/n/100%.md", "/n/1000.md", "/n/[x].md", "/n/q?.md",
             "/n/back\\slash.md", "/n/it's.md", "/n/ünï 湖.md", "/m/sub/b.md", "/n/a.md.bak",
         ]  # fmt: skip
-        keep(store, *(Record(path, f"heron {i}", path=path, kind="chunk") for i, path in enumerate(paths)))
-        keep(store, Record("none", "heron without a path"))
+        store_all(store, *(Record(path, f"heron {i}", path=path, kind="chunk") for i, path in enumerate(paths)))
+        store_all(store, Record("none", "heron without a path"))
         expected = {
             "/n/a.md": ["/n/a.md"],
             "a.md": ["/n/a.md", "/n/sub/a.md"],
@@ -450,7 +452,7 @@ class VisibilityContract:
         """By category, tag, kind and time, in lists, counts, facets, by text, by path and by id."""
         one = Record("1", "heron", category="work", tags=("red", "blue"), path="/n/1.md", created_at=NOON)
         two = replace(one, id="2", text="heron two", category="home", tags=("red",), kind="chunk", path="/n/2.md")
-        keep(store, one, two)
+        store_all(store, one, two)
         for where, expected in (
             (Filter(categories=("work",)), ["1"]),
             (Filter(categories=("work", "home")), ["1", "2"]),

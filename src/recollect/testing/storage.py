@@ -1,4 +1,4 @@
-"""The truth: what is put, changed, listed and counted, and the history of it."""
+"""Records: what is put, changed, listed and counted, its history, and hostile texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recollect.errors import Overtaken, RecollectError, StoreError, UsageError
-from recollect.testing.harness import NOON, SEARCHES, OpenStore, all_ids, by_words, ids, keep, texts
+from recollect.testing.harness import NOON, SEARCHES, OpenStore, all_ids, by_keywords, ids, store_all, texts
 from recollect.types import (
     EVERYTHING,
     Change,
@@ -47,14 +47,14 @@ FULL = Record(
     path="/notes/a b.md",
     lines=(10, 24),
 )
-"""A record whose every field differs from its default, so that a lost one is seen."""
+"""A record whose fields all differ from their defaults, so that a lost one is noticed."""
 
 
 class RecordsContract:
-    """Records are kept whole."""
+    """Records are stored without loss, with a history of their changes."""
 
     def test_every_field_survives_a_round_trip(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """What is read back, by another store object on the same place, is what was put, field by field."""
+        """Another store object on the same place reads the fields that were put."""
         default = Record("default", "as plain as it gets", created_at=NOON)
         assert store.records.apply([[Put(FULL), Put(default)]]) == [FULL, default]
         found = open_store(place).records.get(["full", "default"])
@@ -63,7 +63,7 @@ class RecordsContract:
                 assert getattr(stored, entry.name) == getattr(given, entry.name), entry.name
 
     def test_times_come_back_as_the_same_instant_in_utc(self, store: Store) -> None:
-        """A time of another zone comes back as the same instant."""
+        """A time in another zone is read back as the same instant."""
         here = datetime(2026, 6, 1, 23, 30, tzinfo=timezone(timedelta(hours=5, minutes=45)))
         store.records.apply([[Put(Record("a", "x", created_at=here))]])
         (read,) = store.records.get(["a"])
@@ -71,7 +71,7 @@ class RecordsContract:
         assert read.created_at.utcoffset() == timedelta(0)
 
     def test_get_keeps_the_order_asked_and_leaves_out_what_is_not_there(self, store: Store) -> None:
-        """Ids are answered in the order of the question, unknown ones left out, repeats repeated."""
+        """Records come in the order of the ids; unknown ids are left out, repeated ones repeated."""
         store.records.apply([[Put(Record(key, key)) for key in "abc"]])
         assert ids(store.records.get(["c", "nope", "a", "c"])) == ["c", "a", "c"]
         assert store.records.get([]) == []
@@ -79,7 +79,7 @@ class RecordsContract:
         assert store.records.get(["a"], Filter(kinds=("chunk",))) == []
 
     def test_what_is_put_comes_back_in_its_order(self, store: Store) -> None:
-        """Whatever else stands between them, one record for each `Put`."""
+        """One record for each `Put`, whatever other changes are between them."""
         store.records.apply([[Put(Record("z", "was there"))]])
         groups: list[list[Change]] = [
             [Put(Record("b", "two")), Supersede("z", "b")],
@@ -92,7 +92,7 @@ class RecordsContract:
         assert [record.text for record in stored][2:4] == ["two, said better"] * 2
 
     def test_list_is_newest_first_and_pages(self, store: Store) -> None:
-        """Listing goes by the time a record is from, newest first, ties by id, and pages do not overlap."""
+        """By the time of a record, then by id, and pages do not overlap."""
         given = [Record(f"r{i}", f"text {i}", created_at=NOON + timedelta(hours=i // 2)) for i in range(9)]
         early = NOON - timedelta(1)
         old = Record("old", "stored last, happened first", created_at=NOON + timedelta(days=9), happened_at=early)
@@ -103,15 +103,15 @@ class RecordsContract:
         assert [key for page in pages for key in ids(page)] == listed
 
     def test_ties_go_by_the_bytes_of_an_id(self, store: Store) -> None:
-        """Not by a language's idea of order, which differs from server to server."""
+        """Not by a collation, which differs from server to server."""
         keys = ["B", "a", "ä", "Z", "_", "-", "10", "9", "é", "e", "湖"]
         store.records.apply([[Put(Record(key, f"heron {i}", created_at=NOON))] for i, key in enumerate(keys)])
         expected = sorted(keys, key=str.encode)
         assert ids(store.records.list(Filter(), limit=100)) == expected
-        assert ids(by_words(store, "heron", Filter(), 100)) == expected
+        assert ids(by_keywords(store, "heron", Filter(), 100)) == expected
 
     def test_putting_an_id_again_updates_it_and_history_keeps_what_was(self, store: Store) -> None:
-        """The second put changes the record; the event holds the values that were there before."""
+        """The event contains the previous values."""
         first = Record("a", "the old text", category="work", tags=("x",), importance=0.2, created_at=NOON)
         second = Record("a", "the new text", category="home", tags=("y", "z"), importance=0.9, created_at=now())
         store.records.apply([[Put(first)]])
@@ -128,7 +128,7 @@ class RecordsContract:
         assert ids(store.records.list(Filter(tags=("y", "z")), limit=9)) == ["a"]
 
     def test_only_a_change_of_text_or_title_counts_as_an_edit(self, store: Store) -> None:
-        """`edited_at` tells when text or title changed, and nothing else moves it."""
+        """`edited_at` is the time when text or title changed."""
         record = Record("a", "text", title="title", created_at=NOON)
         store.records.apply([[Put(record)]])
         (tagged,) = store.records.apply([[Put(replace(record, tags=("new",)))]])
@@ -137,14 +137,14 @@ class RecordsContract:
         assert titled.edited_at is not None
 
     def test_an_unchanged_put_adds_no_event(self, store: Store) -> None:
-        """Putting what is there already changes nothing at all."""
+        """Putting the same record again changes nothing."""
         store.records.apply([[Put(FULL)]])
         before = store.status()["sequence"], store.records.history("full")
         assert store.records.apply([[Put(replace(FULL, created_at=now()))]]) == [FULL]
         assert (store.status()["sequence"], store.records.history("full")) == before
 
     def test_an_id_of_another_scope_is_refused(self, store: Store) -> None:
-        """One user cannot overwrite another's record, nor a global one, by naming its id."""
+        """A user cannot overwrite a record of another user, or a global one, by its id."""
         mine, ours = Record("mine", "Ada's own", scope=Scope("ada")), Record("ours", "everybody's")
         store.records.apply([[Put(mine), Put(ours)]])
         taken = (("mine", Scope("bob")), ("mine", Scope()), ("mine", Scope("ada", "x")), ("ours", Scope("bob")))
@@ -154,7 +154,7 @@ class RecordsContract:
         assert store.records.get(["mine", "ours"]) == [mine, ours]
 
     def test_the_same_text_merges_within_one_scope_and_kind_only(self, store: Store) -> None:
-        """Texts that fold alike are one record in one scope, and separate records in separate scopes."""
+        """Texts that differ only in case and spaces are one record in one scope, and several in several."""
         scopes = [Scope(), Scope("ada"), Scope("ada", "x"), Scope("bob"), Scope(session="s")]
         for turn, text in enumerate(("Ｔhe  Straße is closed", "the STRASSE\nis closed")):
             groups = [[Put(Record(f"{turn}-{i}", text, scope=scope), merge=True)] for i, scope in enumerate(scopes)]
@@ -164,7 +164,7 @@ class RecordsContract:
         assert store.count(EVERYTHING)["total"] == len(scopes) + 1
 
     def test_the_same_text_twice_in_one_call_is_one_record(self, store: Store) -> None:
-        """In one group and in two: what has just been put is seen by what follows."""
+        """In one group and in several: later changes see earlier ones."""
         said = [Record(f"r{i}", "said again and again", tags=(f"t{i}",)) for i in range(6)]
         puts = [Put(record, merge=True) for record in said]
         stored = store.records.apply([puts[:3], puts[3:5], puts[5:]])
@@ -173,15 +173,15 @@ class RecordsContract:
         assert all_ids(store) == ["r0"]
 
     def test_the_same_id_twice_in_one_call_is_an_update(self, store: Store) -> None:
-        """The later word counts, and history has both."""
+        """The last value counts, and history has both."""
         store.records.apply([[Put(Record("a", "first")), Put(Record("a", "second"))], [Put(Record("a", "third"))]])
         assert store.records.get(["a"])[0].text == "third"
         assert [event.action for event in store.records.history("a")] == ["add", "update", "update"]
-        assert ids(by_words(store, "first second", Filter(), 9)) == []
-        assert ids(by_words(store, "third", Filter(), 9)) == ["a"]
+        assert ids(by_keywords(store, "first second", Filter(), 9)) == []
+        assert ids(by_keywords(store, "third", Filter(), 9)) == ["a"]
 
     def test_merging_keeps_what_both_tellings_know(self, store: Store) -> None:
-        """The later telling's word counts where it has one; tags add up; the rest stays."""
+        """The later record's fields win where it sets them; tags are joined."""
         first = Record("a", "tea at five", category="home", tags=("a", "b"), source="phone", importance=0.7)
         again = Record("b", "Tea at FIVE", category="work", tags=("b", "c"), title="Tea")
         store.records.apply([[Put(first, merge=True)]])
@@ -201,21 +201,21 @@ class RecordsContract:
         ],
     )
     def test_a_failing_change_undoes_its_whole_group(self, store: Store, failing: Any) -> None:
-        """Whatever stood before the failing change in its group is undone, and what stands after is not done."""
+        """Changes before it are undone, and changes after it are not made."""
         ours = [Record("old", "old text"), Record("spare", "spare"), Record("ada's", "hers", scope=Scope("ada"))]
-        keep(store, *ours)
+        store_all(store, *ours)
         before = store.status()["sequence"]
         new, changed = Put(Record("new", "new text")), Put(Record("old", "changed"))
         with pytest.raises(UsageError):
             store.records.apply([[new, changed, Forget("spare"), failing, Put(Record("z", "z"))]])
         assert store.status()["sequence"] == before
         assert store.records.get(["new", "old", "z", "spare"]) == ours[:2]
-        assert ids(by_words(store, "new old changed z", Filter(), 9)) == ["old"]
+        assert ids(by_keywords(store, "new old changed z", Filter(), 9)) == ["old"]
         store.records.apply([[Put(Record("next", "the next one is stored"))]])
-        assert ids(by_words(store, "next", Filter(), 9)) == ["next"]
+        assert ids(by_keywords(store, "next", Filter(), 9)) == ["next"]
 
     def test_whose_a_record_is_can_be_told_while_anything_is_left_of_it(self, store: Store) -> None:
-        """Also when it is forgotten; not when it was purged, nor when there never was one."""
+        """Also of a forgotten record; not of a purged or unknown one."""
         store.records.apply(
             [[Put(Record(key, key, scope=Scope("ada", "x"))) for key in ("a", "b")], [Put(Record("c", "c"))]]
         )
@@ -225,7 +225,7 @@ class RecordsContract:
         assert store.records.scope_of("b") is None
 
     def test_a_change_can_ask_that_nothing_else_has_happened(self, store: Store) -> None:
-        """A group with a number that is not the last of a record's history is refused as a whole."""
+        """A group with `Still` fails as a whole if the record has a newer event."""
         store.records.apply([[Put(Record("a", "one"))], [Put(Record("a", "two"))]])
         first, second = (event.seq for event in store.records.history("a"))
         with pytest.raises(Overtaken):
@@ -236,7 +236,7 @@ class RecordsContract:
         assert store.records.history("a")[-1].detail == {"undoes": second}
 
     def test_history_only_grows_and_its_numbers_rise(self, store: Store) -> None:
-        """Every change has a number above all before it; failures, reads and no-changes leave none to be seen."""
+        """Every change has a higher number than all before; failed changes have none."""
         seen = [store.status()["sequence"]]
 
         def step(change: Any, *, grows: bool) -> None:
@@ -249,7 +249,7 @@ class RecordsContract:
             assert number > seen[-1] if grows else number == seen[-1], change
             seen.append(number)
             after = [*store.records.history("1"), *store.records.history("2")]
-            # A purge takes what was said, and leaves that it was.
+            # A purge removes the details of events, not the events.
             assert {(event.seq, event.action) for event in before} <= {(event.seq, event.action) for event in after}
             assert getattr(change, "purge", False) or all(event in after for event in before)
 
@@ -271,7 +271,7 @@ class RecordsContract:
         assert store.records.history("nobody") == []
 
     def test_counts_facets_and_status_tell_what_is_there(self, store: Store) -> None:
-        """By kind, by filter, and what was forgotten beside it; names of the most records come first."""
+        """By kind and by filter, with forgotten records apart; the most frequent names come first."""
         ada, bob = Scope("ada"), Scope("bob", "x")
         store.records.apply(
             [
@@ -296,7 +296,7 @@ class RecordsContract:
         assert {"store", "engine", "bytes", "files", "sequence", "language"} <= status.keys()
 
     def test_a_closed_store_says_so(self, open_store: OpenStore) -> None:
-        """Closing twice is harmless; everything else is refused with what to do."""
+        """Closing twice does nothing; everything else raises an error."""
         store = open_store()
         store.close()
         store.close()
@@ -310,14 +310,14 @@ class RecordsContract:
                 use()
 
     def test_an_opened_store_holds_what_the_closed_one_held(self, open_store: OpenStore, place: str) -> None:
-        """Records, history, vectors, files' state and notes are there again, and answer as before."""
+        """Records, history, vectors and notes are the same after the store is opened again."""
         store = open_store(place)
-        keep(store, *(Record(f"r{i}", f"heron number {i}", created_at=NOON) for i in range(20)))
+        store_all(store, *(Record(f"r{i}", f"heron number {i}", created_at=NOON) for i in range(20)))
         store.notes.put("key", "value")
-        before = by_words(store, "heron 7", Filter(now=NOON), 9), store.records.history("r7"), store.spaces.active
+        before = by_keywords(store, "heron 7", Filter(now=NOON), 9), store.records.history("r7"), store.spaces.active
         store.close()
         again = open_store(place)
-        after = by_words(again, "heron 7", Filter(now=NOON), 9), again.records.history("r7"), again.spaces.active
+        after = by_keywords(again, "heron 7", Filter(now=NOON), 9), again.records.history("r7"), again.spaces.active
         assert after == before
         assert again.notes.get("key") == "value"
 
@@ -336,10 +336,10 @@ MEGABYTE = 1_000_000
 
 
 class HostileContract:
-    """Whatever is written comes back as it was written."""
+    """Every text is stored as it is, and never interpreted."""
 
     def test_every_text_comes_back_as_it_was_put(self, store: Store) -> None:
-        """In every field that is text, and found by the words beside it."""
+        """In every text field, and the record is found by its other words."""
         given = [
             Record(
                 f"id {piece} {i}", f"{piece} heron {piece} n{i}x", title=piece, category=piece,
@@ -347,21 +347,21 @@ class HostileContract:
             )
             for i, piece in enumerate(PIECES)
         ]  # fmt: skip
-        keep(store, *given)
+        store_all(store, *given)
         assert store.records.get([record.id for record in given]) == given
         for i, record in enumerate(given):
             where = Filter(scope=record.scope, categories=(record.category or "",), tags=record.tags)
             assert ids(store.records.list(where, limit=9)) == [record.id]
-            assert record.id in ids(by_words(store, f"n{i}x", Filter(scope=record.scope), 9))
+            assert record.id in ids(by_keywords(store, f"n{i}x", Filter(scope=record.scope), 9))
             assert [event.id for event in store.records.history(record.id)] == [record.id]
             assert ids(store.files.chunks(record.path or "")) == []
             assert ids(store.joins.by_path([record.path or ""], where)[record.path or ""]) == [record.id]
         assert {scope["user"] for scope in store.facets(Filter(any_scope=True))["scopes"]} == set(PIECES)
 
     def test_no_question_is_read_as_a_language(self, store: Store) -> None:
-        """Hundreds of hostile questions: no error, nothing out of scope, nothing changed."""
-        keep(store, *(Record(f"a{i}", f"{piece} heron {i}", scope=Scope("ada")) for i, piece in enumerate(PIECES)))
-        keep(store, *(Record(f"b{i}", f"{piece} heron {i}", scope=Scope("bob")) for i, piece in enumerate(PIECES)))
+        """Hundreds of hostile queries cause no error, no result of another scope and no change."""
+        store_all(store, *(Record(f"a{i}", f"{piece} heron {i}", scope=Scope("ada")) for i, piece in enumerate(PIECES)))
+        store_all(store, *(Record(f"b{i}", f"{piece} heron {i}", scope=Scope("bob")) for i, piece in enumerate(PIECES)))
         before, chance = store.status()["sequence"], random.Random(99)
         for _ in range(300):
             question = chance.choice(["", " "]).join(chance.choices(PIECES, k=chance.randint(1, 6)))
@@ -372,26 +372,26 @@ class HostileContract:
         assert len(all_ids(store)) == 2 * len(PIECES)
 
     def test_raw_terms_are_looked_up_as_they_are(self, store: Store) -> None:
-        """A term may be anything; one that no record has finds nothing."""
-        keep(store, Record("a", "heron"))
+        """A term may contain any character; an unknown one finds nothing."""
+        store_all(store, Record("a", "heron"))
         for piece in PIECES:
             assert store.keywords.search([piece, piece * 1000], Filter(), 9).entries == ()
         assert ids(store.keywords.search(["heron", *PIECES], Filter(), 9)) == ["a"]
 
     def test_a_megabyte_is_kept_and_found(self, store: Store) -> None:
-        """One endless word, one endless sentence of different words, and a page of signs."""
+        """One very long word, one very long sentence, and control characters."""
         chance = random.Random(4)
         sentence = " ".join(f"w{chance.randrange(10**9)}" for _ in range(20_000))
         long = ("x" * MEGABYTE, sentence, "\0" * MEGABYTE, "湖" * 100_000)
-        keep(store, *(Record(f"long{i}", f"start{i}s {text} end{i}e") for i, text in enumerate(long)))
+        store_all(store, *(Record(f"long{i}", f"start{i}s {text} end{i}e") for i, text in enumerate(long)))
         for i, text in enumerate(long):
-            assert texts(by_words(store, f"start{i}s end{i}e", Filter(), 1)) == [f"start{i}s {text} end{i}e"]
-        assert ids(by_words(store, "x" * MEGABYTE, Filter(), 1)) == ["long0"]
+            assert texts(by_keywords(store, f"start{i}s end{i}e", Filter(), 1)) == [f"start{i}s {text} end{i}e"]
+        assert ids(by_keywords(store, "x" * MEGABYTE, Filter(), 1)) == ["long0"]
 
     def test_a_scope_is_compared_letter_by_letter(self, store: Store) -> None:
-        """Names that look alike, or begin alike, are different people."""
+        """Names that look alike, or begin alike, are different users."""
         names = ["ada", "Ada", "ada ", "a%", "a_a", "äda", "a\u0308da", "ada\0", "ada\x10", "*", "湖"]
-        keep(store, *(Record(f"r{i}", f"heron {i}", scope=Scope(name)) for i, name in enumerate(names)))
+        store_all(store, *(Record(f"r{i}", f"heron {i}", scope=Scope(name)) for i, name in enumerate(names)))
         for i, name in enumerate(names):
             for search in SEARCHES:
                 assert ids(search(store, "heron", Filter(scope=Scope(name)), 99)) == [f"r{i}"], name

@@ -352,7 +352,7 @@ class PostgresKeywords(KeywordIndex):
 def _search(connection: Connection, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
     rows = filtered_rows(connection, where)
     if rows.count <= 0:
-        return RankedList("")
+        return RankedList("", among=0)
     in_scopes, scopes = rows.in_scopes
     in_rows, values = rows.in_rows
     hits = _HITS.format(name="hits", scoped=in_scopes)

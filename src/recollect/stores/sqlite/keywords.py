@@ -82,7 +82,7 @@ class SqliteKeywords:
             with self._database.read() as connection:
                 last = sequence(connection)
                 if not last:
-                    return RankedList("")
+                    return RankedList("", among=0)
                 if self._lags(connection):
                     # A write may have come between catching up and reading; an index that lags must not answer.
                     self._refuse_if_read_only()
