@@ -81,18 +81,14 @@ def chain(memory: Memory, record: Record) -> list[str]:
     Only visible records are listed.
     """
     older: list[str] = []
-    before: Record | None = record
-    while before is not None and len(older) < LONGEST_CHAIN:
-        before = _predecessor(memory, before)
-        if before is not None:
-            older.insert(0, before.id)
     newer: list[str] = []
-    after: Record | None = record
-    while after is not None and after.superseded_by and len(newer) < LONGEST_CHAIN:
-        after = memory.get(after.superseded_by)
-        if after is not None:
-            newer.append(after.id)
-    return [*older, record.id, *newer]
+    other: Record | None = record
+    while other is not None and len(older) < LONGEST_CHAIN and (other := _predecessor(memory, other)):
+        older.append(other.id)
+    other = record
+    while other.superseded_by and len(newer) < LONGEST_CHAIN and (other := memory.get(other.superseded_by)):
+        newer.append(other.id)
+    return [*reversed(older), record.id, *newer]
 
 
 def _predecessor(memory: Memory, record: Record) -> Record | None:

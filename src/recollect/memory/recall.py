@@ -38,7 +38,7 @@ STALE = {"changed": "the file has changed since", "missing": "the file is gone"}
 _TITLE_TOKENS = 24
 _NAME_CHARACTERS = 96
 """Characters of an id or a path in an entry; the citation has all of it."""
-_MARKS = frozenset('()[]"')
+_SEPARATORS = frozenset('()[]"')
 _ENTRY_TOKENS = 80
 """Every entry may take this many tokens, if they are left."""
 _FIRST_TOKENS = 160
@@ -74,35 +74,34 @@ def recall(answer: Answer, *, tokens: int = TOKENS) -> Recall:
     """The results of an answer, best first, as a block of at most `tokens` tokens."""
     if not isinstance(tokens, int) or not LEAST_TOKENS <= tokens <= MOST_TOKENS:
         raise UsageError("the token budget must be a whole number", hint=f"from {LEAST_TOKENS} to {MOST_TOKENS:,}")
-    entries, shown = _entries(answer, tokens - cost(fenced("", LABEL)))
+    entries, results = _entries(answer, tokens - cost(fenced("", LABEL)))
     text = fenced("\n".join(entries) or NOTHING, LABEL)
     return Recall(
         query=answer.query.text,
         text=text,
-        citations=tuple(_citation(number, result) for number, result in enumerate(shown, 1)),
+        citations=tuple(_citation(number, result) for number, result in enumerate(results, 1)),
         tokens=count_tokens(text),
-        left_out=len(answer.results) - len(shown),
+        left_out=len(answer.results) - len(results),
         warnings=answer.trace.warnings + ((answer.trace.abstained,) if answer.trace.abstained else ()),
     )
 
 
 def _entries(answer: Answer, left: float) -> tuple[list[str], list[Result]]:
     """The entries that fit, and their results."""
-    results = answer.results
     entries: list[str] = []
-    shown: list[Result] = []
-    for place, result in enumerate(results):
+    results: list[Result] = []
+    for place, result in enumerate(answer.results):
         answer.query.check()
         # Nearly twice an equal share of what is left: the first results are the best, and the last still get some.
-        share = max(_ENTRY_TOKENS, 2 * left / (len(results) - place + 1))
+        share = max(_ENTRY_TOKENS, 2 * left / (len(answer.results) - place + 1))
         # The best result always has room.
         share = max(share, _FIRST_TOKENS, left / 3) if place == 0 else share
-        entry = _entry(len(shown) + 1, result, min(left, share))
+        entry = _entry(len(results) + 1, result, min(left, share))
         if entry:
             left -= cost(f"{entry}\n")
             entries.append(entry)
-            shown.append(result)
-    return entries, shown
+            results.append(result)
+    return entries, results
 
 
 def _entry(number: int, result: Result, tokens: float) -> str:
@@ -148,17 +147,19 @@ def _about(result: Result) -> str:
 
 def _brief(name: str) -> str:
     """An id or a path, shortened to its end; quoted if it holds characters that separate the parts of an entry."""
-    shown = harmless(name)
-    shown = shown if len(shown) <= _NAME_CHARACTERS else f"…{shown[-_NAME_CHARACTERS:]}"
-    if not _MARKS.intersection(shown) and ", " not in shown:
-        return shown
-    return json.dumps(shown, ensure_ascii=False).replace("(id", "( id")
+    brief = harmless(name)
+    brief = brief if len(brief) <= _NAME_CHARACTERS else f"…{brief[-_NAME_CHARACTERS:]}"
+    if not _SEPARATORS.intersection(brief) and ", " not in brief:
+        return brief
+    return json.dumps(brief, ensure_ascii=False).replace("(id", "( id")
 
 
 def _citation(number: int, result: Result) -> Citation:
     record = result.record
     return Citation(number, record.id, harmless(record.title, 200), record.path, record.lines, result.freshness)
 
+
+# -- fences and tokens --------------------------------------------------------------------------------------
 
 FENCE = "recalled-memory"
 """The name of the tags around the block. It cannot occur inside: `harmless` replaces all tags and this name."""
@@ -179,9 +180,9 @@ few for hexadecimal ids and 5 % for German."""
 
 def harmless(text: str, most: int | None = None) -> str:
     """The text on one line of visible characters, with nothing that looks like a fence, a tag or a citation."""
-    shown = " ".join(text.split())[:most]
-    shown = " ".join(_HIDDEN.sub("", shown).split())
-    return neutralise(shown, FENCE)
+    line = " ".join(text.split())[:most]
+    line = " ".join(_HIDDEN.sub("", line).split())
+    return neutralise(line, FENCE)
 
 
 def visible_json(value: object) -> str:
@@ -223,6 +224,8 @@ def cut(text: str, tokens: float) -> str:
     end = space if space > length // 2 else length
     return f"{text[:end].rstrip()}{ELLIPSIS}" if end else ""
 
+
+# -- look-alikes of tags, fences and citations --------------------------------------------------------------
 
 _ROLES = (
     r"(?:system|user|assistant|human|developer|tool|function|instructions?|prompt|think|sys|inst|bos|eos|s"

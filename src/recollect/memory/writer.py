@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from recollect.errors import Forbidden, Overtaken, RecollectError, StoreError, UnknownRecord, UsageError
 from recollect.memory.embeddings import Embeddings
@@ -40,7 +40,21 @@ INHERITED = ("title", "category", "tags", "importance", "decay")
 ATTEMPTS = 5
 """Tries at a change that other writers keep overtaking."""
 
+_Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
+
+
+def _retried(change: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Read and write again when another writer changed the record in between."""
+
+    @wraps(change)
+    def retry(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        for _ in range(ATTEMPTS - 1):
+            with contextlib.suppress(Overtaken):
+                return change(*args, **kwargs)
+        return change(*args, **kwargs)
+
+    return retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +97,9 @@ class Writer:
                 self._announce_missing(error)
         return stored
 
+    @_retried
     def edit(self, record_id: str, fields: Mapping[str, Any]) -> Record:
         """Change fields of a fact in place; None clears a field."""
-        return _retried(partial(self._edit, record_id, fields))
-
-    def _edit(self, record_id: str, fields: Mapping[str, Any]) -> Record:
         unchanged = [Still(event.id, event.seq) for event in self.store.records.history(parse_id(record_id))[-1:]]
         (old,) = self.owned([record_id])
         if old.kind != "fact":
@@ -118,14 +130,13 @@ class Writer:
         if purge and (warning := self.store.scrub()):
             self.announce(warning)
 
+    @_retried
     def undo(self, record_id: str, seq: int | None = None) -> tuple[str, Record | None]:
         """Undo the last change to a record; returns the action undone and the record as it is now.
 
         `seq` is the number of that change in the history as this caller sees it.
         """
-        return _retried(partial(self._undo, parse_id(record_id), seq))
-
-    def _undo(self, key: str, seq: int | None = None) -> tuple[str, Record | None]:
+        key = parse_id(record_id)
         if not self.knows(key):
             raise UnknownRecord(key)
         if self.store.records.get([key]):
@@ -333,11 +344,3 @@ def _explain_partial(error: RecollectError, total: int) -> None:
         message = f"the first {error.applied:,} of {total:,} records were stored, the rest was not: {error.message}"
         again = f"go on with record {error.applied + 1:,}, or give all again: the same id or text is not stored twice"
         error.explain(message, f"{error.hint}; then {again}")
-
-
-def _retried(work: Callable[[], _Result]) -> _Result:
-    """Read and write again when another writer changed the record in between."""
-    for _ in range(ATTEMPTS - 1):
-        with contextlib.suppress(Overtaken):
-            return work()
-    return work()
