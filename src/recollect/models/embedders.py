@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from recollect.errors import EmbedderError, UsageError
@@ -111,10 +112,24 @@ def unit_rows(rows: ArrayLike, *, name: str) -> Matrix:
     return units
 
 
-def read_only(vector: Vector) -> Vector:
-    """Make a vector read-only, because the cache returns it more than once."""
-    vector.setflags(write=False)
-    return vector
+class CachedQueries:
+    """A base of embedders that caches the vectors of the last queries; they are read-only."""
+
+    def __init__(self, embed: Callable[[str], Vector]) -> None:
+        def embed_once(_asker: str, text: str) -> Vector:
+            vector = embed(text)
+            vector.setflags(write=False)
+            return vector
+
+        self._cached = lru_cache(maxsize=CACHED_QUERIES)(embed_once)
+
+    def query(self, text: str) -> Vector:
+        """The unit vector of a query."""
+        return self._cached("", text)
+
+    def query_of(self, asker: str, text: str) -> Vector:
+        """The same, cached for each caller apart: the time it takes does not tell what others have searched for."""
+        return self._cached(asker, text)
 
 
 def fingerprint(model: str, *parts: str | int, prefixes: Sequence[str] = ("", "")) -> str:

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +21,7 @@ import numpy as np
 from recollect.errors import ConfigError, ModelError, UsageError
 from recollect.models.cache import fetch_command, model_path
 from recollect.models.catalogue import Model, get_model
-from recollect.models.embedders import CACHED_QUERIES, fingerprint, read_only, unit_rows
+from recollect.models.embedders import CachedQueries, fingerprint, unit_rows
 from recollect.models.endpoint import well_formed
 from recollect.registry import missing_package
 
@@ -140,7 +140,7 @@ def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:
     return tokenizer, session
 
 
-class OnnxEmbedder:
+class OnnxEmbedder(CachedQueries):
     """Text to unit vectors by a model's ONNX graph. Nothing is loaded before the first text."""
 
     def __init__(self, model: Model, *, threads: int | None = None) -> None:
@@ -151,7 +151,7 @@ class OnnxEmbedder:
         self.model = model
         self._runtime = Runtime(model, threads=threads)
         self._pool = POOLINGS[model.pooling]
-        self._query = lru_cache(maxsize=CACHED_QUERIES)(self._embed_query)
+        super().__init__(self._embed_query)
 
     @property
     def name(self) -> str:
@@ -178,14 +178,6 @@ class OnnxEmbedder:
         rows = self._runtime.each([self.model.passage_prefix + text for text in texts], self._pool)
         return unit_rows(rows, name=self.name)
 
-    def query(self, text: str) -> Vector:
-        """The unit vector of a query."""
-        return self._query("", text)
-
-    def query_of(self, asker: str, text: str) -> Vector:
-        """The same, cached for each caller apart: the time it takes does not tell what others have searched for."""
-        return self._query(asker, text)
-
     def legibility(self, text: str) -> float:
         """How well the model reads a text: 1 where it sees words, 0 where it sees single letters or unknown tokens.
 
@@ -197,10 +189,10 @@ class OnnxEmbedder:
         letters = self._runtime.token_letters(text)
         return min(1.0, max(0.0, (sum(letters) / max(1, len(letters)) - ILLEGIBLE) / (LEGIBLE - ILLEGIBLE)))
 
-    def _embed_query(self, _asker: str, text: str) -> Vector:
+    def _embed_query(self, text: str) -> Vector:
         rows = self._runtime.each([self.model.query_prefix + text], self._pool)
         vector: Vector = unit_rows(rows, name=self.name)[0]
-        return read_only(vector)
+        return vector
 
 
 def first_token(states: Array) -> Array:

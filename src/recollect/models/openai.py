@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from recollect.config.settings import OpenAISettings
 from recollect.errors import EmbedderError, UsageError
-from recollect.models.embedders import CACHED_QUERIES, fingerprint, read_only, unit_rows
+from recollect.models.embedders import CachedQueries, fingerprint, unit_rows
 from recollect.models.endpoint import OPENAI_URL, Endpoint, well_formed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from recollect.config import Settings
-    from recollect.types import Matrix, Vector
+    from recollect.types import Matrix
 
 OLLAMA_URL = "http://localhost:11434/v1"
 
@@ -29,7 +28,7 @@ BATCH = 64
 EXAMPLES = {"openai": "openai:text-embedding-3-small", "ollama": "ollama:nomic-embed-text"}
 
 
-class OpenAIEmbedder:
+class OpenAIEmbedder(CachedQueries):
     """Text to unit vectors by a server. The server's address and the key are not part of the fingerprint."""
 
     def __init__(
@@ -47,7 +46,7 @@ class OpenAIEmbedder:
         self._endpoint = endpoint
         self._prefixes = (query_prefix, passage_prefix)
         self._dimension = dimensions
-        self._query = lru_cache(maxsize=CACHED_QUERIES)(self._embed_query)
+        super().__init__(lambda text: self._embed([query_prefix + text])[0])
 
     @property
     def fingerprint(self) -> str:
@@ -61,17 +60,6 @@ class OpenAIEmbedder:
             return np.empty((0, self._dimension or 0), dtype=np.float32)
         batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
         return np.concatenate([self._embed([self._prefixes[1] + text for text in batch]) for batch in batches])
-
-    def query(self, text: str) -> Vector:
-        """The unit vector of a query."""
-        return self._query("", text)
-
-    def query_of(self, asker: str, text: str) -> Vector:
-        """The same, cached for each caller apart: the time it takes does not tell what others have searched for."""
-        return self._query(asker, text)
-
-    def _embed_query(self, _asker: str, text: str) -> Vector:
-        return read_only(self._embed([self._prefixes[0] + text])[0])
 
     def _embed(self, texts: list[str]) -> Matrix:
         # Some servers refuse an empty input; a space has no meaning either, and is accepted.
