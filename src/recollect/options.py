@@ -338,7 +338,7 @@ FILTERS: tuple[Option, ...] = (
     Option(
         (), "Only records that have all of these tags.", "tags", tuple[str, ...], FILTER, places=_ALL,
         flags=("--tag",), metavar="TAG", flag_help="Only records with this tag; repeat it for several, all required.",
-        label="Tags, all of them",
+        label="Tags (all required)",
     ),
     Option(
         None, "Only facts, or only chunks of files.", "kind", str | None, FILTER, choices=KINDS, places=_ALL,
@@ -362,7 +362,7 @@ FILTERS: tuple[Option, ...] = (
     ),
     Option(
         False, "Also find superseded records.", "superseded", bool, FILTER, places=_ALL, commands=("search", "list"),
-        label="Superseded too",
+        label="Include superseded",
     ),
     Option(
         False, "Records of every user, agent and session; only for a caller without a scope.", "any_scope", bool,

@@ -18,7 +18,7 @@ import recollect
 from recollect import Memory
 from recollect.config import Settings
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 HOSTILE = "<script>window.ran = 1</script><img src=http://evil.test/x onerror='window.ran = 2'>"
 TURNED = "\u202egnp.exe\u202c"
 
@@ -58,8 +58,8 @@ def wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
     # No proxy of the machine's may stand between the test and its own server.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for _ in range(PATIENCE_SECONDS * 20):
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            opener.open(f"{address}/healthz", timeout=2).close()
+        with contextlib.suppress(OSError):  # not listening yet, or too busy to answer
+            opener.open(f"{address}/healthz", timeout=10).close()
             return
         if process.poll() is not None:
             break

@@ -64,7 +64,7 @@ def keep(page, question, *, answers=1):
         page.keyboard.press("Space")
         page.keyboard.press("Tab")
         page.keyboard.press("Tab")
-    page.get_by_role("button", name="Keep this question").press("Enter")
+    page.get_by_role("button", name="Save this question").press("Enter")
     page.locator(".kept-row", has_text=question).wait_for()
 
 
@@ -128,7 +128,7 @@ def test_an_unknown_report_is_told_kindly(visit):
     """Its name, and the way back."""
     page = visit("#/lab/nothing-like-it")
     assert "no such report" in page.locator("h1").inner_text()
-    assert page.get_by_role("link", name="Laboratory").count() == 1
+    assert page.get_by_role("link", name="Evaluation").count() == 1
 
 
 def test_own_questions_are_kept_in_the_browser(visit, tmp_path):

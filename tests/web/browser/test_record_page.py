@@ -201,7 +201,7 @@ def test_what_is_near_is_shown_while_writing_and_can_be_superseded_instead(visit
     page = visit("#/add")
     page.keyboard.type("The crane on pier nine lifts sixty tonnes now.")
     row = page.locator(".near-row", has_text="forty tonnes")
-    row.get_by_role("button", name="Supersede this instead").click()
+    row.get_by_role("button", name="Supersede this record").click()
     assert "forty tonnes" in page.locator(".replaces").inner_text()
     page.keyboard.press("Control+Enter")
     said(page, "in the old one's place")
@@ -268,7 +268,7 @@ def test_what_is_forgotten_comes_back(read, add, ask):
     assert shown(page) == "Seals rest on the outer rocks."
     ask("DELETE", f"/v1/records/{record['id']}")
     page.reload()
-    page.get_by_role("button", name="Bring it back").click()
+    page.get_by_role("button", name="Restore").click()
     page.locator(".record-text", has_text="Seals rest").wait_for()
 
 
@@ -340,7 +340,7 @@ def test_a_file_that_moved_on_is_said(read, find, words, told):
 def test_an_unknown_id_is_told_kindly(visit):
     """No error page: what was asked for, and where to go on."""
     page = visit("#/record/no-such-thing")
-    page.get_by_role("heading", name="Nothing is kept under this id").wait_for()
+    page.get_by_role("heading", name="No record has this id").wait_for()
     assert "no-such-thing" in page.locator(".record").inner_text()
     assert page.get_by_role("link", name="Search").count() >= 2
 

@@ -164,7 +164,7 @@ def test_a_result_says_where_it_is_from_and_why_it_is_there(visit):
     score = float(fact.locator(".score-number").inner_text())
     assert 0 < score <= 1
     assert f"Score {fact.locator('.score-number').inner_text()}" in told
-    fact.get_by_text("Why here").click()
+    fact.get_by_text("Why this rank").click()
     assert "= score" in fact.locator("table").inner_text()
     chunk = page.locator(".result", has_text="connection-pool-postmortem.md").first
     assert re.search(r"postmortem\.md:\d+–\d+", chunk.locator(".place").inner_text())
@@ -255,7 +255,7 @@ def test_each_side_has_knobs_of_its_own(visit):
     page = visit(f"#/search?q={QUESTION}&compare=1&a.fusion=rrf&b.fusion=rrf")
     page.locator('[data-side="b"] .result').first.wait_for()
     shown(page)
-    assert page.locator(".compared").inner_text() == "Both rank alike."
+    assert page.locator(".compared").inner_text() == "Both rankings are equal."
     page.locator(".half-controls summary").first.click()
     page.locator('[data-side="b"] [data-knob="fusion"]').get_by_role("radio", name="Borda").check()
     shown(page)
@@ -275,14 +275,14 @@ def test_why_not_says_what_lost_it_and_mends_it(visit):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.locator(".told").wait_for()
-    assert "Lost at scope" in page.locator(".told-reason").inner_text()
+    assert "Removed by scope" in page.locator(".told-reason").inner_text()
     assert page.locator(".route [aria-current]").inner_text().startswith("Filters")
     page.get_by_role("button", name="Apply").click()
     page.locator(".told.found").wait_for()
     shown(page)
     assert "Ada takes her coffee black." in titles(page)
     assert address_of(page)["user"] == ["ada"]
-    assert "It is in the answer" in page.locator(".told-reason").inner_text()
+    assert "It is in the results" in page.locator(".told-reason").inner_text()
 
 
 def test_why_not_shows_the_place_in_each_source(visit):
@@ -292,7 +292,7 @@ def test_why_not_shows_the_place_in_each_source(visit):
     page.locator("#why").fill("Mirela moves")
     page.get_by_role("option", name="Mirela moves").click()
     page.locator(".told table").wait_for()
-    assert "Lost at limit" in page.locator(".told-reason").inner_text()
+    assert "Removed by limit" in page.locator(".told-reason").inner_text()
     rows = page.locator(".told tbody tr").all_inner_texts()
     assert [row.split()[0] for row in rows] == ["keyword", "vector"]
     assert re.search(r"#\d+", rows[1])
@@ -309,7 +309,7 @@ def test_filters_narrow_the_answer(visit):
     page.get_by_role("group", name="Category").get_by_role("button", name="people").click()
     shown(page)
     assert titles(page) == ["Mirela moves to the platform team."]
-    page.get_by_label("Superseded too").check()
+    page.get_by_label("Include superseded").check()
     page.get_by_role("button", name="Remove the filter category: people").click()
     shown(page)
     assert "The connection pool holds twenty connections." in titles(page)
@@ -460,7 +460,7 @@ def test_what_the_server_refuses_is_said_in_place(visit):
 def test_nothing_found_says_what_to_do(visit):
     """The filters can be cleared where they are in the way."""
     page = visit("#/search?q=pool&path=/nowhere&sources=keyword")
-    assert page.get_by_role("heading", name="Nothing found").is_visible()
+    assert page.get_by_role("heading", name="No results").is_visible()
     page.get_by_role("button", name="Clear the filters").click()
     page.locator(".result").first.wait_for()
 
@@ -469,7 +469,7 @@ def test_an_empty_store_says_how_to_begin(visit, tmp_path):
     """With the command that indexes, and a way to add."""
     with serving.serving(tmp_path / "empty.db", tmp_path) as address:
         page = visit(address=address)
-        assert page.get_by_role("heading", name="Nothing is kept here yet").is_visible()
+        assert page.get_by_role("heading", name="Nothing is stored yet").is_visible()
         assert page.get_by_role("link", name="Add a fact").is_visible()
 
 

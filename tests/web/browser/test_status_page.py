@@ -94,7 +94,7 @@ def test_it_counts_what_the_command_line_counts(visit, recollect):
     told = recollect("status", "--embedder", "hashing:64")
     records = told["records"]
     shown = figures(page)
-    names = {"Records": "total", "Facts": "facts", "Parts of files": "chunks", "Superseded": "superseded"}
+    names = {"Records": "total", "Facts": "facts", "Chunks": "chunks", "Superseded": "superseded"}
     assert {name: shown[name] for name in names} == {name: f"{records[key]:,}" for name, key in names.items()}
     assert shown["Forgotten"] == str(records["forgotten"])
     assert shown["Files"] == str(told["files"])
@@ -116,12 +116,12 @@ def test_it_follows_without_taking_the_focus(visit, ask):
     """What is stored meanwhile is counted; what was open stays open, and what had the focus keeps it."""
     ask("/v1/search", {"query": "connection pool"})
     page = visit()
-    page.get_by_text("The figures").press("Enter")
+    page.get_by_text("Show as a table").press("Enter")
     before = int(figures(page)["Facts"])
     ask("/v1/records", {"text": f"A fact number {before}."})
     page.locator("[data-figure=Facts] dd", has_text=str(before + 1)).wait_for()
-    assert page.evaluate("document.activeElement.textContent") == "The figures"
-    assert page.get_by_role("region", name="Searches by time").is_visible()
+    assert page.evaluate("document.activeElement.textContent") == "Show as a table"
+    assert page.get_by_role("region", name="Searches by duration").is_visible()
 
 
 def test_searches_are_drawn_and_counted(visit, ask):
@@ -130,11 +130,11 @@ def test_searches_are_drawn_and_counted(visit, ask):
         ask("/v1/search", {"query": "platform team", "sources": ["keyword"]})
     told = ask("/v1/status")["latency"]["search"]
     page = visit()
-    part = section(page, "How long searches take")
+    part = section(page, "Search time")
     part.locator(".histogram-bar").first.wait_for(state="attached")
     assert f"{told['count']} searches: half within" in part.inner_text()
     assert ["p50" in words or "p95" in words for words in part.locator(".mark-words").all_text_contents()] == [True] * 2
-    page.get_by_text("The figures").click()
+    page.get_by_text("Show as a table").click()
     counts = [int(cell) for cell in part.locator("tbody td").all_inner_texts()]
     assert sum(counts) == told["count"]
     tallest = max(part.locator(".histogram-bar").all(), key=lambda bar: float(bar.get_attribute("height")))
@@ -169,7 +169,7 @@ def test_indexing_from_the_page(visit, home):
 
 
 def test_one_who_may_only_read_cannot_index(home, visit, site):
-    """The figures are there, the button is not."""
+    """The numbers are there, the button is not."""
     with serving.serving(home / "memory.db", home, "--read-only") as address:
         page = visit(address=address)
         assert figures(page)["Records"] != "0"
@@ -205,7 +205,7 @@ def test_axe_finds_nothing(visit, ask, scheme):
     axe = importlib.import_module("axe_playwright_python.sync_playwright")
     ask("/v1/search", {"query": "connection pool"})
     page = visit(scheme=scheme)
-    page.get_by_text("The figures").click()
+    page.get_by_text("Show as a table").click()
     found = axe.Axe().run(page).response["violations"]
     assert [(one["id"], one["impact"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
 

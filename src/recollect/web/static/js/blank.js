@@ -16,9 +16,9 @@ export async function blankPage(desk) {
   }
   if (newest?.length === 0) return first(desk);
   return h("div", { class: "blank" },
-    h("h2", null, "Ask for anything you have kept"),
+    h("h2", null, "Search your memory"),
     h("p", { class: "quiet" },
-      "Words and meaning are searched at once, and every result shows what each of them gave. ",
+      "Keywords and vectors are searched together. Every result shows what each source contributed. ",
       h("span", { class: "if-keys" }, h("kbd", null, "/"), " searches, ", h("kbd", null, "c"),
         " compares two rankings, ", h("kbd", null, "?"), " shows all keys.")),
     newest ? [h("h3", { class: "overline" }, "Newest"), h("ul", { class: "newest" }, newest.map(entry))] : null);
@@ -32,10 +32,10 @@ function entry(record) {
 function first(desk) {
   const { owner, read_only: readOnly } = desk.app.settings.caller;
   return h("div", { class: "blank" },
-    h("h2", null, "Nothing is kept here yet"),
+    h("h2", null, "Nothing is stored yet"),
     h("p", { class: "quiet" }, "Add a fact, or index a folder of notes in a terminal: ",
       h("code", null, "recollect index ~/notes")),
     h("div", { class: "row" },
       readOnly ? null : h("a", { class: "button primary", href: "#/add" }, "Add a fact"),
-      owner ? button("Look in every scope", desk.anyScope) : null));
+      owner ? button("Search every scope", desk.anyScope) : null));
 }

@@ -48,7 +48,7 @@ export function comparison(desk) {
 function half(desk, side, name, heard) {
   const panel = controls(desk, side, { title: `Ranking ${name}` });
   const what = h("span", { class: "half-what" });
-  const use = button(`Use ${name}`, () => desk.keep(side), { class: "link", title: "Go on with this ranking alone" });
+  const use = button(`Use ${name}`, () => desk.keep(side), { class: "link", title: "Continue with this ranking only" });
   const ranked = ranking(desk, side, { compact: true, label: `Ranking ${name}`, heard });
   const element = h("section", { class: "half", "aria-label": `Ranking ${name}`, dataset: { side } },
     h("div", { class: "half-head" }, h("h2", null, name), what, use),
@@ -97,8 +97,8 @@ function inWords(a, b) {
   const there = new Map(b.map((result) => [result.id, result.rank]));
   const both = a.filter((result) => there.has(result.id));
   const still = both.filter((result) => there.get(result.id) === result.rank).length;
-  if (!a.length && !b.length) return "Neither finds anything.";
-  if (still === a.length && a.length === b.length) return "Both rank alike.";
+  if (!a.length && !b.length) return "Neither ranking has results.";
+  if (still === a.length && a.length === b.length) return "Both rankings are equal.";
   const all = a.length + b.length - both.length;
   const counts = [[still, "at the same place"], [both.length - still, "moved"], [a.length - both.length, "only in A"],
     [b.length - both.length, "only in B"]];

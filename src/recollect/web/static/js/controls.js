@@ -54,7 +54,7 @@ export function controls(desk, side, { title = "Ranking" } = {}) {
 /** The button that puts one knob back. */
 function undo(knob, { set, desk }) {
   const back = () => set(knob.name, desk.app.settings.search[knob.name]);
-  return button("↺", back, { class: "undo", "aria-label": `Reset ${knob.label}`, title: "Back to the default" });
+  return button("↺", back, { class: "undo", "aria-label": `Reset ${knob.label}`, title: "Reset to the default" });
 }
 
 function frame(knob, id, made, ...fields) {

@@ -68,7 +68,7 @@ async function ask({ text, scope }, app, state, { list, status, choose }) {
 
 function near(found, choose) {
   return [
-    h("h2", { class: "near-title" }, "Nearest to this so far"),
+    h("h2", { class: "near-title" }, "Most similar records"),
     h(
       "ul",
       { class: "near-list" },
@@ -83,10 +83,10 @@ function near(found, choose) {
             {
               type: "button",
               class: "button small",
-              "aria-label": `Supersede this instead: ${nameOf({ text: record.text }, 60)}`,
+              "aria-label": `Supersede this record: ${nameOf({ text: record.text }, 60)}`,
               on: { click: () => choose(record) },
             },
-            "Supersede this instead",
+            "Supersede this record",
           ),
         ),
       ),
@@ -98,7 +98,7 @@ function banner(record, cancel) {
   return h(
     "div",
     { class: "note replaces" },
-    h("p", null, "Will take the place of: ", h("bdi", null, nameOf({ text: record.text }, 140))),
-    h("button", { type: "button", class: "button small", on: { click: cancel } }, "No, store it as new"),
+    h("p", null, "Supersedes: ", h("bdi", null, nameOf({ text: record.text }, 140))),
+    h("button", { type: "button", class: "button small", on: { click: cancel } }, "Store as a new record"),
   );
 }

@@ -21,7 +21,7 @@ export async function show(root, params, app) {
       "div",
       { class: "adding" },
       h("h1", null, readOnly ? "Latest records" : "Add a record"),
-      readOnly ? h("p", { class: "note" }, "You may read here, and not write.") : form.node,
+      readOnly ? h("p", { class: "note" }, "You have read-only access.") : form.node,
       list.node,
     ),
   );
@@ -78,10 +78,10 @@ export function takeBack(app, { id, seq }) {
 }
 
 const OUTCOMES = {
-  supersedes: ["Stored in the old one's place.", "The old record holds again."],
-  update: ["This was known already; what you said of it is kept.", "It is as it was before."],
-  nothing: ["This was known already.", null],
-  add: ["Stored.", "It is not stored after all."],
+  supersedes: ["Stored. It supersedes the old record.", "The old record is current again."],
+  update: ["This was known already; what you said of it is kept.", "The change is undone."],
+  nothing: ["This record was already stored.", null],
+  add: ["Stored.", "The new record is removed."],
 };
 
 function announce(app, { record, what }, stored) {
@@ -119,14 +119,14 @@ export function editForm(record, app, { done, cancel }) {
 export function supersedeForm(record, app, { done, cancel }) {
   const inputs = fields({ text: record.text }, ["text"]);
   const save = async () => done(await app.api.post("/v1/supersede", { id: record.id, text: inputs.read().text }));
-  inputs.nodes[0].querySelector("label").textContent = "What holds now";
+  inputs.nodes[0].querySelector("label").textContent = "New text";
   const rows = h(
     "div",
     { class: "beside" },
     h(
       "div",
       { class: "entry" },
-      h("p", { class: "beside-title" }, "Until now"),
+      h("p", { class: "beside-title" }, "Current text"),
       h("div", { class: "beside-old" }, recordText(record)),
     ),
     inputs.nodes,
@@ -183,7 +183,7 @@ async function attempt(form, submit, said, save) {
   const text = form.querySelector("textarea");
   said.textContent = "";
   if (!text.value.trim()) {
-    said.textContent = "A record needs some text.";
+    said.textContent = "The text must not be empty.";
     text.focus();
     return;
   }

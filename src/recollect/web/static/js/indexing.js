@@ -53,7 +53,7 @@ const WORDS = {
   ],
   stopped: () => h("p", null, "Indexing was stopped."),
   failed: (job) => [
-    h("p", { class: "note" }, `Indexing failed: ${job.error?.message ?? job.error ?? "no reason was given"}`),
+    h("p", { class: "note" }, `Indexing failed: ${job.error?.message ?? job.error ?? "no reason given"}`),
     paths(job),
   ],
 };
@@ -75,7 +75,7 @@ function skipped(found) {
     ? h(
         "details",
         { class: "figures" },
-        h("summary", null, "What was skipped"),
+        h("summary", null, "Skipped files"),
         h(
           "ul",
           { class: "paths" },

@@ -37,7 +37,7 @@ export function known(record) {
   return h(
     "section",
     { class: "card", "aria-labelledby": "about-title" },
-    h("h2", { id: "about-title" }, "What is known of it"),
+    h("h2", { id: "about-title" }, "Details"),
     h(
       "dl",
       { class: "known" },

@@ -30,8 +30,8 @@ async function showAll(root, app) {
     h(
       "div",
       { class: "lab" },
-      h("h1", null, "Laboratory"),
-      h("p", { class: "quiet" }, "How well does search find, and which way of searching finds best?"),
+      h("h1", null, "Evaluation"),
+      h("p", { class: "quiet" }, "How good are the results, and which settings are best?"),
       ownQuestions(app, async () => reports?.reload()),
       reports?.node,
     ),
@@ -70,7 +70,7 @@ function row(report) {
 }
 
 async function showReport(root, name, app) {
-  const back = h("p", { class: "crumbs" }, h("a", { href: "#/lab" }, "← Laboratory"));
+  const back = h("p", { class: "crumbs" }, h("a", { href: "#/lab" }, "← Evaluation"));
   let report;
   try {
     report = await app.api.get(`/v1/eval/reports/${encodeURIComponent(name)}`);
@@ -107,8 +107,8 @@ function findings(sections) {
   const go = (key) => document.getElementById(`section-${key}`)?.focus();
   return h(
     "nav",
-    { class: "card", "aria-label": "What it says" },
-    h("h2", null, "What it says"),
+    { class: "card", "aria-label": "Summary" },
+    h("h2", null, "Summary"),
     h(
       "ul",
       { class: "findings" },

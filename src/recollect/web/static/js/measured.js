@@ -33,7 +33,7 @@ export function measured(report) {
     names.map((name) => h("option", { value: name }, name)),
   );
   return [
-    h("h3", null, "What came out"),
+    h("h3", null, "Results of the evaluation"),
     words,
     names.length > 1
       ? h("p", { class: "measure-choice" }, h("label", { for: "own-measure" }, "Measure"), choice)
@@ -109,7 +109,7 @@ function means(report, names) {
     name,
     ...names.map((measure) => estimate(report.systems[name].measures[measure])),
   ]);
-  return table("Means and their intervals", ["system", ...names], rows);
+  return table("Means with confidence intervals", ["system", ...names], rows);
 }
 
 function differences(report) {

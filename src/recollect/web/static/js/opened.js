@@ -8,7 +8,7 @@ const LONGEST = 2000;
 const FRESHNESS = {
   changed: "The file has changed since it was indexed: the lines may have moved. Index again to follow it.",
   missing: "The file is no longer there; this is what was indexed of it.",
-  unknown: "The file was not indexed from here, so nobody can say whether it has changed.",
+  unknown: "The file was not indexed on this machine, so it is not known whether it has changed.",
 };
 
 /** The lines around a chunk with its own marked; null where there is no file, words where it cannot be read. */

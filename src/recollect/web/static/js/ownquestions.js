@@ -18,7 +18,7 @@ export function ownQuestions(app, saved) {
   const put = (questions) => {
     state.questions = questions;
     if (!save(questions))
-      app.toast("This browser does not keep them: export the set before you leave.", { kind: "error" });
+      app.toast("This browser does not save the questions: export the set before you leave.", { kind: "error" });
     draw();
   };
   const drop = (question) => {
@@ -35,7 +35,7 @@ export function ownQuestions(app, saved) {
     h(
       "p",
       { class: "quiet" },
-      "Ask as you would, tick the records that answer it, keep the question. What no source finds cannot be ticked, so this compares ways of searching; it does not say what all of them miss.",
+      "Ask a question, select the records that answer it, and save it. What no source finds cannot be ticked, so this compares ways of searching; it does not say what all of them miss.",
     ),
     asking(app, (question) => put(withQuestion(state.questions, question))),
     kept,
@@ -56,7 +56,7 @@ function asking(app, keep) {
         results,
         answer.results.length
           ? judging(text, answer.results, done)
-          : h("p", { class: "quiet", role: "status" }, "Nothing is found for this."),
+          : h("p", { class: "quiet", role: "status" }, "No results for this question."),
       );
       results.querySelector("input")?.focus();
     } catch (error) {
@@ -91,7 +91,7 @@ function judging(text, found, done) {
   const keep = (event) => {
     event.preventDefault();
     if (ticked().length) done({ text, relevant: ticked() });
-    else said.textContent = "Tick at least one record that answers it.";
+    else said.textContent = "Select at least one record that answers it.";
   };
   return h(
     "form",
@@ -99,7 +99,7 @@ function judging(text, found, done) {
     h(
       "fieldset",
       null,
-      h("legend", null, "Which of these answer it?"),
+      h("legend", null, "Which of these records answer it?"),
       boxes.map(({ record, box }) =>
         h(
           "div",
@@ -122,14 +122,14 @@ function judging(text, found, done) {
     h(
       "div",
       { class: "actions" },
-      h("button", { type: "submit", class: "button primary" }, "Keep this question"),
+      h("button", { type: "submit", class: "button primary" }, "Save this question"),
       said,
     ),
   );
 }
 
 function keptList(questions, drop) {
-  if (!questions.length) return h("p", { class: "quiet" }, "No question is kept yet.");
+  if (!questions.length) return h("p", { class: "quiet" }, "No question is saved yet.");
   return h(
     "details",
     { class: "figures", open: questions.length <= 8 },
@@ -220,6 +220,6 @@ async function read(file, state, put, app) {
     put(found.reduce(withQuestion, state.questions));
     app.toast(`${several(found.length, "question")} read.`);
   } catch {
-    app.toast("This file holds no questions.", { kind: "error" });
+    app.toast("This file contains no questions.", { kind: "error" });
   }
 }

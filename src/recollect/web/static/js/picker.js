@@ -12,9 +12,9 @@ export function picker(desk, chosen) {
     hidden: true });
   const field = h("input", { type: "text", id: "why", role: "combobox", "aria-expanded": "false",
     "aria-controls": "why-list", "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false",
-    placeholder: "An id, a path, or words of the record you missed",
+    placeholder: "An id, a path, or text of the missing record",
     on: { input: () => soon(), focus: () => soon(), keydown: key, blur: () => setTimeout(hide, 150) } });
-  const element = h("div", { class: "picker" }, h("label", { for: "why" }, "Why is this record not in the answer?"),
+  const element = h("div", { class: "picker" }, h("label", { for: "why" }, "Why is this record not in the results?"),
     field, list);
   let found = [];
   let at = -1;

@@ -94,10 +94,10 @@ function nothing(desk) {
   const advice = [];
   if (narrowed) advice.push(button("Clear the filters", desk.unfilter));
   if (desk.app.settings.caller.owner && !desk.state.filters.any_scope) {
-    advice.push(button("Look in every scope", desk.anyScope));
+    advice.push(button("Search every scope", desk.anyScope));
   }
   advice.push(button("Why not…?", desk.askWhy));
-  const words = narrowed ? "Nothing within these filters answers that." : "No source has anything for that.";
-  return h("div", { class: "blank" }, h("h2", null, "Nothing found"), h("p", { class: "quiet" }, words),
+  const words = narrowed ? "No record that passes the filters matches." : "No source has a match.";
+  return h("div", { class: "blank" }, h("h2", null, "No results"), h("p", { class: "quiet" }, words),
     h("div", { class: "row" }, advice));
 }

@@ -40,7 +40,7 @@ export function recent(app) {
     node: h(
       "section",
       { class: "card", "aria-labelledby": "recent-title" },
-      h("h2", { id: "recent-title" }, "Stored last"),
+      h("h2", { id: "recent-title" }, "Newest first"),
       list,
       foot,
     ),

@@ -10,10 +10,10 @@ import { nameOf, recordHash, recordPath, recordText } from "./recordtext.js";
 import { timeline } from "./timeline.js";
 
 const TAKEN_BACK = {
-  add: "It is not stored after all.",
-  update: "The edit is taken back.",
-  supersede: "It holds again.",
-  forget: "It is back.",
+  add: "The new record is removed.",
+  update: "The edit is undone.",
+  supersede: "It is current again.",
+  forget: "It is restored.",
 };
 
 const LONG = 1500;
@@ -68,7 +68,7 @@ function head(record) {
       ? h(
           "p",
           { class: "note" },
-          "This no longer holds: ",
+          "Superseded: ",
           h("a", { href: recordHash(record.superseded_by) }, "see what took its place"),
           ".",
         )
@@ -146,16 +146,16 @@ async function goBack(view) {
 
 async function edited(view, stored) {
   await refresh(view, "[data-action=edit]");
-  if (stored) view.app.toast("Saved.", { undo: () => undo(view, stored.change, "The edit is taken back.") });
+  if (stored) view.app.toast("Saved.", { undo: () => undo(view, stored.change, "The edit is undone.") });
 }
 
 function superseded(view, old, stored) {
   view.app.go(recordHash(stored.id));
-  view.app.toast("Superseded: this is what holds now.", {
+  view.app.toast("Superseded. This is the new record.", {
     undo: async () => {
       await takeBack(view.app, stored.change);
       reopen(view.app, old.id);
-      return "The old record holds again.";
+      return "The old record is current again.";
     },
   });
 }
@@ -169,7 +169,7 @@ async function forget(view, record) {
     return;
   }
   await absent(view);
-  view.app.toast("Forgotten.", { undo: () => undo(view, change, "It is back.") });
+  view.app.toast("Forgotten.", { undo: () => undo(view, change, "It is restored.") });
 }
 
 async function undo(view, change, words) {
@@ -191,7 +191,7 @@ async function absent(view) {
   const history = await app.api.get(recordPath("history", id)).catch(() => null);
   if (!view.alive) return;
   const last = history?.events?.at(-1);
-  const bring = async () => app.toast(await undo(view, { id, seq: last.seq }, "It is back."));
+  const bring = async () => app.toast(await undo(view, { id, seq: last.seq }, "It is restored."));
   document.title = "Record · Recollect";
   const search = h(
     "p",
@@ -207,9 +207,9 @@ async function absent(view) {
       h(
         "article",
         { class: "record" },
-        h("h1", null, "Nothing is kept under this id"),
+        h("h1", null, "No record has this id"),
         h("p", { class: "path" }, h("bdi", null, id)),
-        h("p", null, "It may have been mistyped, wiped, or belong to someone else."),
+        h("p", null, "The id may be mistyped, the record purged, or it belongs to another scope."),
         search,
       ),
     );
@@ -224,7 +224,7 @@ async function absent(view) {
       h("p", null, "Since ", moment(last.at), " no search finds it."),
       app.settings.caller.read_only
         ? null
-        : h("p", null, h("button", { type: "button", class: "button", on: { click: bring } }, "Bring it back")),
+        : h("p", null, h("button", { type: "button", class: "button", on: { click: bring } }, "Restore")),
       search,
     ),
   );

@@ -60,7 +60,7 @@ function bar(result) {
         h("span", { class: `bar-part ${sourceClass(name)}`, style: { width: `${value * result.score * 100}%` } }))),
     h("span", { class: "score-number" }, score),
     result.confidence === undefined ? null
-      : h("span", { class: "score-more", title: "How far it stands out from what unrelated questions find" },
+      : h("span", { class: "score-more", title: "How likely it is that this result answers the query" },
         `confidence ${number(result.confidence)}`));
 }
 
@@ -98,7 +98,7 @@ function arithmetic(result) {
   if (result.similarity !== null && result.similarity !== undefined) {
     rows.push(row("cosine", number(result.similarity, 3), "to the question"));
   }
-  return h("details", { class: "why-here" }, h("summary", null, "Why here"), h("table", null, h("tbody", null, rows)));
+  return h("details", { class: "why-here" }, h("summary", null, "Why this rank"), h("table", null, h("tbody", null, rows)));
 }
 
 function row(name, value, note) {
@@ -131,7 +131,7 @@ function traced(trace) {
       head ? h("th", { scope: "col" }, head) : h("td")))), h("tbody", null, sources)),
     h("p", { class: "stages" }, trace.stages.map((stage, at) => [at ? " → " : "",
       h("span", { class: stage.in === stage.out ? "" : "cut" }, `${stage.name} ${stage.out}`)])),
-    dropped.length ? h("p", null, `Left out: ${dropped.join(", ")}`) : null,
+    dropped.length ? h("p", null, `Removed: ${dropped.join(", ")}`) : null,
     behind.length ? h("p", null, `Not yet indexed: ${behind.join(", ")}`) : null);
 }
 

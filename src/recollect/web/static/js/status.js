@@ -22,7 +22,7 @@ export async function show(root, params, app) {
   const job = indexing(app, () => turn(0));
   const owned = {
     sources: section("sources", "Sources", places.sources),
-    latency: section("latency", "How long searches take", places.latency.node),
+    latency: section("latency", "Search time", places.latency.node),
   };
   const state = { timer: null, alive: true, at: null };
   const turn = (ms) => {
@@ -91,7 +91,7 @@ function fill(places, status, app) {
   const tiles = [
     ["Records", records.total],
     ["Facts", records.facts],
-    ["Parts of files", records.chunks],
+    ["Chunks", records.chunks],
     ["Superseded", records.superseded],
     ["Forgotten", records.forgotten],
     ["Files", status.files],
@@ -169,8 +169,8 @@ function server(status, app) {
     ["Store", status.store && h("bdi", { class: "path" }, status.store)],
     ["Engine", status.engine],
     ["Language", status.language],
-    ["Changes so far", status.sequence !== undefined && count(status.sequence)],
-    ["You see", app.settings.caller.owner ? "everything" : scope || "what is everyone's"],
+    ["Changes", status.sequence !== undefined && count(status.sequence)],
+    ["Your scope", app.settings.caller.owner ? "everything" : scope || "what is everyone's"],
   ];
 }
 
@@ -179,14 +179,14 @@ function latency() {
   const words = h("p");
   const drawing = h("div");
   const figures = h("div");
-  const details = h("details", { class: "figures", hidden: true }, h("summary", null, "The figures"), figures);
+  const details = h("details", { class: "figures", hidden: true }, h("summary", null, "Show as a table"), figures);
   let last = "";
   const update = (search) => {
     if (JSON.stringify(search ?? null) === last) return;
     last = JSON.stringify(search ?? null);
     details.hidden = !search?.count;
     if (!search?.count) {
-      tell(words, "Nobody has searched since the server was started.");
+      tell(words, "No search since the server started.");
       replace(drawing);
       return;
     }
@@ -211,10 +211,10 @@ function latency() {
     replace(
       figures,
       table(
-        "Searches by time",
+        "Searches by duration",
         ["time", "searches"],
         buckets.map((one) => bucketWords(one).split(": ")),
-        { region: "Searches by time" },
+        { region: "Searches by duration" },
       ),
     );
   };

@@ -12,9 +12,9 @@ const SAID = {
   add: "Stored",
   update: "Edited",
   supersede: "Superseded",
-  supersedes: "Took the place of another",
+  supersedes: "Superseded another",
   forget: "Forgotten",
-  restore: "Brought back",
+  restore: "Restored",
   purge: "Wiped",
 };
 
@@ -99,8 +99,8 @@ function said({ action, detail }) {
   if (action === "supersede" && detail?.by)
     return ["Superseded by ", h("a", { href: recordHash(detail.by) }, "a newer record")];
   if (action === "supersedes" && detail?.id)
-    return ["Took the place of ", h("a", { href: recordHash(detail.id) }, "an older record")];
-  if (action === "restore" && detail?.undid === "supersede") return "Holds again";
+    return ["Supersedes ", h("a", { href: recordHash(detail.id) }, "an older record")];
+  if (action === "restore" && detail?.undid === "supersede") return "Current again";
   return SAID[action] ?? action;
 }
 

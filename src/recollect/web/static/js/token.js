@@ -29,9 +29,9 @@ function show(refused) {
     const cancel = button("Cancel", () => close(null));
     const dialog = h("dialog", { class: "dialog", "aria-labelledby": "token-title", on: { close: () => close(null) } },
       h("form", { on: { submit } },
-        h("h2", { id: "token-title" }, "This server asks for a token"),
+        h("h2", { id: "token-title" }, "This server requires a token"),
         h("p", { class: "quiet" }, phrase(refused
-          ? "The token was refused. Give another one."
+          ? "The token was refused. Enter another one."
           : "Whoever runs it makes one with `recollect token add NAME`. It is kept until this tab is closed.")),
         h("label", { for: "token" }, "Token"), field,
         h("div", { class: "dialog-buttons" }, cancel,

@@ -89,19 +89,19 @@ function told(desk, side, verdict) {
     verdict.record ? h("p", { class: "told-what" },
       h("a", { href: addressOf(verdict.record), dir: "auto" }, titleOf(verdict.record))) : null,
     route(verdict.stage),
-    found ? h("p", { class: "told-reason" }, h("b", null, "It is in the answer"), `, at rank ${verdict.rank}.`)
-      : h("p", { class: "told-reason" }, h("b", null, `Lost at ${verdict.stage}: `), h("bdi", null, verdict.reason)),
+    found ? h("p", { class: "told-reason" }, h("b", null, "It is in the results"), `, at rank ${verdict.rank}.`)
+      : h("p", { class: "told-reason" }, h("b", null, `Removed by ${verdict.stage}: `), h("bdi", null, verdict.reason)),
     placesTable(verdict.sources),
     change.length ? mend(desk, side, verdict.change) : null,
     verdict.advice ? h("p", { class: "advice" }, h("b", null, "What to do: "), h("bdi", null, verdict.advice)) : null,
-    desk.state.compare ? h("p", { class: "quiet" }, "Looked for in ranking A.") : null);
+    desk.state.compare ? h("p", { class: "quiet" }, "Searched in ranking A.") : null);
 }
 
 /** The way through a search, and how far the record came. */
 function route(stage) {
   const at = LOST_AT[stage];
   if (at === undefined) return null;
-  return h("ol", { class: "route", "aria-label": "How far it came" }, STEPS.map((step, place) => {
+  return h("ol", { class: "route", "aria-label": "Steps it passed" }, STEPS.map((step, place) => {
     const kind = place < at || stage === "found" ? "passed" : place === at ? "lost" : "";
     return h("li", { class: kind, "aria-current": place === at ? "step" : null }, step,
       kind === "lost" ? h("span", { class: "hidden" }, " (lost here)") : null);
@@ -128,7 +128,7 @@ function mend(desk, side, change) {
     desk.app.toast("Applied");
   };
   return h("div", { class: "mend" }, h("p", null, "This brings it back; it was tried."),
-    h("ul", { "aria-label": "The change that brings it back" }, Object.entries(change).map(([name, value]) =>
+    h("ul", { "aria-label": "The change that returns it" }, Object.entries(change).map(([name, value]) =>
       h("li", { class: "chip" }, h("b", null, name), " ", said(now[name]), " → ", h("b", null, said(value))))),
     button("Apply", doApply, { class: "button primary" }));
 }
