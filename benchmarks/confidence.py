@@ -25,9 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.quality import open_indexed, show, table
+from benchmarks.quality import table
 from recollect.config import Settings
 from recollect.evaluation import Dataset, read_dataset
+from recollect.evaluation.corpora import open_corpus
 from recollect.memory import Memory
 from recollect.types import Forget, Put
 
@@ -74,7 +75,7 @@ def main() -> None:
         rows.append(measure_set(data, name, arguments))
         print(f"  {' | '.join(rows[-1])}", file=sys.stderr, flush=True)
     rows.append(averages(rows))
-    show([HEAD, *rows])
+    print(table([HEAD, *rows]))
     if arguments.write:
         write([HEAD, *rows])
 
@@ -114,7 +115,7 @@ def unrelated(data: Path, name: str) -> list[str]:
 
 def copied(dataset: Dataset, embedder: str, folder: Path) -> Memory:
     """A copy of the set's store, in which records can be forgotten."""
-    with open_indexed(dataset, embedder) as memory:
+    with open_corpus(dataset, settings=Settings(embedder=embedder)) as memory:
         place = memory.store.status()["store"]
     copy = folder / "copy.db"
     # SQLite's own backup: another process may have a part of the file in its log.
