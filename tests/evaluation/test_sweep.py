@@ -4,8 +4,8 @@ import random
 import pytest
 
 from recollect.evaluation.datasets import Dataset
-from recollect.evaluation.recording import JudgedSet, JudgedSets, ReplayOutcome, record, record_sets
-from recollect.evaluation.sweep import check_prefix, churn, curves, join_prefixes, knee, sweep
+from recollect.evaluation.recording import JudgedSet, JudgedSets, Recording, ReplayOutcome, record, record_sets
+from recollect.evaluation.sweep import check_prefix, churn, curves, knee, sweep
 
 WORDS = [
     "night",
@@ -115,7 +115,7 @@ def test_churn_is_the_share_that_is_replaced():
 
 def test_the_certificate_holds_for_live_searches(judged, memory):
     asked_texts = list(judged.parts[0].dataset.queries.values())[:4]
-    prefix = check_prefix(memory, asked_texts, CURVES)
+    prefix = check_prefix([(Recording(memory, {}, {}), asked_texts)], CURVES)
     assert prefix == {"checked": 16, "held": True, "questions": 4, "limits": [1, 50], "broken": []}
 
 
@@ -129,12 +129,12 @@ def test_the_certificate_says_where_it_is_broken(judged, memory, monkeypatch):
         return type(answer)(answer.query, answer.results[1:2] if flip else answer.results[:limit], answer.trace)
 
     monkeypatch.setattr(type(memory), "search", lambda _self, text, **options: turned(text, **options))
-    prefix = check_prefix(memory, ["night train"], curves(["rrf", "weighted"]))
+    recording = Recording(memory, {}, {})
+    prefix = check_prefix([(recording, ["night train"])], curves(["rrf", "weighted"]))
     assert prefix["held"] is False
     assert prefix["broken"] == [{"question": "night train", "options": {"fusion": "rrf"}}]
-    other = {"checked": 3, "questions": 3, "limits": [1, 50], "broken": []}
-    joined = join_prefixes([prefix, other])
-    assert (joined["checked"], joined["questions"], joined["held"], len(joined["broken"])) == (5, 4, False, 1)
+    both = check_prefix([(recording, ["night train"]), (recording, ["no such word"])], curves(["rrf", "weighted"]))
+    assert (both["checked"], both["questions"], both["held"]) == (4, 2, False)
 
 
 def test_questions_are_asked_of_every_corpus_once(open_memory, tmp_path):

@@ -146,12 +146,8 @@ def _section(key: str, section: ReportPart, svg: str, *notes: str) -> dict[str, 
         "svg": svg,
         "shows": section.shows,
         "source": section.source,
-        "tables": [{name: _listed(value) for name, value in asdict(table).items()} for table in section.tables],
+        "tables": [asdict(table) for table in section.tables],
     }
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _valid(name: str) -> bool:

@@ -1,9 +1,12 @@
-"""Studies of a memory that others use too: questions and judgments come with the request, as in the HTTP API."""
+"""Studies of a memory that others use too: questions and judgments come with the request, as in the HTTP API.
+
+The memory stays open, and `work` limits how long a study may take.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +14,7 @@ from recollect.errors import UsageError
 from recollect.evaluation.corpora import within_reach
 from recollect.evaluation.datasets import Dataset, fingerprint, judged_documents
 from recollect.evaluation.overlap import overlap_report
-from recollect.evaluation.recording import MEASURE, OpenSet, record_sets
+from recollect.evaluation.recording import MEASURE, record_sets
 from recollect.evaluation.results import label
 from recollect.evaluation.sweep import DEPTHS, curves_of, sweep_report
 from recollect.evaluation.trials import TrialPlan, make_report, run_trials
@@ -38,15 +41,6 @@ class StudyWork(Work):
         return UsageError(f"the study takes longer than {self.seconds:g} s", hint=hint)
 
 
-def borrowed(memory: Memory) -> OpenSet:
-    """Return a function that lends out `memory` for each set and leaves it open afterwards."""
-
-    def lend(_: Dataset) -> AbstractContextManager[Memory]:
-        return nullcontext(memory)
-
-    return lend
-
-
 def make_dataset(questions: Sequence[tuple[str, Mapping[str, int]]], name: str = NAME) -> Dataset:
     """Make a set of texts and judgments. A question's id is the beginning of its text."""
     queries: dict[str, str] = {}
@@ -71,7 +65,7 @@ def check_known(memory: Memory, dataset: Dataset) -> None:
 def run(memory: Memory, dataset: Dataset, plan: TrialPlan, *, work: Work | None = None) -> dict[str, Any]:
     """Return what `recollect eval run --json` prints for these questions."""
     check_known(memory, dataset)
-    trials, corpora = run_trials(replace(plan, work=work), [dataset], borrowed(memory))
+    trials, corpora = run_trials(replace(plan, work=work), [dataset], lambda _: nullcontext(memory))
     return make_report(dataset.name, plan, memory.settings, trials, corpora)
 
 
@@ -79,7 +73,9 @@ def sweep(memory: Memory, dataset: Dataset, measure: str = MEASURE, *, work: Wor
     """Return what `recollect eval sweep --json` prints for these questions."""
     check_known(memory, dataset)
     curves, depth = curves_of(memory.settings.search), max(DEPTHS)
-    with record_sets(dataset.name, [dataset], borrowed(memory), measure=measure, depth=depth, work=work) as judged:
+    with record_sets(
+        dataset.name, [dataset], lambda _: nullcontext(memory), measure=measure, depth=depth, work=work
+    ) as judged:
         return sweep_report(judged, curves, DEPTHS)
 
 
@@ -90,7 +86,7 @@ def overlap(memory: Memory, dataset: Dataset, *, work: Work | None = None) -> di
     if len(pipeline.sources) < 2:  # noqa: PLR2004
         hint = "set an embedder, or configure an external source: docs/sources.md"
         raise UsageError("overlap compares two sources, and there are fewer", hint=hint)
-    with record_sets(dataset.name, [dataset], borrowed(memory), depth=query.fetch_k, work=work) as judged:
+    with record_sets(dataset.name, [dataset], lambda _: nullcontext(memory), depth=query.fetch_k, work=work) as judged:
         return overlap_report(judged, query.fetch_k)
 
 

@@ -8,11 +8,10 @@ from statistics import fmean
 from typing import Any
 
 from recollect.config import SearchOptions, override
-from recollect.evaluation.recording import TOP, JudgedSet, JudgedSets, Options, ReplayOutcome
+from recollect.evaluation.recording import TOP, JudgedSets, Options, Recording, ReplayOutcome
 from recollect.evaluation.scoring import compare, estimate
 from recollect.fusion import METHODS
-from recollect.memory import Memory
-from recollect.types import Progress, Work
+from recollect.types import Progress
 
 DEPTHS = (5, 10, 20, 50, 100, 200)
 KS = (1.0, 10.0, 60.0, 100.0)
@@ -151,47 +150,35 @@ def _replaced(before: Sequence[str], after: Sequence[str]) -> float:
     return 1 - len({*before} & {*after}) / longest if longest else 0.0
 
 
-def check_prefix(
-    memory: Memory, questions: Sequence[str], curves: Sequence[Options], *, work: Work | None = None
-) -> dict[str, Any]:
-    """Search live with a low and a high limit, and check that the short list begins the long one."""
-    long = min(LONG, memory.settings.search.fetch_k)  # a higher limit would read the sources deeper
+def check_prefix(parts: Sequence[tuple[Recording, Sequence[str]]], curves: Sequence[Options]) -> dict[str, Any]:
+    """Search live with a low and a high limit, and check that the short list begins the long one.
 
-    def ids(text: str, limit: int, options: Options) -> list[str]:
-        return [result.record.id for result in memory.search(text, limit=limit, work=work, **options).results]
-
-    broken = [
-        {"question": text, "options": dict(options)}
-        for options in curves
-        for text in questions
-        if ids(text, SHORT, options) != ids(text, long, options)[:SHORT]
-    ]
-    return _prefix(len(curves) * len(questions), len(questions), long, broken)
-
-
-def join_prefixes(checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the prefix checks of several corpora."""
-    checked, questions = (sum(one[name] for one in checks) for name in ("checked", "questions"))
-    return _prefix(checked, questions, checks[0]["limits"][1], [row for one in checks for row in one["broken"]])
-
-
-def _prefix(checked: int, questions: int, long: int, broken: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    about = {"checked": checked, "held": not broken, "questions": questions}
-    return {**about, "limits": [SHORT, long], "broken": list(broken)}
+    `parts` holds, for each corpus, its recording and the texts of the questions to search for.
+    """
+    checked, questions, long, broken = 0, 0, LONG, []
+    for recording, texts in parts:
+        memory, work = recording.memory, recording.work
+        long = min(LONG, memory.settings.search.fetch_k)  # a higher limit would read the sources deeper
+        checked, questions = checked + len(curves) * len(texts), questions + len(texts)
+        for options, text in itertools.product(curves, texts):
+            short, full = (
+                [result.record.id for result in memory.search(text, limit=limit, work=work, **options).results]
+                for limit in (SHORT, long)
+            )
+            if short != full[:SHORT]:
+                broken.append({"question": text, "options": dict(options)})
+    limits = [SHORT, long]
+    return {"checked": checked, "held": not broken, "questions": questions, "limits": limits, "broken": broken}
 
 
 def sweep_report(
     judged: JudgedSets, curves: Sequence[Options], depths: Sequence[int], *, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Return the JSON of `recollect eval sweep`: the sweep, and the prefix check on some questions."""
+    """Return the JSON of `recollect eval sweep`: the sweep, and the prefix check on some questions of each corpus."""
     measured = sweep(judged, curves, depths, progress=progress)
-    prefix = join_prefixes([_check_part(part, curves, len(judged.parts)) for part in judged.parts])
+    parts = []
+    for recording in (part.recording for part in judged.parts):
+        texts = list(recording.texts.values())
+        parts.append((recording, texts[:: max(1, -(-len(texts) * len(judged.parts) // PREFIX_QUESTIONS))]))
+    prefix = check_prefix(parts, curves)
     return {"data": judged.as_dict(), "measure": judged.measure, **measured, "prefix": prefix}
-
-
-def _check_part(part: JudgedSet, curves: Sequence[Options], parts: int) -> dict[str, Any]:
-    """Check the prefix on a few questions of each corpus, fewer where there are more corpora."""
-    recording = part.recording
-    texts = list(recording.texts.values())
-    step = max(1, -(-len(texts) * parts // PREFIX_QUESTIONS))
-    return check_prefix(recording.memory, texts[::step], curves, work=recording.work)
