@@ -19,7 +19,7 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import Overtaken, UnknownRecord, UsageError
 from recollect.models.embedders import open_embedder
-from recollect.types import Forget, Record, Scope, Still, now
+from recollect.types import ExpectUnchanged, Forget, Record, Scope, now
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 
@@ -246,8 +246,8 @@ def test_a_change_that_was_overtaken_is_none(memory: Memory) -> None:
     kept, other = memory.add("The boat is blue."), memory.add("The oar is red.")
     seen = memory.history(kept.id)[-1].seq
     memory.edit(kept.id, title="Boat")
-    with pytest.raises(Overtaken, match="changed in the same moment"):
-        memory.store.records.apply([[Forget(other.id), Still(kept.id, seen), Forget(kept.id)]])
+    with pytest.raises(Overtaken, match="changed at the same time"):
+        memory.store.records.apply([[Forget(other.id), ExpectUnchanged(kept.id, seen), Forget(kept.id)]])
     assert {record.id for record in memory.list()} == {kept.id, other.id}
 
 

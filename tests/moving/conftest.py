@@ -16,7 +16,7 @@ import pytest
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.types import FileState, Ingested, Mirrors, SawFile
+from recollect.types import FileState, MarkIngested, SetFileState, SetFolderOptions
 
 HOSTILE = (
     "a\0b",
@@ -88,8 +88,8 @@ def fill(memory: Memory, count: int) -> None:
             case 5:
                 memory.undo(memory.supersede(key, text=f"for a while only {number}").id)
     states = [FileState(f"/n/{odd}", "/n", 2**62 + n, n, "d" * 32) for n, odd in enumerate(HOSTILE)]
-    seen = [SawFile(state.path, state) for state in states]
-    memory.store.records.apply([seen, [Ingested("f" * 32)], [Mirrors("/n", {"tags": ["ä"]})]])
+    seen = [SetFileState(state.path, state) for state in states]
+    memory.store.records.apply([seen, [MarkIngested("f" * 32)], [SetFolderOptions("/n", {"tags": ["ä"]})]])
     memory.store.notes.put("k\0", "v\x10\0")
     memory.store.joins.learn("s\0", {"i\0": "p", "j": "q\x10"})
 

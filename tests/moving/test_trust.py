@@ -23,7 +23,7 @@ from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.moving import format as lines
 from recollect.moving.format import Sum, blob, from_object
 from recollect.stores.rows import passage_hash
-from recollect.types import Ingested
+from recollect.types import MarkIngested
 
 TIME = "2026-03-14T15:09:26.535897Z"
 SPACE = "hashing@1:64d:unit:p=6e340b9c"
@@ -86,7 +86,7 @@ def backup(notes: Path, open_memory: Callable[..., Memory], tmp_path: Path) -> P
     with open_memory(tmp_path / "first.db") as memory:
         memory.index(notes, user="ada")
         memory.add("The heron stands in the reeds.")
-        memory.store.records.apply([[Ingested("f" * 32)]])
+        memory.store.records.apply([[MarkIngested("f" * 32)]])
         memory.store.notes.put("hyde:x", "a kept answer")
         memory.store.joins.learn("wiki", {"7": str(notes / "vault.md")})
         memory.export(tmp_path / "backup.jsonl")

@@ -15,7 +15,7 @@ from typing import Any, Self
 from recollect.ingest.discovery import MAX_FILE, FoundFile, PatternSelection, Walk, walk
 from recollect.ingest.documents import Document, metadata_text, read_document
 from recollect.ingest.text import HEAD, NotAFile, holds_key, is_text, open_regular, reason_of
-from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, SawFile, Scope
+from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, Scope, SetFileState
 
 GROUP = 200
 """Changes in one transaction."""
@@ -192,7 +192,7 @@ class IndexRun:
         return self._options.confirm or not (count > MANY and count > SHARE * left)
 
     def _mark(self, path: str, mark: int) -> Change:
-        return SawFile(path, replace(self._known[path], mtime_ns=mark))
+        return SetFileState(path, replace(self._known[path], mtime_ns=mark))
 
     def _compare(self, file: FoundFile) -> list[Change]:
         """The changes for one file."""
@@ -203,7 +203,7 @@ class IndexRun:
         current = known if not differs else None
         if current and (current.mtime_ns, current.size) == (file.stat.st_mtime_ns, file.stat.st_size):
             self._report.unchanged += 1
-            return [] if current.root == root else [SawFile(current.path, replace(current, root=root))]
+            return [] if current.root == root else [SetFileState(current.path, replace(current, root=root))]
         result = _read(file.path, self._walk)
         if result is None:
             return self._rescope(file.path) if differs and file.path not in self._walk.refused else []
@@ -211,7 +211,7 @@ class IndexRun:
         state = FileState(file.path, root, modified, len(content), FileState.digest_of(content))
         if current and current.digest == state.digest and current.mtime_ns != UNREAD:
             self._report.unchanged += 1
-            return [SawFile(state.path, state)]
+            return [SetFileState(state.path, state)]
         return self._replace_chunks(state, read_document(content, file.path), known)
 
     def _replace_chunks(self, state: FileState, document: Document, known: FileState | None) -> list[Change]:
@@ -229,14 +229,14 @@ class IndexRun:
                 *(Put(record) for record in _carry_over(after, old_chunks, keep_title=document.untitled)),
                 *_forget(before, after),
                 *_forget(old_chunks, after),
-                SawFile(old, None),
-                SawFile(path, state),
+                SetFileState(old, None),
+                SetFileState(path, state),
             ]
         (self._report.changed if known or before else self._report.added).append(path)
         if path in self._differing:
             self._report.rescoped.append(path)
             after = list(_carry_over(after, before, keep_title=document.untitled))
-        return [*(Put(record) for record in after), *_forget(before, after), SawFile(path, state)]
+        return [*(Put(record) for record in after), *_forget(before, after), SetFileState(path, state)]
 
     def _rescope(self, path: str) -> list[Change]:
         """Give the stored chunks of a file that is not read in this run the new scope and tags.
@@ -271,7 +271,7 @@ class IndexRun:
                 yield from _steps(path, self._rescope(path))
         for path in sorted(gone):
             self._report.removed.append(path)
-            yield from _steps(path, [*_forget(self._files.chunks(path), ()), SawFile(path, None)])
+            yield from _steps(path, [*_forget(self._files.chunks(path), ()), SetFileState(path, None)])
 
 
 @dataclass(frozen=True, slots=True)

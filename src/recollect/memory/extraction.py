@@ -15,7 +15,7 @@ from recollect.ingest.pieces import Piece, expand, read, split
 from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.memory.opening import language_model
 from recollect.models.llm import Llm
-from recollect.types import ActiveSpace, Change, Filter, Ingested, Progress, Put, Record, Scope, Store, Supersede
+from recollect.types import ActiveSpace, Change, Filter, MarkIngested, Progress, Put, Record, Scope, Store, Supersede
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -201,7 +201,7 @@ def _store(store: Store, piece: Piece, verdicts: Sequence[FactVerdict], digest: 
             if verdict.other is not None:
                 changes.append(Supersede(verdict.other.id, verdict.record.id, made=True))
     try:
-        store.records.apply([[*changes, Ingested(digest)]])
+        store.records.apply([[*changes, MarkIngested(digest)]])
     except UsageError as error:  # another process has changed the record to be superseded
         report.verdicts = [(other, verdict) for other, verdict in report.verdicts if other is not piece]
         report.failed.append((piece, error.message))

@@ -14,7 +14,7 @@ from recollect.ingest import FileChanges, IndexOptions, IndexRun, Report, in_bat
 from recollect.ingest.discovery import MAX_FILE
 from recollect.ingest.text import HEAD, NotAFile, decode, holds_key, is_text, open_regular
 from recollect.stages import freshness
-from recollect.types import FileState, Mirrors, Progress, Record, Scope, Store
+from recollect.types import FileState, Progress, Record, Scope, SetFolderOptions, Store
 
 UNKNOWN_OPTIONS = "its indexing options are not known; run `recollect index` on it once more"
 MIXED_OPTIONS = "contains folders that were indexed with other options; run `recollect index` on each of them"
@@ -67,7 +67,7 @@ class FolderIndexer:
         for path, reason in refused.items():
             report.fail(path, reason)
         if not self.dry_run:
-            self.store.records.apply([[Mirrors(str(root), options.as_dict()) for root in roots]])
+            self.store.records.apply([[SetFolderOptions(str(root), options.as_dict()) for root in roots]])
         return report
 
     def _apply(self, batch: Sequence[FileChanges], refused: dict[str, str]) -> None:

@@ -18,17 +18,17 @@ from recollect.types import (
     GLOBAL,
     Change,
     Event,
+    ExpectUnchanged,
     Forget,
+    MarkUndo,
     Progress,
     Put,
     Record,
     Records,
     Restore,
     Scope,
-    Still,
     Store,
     Supersede,
-    Undid,
 )
 
 EDITABLE = (
@@ -100,7 +100,9 @@ class Writer:
     @_retried
     def edit(self, record_id: str, fields: Mapping[str, Any]) -> Record:
         """Change fields of a fact in place; None clears a field."""
-        unchanged = [Still(event.id, event.seq) for event in self.store.records.history(parse_id(record_id))[-1:]]
+        unchanged = [
+            ExpectUnchanged(event.id, event.seq) for event in self.store.records.history(parse_id(record_id))[-1:]
+        ]
         (old,) = self.owned([record_id])
         if old.kind != "fact":
             raise _chunk_error(record_id)
@@ -260,7 +262,7 @@ def reversal(records: Records, key: str, caller: Scope | None, seq: int | None =
     if seq is not None and target.seq != seq:
         raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
     action, changes = _reversed(records, target, caller)
-    return action, [Still(key, events[-1].seq), *changes, Undid(key, target.seq)]
+    return action, [ExpectUnchanged(key, events[-1].seq), *changes, MarkUndo(key, target.seq)]
 
 
 def _events(records: Records, key: str, caller: Scope | None) -> Sequence[Event]:
@@ -298,7 +300,7 @@ def _reversed(records: Records, last: Event, caller: Scope | None) -> tuple[str,
             old = str(last.detail["id"])
             restored, forgotten = _unsuperseded(records, old, key, caller)
             lines = [event.seq for event in records.history(old) if event.action == "supersede"]
-            return "supersede", [*restored, Undid(old, lines[-1]), *forgotten[:-1]]
+            return "supersede", [*restored, MarkUndo(old, lines[-1]), *forgotten[:-1]]
     raise UsageError(f"the last change to {key!r} ({last.action}) cannot be undone", hint="see its history")
 
 
@@ -311,7 +313,7 @@ def _unsuperseded(records: Records, old: str, new: str, caller: Scope | None) ->
     if not made or (caller is not None and not caller.owns(_alive(records, new).scope)):
         return [Restore(old, caller)], []
     seq = events[-1].seq
-    return [Still(new, seq), Restore(old, caller)], [Forget(new), Undid(new, seq)]
+    return [ExpectUnchanged(new, seq), Restore(old, caller)], [Forget(new), MarkUndo(new, seq)]
 
 
 def _last_supersession(records: Records, key: str) -> str:

@@ -10,16 +10,16 @@ from typing import Any, Protocol
 from recollect.errors import Overtaken, SupersessionCycle, UnknownRecord, UsageError
 from recollect.types import (
     Change,
+    ExpectUnchanged,
     Forget,
-    Ingested,
-    Mirrors,
+    MarkIngested,
+    MarkUndo,
     Put,
     Record,
     Restore,
-    SawFile,
-    Still,
+    SetFileState,
+    SetFolderOptions,
     Supersede,
-    Undid,
     now,
 )
 
@@ -63,10 +63,10 @@ class Table(Protocol):
     def show(self, record: Record) -> None:
         """Restore a record that was hidden."""
 
-    def saw(self, change: SawFile) -> None:
+    def saw(self, change: SetFileState) -> None:
         """Store the state of a file."""
 
-    def mirrors(self, change: Mirrors) -> None:
+    def mirrors(self, change: SetFolderOptions) -> None:
         """Store how a folder is mirrored."""
 
     def ingested(self, digest: str) -> None:
@@ -90,15 +90,15 @@ def apply(table: Table, change: Change) -> list[Record]:
             _forget(table, change)
         case Restore():
             _restore(table, change)
-        case Still():
+        case ExpectUnchanged():
             _still(table, change)
-        case Undid():
+        case MarkUndo():
             table.note(change.id, "undo", {"undoes": change.seq})
-        case Mirrors():
+        case SetFolderOptions():
             table.mirrors(change)
-        case SawFile():
+        case SetFileState():
             table.saw(change)
-        case Ingested():
+        case MarkIngested():
             table.ingested(change.digest)
     return []
 
@@ -205,7 +205,7 @@ def _restore(table: Table, change: Restore) -> None:
         raise UsageError(f"{change.id!r} is neither forgotten nor superseded", hint="there is nothing to restore")
 
 
-def _still(table: Table, change: Still) -> None:
+def _still(table: Table, change: ExpectUnchanged) -> None:
     if table.last(change.id) != change.seq:
         raise Overtaken(f"{change.id!r} was changed at the same time", hint="try again")
 

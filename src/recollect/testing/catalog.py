@@ -11,7 +11,18 @@ import pytest
 from recollect.errors import UsageError
 from recollect.ranking import fold_hash
 from recollect.testing.harness import NOON, OpenStore, ids, store_all
-from recollect.types import FileState, Filter, Forget, Ingested, Mirrors, Put, Record, SawFile, Scope, Store
+from recollect.types import (
+    FileState,
+    Filter,
+    Forget,
+    MarkIngested,
+    Put,
+    Record,
+    Scope,
+    SetFileState,
+    SetFolderOptions,
+    Store,
+)
 
 
 def state(path: str, root: str = "/n", size: int = 1) -> FileState:
@@ -26,8 +37,10 @@ class FilesContract:
         """A file has the state that was stored last. A removed file is not known."""
         paths = ["/n/a.md", "/n/ünï 湖.md", "/n/100%_[x]*?.md", '/n/it\'s "q".md', "/m/b.md"]
         states = {path: state(path, path[:2]) for path in paths}
-        store.records.apply([[SawFile(path, seen)] for path, seen in states.items()])
-        store.records.apply([[SawFile("/n/a.md", state("/n/a.md", size=2**40))], [SawFile("/n/never.md", None)]])
+        store.records.apply([[SetFileState(path, seen)] for path, seen in states.items()])
+        store.records.apply(
+            [[SetFileState("/n/a.md", state("/n/a.md", size=2**40))], [SetFileState("/n/never.md", None)]]
+        )
         assert store.files.known("/m") == {"/m/b.md": states["/m/b.md"]}
         assert set(store.files.known("/n")) == set(paths[:4])
         assert store.files.known("/n")["/n/a.md"].size == 2**40
@@ -37,10 +50,10 @@ class FilesContract:
         }
         assert store.files.roots() == {"/m": None, "/n": None}
         told = {"scope": {"user": "ada"}, "tags": ["ä"], "exclude": ["*.log"]}
-        store.records.apply([[Mirrors("/n", {"scope": {}})], [Mirrors("/n", told)]])
+        store.records.apply([[SetFolderOptions("/n", {"scope": {}})], [SetFolderOptions("/n", told)]])
         assert store.files.roots() == {"/m": None, "/n": told}
         assert store.status()["files"] == 5
-        store.records.apply([[SawFile("/m/b.md", None)]])
+        store.records.apply([[SetFileState("/m/b.md", None)]])
         assert store.files.roots() == {"/n": told}
         assert store.files.states([]) == {}
 
@@ -49,7 +62,7 @@ class FilesContract:
         chance = random.Random(6)
         path = "/n/" + "/".join("".join(chance.choices("abcdefghöüé湖", k=120)) for _ in range(25)) + ".md"
         store_all(store, Record("a", "heron", path=path, kind="chunk"))
-        store.records.apply([[SawFile(path, state(path))], [SawFile(path, state(path, size=2))]])
+        store.records.apply([[SetFileState(path, state(path))], [SetFileState(path, state(path, size=2))]])
         assert store.files.states([path])[path].size == 2
         assert ids(store.files.chunks(path)) == ["a"]
         assert store.joins.by_path([path], Filter())[path][0].id == "a"
@@ -102,7 +115,7 @@ class FilesContract:
 
     def test_what_was_ingested_is_known(self, store: Store) -> None:
         """A digest is known, however often it is stored."""
-        store.records.apply([[Ingested("d1"), Ingested("d2")], [Ingested("d1")]])
+        store.records.apply([[MarkIngested("d1"), MarkIngested("d2")], [MarkIngested("d1")]])
         assert store.files.ingested(["d1", "d2", "d3"]) == {"d1", "d2"}
         assert store.files.ingested([]) == set()
 
@@ -111,7 +124,9 @@ class FilesContract:
         taken = Record("taken", "x", scope=Scope("ada"))
         store.records.apply([[Put(taken)]])
         with pytest.raises(UsageError, match="taken"):
-            store.records.apply([[SawFile("/n/a.md", state("/n/a.md")), Ingested("d"), Put(Record("taken", "y"))]])
+            store.records.apply(
+                [[SetFileState("/n/a.md", state("/n/a.md")), MarkIngested("d"), Put(Record("taken", "y"))]]
+            )
         assert open_store(place).files.known("/n") == {}
         assert store.files.ingested(["d"]) == set()
 

@@ -14,16 +14,16 @@ from recollect.testing.harness import NOON, SEARCHES, OpenStore, all_ids, by_key
 from recollect.types import (
     EVERYTHING,
     Change,
+    ExpectUnchanged,
     Filter,
     Forget,
+    MarkUndo,
     Put,
     Record,
     Restore,
     Scope,
-    Still,
     Store,
     Supersede,
-    Undid,
     now,
 )  # fmt: skip
 
@@ -229,9 +229,9 @@ class RecordsContract:
         store.records.apply([[Put(Record("a", "one"))], [Put(Record("a", "two"))]])
         first, second = (event.seq for event in store.records.history("a"))
         with pytest.raises(Overtaken):
-            store.records.apply([[Put(Record("b", "beside")), Still("a", first), Forget("a")]])
+            store.records.apply([[Put(Record("b", "beside")), ExpectUnchanged("a", first), Forget("a")]])
         assert all_ids(store) == ["a"]
-        store.records.apply([[Still("a", second), Put(Record("a", "one")), Undid("a", second)]])
+        store.records.apply([[ExpectUnchanged("a", second), Put(Record("a", "one")), MarkUndo("a", second)]])
         assert [event.action for event in store.records.history("a")] == ["add", "update", "update", "undo"]
         assert store.records.history("a")[-1].detail == {"undoes": second}
 

@@ -1,7 +1,7 @@
-"""The words of the project as frozen data, and the seams as Protocols.
+"""The data types of the project and its interfaces.
 
-A `Query` goes to each `Source`, which answers `Hit`s; fusion and the stages turn these into `Result`s; the
-`Answer` holds them with a `Trace` of what happened. `Record` is what a store keeps.
+A `Query` goes to each `Source`, which returns a `RankedList` of `Hit`s. Fusion and the stages turn the lists into
+`Result`s. The `Answer` contains them with a `Trace` of what happened. A store contains `Record`s.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from recollect.types.records import (
     GLOBAL,
     Change,
     Event,
+    ExpectUnchanged,
     FileState,
     Filter,
     Forget,
-    Ingested,
-    Mirrors,
+    MarkIngested,
+    MarkUndo,
     Put,
     Record,
     Restore,
-    SawFile,
     Scope,
-    Still,
+    SetFileState,
+    SetFolderOptions,
     Supersede,
-    Undid,
     now,
 )
 from recollect.types.search import (
@@ -82,6 +82,7 @@ __all__ = [
     "Contribution",
     "Embedder",
     "Event",
+    "ExpectUnchanged",
     "ExternalQuery",
     "ExternalSystem",
     "FileState",
@@ -89,11 +90,11 @@ __all__ = [
     "Filter",
     "Forget",
     "Hit",
-    "Ingested",
     "Joins",
     "KeywordIndex",
     "LegibilityEmbedder",
-    "Mirrors",
+    "MarkIngested",
+    "MarkUndo",
     "Notes",
     "Progress",
     "Put",
@@ -104,17 +105,16 @@ __all__ = [
     "Reranker",
     "Restore",
     "Result",
-    "SawFile",
     "Scope",
+    "SetFileState",
+    "SetFolderOptions",
     "Source",
     "SourceTrace",
     "Stage",
     "StageTrace",
-    "Still",
     "Store",
     "Supersede",
     "Trace",
-    "Undid",
     "VectorIndex",
     "VectorSpace",
     "VectorSpaces",

@@ -1,4 +1,4 @@
-"""The seams, as Protocols: what a store, a source, an embedder, a reranker and a stage must be able to do."""
+"""The interfaces of stores, sources, external systems, embedders, rerankers and stages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VectorSpace:
-    """The space of one model's vectors, named by its fingerprint. Vectors of two spaces are never compared."""
+    """A model's set of vectors, identified by the model's fingerprint. Vectors of two spaces are never compared."""
 
     fingerprint: str
     embedder: str
@@ -33,12 +33,12 @@ class VectorSpace:
 
 
 Stage: TypeAlias = Callable[[Query, Sequence[Result]], Sequence[Result]]
-"""A step after fusion. It knows neither the pipeline nor a store."""
+"""A step after fusion. It depends neither on the pipeline nor on a store."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """A retriever: a query in, a ranked list out."""
+    """Anything that answers a query with a ranked list."""
 
     @property
     def name(self) -> str:
@@ -46,14 +46,14 @@ class Source(Protocol):
 
     @property
     def bounded(self) -> bool:
-        """Whether its scores lie within -1 and 1 and may be compared as they are (a cosine)."""
+        """Whether its scores lie between -1 and 1 and are comparable as they are (a cosine)."""
 
     @property
     def timeout(self) -> float | None:
-        """Seconds after which nobody waits for it any more; None where only the query's own deadline counts."""
+        """Seconds after which nobody waits for it; None if only the query's deadline counts."""
 
     def search(self, query: Query) -> RankedList:
-        """At most `query.depth` hits that pass `query.filter`, best first, no text twice."""
+        """At most `query.depth` hits that pass `query.filter`, best first, without duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ExternalSystem(Protocol):
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Text to unit vectors. Prefixes for queries and passages are its own affair."""
+    """Turns texts into unit vectors. It adds the prefixes that its model wants for queries and passages."""
 
     @property
     def name(self) -> str:
@@ -105,10 +105,10 @@ class Embedder(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever the vectors of the same text would."""
+        """A text that changes whenever the vectors of the same text change."""
 
     def passages(self, texts: Sequence[str]) -> Matrix:
-        """One unit vector a text, in order."""
+        """One unit vector for each text, in order."""
 
     def query(self, text: str) -> Vector:
         """The unit vector of a query."""
@@ -116,152 +116,155 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class LegibilityEmbedder(Protocol):
-    """An embedder that can tell how well it reads a text; one that cannot is taken to read all."""
+    """An embedder that can tell how well it reads a text. Others are assumed to read everything."""
 
     def legibility(self, text: str) -> float:
-        """From 0, it sees only letters or unknown signs, to 1, it sees words."""
+        """From 0, the model knows only single letters of it, to 1, the model knows its words."""
 
 
 @runtime_checkable
 class CachingEmbedder(Protocol):
-    """An embedder that keeps the vectors of queries, and can keep them apart for those who ask."""
+    """An embedder that caches the vectors of queries, separately for each caller."""
 
     def query_of(self, asker: str, text: str) -> Vector:
-        """The unit vector of a query; one that another asker's query was given is computed again."""
+        """The unit vector of a query; vectors that were cached for another caller are not used."""
 
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Reads a question and a passage together, and says how well the one answers the other."""
+    """Scores how well passages answer a query, reading both together."""
 
     @property
     def name(self) -> str:
         """The name that opens it again."""
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
-        """One number a passage, in order; a higher one is better. They compare only within one question."""
+        """One number for each passage, in order; higher is better. Numbers of two queries are not comparable."""
 
 
 class Records(Protocol):
-    """The truth: what is stored, and everything that happened to it."""
+    """The stored records and their history: what every index is derived from."""
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
-        """Make changes. Each group holds or fails as one; the records put come back as they now stand."""
+        """Apply changes; each group succeeds or fails as a whole. Returns the records that were put, as stored."""
 
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
-        """The records with these ids that are not forgotten (and pass the filter), as asked; others are left out."""
+        """The records with these ids that are not forgotten (and pass the filter), in the order of the ids."""
 
     def history(self, record_id: str) -> list[Event]:
-        """All that happened to one record, oldest first."""
+        """The history of one record, oldest first."""
 
     def scope_of(self, record_id: str) -> Scope | None:
-        """Whose a record is or, where it was forgotten but not purged, was; None where there is none."""
+        """The scope of a record, also of a forgotten one that was not purged; None if there is no such record."""
 
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
 
 
 class Files(Protocol):
-    """What a store knows of the files it has chunks of."""
+    """The indexed files."""
 
     def known(self, root: str) -> dict[str, FileState]:
-        """The files below a root, by path, as they were when they were indexed."""
+        """The files below a root by path, with their state when they were indexed."""
 
     def states(self, paths: Sequence[str]) -> dict[str, FileState]:
-        """The same for these files, whatever their root; others are left out."""
+        """The states of these files by path; files that are not indexed are left out."""
 
     def roots(self) -> dict[str, Mapping[str, Any] | None]:
-        """The folders that are mirrored, and how each was told to be, where that is known."""
+        """The indexed folders with their options, or None where these are not known."""
 
     def chunks(self, path: str) -> list[Record]:
         """The chunks of one file."""
 
     def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
-        """Those of the files that have a chunk of another scope, or one that lacks one of the tags."""
+        """The files that have a chunk of another scope, or a chunk without one of the tags."""
 
     def chunk_key(self) -> bytes:
-        """The store's own random key for the ids of chunks. It is made once, and never exported."""
+        """The random key of this store for the ids of chunks. It is created once and never exported."""
 
     def ingested(self, digests: Sequence[str]) -> set[str]:
-        """Those of the digests that have been read for facts."""
+        """The digests of pieces from which facts were extracted."""
 
 
 class Joins(Protocol):
-    """How what an outside system names is found among our records."""
+    """Finds the records that the rows of an external system stand for."""
 
     def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
-        """The path that each of a system's ids stands for, as far as queries of this scope have learnt it."""
+        """The path of each of a system's ids, as learnt from queries of this scope."""
 
     def learn(self, source: str, paths: Mapping[str, str], scope: Scope = GLOBAL) -> None:
-        """Keep what ids stand for in one scope, where that can be done."""
+        """Store the paths of ids for one scope, if the store can be written now."""
 
     def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
-        """The visible records of files, in their order; a path may be the last parts of one."""
+        """The visible records of files, in their order; a path may be the end of a longer one."""
 
     def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
-        """The visible record of each text that there is one of."""
+        """The visible records with these text hashes."""
 
     def taken(
         self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str], within: Scope | None = None
     ) -> tuple[set[str], set[bytes], Mapping[str, int]]:
-        """Which ids (of forgotten and purged records, too) and texts are stored, and how many records each path means.
+        """Which ids (also of forgotten and purged records) and text hashes are stored, and how many records a path has.
 
-        With `within`, only records that this scope may see are looked at.
+        With `within`, only records that this scope may see are considered.
         """
 
 
 class Notes(Protocol):
-    """Kept answers of others, by key."""
+    """Short texts by key: cached answers, and the state of circuit breakers."""
 
     def get(self, key: str) -> str | None:
-        """What was kept under a key."""
+        """The text under a key."""
 
     def put(self, key: str, value: str) -> None:
-        """Keep an answer, where that can be done."""
+        """Store a text, if the store can be written now."""
 
 
 class KeywordIndex(Protocol):
-    """Finds records by terms, ranked by BM25 over the records that the filter lets through, and no others."""
+    """Finds records by terms, ranked by BM25 computed over the records that pass the filter."""
 
     @property
     def analyzer(self) -> Analyzer:
-        """The chain that made its terms, and must make the query's."""
+        """The analyzer that made its terms; queries must use the same."""
 
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
-        """At most `depth` records with any of the terms, best first, no text twice."""
+        """At most `depth` records with any of the terms, best first, without duplicates.
+
+        The list has its `max_score`, and in `among` the number of records that pass the filter.
+        """
 
     def catch_up(self) -> None:
-        """Index what is not indexed yet, and all of it again where the analysis has changed."""
+        """Index what is not indexed yet, or everything if the analyzer has changed."""
 
     def change_language(self, language: str) -> None:
-        """Make this the store's language, for every process that has it open. Opening a store never does."""
+        """Set the language of the store, for every process that has it open."""
 
 
 class VectorIndex(Protocol):
-    """The vectors of one space: finds records by cosine, exactly, among those that the filter lets through."""
+    """The vectors of one space. Finds records by cosine, exactly, among those that pass the filter."""
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        """At most `depth` records by falling cosine, no text twice."""
+        """At most `depth` records by falling cosine, without duplicates."""
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of these records, where there are any."""
+        """The vectors of these records, for those that have one."""
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        """Passages (of the records that the filter lets through) that have no vector yet."""
+        """Passages (of the records that pass the filter) that have no vector yet."""
 
     def known(self, passages: Sequence[str]) -> set[str]:
-        """Those of the passages whose vectors are kept already."""
+        """The passages that have a vector."""
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        """How many records (that the filter lets through) have a vector, and how many have none."""
+        """How many records (that pass the filter) have a vector, and how many have none."""
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
-        """Keep the vectors of passages."""
+        """Store the vectors of passages."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSpace:
-    """An embedder and the index of its space, ready to answer; a warning where it is not the one that was wanted."""
+    """The embedder that answers and the index of its space; a warning if it is not the configured one."""
 
     embedder: Embedder
     index: VectorIndex
@@ -270,68 +273,68 @@ class ActiveSpace:
 
 
 class VectorSpaces(Protocol):
-    """The vector spaces of a store. One is active and answers; another may be filled beside it."""
+    """The vector spaces of a store. One of them is active and answers queries; another may be filled meanwhile."""
 
     @property
     def active(self) -> VectorSpace | None:
-        """The space that answers."""
+        """The space that answers queries."""
 
     def open(self, space: VectorSpace) -> VectorIndex:
-        """The index of one space, made where there is none."""
+        """The index of a space, created if there is none."""
 
     def activate(self, space: VectorSpace) -> None:
-        """From now on, in every process, this space answers."""
+        """Make this the active space, in every process."""
 
 
 class Changes(Protocol):
-    """That something has happened, as it happens; what it was is in the history."""
+    """Notifies of changes as they happen; the history says what they are."""
 
     def listen(self, quiet: float = 1.0) -> AbstractContextManager[Iterator[bool]]:
-        """Within it, True each time that something may have happened since the last, False after each quiet while."""
+        """An iterator: True whenever something may have changed since the last item, False after `quiet` seconds."""
 
     def newest(self, scope: Scope | None = None) -> int:
-        """The number of the newest line of history that tells a scope (or, with None, anybody) anything; 0 for none."""
+        """The number of the newest history entry that a scope (with None, the owner) may see; 0 if there is none."""
 
     def count(self, upto: int, scope: Scope) -> int:
-        """How many lines of history up to a number tell a scope anything."""
+        """How many history entries up to a number a scope may see."""
 
     def since(self, seq: int, scope: Scope | None = None) -> tuple[Sequence[int], int]:
-        """The numbers of such lines after a number; and the number to ask with the next time.
+        """The numbers of the visible entries after `seq`, and the number to pass the next time.
 
-        That may be lower: where several write at once, a line can come after one that has a higher number.
+        That number may be lower than the last entry's: with several writers, an entry can appear after a higher one.
         """
 
 
 class Store(Protocol):
-    """One truth and the indexes derived from it."""
+    """The records and the indexes that are derived from them."""
 
     @property
     def records(self) -> Records:
-        """The truth."""
+        """Records and their history."""
 
     @property
     def files(self) -> Files:
-        """Which files it mirrors."""
+        """Indexed files and folders."""
 
     @property
     def notes(self) -> Notes:
-        """Kept answers."""
+        """Short texts by key."""
 
     @property
     def joins(self) -> Joins:
-        """Where outside systems' documents are among ours."""
+        """Matching of external documents with records."""
 
     @property
     def changes(self) -> Changes:
-        """What has happened of late."""
+        """Notification of changes."""
 
     @property
     def keywords(self) -> KeywordIndex:
-        """Search by words."""
+        """The keyword index."""
 
     @property
     def spaces(self) -> VectorSpaces:
-        """Search by meaning."""
+        """The vector indexes."""
 
     @property
     def contents(self) -> Contents:
@@ -345,22 +348,22 @@ class Store(Protocol):
         """
 
     def within(self, scope: Scope) -> Store:
-        """The same store for one scope: where the database itself can guard what a scope sees, it does."""
+        """The same store for one scope; a database with row-level security then enforces the scope itself."""
 
     def status(self) -> dict[str, Any]:
-        """What it holds and how far its indexes have read."""
+        """Its contents in numbers, and the lag of its indexes."""
 
     def count(self, where: Filter) -> dict[str, int]:
-        """How many records the filter lets through (`total`), and of which kind."""
+        """How many records pass the filter: `total`, and by kind."""
 
     def facets(self, where: Filter) -> dict[str, list[Any]]:
-        """The `categories`, `tags` and `scopes` of what the filter lets through."""
+        """The `categories`, `tags` and `scopes` of the records that pass the filter."""
 
     def scrub(self) -> str | None:
-        """Leave no byte of what was purged; where some have to stay, a word about it."""
+        """Overwrite what was purged; returns a warning if some bytes must remain."""
 
     def check(self) -> None:
-        """Refuse use after closing, and in a process that did not open it."""
+        """Raise an error if the store is closed, or was opened by another process."""
 
     def close(self) -> None:
-        """Give back what it holds open; closing twice is harmless."""
+        """Close it; closing twice is harmless."""

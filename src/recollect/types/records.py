@@ -1,4 +1,4 @@
-"""What is stored, what may be seen of it, and what can be done to it, as frozen data."""
+"""Records, scopes and filters, and every change that can be made to a store, as frozen data."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from recollect.ranking import fold_hash
 
 
 def now() -> datetime:
-    """The time, in UTC."""
+    """The present time in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose a record is, or who is asking. A part that is None is unset; none set is global."""
+    """The scope of a record or of a caller. A record with no part set is global; a caller with none is the owner."""
 
     user: str | None = None
     agent: str | None = None
     session: str | None = None
 
     def admits(self, record: Scope) -> bool:
-        """Whether one who asks with this scope may see a record of that scope."""
+        """Whether a caller with this scope may see a record of that scope."""
         pairs = ((self.user, record.user), (self.agent, record.agent), (self.session, record.session))
         return all(theirs is None or theirs == ours for ours, theirs in pairs)
 
     def owns(self, record: Scope) -> bool:
-        """Whether a record of that scope is this one's to change: seen, and not shared with others.
+        """Whether a caller with this scope may change a record of that scope.
 
-        What is nobody's is everybody's: one who is somebody reads it and leaves it as it is. Who has a user, owns what
-        is of that user; who has none but an agent, what is of that agent; and so on.
+        Global records can be read by everyone and changed only by a caller without a scope. Otherwise a caller owns the
+        visible records that carry its first set part: user, then agent, then session.
         """
         first = next(iter(self.as_dict()), None)
         return self.admits(record) and (first is None or first in record.as_dict())
 
     def as_dict(self) -> dict[str, str]:
-        """Only the parts that are set."""
+        """The parts that are set."""
         parts = {"user": self.user, "agent": self.agent, "session": self.session}
         return {name: value for name, value in parts.items() if value is not None}
 
     @property
     def key(self) -> str:
-        """The scope as one text, for what is kept by scope: the same for equal scopes, and for no others."""
+        """The scope as text, to be used as a key: equal for equal scopes only."""
         return json.dumps(self.as_dict(), ensure_ascii=False)
 
 
@@ -55,7 +55,7 @@ GLOBAL = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One stored thing: a `fact`, or a `chunk` of a file."""
+    """A stored record: a `fact`, or a `chunk` of a file."""
 
     id: str
     text: str
@@ -79,12 +79,12 @@ class Record:
 
     @property
     def time(self) -> datetime:
-        """When it is from: when it happened where that is known, else when it was stored."""
+        """When it happened, if that is known; otherwise when it was stored."""
         return self.happened_at or self.created_at
 
     @property
     def passage(self) -> str:
-        """What is embedded: the text under its title."""
+        """The text that is embedded: the title, and the text below it."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
     @property
@@ -97,7 +97,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a query may see. Applied inside every source, before its ranking."""
+    """Which records a query may return. Every source applies it before ranking."""
 
     scope: Scope = GLOBAL
     categories: tuple[str, ...] = ()
@@ -113,17 +113,17 @@ class Filter:
 
     @property
     def moment(self) -> datetime:
-        """The time as of which it is asked."""
+        """The time at which records must be in effect: `as_of`, or now."""
         return self.as_of or self.now
 
 
 EVERYTHING = Filter(any_scope=True, superseded=True, now=datetime.min.replace(tzinfo=UTC))
-"""Lets all through that is stored: at the beginning of time nothing had expired."""
+"""Passes every stored record: at the beginning of time nothing had expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a record's append-only history."""
+    """One entry of a record's history, to which entries are only appended."""
 
     seq: int
     id: str
@@ -134,7 +134,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What was true of a file when it was indexed."""
+    """The state of a file when it was indexed."""
 
     path: str
     root: str
@@ -144,13 +144,13 @@ class FileState:
 
     @staticmethod
     def digest_of(content: bytes) -> str:
-        """What tells two contents apart."""
+        """The hash of a content."""
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Store a record, or update the one with its id; with `merge`, also the live fact of the same scope and text."""
+    """Store a record, or update the one with its id; with `merge`, or the current fact of the same scope and text."""
 
     record: Record
     merge: bool = False
@@ -158,7 +158,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """From `at` on, `by` stands in the place of `id`; `made` says that it was stored for nothing else."""
+    """From `at` on, the record `by` replaces the record `id`; `made` means that it was stored only for this."""
 
     id: str
     by: str
@@ -168,7 +168,7 @@ class Supersede:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Take a record out of every answer; with `purge`, wipe its content and its history's too."""
+    """Remove a record from all answers; with `purge`, also erase its content and that of its history."""
 
     id: str
     purge: bool = False
@@ -176,50 +176,52 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Put back a record that was forgotten, or that was superseded; with `owner`, only what that scope owns."""
+    """Restore a record that was forgotten or superseded; with `owner`, only if that scope owns it."""
 
     id: str
     owner: Scope | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Still:
-    """Change nothing if anything has happened to a record since this line of its history."""
+class ExpectUnchanged:
+    """Fail, with the whole group of changes, if the record's history has an entry after `seq`."""
 
     id: str
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
-class Undid:
-    """Note that what was just done to a record took back that line of its history: the next undo goes further back."""
+class MarkUndo:
+    """Note that the last change to a record undid the entry `seq` of its history: the next undo goes further back."""
 
     id: str
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
-class SawFile:
-    """Note a file's state (or, with None, that the file is gone)."""
+class SetFileState:
+    """Store the state of a file, or with None that the file is gone."""
 
     path: str
     state: FileState | None
 
 
 @dataclass(frozen=True, slots=True)
-class Mirrors:
-    """Note how a folder was told to be mirrored: for which scope, with which tags and patterns."""
+class SetFolderOptions:
+    """Store the options with which a folder is indexed: scope, tags and patterns."""
 
     root: str
-    told: Mapping[str, Any]
+    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Ingested:
-    """Note that a piece of a file, known by its digest, has been read for facts."""
+class MarkIngested:
+    """Note that facts were extracted from the piece of a file with this digest."""
 
     digest: str
 
 
-Change: TypeAlias = Put | Supersede | Forget | Restore | Still | Undid | SawFile | Mirrors | Ingested
-"""Everything that can be done to a store, as data."""
+Change: TypeAlias = (
+    Put | Supersede | Forget | Restore | ExpectUnchanged | MarkUndo | SetFileState | SetFolderOptions | MarkIngested
+)
+"""A change to a store."""

@@ -25,7 +25,17 @@ from recollect.errors import RecollectError, StoreError, UsageError
 from recollect.stores.postgres import PostgresStore, vectors
 from recollect.stores.postgres import database as pools
 from recollect.stores.rows import passage_hash
-from recollect.types import EVERYTHING, FileState, Filter, Forget, Mirrors, Put, Record, SawFile, VectorSpace
+from recollect.types import (
+    EVERYTHING,
+    FileState,
+    Filter,
+    Forget,
+    Put,
+    Record,
+    SetFileState,
+    SetFolderOptions,
+    VectorSpace,
+)
 
 ADA, BOB = Scope("ada"), Scope("bob")
 GRANTS = """
@@ -72,8 +82,8 @@ def memory(place: str) -> Iterator[Memory]:
             path = f"/home/secret{user}.md"
             state = FileState(path, "/home", 1, 1, f"digest{user}")
             chunk = Record(f"{user}chunk", f"chunk secret{user}", kind="chunk", path=path, scope=Scope(user))
-            told = Mirrors(f"/home/of{user}", {"scope": {"user": user}})
-            memory.store.records.apply([[Put(chunk), SawFile(path, state), told]])
+            told = SetFolderOptions(f"/home/of{user}", {"scope": {"user": user}})
+            memory.store.records.apply([[Put(chunk), SetFileState(path, state), told]])
             memory.store.notes.put(f"key{user}", f"note secret{user}")
         memory.embed()
         yield memory

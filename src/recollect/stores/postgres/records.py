@@ -23,16 +23,16 @@ from recollect.types import (
     GLOBAL,
     Change,
     Event,
+    ExpectUnchanged,
     Filter,
     Forget,
-    Mirrors,
     Put,
     Record,
     Records,
     Restore,
-    SawFile,
     Scope,
-    Still,
+    SetFileState,
+    SetFolderOptions,
     Supersede,
     now,
 )
@@ -178,16 +178,16 @@ class Rows(ledger.Table):
             )
             self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
 
-    def saw(self, change: SawFile) -> None:
+    def saw(self, change: SetFileState) -> None:
         self.connection.execute("DELETE FROM files WHERE path = %s", (escape(change.path),))
         if (state := change.state) is not None:
             values = (escape(state.path), escape(state.root), state.mtime_ns, state.size, state.digest)
             self.connection.execute("INSERT INTO files VALUES (%s, %s, %s, %s, %s)", values)
 
-    def mirrors(self, change: Mirrors) -> None:
+    def mirrors(self, change: SetFolderOptions) -> None:
         self.connection.execute(
             "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",
-            (escape(change.root), json.dumps(change.told)),
+            (escape(change.root), json.dumps(change.options)),
         )
 
     def ingested(self, digest: str) -> None:
@@ -283,7 +283,7 @@ def ids_of(changes: Iterable[Change]) -> Iterator[str]:
                 yield change.record.id
             case Supersede():
                 yield from (change.id, change.by)
-            case Forget() | Restore() | Still():
+            case Forget() | Restore() | ExpectUnchanged():
                 yield change.id
 
 

@@ -17,7 +17,7 @@ from recollect.stores import ledger
 from recollect.stores.rows import micros, moment, passage_hash
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, condition, from_row, sequence, to_row
-from recollect.types import EVERYTHING, Change, Event, Filter, Mirrors, Record, SawFile, Scope, now
+from recollect.types import EVERYTHING, Change, Event, Filter, Record, Scope, SetFileState, SetFolderOptions, now
 
 TRANSACTION_SECONDS = 0.1
 """When a transaction is this old it is committed and the rest goes on in a new one, so that nobody waits long."""
@@ -145,16 +145,16 @@ class _Rows:
         self.connection.execute("UPDATE records SET forgotten_at = NULL WHERE row = ?", (row,))
         self._tag(row, record)
 
-    def saw(self, change: SawFile) -> None:
+    def saw(self, change: SetFileState) -> None:
         """Note the state of a file."""
         self.connection.execute("DELETE FROM files WHERE path = ?", (change.path,))
         if (state := change.state) is not None:
             values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
             self.connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?)", values)
 
-    def mirrors(self, change: Mirrors) -> None:
+    def mirrors(self, change: SetFolderOptions) -> None:
         """Note how a folder was told to be mirrored."""
-        told = json.dumps(change.told, ensure_ascii=False)
+        told = json.dumps(change.options, ensure_ascii=False)
         self.connection.execute("INSERT OR REPLACE INTO roots VALUES (?, ?)", (change.root, told))
 
     def ingested(self, digest: str) -> None:
