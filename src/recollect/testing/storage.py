@@ -59,8 +59,8 @@ class RecordsContract:
         assert store.records.apply([[Put(FULL), Put(default)]]) == [FULL, default]
         found = open_store(place).records.get(["full", "default"])
         for stored, given in zip(found, (FULL, default), strict=True):
-            for entry in fields(Record):
-                assert getattr(stored, entry.name) == getattr(given, entry.name), entry.name
+            for name in (entry.name for entry in fields(Record) if entry.compare):
+                assert getattr(stored, name) == getattr(given, name), name
 
     def test_times_come_back_as_the_same_instant_in_utc(self, store: Store) -> None:
         """A time in another zone is read back as the same instant."""
