@@ -22,7 +22,7 @@ from recollect.stores.sqlite.contents import SqliteContents, SqliteSnapshot
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.store import SqliteKind
 from recollect.stores.sqlite.vectors import SqliteSpaces
-from recollect.types import Filter, Progress, Scope, VectorSpace
+from recollect.types import Filter, Progress, Scope, VectorSpace, VectorSpaces
 
 
 class LanceStore:
@@ -93,11 +93,9 @@ class LanceKind(StoreKind):
     """`lancedb:///folder`, or `lancedb://s3://bucket/prefix?truth=FILE`."""
 
     def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> LanceStore:
-        """Open the store, and create it if it does not exist."""
         return LanceStore(place, language=language, read_only=read_only)
 
     def exists(self, place: str) -> bool:
-        """Whether the file of the records exists."""
         return parse_url(place).truth.exists()
 
     def absolute(self, place: str) -> str:
@@ -112,13 +110,12 @@ class LanceKind(StoreKind):
             yield store
 
     def examine(self, check: str, examination: Examination) -> list[Finding]:
-        """The findings of one check."""
         from recollect.stores.lance import health
 
         return health.examine(check, examination)
 
 
-class LanceSpaces:
+class LanceSpaces(VectorSpaces):
     """The vector spaces of one store. The file says which exist."""
 
     def __init__(self, file: SqliteSpaces, database: Database, url: LanceUrl) -> None:
@@ -130,11 +127,9 @@ class LanceSpaces:
 
     @property
     def active(self) -> VectorSpace | None:
-        """The space that searches use, in every process."""
         return self._file.active
 
     def open(self, space: VectorSpace) -> LanceVectors:
-        """The index of one space, created if it does not exist."""
         with self._lock:
             if space.fingerprint not in self._open:
                 self._open[space.fingerprint] = self._new(space)

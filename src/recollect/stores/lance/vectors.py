@@ -25,7 +25,7 @@ from recollect.stores.lance.updater import FileVectors, TableState, TableUpdater
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, sequence
 from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors
-from recollect.types import Filter, RankedList
+from recollect.types import Filter, RankedList, VectorIndex
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -49,7 +49,7 @@ GONE, WITHOUT = -1, 0
 """In place of a vector number: the record is forgotten, or has no vector yet."""
 
 
-class LanceVectors:
+class LanceVectors(VectorIndex):
     """Vector search in one space. `file` is the SQLite index of the same space; it saves and looks up vectors."""
 
     def __init__(self, database: Database, visible: VisibleSets, file: SqliteVectors, updater: TableUpdater) -> None:
@@ -64,7 +64,6 @@ class LanceVectors:
         self._without_lance = False
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        """At most `depth` visible records, by descending cosine."""
         if vector.shape != (self._vectors.dimension,):
             raise EmbedderError(
                 f"the query's vector has {vector.shape[-1]} dimensions, the store's have {self._vectors.dimension}",
@@ -83,7 +82,6 @@ class LanceVectors:
         raise StoreError(f"LanceDB loses what is written to {self.updater.url.dataset}", hint="check the disk it is on")
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of these records, where there are any."""
         with self._database.read() as connection:
             rows: Any = connection.execute(
                 "SELECT id, row FROM records WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
@@ -95,7 +93,6 @@ class LanceVectors:
         return {key: fetched.matrix[position[number]] for key, number in wanted.items()}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        """Passages (of records that pass the filter) that have no vector yet."""
         with self._database.read() as connection:
             rows = np.flatnonzero(self._filtered(connection, where) == WITHOUT)[:limit]
             passages: Any = connection.execute(
@@ -106,11 +103,9 @@ class LanceVectors:
             return [passage for (passage,) in passages]
 
     def known(self, passages: Sequence[str]) -> set[str]:
-        """Those of the passages that have a vector."""
         return self._file.known(passages)
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        """How many records (that pass the filter) have a vector, and how many have none."""
         with self._database.read() as connection:
             numbers = self._filtered(connection, where)
         return int((numbers > WITHOUT).sum()), int((numbers == WITHOUT).sum())

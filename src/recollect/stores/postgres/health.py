@@ -6,7 +6,7 @@ A check only reads, and none of its queries may take long.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from recollect.stores.health import (
     altered,
 )
 from recollect.stores.postgres.contents import INDEX_LOCK
-from recollect.stores.postgres.database import Connection, Database, unescape
+from recollect.stores.postgres.database import Database, unescape
 from recollect.stores.postgres.keywords import IndexWriter
 from recollect.stores.postgres.schema import MIGRATIONS, version
 from recollect.stores.postgres.store import PostgresStore
@@ -50,6 +50,7 @@ GUARDED = (
 )  # fmt: skip
 """Tables with row-level security, beside those of vectors."""
 
+_ROW_SECURITY = "SELECT row_security_active('records')::integer"
 _ROLE = """
     SELECT rolname, rolsuper, rolbypassrls, row_security_active(pg_class.oid),
         pg_has_role(rolname, relowner, 'USAGE'), has_table_privilege(pg_class.oid, 'INSERT')
@@ -179,33 +180,22 @@ def _with_parameters(url: str, *, drop: str = "", **defaults: str) -> str:
 
 def examine(check: str, examination: Examination) -> list[Finding]:
     """The findings of one check. If the server cannot be reached, only `store` says why."""
-    checks: dict[str, Callable[[Server, Examination], Iterable[Finding]]] = {
-        "store": store,
-        "keywords": keywords,
-        "vectors": vectors,
-    }
-    try:
-        with inspecting(examination.place) as server:
+    run = {"store": store, "keywords": keywords, "vectors": vectors}[check]
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(inspecting(examination.place))
             if check != "store":
                 require_ready(server)
-            return _in_time(checks[check], server, examination)
-    except NotExamined:
-        raise
-    except RecollectError as error:
-        if check == "store":
-            raise
-        raise NotExamined("the store cannot be read") from error
-
-
-def _in_time(
-    check: Callable[[Server, Examination], Iterable[Finding]], server: Server, examination: Examination
-) -> list[Finding]:
-    try:
-        return list(check(server, examination))
-    except TooLong:
-        raise NotExamined(f"it takes longer than {LONGEST_S:g} s") from None
-    except RecollectError as error:
-        return [Finding(check.__name__, "failure", error.message, error.hint)]
+        except RecollectError as error:
+            if check == "store" or isinstance(error, NotExamined):
+                raise
+            raise NotExamined("the store cannot be read") from error
+        try:
+            return list(run(server, examination))
+        except TooLong:
+            raise NotExamined(f"it takes longer than {LONGEST_S:g} s") from None
+        except RecollectError as error:
+            return [Finding(check, "failure", error.message, error.hint)]
 
 
 def require_ready(server: Server) -> None:
@@ -217,12 +207,8 @@ def require_ready(server: Server) -> None:
     if applied != known:
         reason = f"the store has schema {applied}, this version {known}" if applied else "there is no store yet"
         raise NotExamined(reason)
-    if _row_security(server):
+    if server.number(_ROW_SECURITY):
         raise NotExamined("this role sees the rows of one scope only; run it as the owner of the tables")
-
-
-def _row_security(server: Server) -> bool:
-    return bool(server.row("SELECT row_security_active('records')")[0])
 
 
 # -- server, role and replica -------------------------------------------------------------------------------
@@ -246,7 +232,9 @@ def store(server: Server, examination: Examination) -> Iterator[Finding]:
         yield Finding("store", "ok", f"{server.shown}: {count:,} records, schema {applied}, {engine}")
         yield from _texts(server)
         yield _role(server)
-        yield from _guards(server)
+        if tables := server.row(_UNGUARDED, list(GUARDED))[0]:
+            mend = "as their owner: ALTER TABLE … ENABLE ROW LEVEL SECURITY"
+            yield Finding("store", "warning", f"row-level security is switched off for {tables}", mend)
     yield from _replica(server, examination.place)
 
 
@@ -258,7 +246,7 @@ def _engine(server: Server) -> str:
 
 def _texts(server: Server) -> Iterator[Finding]:
     """Records whose texts are not what was stored. With row-level security we would see too few of them."""
-    if _row_security(server):
+    if server.number(_ROW_SECURITY):
         return
     try:
         found = altered(_stored_texts(server))
@@ -292,13 +280,6 @@ def _role(server: Server) -> Finding:
         message = f"the role {name} owns the tables: row-level security does not apply to it"
         return Finding("store", "note", message, SERVICE_ROLE)
     return Finding("store", "warning", f"row-level security does not apply to the role {name}", SERVICE_ROLE)
-
-
-def _guards(server: Server) -> Iterator[Finding]:
-    (tables,) = server.row(_UNGUARDED, list(GUARDED))
-    if tables:
-        mend = "as their owner: ALTER TABLE … ENABLE ROW LEVEL SECURITY"
-        yield Finding("store", "warning", f"row-level security is switched off for {tables}", mend)
 
 
 def _replica(server: Server, url: str) -> Iterator[Finding]:
@@ -344,9 +325,9 @@ def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
         yield Finding("keywords", "note", message, mend, partial(catch_up, examination.place))
         return
     complete = True
-    for check, fix in ((_wrong_tallies, recount), (partial(_wrong_terms, analyzer), rebuild)):
+    for check, fix in ((_wrong_tallies, recount), (_wrong_terms, rebuild)):
         try:
-            problem = check(server)
+            problem = check(analyzer, server)
         except TooLong:
             problem, complete = "", False
         if problem:
@@ -359,7 +340,7 @@ def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
         yield Finding("keywords", "note", f"no problem found in {LONGEST_S:g} s; not all of it was read")
 
 
-def _wrong_tallies(server: Server) -> str:
+def _wrong_tallies(_: Analyzer, server: Server) -> str:
     scopes = server.number(_WRONG_TALLIES)
     return f"the counts of {scopes:,} scopes are wrong" if scopes else ""
 
@@ -390,35 +371,27 @@ def catch_up(url: str, reporter: Reporter) -> None:
 
 def rebuild(url: str, reporter: Reporter) -> None:
     """Build the keyword index again from the records."""
-    _write(url, _clear_keywords)
+    stray = "NOT EXISTS (SELECT 1 FROM records WHERE records.row = postings.row AND forgotten_at IS NULL)"
+    _write(url, f"DELETE FROM postings WHERE {stray}", "DELETE FROM meta WHERE key = 'keywords'")
     catch_up(url, reporter)
     recount(url, reporter)
 
 
 def recount(url: str, reporter: Reporter) -> None:
-    """Count the records of each scope again."""
+    """Count the records of each scope again, under a lock: tallies that others add would be counted twice."""
     reporter.announce("counting the records of each scope again")
-    _write(url, _recount)
-
-
-def _clear_keywords(connection: Connection) -> None:
-    connection.execute(
-        "DELETE FROM postings WHERE NOT EXISTS"
-        " (SELECT 1 FROM records WHERE records.row = postings.row AND forgotten_at IS NULL)"
+    _write(
+        url,
+        "LOCK TABLE records, tallies IN SHARE ROW EXCLUSIVE MODE",
+        "DELETE FROM tallies",
+        f"INSERT INTO tallies (scope, records, length) {_SUMS}",
     )
-    connection.execute("DELETE FROM meta WHERE key = 'keywords'")
 
 
-def _recount(connection: Connection) -> None:
-    """Under a lock: a tally that another transaction adds would be counted twice."""
-    connection.execute("LOCK TABLE records, tallies IN SHARE ROW EXCLUSIVE MODE")
-    connection.execute("DELETE FROM tallies")
-    connection.execute(f"INSERT INTO tallies (scope, records, length) {_SUMS}")
-
-
-def _write(url: str, work: Callable[[Connection], object]) -> None:
+def _write(url: str, *statements: str) -> None:
+    """Execute statements in one transaction on the main server."""
     with contextlib.closing(Database(main_url(url))) as database:
-        database.write(work)
+        database.write(lambda connection: [connection.execute(statement) for statement in statements])
 
 
 # -- vectors ------------------------------------------------------------------------------------------------
@@ -483,14 +456,9 @@ def _orphans(server: Server, examination: Examination) -> Iterator[Finding]:
 def build_index(url: str, space: int, reporter: Reporter) -> None:
     """Build the approximate index of a space, in place of an unfinished one."""
     reporter.announce("building the approximate index")
-
-    def drop_invalid(connection: Connection) -> None:
-        name = f"vectors_{space}_near"
-        row = connection.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)", (name,))
-        if row.fetchone() == (False,):
-            connection.execute(f"DROP INDEX {name}")
-
-    _write(url, drop_invalid)
+    index = f"vectors_{space}_near"
+    invalid = f"SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('{index}') AND NOT indisvalid"
+    _write(url, f"DO $$ BEGIN IF EXISTS ({invalid}) THEN DROP INDEX {index}; END IF; END $$")
     with contextlib.closing(PostgresStore(main_url(url))) as opened:
         opened.contents.finish(reporter.progress("indexing"))
 
@@ -498,25 +466,18 @@ def build_index(url: str, space: int, reporter: Reporter) -> None:
 def attach_vectors(url: str, space: int, reporter: Reporter) -> None:
     """Give every live record its row in a vector table, and delete all other rows."""
     reporter.announce("attaching vectors to their records")
-
-    def work(connection: Connection) -> None:
-        connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
-        connection.execute(
-            f"DELETE FROM vectors_{space} AS held WHERE NOT EXISTS (SELECT 1 FROM records"
-            " WHERE records.row = held.row AND records.scope = held.scope AND forgotten_at IS NULL)"
-        )
-        connection.execute(
-            f"INSERT INTO vectors_{space} (row, scope, vector) SELECT row, scope, vector::halfvec FROM records"
-            " LEFT JOIN embeddings ON embeddings.passage = records.passage AND space = %s"
-            " WHERE forgotten_at IS NULL ON CONFLICT DO NOTHING",
-            (space,),
-        )
-
-    _write(url, work)
+    _write(
+        url,
+        "LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE",
+        f"DELETE FROM vectors_{space} AS held WHERE NOT EXISTS (SELECT 1 FROM records"
+        " WHERE records.row = held.row AND records.scope = held.scope AND forgotten_at IS NULL)",
+        f"INSERT INTO vectors_{space} (row, scope, vector) SELECT row, scope, vector::halfvec FROM records"
+        f" LEFT JOIN embeddings ON embeddings.passage = records.passage AND space = {space}"
+        " WHERE forgotten_at IS NULL ON CONFLICT DO NOTHING",
+    )
 
 
 def drop_orphans(url: str, reporter: Reporter) -> None:
     """Delete the vectors that belong to no record."""
     reporter.announce("removing vectors without a record")
-    drop = f"SELECT drop_orphan(passage) FROM (SELECT DISTINCT passage {_ORPHANS}) AS orphans"
-    _write(url, lambda connection: connection.execute(drop))
+    _write(url, f"SELECT drop_orphan(passage) FROM (SELECT DISTINCT passage {_ORPHANS}) AS orphans")
