@@ -214,8 +214,8 @@ def broken(_: str, passages: Sequence[str]) -> list[float]:
     ("say", "words"),
     [
         (broken, "ZeroDivisionError: on fire"),
-        (lambda _, passages: [1.0] * (len(passages) - 1), "did not give 20 passages as many finite numbers"),
-        (lambda _, passages: [math.nan] * len(passages), "finite numbers"),
+        (lambda _, passages: [1.0] * (len(passages) - 1), "did not return one finite number for each of 20 passages"),
+        (lambda _, passages: [math.nan] * len(passages), "finite number"),
         (lambda *_: None, "TypeError"),
     ],
 )
