@@ -1,4 +1,4 @@
-"""All that the file holds, in and out, row by row."""
+"""All that the file holds, read and written part by part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RECORD = (
     "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "forgotten_at",
     "length(passage) = 0", "source", "path", "first_line", "last_line",
 )  # fmt: skip
-_KEPT = (*(name for name in _RECORD if "(" not in name), "time", "fold", "passage")
+_COLUMNS = (*(name for name in _RECORD if "(" not in name), "time", "fold", "passage")
 
 _SELECT: Mapping[str, str] = {
     "meta": f"SELECT key, value FROM meta WHERE key IN {MOVED_META}",
@@ -38,7 +38,7 @@ _SELECT: Mapping[str, str] = {
     "join": "SELECT source, id, scope, path FROM joins WHERE true",
     "note": "SELECT key, value, at FROM notes WHERE true",
 }
-_KEY: Mapping[str, tuple[str, ...]] = {
+_KEYS: Mapping[str, tuple[str, ...]] = {
     "meta": ("key",), "space": ("fingerprint",), "record": ("id",), "history": ("seq",),
     "vector": ("fingerprint", "passage"), "file": ("path",), "root": ("root",), "ingested": ("digest",),
     "join": ("source", "id", "scope"),
@@ -57,7 +57,7 @@ _INSERT: Mapping[str, str] = {
     "join": "INSERT OR IGNORE INTO joins (source, id, scope, path) VALUES (?, ?, ?, ?)",
     "note": "INSERT OR IGNORE INTO notes VALUES (?, ?, ?)",
 }
-_INSERT_RECORD = f"INSERT OR IGNORE INTO records ({', '.join(_KEPT)}) VALUES ({', '.join('?' * len(_KEPT))})"
+_INSERT_RECORD = f"INSERT OR IGNORE INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _INSERT_TAG = "INSERT INTO tags SELECT ?, row FROM records WHERE id = ?"
 _INSERT_EVENT = (
     "INSERT OR IGNORE INTO history (seq, row, id, action, at, detail)"
@@ -67,7 +67,7 @@ _SAME_EVENT = " AND id = ? AND action = ? AND at = ? ORDER BY seq = ? DESC, seq 
 
 
 class SqliteContents:
-    """Moves what one SQLite store holds."""
+    """Reads and writes all that one SQLite store holds."""
 
     def __init__(self, database: Database, keywords: SqliteKeywords) -> None:
         self._database = database
@@ -75,34 +75,34 @@ class SqliteContents:
 
     @property
     def identity(self) -> str:
-        """The file itself, whatever it is called."""
+        """The file itself, whatever its name."""
         state = self._database.path.stat()
         return f"sqlite {state.st_dev} {state.st_ino}"
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
-        """What the file holds now."""
+        """The file as it is now."""
         with self._database.read() as connection:
             yield SqliteSnapshot(connection)
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
-        """What has the keys of these parts."""
+        """The parts with the keys of these parts."""
         if not parts:
             return []
-        sort = parts[0].kind
-        find = _SELECT[sort] + (_SAME_EVENT if sort == "history" else "".join(f" AND {key} = ?" for key in _KEY[sort]))
+        kind = parts[0].kind
+        find = _SELECT[kind] + (_SAME_EVENT if kind == "history" else "".join(f" AND {key} = ?" for key in _KEYS[kind]))
         with self._database.read() as connection:
-            found: Iterator[Any] = (connection.execute(find, _asked(part)).fetchone() for part in parts)
-            return [None if row is None else _part(sort, row) for row in found]
+            rows: Iterator[Any] = (connection.execute(find, _key(part)).fetchone() for part in parts)
+            return [None if row is None else _part(kind, row) for row in rows]
 
     def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
-        """Add parts in one transaction; what is there stays."""
+        """Add parts in one transaction; parts that exist stay as they are."""
         if not parts:
             return
         with self._database.write() as connection:
             match parts[0].kind:
                 case "meta":
-                    _settle_meta(connection, dict(part.values for part in parts))
+                    _set_meta(connection, dict(part.values for part in parts))
                 case "record":
                     _add_records(connection, parts)
                 case "history":
@@ -110,8 +110,8 @@ class SqliteContents:
                 case "vector":
                     _check_lengths(connection, parts)
                     connection.executemany(_INSERT["vector"], [part.values for part in parts])
-                case sort:
-                    connection.executemany(_INSERT[sort], [part.values for part in parts])
+                case kind:
+                    connection.executemany(_INSERT[kind], [part.values for part in parts])
 
     def finish(self, progress: Progress | None = None) -> None:
         """Bring the keyword index up to date, in short transactions."""
@@ -130,43 +130,43 @@ class SqliteContents:
 
 @dataclass(frozen=True, slots=True)
 class SqliteSnapshot:
-    """Reads through one connection that sees one moment."""
+    """Reads through one connection that sees one state."""
 
     connection: apsw.Connection
 
     def counts(self) -> Mapping[str, int]:
-        """How many parts of each sort."""
-        return {sort: int(self.connection.execute(f"SELECT count(*) FROM ({_SELECT[sort]})").get) for sort in FIELDS}
+        """The number of parts of each kind."""
+        return {kind: int(self.connection.execute(f"SELECT count(*) FROM ({_SELECT[kind]})").get) for kind in FIELDS}
 
     def parts(self) -> Iterator[Part]:
-        """All parts, by sort and rising key."""
-        for sort in FIELDS:
-            for row in self.connection.execute(f"{_SELECT[sort]} ORDER BY {', '.join(_KEY[sort])}"):
-                yield _part(sort, row)
+        """All parts, by kind and rising key."""
+        for kind in FIELDS:
+            for row in self.connection.execute(f"{_SELECT[kind]} ORDER BY {', '.join(_KEYS[kind])}"):
+                yield _part(kind, row)
 
 
-def _asked(part: Part) -> tuple[Any, ...]:
+def _key(part: Part) -> tuple[Any, ...]:
     if part.kind != "history":
         return part.key
     seq, key, action, at, _ = part.values
     return (key, action, at, seq)
 
 
-def _part(sort: str, row: Sequence[Any]) -> Part:
+def _part(kind: str, row: Sequence[Any]) -> Part:
     values = list(row)
-    if sort == "record":
+    if kind == "record":
         values[5] = tuple(json.loads(values[5]))
         values[18] = bool(values[18])
-    elif sort == "history":
+    elif kind == "history":
         values[4] = json.loads(values[4])
-    return Part(sort, tuple(values))
+    return Part(kind, tuple(values))
 
 
-def _settle_meta(connection: apsw.Connection, said: Mapping[str, str]) -> None:
-    if "language" in said and not connection.execute("SELECT EXISTS (SELECT 1 FROM records)").get:
-        set_meta(connection, "language", said["language"])
-    if "space" in said and meta(connection, "space") is None:
-        set_meta(connection, "space", said["space"])
+def _set_meta(connection: apsw.Connection, fields: Mapping[str, str]) -> None:
+    if "language" in fields and not connection.execute("SELECT EXISTS (SELECT 1 FROM records)").get:
+        set_meta(connection, "language", fields["language"])
+    if "space" in fields and meta(connection, "space") is None:
+        set_meta(connection, "space", fields["space"])
 
 
 def _check_lengths(connection: apsw.Connection, parts: Sequence[Part]) -> None:
@@ -181,29 +181,29 @@ def _check_lengths(connection: apsw.Connection, parts: Sequence[Part]) -> None:
 
 def _add_records(connection: apsw.Connection, parts: Sequence[Part]) -> None:
     for part in parts:
-        said = dict(zip(FIELDS["record"], part.values, strict=True))
-        time = said["created_at"] if said["happened_at"] is None else said["happened_at"]
-        folds = (b"", b"") if said["purged"] else (fold_hash(said["text"]), passage_hash(_passage(said)))
-        told = {**said, "tags": json.dumps(said["tags"]), "time": time, "fold": folds[0], "passage": folds[1]}
+        fields = dict(zip(FIELDS["record"], part.values, strict=True))
+        time = fields["created_at"] if fields["happened_at"] is None else fields["happened_at"]
+        folds = (b"", b"") if fields["purged"] else (fold_hash(fields["text"]), passage_hash(_passage(fields)))
+        row = {**fields, "tags": json.dumps(fields["tags"]), "time": time, "fold": folds[0], "passage": folds[1]}
         before = connection.total_changes()
-        connection.execute(_INSERT_RECORD, [told[name] for name in _KEPT])
-        if connection.total_changes() > before and said["forgotten_at"] is None:
-            tags = [(tag, said["id"]) for tag in dict.fromkeys(said["tags"])]
+        connection.execute(_INSERT_RECORD, [row[name] for name in _COLUMNS])
+        if connection.total_changes() > before and fields["forgotten_at"] is None:
+            tags = [(tag, fields["id"]) for tag in dict.fromkeys(fields["tags"])]
             connection.executemany(_INSERT_TAG, tags)
 
 
-def _passage(said: Mapping[str, Any]) -> str:
-    return f"{said['title']}\n{said['text']}" if said["title"] else str(said["text"])
+def _passage(fields: Mapping[str, Any]) -> str:
+    return f"{fields['title']}\n{fields['text']}" if fields["title"] else str(fields["text"])
 
 
 def _add_events(connection: apsw.Connection, parts: Sequence[Part], renumber: bool) -> None:
-    """Write lines of history. One whose number is lower than others' comes late: then all words are read again."""
+    """Write events. One with a lower number than others comes late: then all texts are indexed again."""
     newest = int(connection.execute("SELECT ifnull(max(seq), 0) FROM history").get)
     for part in parts:
         seq, key, action, at, detail = part.values
-        told = json.dumps(detail, ensure_ascii=False)
-        connection.execute(_INSERT_EVENT, (None if renumber else seq, key, action, at, told))
+        encoded = json.dumps(detail, ensure_ascii=False)
+        connection.execute(_INSERT_EVENT, (None if renumber else seq, key, action, at, encoded))
         if not connection.changes() and not connection.execute("SELECT 1 FROM records WHERE id = ?", (key,)).get:
-            raise StoreError(f"line {seq} of the history is of {key!r}, which there is no record of")
+            raise StoreError(f"event {seq} is of the record {key!r}, which does not exist")
     if not renumber and parts[0].values[0] <= newest:
         connection.execute("DELETE FROM meta WHERE key = 'keywords'")

@@ -1,4 +1,4 @@
-"""One SQLite file: opening it safely, reading from a snapshot, writing in short transactions.
+"""One SQLite file: opening it safely, reading from snapshots, writing in short transactions.
 
 Always through apsw, which brings its own SQLite: engines before 3.51.3 can lose acknowledged writes when several
 processes write and checkpoint in WAL mode, and the one that Python was built with is often older.
@@ -28,7 +28,7 @@ from recollect.stores.sqlite.schema import APPLICATION_ID, mark, migrate
 OLDEST_ENGINE = (3, 51, 3)
 BUSY_TIMEOUT_MS = 30_000
 PATIENCE_MS = 50
-"""How long a write that can be done without waits for others: a note, a lesson learnt."""
+"""How long an optional write, such as a cached answer, waits for other writers."""
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 OPENING_ATTEMPTS = 3
@@ -156,9 +156,9 @@ class Database:
 
     @contextlib.contextmanager
     def write(self, patience_ms: int = BUSY_TIMEOUT_MS) -> Iterator[apsw.Connection]:
-        """The writing connection inside a transaction: committed and synced when the block ends, or undone.
+        """The writing connection inside a transaction: committed and synced when the block ends, or rolled back.
 
-        `patience_ms` is how long to wait for others who write; little, where what is written can be done without.
+        `patience_ms` is how long to wait for other writers.
         """
         self._check_open()
         if self.read_only:
@@ -177,7 +177,7 @@ class Database:
             finally:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
-            # Once more, so that what is acknowledged is in the file that is at the path.
+            # Once more, so that an acknowledged write is in the file at the path.
             self._presence.check_write(self._writer)
             self._presence.committed(last)
 
@@ -191,13 +191,13 @@ class Database:
             self._write_lock.release()
 
     def empty_log(self) -> None:
-        """Move what is in the write-ahead log into the file, as far as readers allow, and cut the log to nothing."""
+        """Move the write-ahead log into the file, as far as readers allow, and truncate it."""
         with translated(self.path), self._write_lock:
             self._presence.check_write(self._writer)
             self._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def files(self) -> list[Path]:
-        """The file, and those that the engine keeps beside it."""
+        """The file, and those that SQLite keeps beside it."""
         return [part for end in ("", "-wal", "-shm") if (part := Path(f"{self._place}{end}")).exists()]
 
     def close(self) -> None:
@@ -219,7 +219,7 @@ class Database:
             self._presence.check()
             connection = self._connect()
             try:
-                self._presence.check()  # so that it is the same file that this connection has open
+                self._presence.check()  # the connection must have the same file open
             except BaseException:
                 connection.close()
                 raise
@@ -228,7 +228,7 @@ class Database:
             return connection
 
     def check(self) -> None:
-        """Refuse use after closing, in a process that did not open it, and when the file is not at its path."""
+        """Raise StoreError after closing, in another process, and when the file is no longer at its path."""
         self._check_open()
         self._presence.check()
 
@@ -252,7 +252,7 @@ class Database:
         raise StoreError(f"{self.path} was replaced while it was being opened", hint="try again")
 
     def _create(self) -> None:
-        """Make a new store beside its place, readable by its owner alone, and put it there when it is complete.
+        """Make a new store in a temporary file, readable by its owner only, and rename it when it is complete.
 
         So nobody ever finds half a store at the path. If another process was first, its store stays.
         """
@@ -280,7 +280,7 @@ class Database:
             return self._open_to_read()
         connection = apsw.Connection(name or str(self._place), flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        # What is deleted is overwritten: a purge must leave nothing behind in free pages.
+        # Deleted data is overwritten: a purge must leave nothing in free pages.
         connection.execute(
             f"PRAGMA synchronous=FULL; PRAGMA secure_delete=ON; PRAGMA journal_size_limit={WAL_LIMIT_BYTES}"
         )
@@ -296,11 +296,11 @@ class Database:
         return connection
 
     def _refuse_foreign(self) -> None:
-        """Refuse another program's database before anything could be written to it."""
+        """Refuse the database of another program before anything is written to it."""
         try:
             self._peek()
         except (apsw.CantOpenError, apsw.ReadOnlyError):
-            # A file in WAL mode wants its index beside it; where that cannot be made, it is read as it lies there.
+            # A file in WAL mode needs an index file beside it; where that cannot be made, the file is read as it is.
             self._frozen = True
             self._peek()
 
@@ -313,7 +313,7 @@ class Database:
 
 
 def check_engine(version: str) -> None:
-    """Refuse an engine that may lose what it acknowledged."""
+    """Refuse a version of SQLite that can lose acknowledged writes."""
     if tuple(int(part) for part in version.split(".")[:3]) < OLDEST_ENGINE:
         oldest = ".".join(map(str, OLDEST_ENGINE))
         raise StoreError(
@@ -324,7 +324,7 @@ def check_engine(version: str) -> None:
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn the engine's errors into ours, each with what to do about it."""
+    """Turn errors of SQLite into StoreErrors with a hint."""
     try:
         yield
     except apsw.Error as error:
@@ -353,7 +353,7 @@ def _explained(path: Path, error: apsw.Error) -> StoreError:
 
 
 def _full(path: Path) -> StoreError:
-    """The disk is full; or a table has used up its numbers, which the engine reports in the same way."""
+    """The disk is full; or a table has used up its numbers, which SQLite reports in the same way."""
     used_up = False
     with contextlib.suppress(apsw.Error):
         connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
@@ -362,7 +362,7 @@ def _full(path: Path) -> StoreError:
     if used_up:
         return StoreError(
             f"{path}: the highest number that a change can have is used up; nothing was written",
-            hint="`recollect copy --merge` it into a store that holds a record: its history gets new numbers there",
+            hint="`recollect copy --merge` it into a store that has a record: its history gets new numbers there",
         )
     return StoreError(f"the disk is full: nothing more was written to {path}", hint="free some space")
 
@@ -373,7 +373,7 @@ def _is_read_only(path: Path) -> bool:
             f"{str(path)!a} cannot be a path: it holds a NUL", hint="name a file in a folder you may write to"
         )
     try:
-        str(path).encode()  # what is no text cannot name a store, though it may name a file
+        str(path).encode()  # a name that is not text cannot name a store, though it may name a file
         if path.is_dir():
             raise StoreError(f"{path} is a folder", hint="a store is one file: name a file, for example memory.db")
         if not path.exists():
@@ -387,7 +387,7 @@ def _is_read_only(path: Path) -> bool:
 
 
 def refuse_empty(path: Path) -> None:
-    """Refuse an empty file: it may be what is left of a store, and a new one in its place would hide that."""
+    """Refuse an empty file: it may be the rest of a store, and a new store in its place would hide that."""
     if not path.stat().st_size:
         raise StoreError(
             f"{path} is empty: there is no store in it",
@@ -396,7 +396,7 @@ def refuse_empty(path: Path) -> None:
 
 
 def _put_in_place(name: str, target: Path) -> None:
-    """Give a complete new store its name, unless another has taken that meanwhile."""
+    """Rename a complete new store, unless another process was first."""
     try:
         os.link(name, target)
     except FileExistsError:
@@ -407,7 +407,7 @@ def _put_in_place(name: str, target: Path) -> None:
 
 
 def _prepare(connection: apsw.Connection) -> None:
-    # Two processes that open a new file at once both want to switch it to WAL; the switch does not wait by itself.
+    # Two processes that open a new file at once both switch it to WAL, and the switch itself does not wait.
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:

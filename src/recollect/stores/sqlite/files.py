@@ -1,4 +1,4 @@
-"""What the store knows of the files it mirrors."""
+"""The state of indexed files, the ids of external systems, and cached answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DIFFERING = """
 
 
 class SqliteFiles:
-    """Reads the files table and the chunks of a file; both are written as changes to the records."""
+    """Reads the state and the chunks of files; both are written as changes to the records."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class SqliteFiles:
             return {row[0]: FileState(*row) for row in rows}
 
     def states(self, paths: Sequence[str]) -> dict[str, FileState]:
-        """What is known of these files."""
+        """The states of these files."""
         with self._database.read() as connection:
             rows: Any = connection.execute(
                 "SELECT path, root, mtime_ns, size, digest FROM files WHERE path IN (SELECT value FROM json_each(?))",
@@ -51,7 +51,7 @@ class SqliteFiles:
             return {row[0]: FileState(*row) for row in rows}
 
     def roots(self) -> dict[str, Mapping[str, Any] | None]:
-        """The folders that are mirrored, and how each was told to be, where that is known."""
+        """The mirrored folders, each with its options where they are known."""
         with self._database.read() as connection:
             rows: Any = connection.execute(
                 "SELECT root, max(told) FROM (SELECT root, told FROM roots UNION ALL SELECT root, NULL FROM files)"
@@ -60,7 +60,7 @@ class SqliteFiles:
             return {root: json.loads(told) if told else None for root, told in rows}
 
     def ingested(self, digests: Sequence[str]) -> set[str]:
-        """Those of the digests that have been read for facts."""
+        """The digests that have been read for facts."""
         with self._database.read() as connection:
             rows: Any = connection.execute(
                 "SELECT digest FROM ingested WHERE digest IN (SELECT value FROM json_each(?))",
@@ -75,14 +75,14 @@ class SqliteFiles:
             return [from_row(row) for row in rows]
 
     def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
-        """Those of the files that have a chunk of another scope, or one that lacks one of the tags."""
+        """The files that have a chunk of another scope, or a chunk without one of the tags."""
         values = (json.dumps(list(paths)), scope.user, scope.agent, scope.session, json.dumps(list(tags)))
         with self._database.read() as connection:
             rows: Any = connection.execute(_DIFFERING, values)
             return {path for (path,) in rows}
 
     def chunk_key(self) -> bytes:
-        """The store's key for the ids of chunks. Of two processes that make it at once, the first one's counts."""
+        """The store's key for the ids of chunks. Of two processes that make it at once, the first one wins."""
         with self._database.read() as connection:
             key = meta(connection, "chunk_key")
         if key is None:
@@ -93,13 +93,13 @@ class SqliteFiles:
 
 
 MOST_IDS = 200_000
-"""Ids kept of all sources and scopes; the oldest go first."""
+"""Ids of external systems that are stored, of all sources and scopes; the oldest are deleted first."""
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class SqliteJoins:
-    """The map from outside ids to paths, read once and again when it changed on disk."""
+    """The paths of ids of external systems, read again when they have changed on disk."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -108,13 +108,13 @@ class SqliteJoins:
         self._read_to = 0
 
     def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
-        """Id → path of one source, as far as queries of this scope have learnt it, in any process."""
+        """Id → path of one source, as queries of this scope have learnt it in any process."""
         with self._database.read() as connection, self._lock:
             self._follow(connection)
             return MappingProxyType(self._paths.setdefault((source, scope.key), {}))
 
     def learn(self, source: str, paths: Mapping[str, str], scope: Scope = GLOBAL) -> None:
-        """Keep what is new; not in a store that may only be read or is busy, where it is learnt another time."""
+        """Store what is new. A store that is read-only or busy skips it; it is learnt another time."""
         known = self.paths(source, scope)
         new = [(source, key, scope.key, path) for key, path in paths.items() if known.get(key) != path]
         if not new or self._database.read_only:
@@ -124,9 +124,9 @@ class SqliteJoins:
             connection.execute("DELETE FROM joins WHERE number <= (SELECT max(number) FROM joins) - ?", (MOST_IDS,))
 
     def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
-        """The visible records of the file with that path; if there is none, of all whose paths end with it."""
+        """The visible records of the file with that path; if there is none, of all files whose paths end with it."""
         sql, values = condition(where)
-        found: dict[str, list[Record]] = {}
+        by_path: dict[str, list[Record]] = {}
         with self._database.read() as connection:
             for path in paths:
                 for same, wanted in _forms(path):
@@ -134,9 +134,9 @@ class SqliteJoins:
                         f"{SELECT} WHERE {sql} AND {same} ORDER BY first_line, id", (*values, *wanted)
                     )
                     if records := [from_row(row) for row in rows]:
-                        found[path] = records
+                        by_path[path] = records
                         break
-        return found
+        return by_path
 
     def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
         """The visible record of each text; of several, the newest."""
@@ -153,7 +153,7 @@ class SqliteJoins:
     def taken(
         self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str], within: Scope | None = None
     ) -> tuple[set[str], set[bytes], dict[str, int]]:
-        """Which ids and texts are stored, and how many records each path means; `within` looks at one scope only."""
+        """Which ids and texts exist, and how many records each path has; `within` limits it to one scope."""
         where = replace(EVERYTHING, any_scope=within is None, scope=within or GLOBAL)
         sql, values = ("true", []) if within is None else scoped(within)
         with self._database.read() as connection:
@@ -166,7 +166,7 @@ class SqliteJoins:
         return keys, set(self.by_text(folds, where)), counts
 
     def _follow(self, connection: apsw.Connection) -> None:
-        """Read what changed since the last time; the numbers only rise."""
+        """Read what has changed; the numbers only rise."""
         newest = int(connection.execute("SELECT ifnull(max(number), 0) FROM joins").get)
         if newest > self._read_to:
             rows: Any = connection.execute(
@@ -178,7 +178,7 @@ class SqliteJoins:
 
 
 def _forms(path: str) -> list[tuple[str, Sequence[Any]]]:
-    """What a path may mean, as SQL: the same path, or the end of one."""
+    """The meanings of a path, as SQL: the same path, or the end of one."""
     name = _SCHEME.sub("", path).removeprefix("./")
     exact = dict.fromkeys((path, name, f"/{name}", os.path.expanduser(name)))  # noqa: PTH111  (no home: as it is)
     forms: list[tuple[str, Sequence[Any]]] = [("path IN (SELECT value FROM json_each(?))", (json.dumps(list(exact)),))]
@@ -190,23 +190,23 @@ def _forms(path: str) -> list[tuple[str, Sequence[Any]]]:
 
 
 MOST_NOTES = 10_000
-"""Answers; the oldest go first."""
+"""Cached answers; the oldest are deleted first."""
 
 
 class SqliteNotes:
-    """A small cache in the store's file."""
+    """A small cache of answers in the store's file."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def get(self, key: str) -> str | None:
-        """What was kept under a key."""
+        """The value of a key."""
         with self._database.read() as connection:
             value = connection.execute("SELECT value FROM notes WHERE key = ?", (key,)).get
         return None if value is None else str(value)
 
     def put(self, key: str, value: str) -> None:
-        """Keep an answer, unless the store is read-only or busy: then it is asked for again another time."""
+        """Store a value, unless the store is read-only or busy: it is only a cache."""
         if self._database.read_only:
             return
         with contextlib.suppress(StoreError), self._database.write(PATIENCE_MS) as connection:

@@ -1,9 +1,9 @@
-"""The keyword index: FTS5 keeps the terms' places, BM25 is computed over the visible rows.
+"""The keyword index: FTS5 stores where terms occur, and BM25 is computed over the visible rows.
 
 FTS5 ranks with statistics of the whole table, so that one user's records would change another's ranking. Here it
-serves as the inverted index only: it is given ready terms, its vocabulary table is asked for one term at a time
-(no text of a user ever reaches its query language), and the score is Lucene's BM25 with the number of records,
-document frequencies and mean length of what the filter lets through.
+serves as the inverted index only: it gets ready terms, and its vocabulary table is read one term at a time (no text of
+a user reaches its query language). The score is Lucene's BM25 with the number of records, document frequencies and mean
+length of the records that the filter admits.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BATCH_CHANGES = 256
 MERGE_PAGES = 500
 """Pages of the index rewritten in one transaction."""
 
-KEPT_POSTINGS = 4_000_000
-"""Places of terms kept in memory: 32 MB of row numbers and as much of frequencies."""
+CACHED_POSTINGS = 4_000_000
+"""Postings in memory: 32 MB of row numbers and as much of frequencies."""
 
 Postings: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""The rows that hold a term, rising, and how often each does."""
+"""The rows that contain a term, rising, and the number of times in each."""
 
 _TABLES = """
     DROP TABLE IF EXISTS terms_instance;
@@ -66,11 +66,11 @@ class SqliteKeywords:
         self._postings_size = 0
         self._lengths: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self._read_to = -1
-        self._analyzer = self._settle_language(language)
+        self._analyzer = self._choose_language(language)
 
     @property
     def analyzer(self) -> Analyzer:
-        """The chain of the store's language."""
+        """The analyzer of the store's language."""
         with self._database.read() as connection:
             self._follow_language(connection)
         return self._analyzer
@@ -84,13 +84,13 @@ class SqliteKeywords:
                 if not last:
                     return RankedList("", among=0)
                 if self._lags(connection):
-                    # A write may have come between catching up and reading; an index that lags must not answer.
+                    # A write may have come between catching up and reading; an index with a lag must not answer.
                     self._refuse_if_read_only()
                     continue
                 visible = self._visible.get(connection, where, last)
                 with self._lock:
                     lengths = self._lengths_at(connection, last)
-                    postings = [self._places(connection, term, last) for term in dict.fromkeys(terms)]
+                    postings = [self._read_postings(connection, term, last) for term in dict.fromkeys(terms)]
                 scores, most = bm25(postings, lengths, visible)
                 rows = np.flatnonzero(scores)
                 matches = best(connection, rows, scores[rows].round(9), depth)
@@ -98,7 +98,7 @@ class SqliteKeywords:
 
     def catch_up(self) -> None:
         """Index every change that is not indexed yet, in short transactions."""
-        while self._behind():
+        while self._is_behind():
             with self._database.write() as connection:
                 self.follow(connection)
 
@@ -122,50 +122,50 @@ class SqliteKeywords:
         set_meta(connection, "keywords", f"{self._analyzer.fingerprint} {done}")
 
     def change_language(self, language: str) -> None:
-        """Make this the store's language; `catch_up`, or the next search, reads all words again."""
+        """Set the store's language; `catch_up`, or the next search, analyses all texts again."""
         wanted = analyzer_of(language)
         with self._database.write() as connection:
             set_meta(connection, "language", wanted.language)
 
     def scrub(self) -> None:
-        """Rewrite the index in short steps, so that no term of what was deleted stays in it."""
+        """Rewrite the index in short steps, so that no term of a deleted text stays in it."""
         step = -MERGE_PAGES
         while True:
             with self._database.write() as connection:
                 before = connection.total_changes()
                 connection.execute("INSERT INTO terms (terms, rank) VALUES ('merge', ?)", (step,))
-                # FTS5 says by fewer than two changes that there was nothing left to merge.
+                # Fewer than two changes mean that FTS5 had nothing left to merge.
                 if connection.total_changes() - before < 2:  # noqa: PLR2004
                     return
             step = MERGE_PAGES
 
     def lag(self, connection: apsw.Connection) -> int:
-        """How many changes it has not read."""
+        """The number of changes that are not indexed yet."""
         return sequence(connection) - (self.indexed_to(connection) or 0)
 
-    def _settle_language(self, language: str | None) -> Analyzer:
-        """The store's own language. A store that has none yet takes the one that is named, or English."""
+    def _choose_language(self, language: str | None) -> Analyzer:
+        """The store's own language. A store that has none yet takes `language`, or English."""
         wanted = analyzer_of(language or "english")
         with self._database.read() as connection:
-            kept = usable_language(meta(connection, "language"), language, str(self._database.path))
-        if kept is None and not self._database.read_only:
+            stored = usable_language(meta(connection, "language"), language, str(self._database.path))
+        if stored is None and not self._database.read_only:
             with self._database.write() as connection:
-                kept = meta(connection, "language")  # another process may have been first
-                if kept not in LANGUAGES:
-                    kept = wanted.language
-                    set_meta(connection, "language", kept)
-        return wanted if kept is None else analyzer_of(kept)
+                stored = meta(connection, "language")  # another process may have been first
+                if stored not in LANGUAGES:
+                    stored = wanted.language
+                    set_meta(connection, "language", stored)
+        return wanted if stored is None else analyzer_of(stored)
 
     def _follow_language(self, connection: apsw.Connection) -> None:
         """Another process may have changed the store's language."""
-        kept = meta(connection, "language")
-        if kept is not None and kept != self._analyzer.language:
+        language = meta(connection, "language")
+        if language is not None and language != self._analyzer.language:
             with self._lock:
-                self._analyzer = Analyzer(kept)
-                # What was read so far is of the other language, though nothing else may have changed.
+                self._analyzer = Analyzer(language)
+                # The cached postings are of the other language, even if no record has changed.
                 self._read_to = -1
 
-    def _behind(self) -> bool:
+    def _is_behind(self) -> bool:
         if self._database.read_only:
             return False
         with self._database.read() as connection:
@@ -184,12 +184,12 @@ class SqliteKeywords:
         return done is None or done < sequence(connection)
 
     def indexed_to(self, connection: apsw.Connection) -> int | None:
-        """The last change indexed by this same analysis; None where there is no such index."""
-        noted = meta(connection, "keywords")
+        """The last change that is indexed by this analysis; None where there is no such index."""
+        state = meta(connection, "keywords")
         tables = f"SELECT count(*) FROM sqlite_schema WHERE name IN {_TABLE_NAMES}"
-        if noted is None or connection.execute(tables).get != len(_TABLE_NAMES):
+        if state is None or connection.execute(tables).get != len(_TABLE_NAMES):
             return None
-        fingerprint, done = noted.rsplit(" ", 1)
+        fingerprint, done = state.rsplit(" ", 1)
         return int(done) if fingerprint == self._analyzer.fingerprint else None
 
     def _index(self, connection: apsw.Connection, row: int) -> None:
@@ -225,11 +225,11 @@ class SqliteKeywords:
             self._postings_size = 0
         return self._lengths
 
-    def _places(self, connection: apsw.Connection, term: str, last: int) -> Postings:
-        """The rows that hold a term, rising, and how often each does: a place in a title counts more."""
-        kept = self._postings.get(term)
-        if kept is not None:
-            return kept
+    def _read_postings(self, connection: apsw.Connection, term: str, last: int) -> Postings:
+        """The postings of a term; an occurrence in a title counts more."""
+        cached = self._postings.get(term)
+        if cached is not None:
+            return cached
         joined = connection.execute(
             "SELECT group_concat(iif(col = 'title', -doc, doc)) FROM terms_instance WHERE term = ?", (term,)
         ).get
@@ -237,32 +237,32 @@ class SqliteKeywords:
         rows = np.abs(places)
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
         counts = np.where(places < 0, TITLE_WEIGHT, 1.0)
-        found = (rows[starts], np.add.reduceat(counts, starts) if len(starts) else counts)
-        # An older snapshot than the one the cache is of must not leave its view there.
-        if last == self._read_to and self._postings_size + len(rows) < KEPT_POSTINGS:
-            self._postings[term] = found
+        postings = (rows[starts], np.add.reduceat(counts, starts) if len(starts) else counts)
+        # A snapshot older than that of the cache must not change the cache.
+        if last == self._read_to and self._postings_size + len(rows) < CACHED_POSTINGS:
+            self._postings[term] = postings
             self._postings_size += len(rows)
-        return found
+        return postings
 
 
 def bm25(
     postings: Sequence[Postings], lengths: NDArray[np.int64], visible: Visible
 ) -> tuple[NDArray[np.float64], float]:
-    """Lucene's BM25 of every row, 0 where no term matches or the row is not visible; and the most that a row could get.
+    """Lucene's BM25 of every row, 0 where no term matches or the row is not visible; and the most a row could score.
 
-    A term gives less than its weight however often it stands in a record, so the most is the sum of the weights, those
-    of terms that no record holds included: they are part of what was asked.
+    A term scores less than its weight however often it occurs in a record, so the most is the sum of the weights. Terms
+    that no record contains count too, because they are part of the query.
     """
     scores = np.zeros(len(visible.mask), dtype=np.float64)
     if not visible.count:
         return scores, 0.0
     mean, most = float(lengths[: len(visible.mask)][visible.mask].mean()) or 1.0, 0.0
     for rows, counts in postings:
-        seen = visible.holds(rows)
-        found = int(seen.sum())
-        idf = math.log(1 + (visible.count - found + 0.5) / (found + 0.5))
+        admitted = visible.holds(rows)
+        frequency = int(admitted.sum())
+        idf = math.log(1 + (visible.count - frequency + 0.5) / (frequency + 0.5))
         most += idf
-        if found:
-            held, often = rows[seen], counts[seen]
-            scores[held] += idf * often / (often + K1 * (1 - B + B * lengths[held] / mean))
+        if frequency:
+            hits, often = rows[admitted], counts[admitted]
+            scores[hits] += idf * often / (often + K1 * (1 - B + B * lengths[hits] / mean))
     return scores, most

@@ -1,6 +1,6 @@
-"""Whether the files that a process has open are still the store at the path.
+"""Detects that the file of an open store was deleted, replaced or overwritten.
 
-SQLite does not look. A process goes on reading from and writing to a file that was deleted or replaced, and loses
+SQLite does not check this. A process goes on reading from and writing to a file that was deleted or replaced, and loses
 what it acknowledges. A file that is overwritten in place ends up as a mixture of old and new pages.
 """
 
@@ -26,13 +26,13 @@ Identity: TypeAlias = tuple[int, int]
 
 LOG_ENDINGS = ("-wal", "-shm")
 READ_SECONDS = 0.01
-"""How long a look at the path is good for other reads: one search reads several times."""
+"""How long one check of the path covers other reads: one search reads several times."""
 
 HEADER_BYTES = 100
 
 
 class Header(NamedTuple):
-    """What the first page of the main file says. A checkpoint writes a page whole, so that its parts fit together."""
+    """Fields of the first page of the main file. A checkpoint writes whole pages, so they fit together."""
 
     application: int
     pages: int
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 
 class Presence:
-    """The files of one open store, and what the main file said of itself when it was last looked into."""
+    """The files of one open store, and the header of the main file when it was last read."""
 
     def __init__(self, path: Path, identity: Identity) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class Presence:
         self._logs: dict[str, Identity | None] = {}
         self._id: str | None = None
         self._header = Header(APPLICATION_ID, 0, 0)
-        self._look = threading.Lock()
+        self._comparing = threading.Lock()
         self._modified_ns = -1
         self._highest = 0
         self._is_overwritten = False
@@ -77,12 +77,12 @@ class Presence:
             raise self._overwritten()
         if state.st_mtime_ns != self._modified_ns:
             if connection is None:
-                return  # the next read looks into it
-            self._look_into(connection, state.st_mtime_ns)
+                return  # the next read compares it
+            self._compare(connection, state.st_mtime_ns)
         self._checked_at = time.monotonic()
 
     def check_read(self, connection: apsw.Connection | None) -> None:
-        """The same, unless it was done a moment ago."""
+        """The same, unless it was checked a moment ago."""
         if time.monotonic() - self._checked_at > READ_SECONDS:
             self.check(connection)
 
@@ -98,45 +98,45 @@ class Presence:
                 raise StoreError(f"{name} was deleted while the store was in use; nothing was written", hint=hint)
 
     def check_sequence(self, connection: apsw.Connection) -> None:
-        """Refuse a history that is shorter than it was: an older state was put in place of the store's."""
+        """Refuse a history that is shorter than before: the store was replaced by an older state of it."""
         if sequence(connection) < self._highest:
             raise self._overwritten()
 
     def committed(self, last: int) -> None:
-        """Remember the number of the last line of history that was committed."""
+        """Remember the number of the last event that was committed."""
         self._highest = max(self._highest, last)
 
     def may_checkpoint(self, connection: apsw.Connection) -> bool:
-        """Whether the log may be moved into the file on closing: not into another file, and not beside a newer log."""
+        """Whether closing may write the log into the file: not into another file, and not beside a newer log."""
         try:
             self.check(connection)
         except (StoreError, apsw.Error):
             return False
         return all(identity_of(name) in (known, None) for name, known in self._logs.items())
 
-    def _look_into(self, connection: apsw.Connection, modified_ns: int) -> None:
-        """Compare what the file holds with what it held. It was written to: by a checkpoint, or by another program.
+    def _compare(self, connection: apsw.Connection, modified_ns: int) -> None:
+        """Compare the file with what it was before. It was written to, by a checkpoint or by another program.
 
-        Other processes may be in the middle of a checkpoint, or killed in it, so that pages do not fit together. Only
-        what holds even then counts: the first page by itself, and an id that is another store's.
+        Other processes may be in the middle of a checkpoint, or were killed in it, so that pages do not fit together.
+        Only what is certain even then is compared: the first page by itself, and the id of the store.
         """
-        with self._look:
-            found = _header(connection)
-            if self._differs(connection, found) or _id(self._path) not in (None, self._id):
+        with self._comparing:
+            header = _header(connection)
+            if self._differs(connection, header) or _id(self._path) not in (None, self._id):
                 raise self._overwritten()
-            self._header, self._modified_ns = found, modified_ns
+            self._header, self._modified_ns = header, modified_ns
 
-    def _differs(self, connection: apsw.Connection, found: Header) -> bool:
+    def _differs(self, connection: apsw.Connection, header: Header) -> bool:
         before = self._header
-        if found.application != APPLICATION_ID:
+        if header.application != APPLICATION_ID:
             return True
-        if not before.schema <= found.schema <= int(connection.pragma("schema_version")):
+        if not before.schema <= header.schema <= int(connection.pragma("schema_version")):
             return True
         # Only VACUUM makes a file smaller, and that changes the number of the schema.
-        return found.schema == before.schema and found.pages < before.pages
+        return header.schema == before.schema and header.pages < before.pages
 
     def _overwritten(self) -> StoreError:
-        self._is_overwritten = True  # there is no way back: pages of both are mixed in this process
+        self._is_overwritten = True  # for good: this process has pages of both
         hint = f"stop every process that uses the store, then put the right file in place{self._no_logs}"
         return self._changed("was overwritten", hint)
 
@@ -150,7 +150,7 @@ class Presence:
 
 
 def identity_of(name: str | Path) -> Identity | None:
-    """Device and inode of what is at a path; None where nothing is."""
+    """Device and inode of the file at a path; None where there is none."""
     try:
         state = os.stat(name)  # noqa: PTH116  (see above)
     except OSError:
@@ -168,7 +168,7 @@ def _header(connection: apsw.Connection) -> Header:
 
 
 def _id(path: Path) -> str | None:
-    """The id of the store in the main file, without its log; None where it cannot be read just now.
+    """The id of the store in the main file, without its log; None where it cannot be read now.
 
     Through SQLite: if this process opened and closed the file by itself, it would lose SQLite's locks on it.
     """

@@ -1,4 +1,4 @@
-"""The truth: records and their history, changed in short transactions, each change with its line of history."""
+"""Records and their history, changed in short transactions; counts of records; and listening for changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recollect.stores.sqlite.rows import INSERT, REPLACE, SELECT, condition, fro
 from recollect.types import EVERYTHING, Change, Event, Filter, Record, Scope, SetFileState, SetFolderOptions, now
 
 TRANSACTION_SECONDS = 0.1
-"""When a transaction is this old it is committed and the rest goes on in a new one, so that nobody waits long."""
+"""A transaction that has taken this long is committed, and a new one goes on, so that other writers need not wait."""
 
 
 class SqliteRecords:
@@ -31,9 +31,9 @@ class SqliteRecords:
         self._follow = follow
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
-        """Make changes, each group as one; the records put come back as they now stand.
+        """Make changes, each group atomically. Returns the records that were put, as they are now stored.
 
-        Many groups take several transactions. An error says by `applied` how many groups were stored before it.
+        Many groups take several transactions. An error tells by `applied` how many groups were stored before it.
         """
         waiting, stored, applied = iter(groups), list[Record](), 0
         group = next(waiting, None)
@@ -53,7 +53,7 @@ class SqliteRecords:
         return stored
 
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
-        """The records with these ids that are not forgotten (and pass the filter), in the order asked."""
+        """The records with these ids that are not forgotten (and pass the filter), in the order of the ids."""
         sql, values = condition(where) if where else ("forgotten_at IS NULL", [])
         with self._database.read() as connection:
             rows = connection.execute(
@@ -63,7 +63,7 @@ class SqliteRecords:
         return [found[key] for key in ids if key in found]
 
     def history(self, record_id: str) -> list[Event]:
-        """All that happened to one record, oldest first."""
+        """The events of one record, oldest first."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT seq, id, action, at, detail FROM history WHERE id = ? ORDER BY seq", (record_id,)
@@ -74,7 +74,7 @@ class SqliteRecords:
             ]
 
     def scope_of(self, record_id: str) -> Scope | None:
-        """Whose a record is, forgotten or not; of one that was purged nothing is told."""
+        """The scope of a record, forgotten or not; None for a purged one."""
         with self._database.read() as connection:
             found: Any = connection.execute(
                 "SELECT user, agent, session FROM records WHERE id = ? AND passage <> x''", (record_id,)
@@ -93,12 +93,12 @@ class SqliteRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The steps of a change, in a transaction that is open: SQLite has one writer, so nothing moves meanwhile."""
+    """The steps of a change, in an open transaction: SQLite has one writer, so nothing else changes meanwhile."""
 
     connection: apsw.Connection
 
     def look(self, key: str) -> ledger.StoredRecord | None:
-        """What has this id."""
+        """The record with this id."""
         found: Any = self.connection.execute(
             f"{SELECT.replace(' FROM records', ', forgotten_at, passage FROM records')} WHERE id = ?", (key,)
         ).fetchone()
@@ -108,31 +108,31 @@ class _Rows:
         return ledger.StoredRecord(from_row(row), forgotten is not None, not passage)
 
     def twin(self, record: Record) -> Record | None:
-        """The live record of the same scope that says the same."""
+        """The live record of the same scope with the same text."""
         sql, values = condition(Filter(scope=record.scope, kinds=(record.kind,)))
         rows = self.connection.execute(f"{SELECT} WHERE {sql} AND fold = ?", (*values, record.text_hash))
         return next((twin for twin in map(from_row, rows) if twin.scope == record.scope), None)
 
     def insert(self, record: Record) -> None:
-        """Keep a new record."""
+        """Store a new record."""
         self.connection.execute(INSERT, to_row(record))
         self._tag(self.connection.last_insert_rowid(), record)
 
     def replace(self, record: Record, before: Record) -> None:
-        """Keep a record in the place of another; vectors of a passage that nobody has any more go."""
+        """Replace a record; vectors of a text that no record has any more are deleted."""
         row = self._row(record.id)
         self.connection.execute(REPLACE, (*to_row(record), row))
         self._drop_orphan(passage_hash(before.passage))
         self._tag(row, record)
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
-        """Note what stands in a record's place."""
+        """Set which record supersedes this one."""
         self.connection.execute(
             "UPDATE records SET superseded_by = ?, superseded_at = ? WHERE id = ?", (by, micros(at), key)
         )
 
     def hide(self, key: str, *, purge: bool) -> None:
-        """A tombstone; the id stays taken."""
+        """Mark a record as forgotten; its id stays in use."""
         row = self._row(key)
         self.connection.execute("UPDATE records SET forgotten_at = ? WHERE row = ?", (micros(now()), row))
         self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
@@ -140,38 +140,38 @@ class _Rows:
             self._wipe(row)
 
     def show(self, record: Record) -> None:
-        """Away with the tombstone."""
+        """Remove the mark."""
         row = self._row(record.id)
         self.connection.execute("UPDATE records SET forgotten_at = NULL WHERE row = ?", (row,))
         self._tag(row, record)
 
     def saw(self, change: SetFileState) -> None:
-        """Note the state of a file."""
+        """Store the state of a file."""
         self.connection.execute("DELETE FROM files WHERE path = ?", (change.path,))
         if (state := change.state) is not None:
             values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
             self.connection.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?)", values)
 
     def mirrors(self, change: SetFolderOptions) -> None:
-        """Note how a folder was told to be mirrored."""
-        told = json.dumps(change.options, ensure_ascii=False)
-        self.connection.execute("INSERT OR REPLACE INTO roots VALUES (?, ?)", (change.root, told))
+        """Store how a folder is mirrored."""
+        options = json.dumps(change.options, ensure_ascii=False)
+        self.connection.execute("INSERT OR REPLACE INTO roots VALUES (?, ?)", (change.root, options))
 
     def ingested(self, digest: str) -> None:
-        """Note what was read for facts."""
+        """Store that a text was read for facts."""
         self.connection.execute("INSERT OR REPLACE INTO ingested VALUES (?, ?)", (digest, micros(now())))
 
     def last(self, key: str) -> int | None:
-        """The number of the last line of a record's history."""
+        """The number of the last event of a record."""
         found: int | None = self.connection.execute("SELECT max(seq) FROM history WHERE id = ?", (key,)).get
         return found
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
-        """Write a line of history."""
-        told = json.dumps(detail, default=_as_text, ensure_ascii=False)
+        """Write an event to the history."""
+        encoded = json.dumps(detail, default=_as_text, ensure_ascii=False)
         self.connection.execute(
             "INSERT INTO history (row, id, action, at, detail) VALUES (?, ?, ?, ?, ?)",
-            (self._row(key), key, action, micros(now()), told),
+            (self._row(key), key, action, micros(now()), encoded),
         )
 
     def _row(self, key: str) -> int:
@@ -183,7 +183,7 @@ class _Rows:
         self.connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
     def _wipe(self, row: int) -> None:
-        """Nothing of the content stays: not in the record, not in its history, not as a vector."""
+        """Delete the content: of the record, of its history, and its vectors."""
         passage = self.connection.execute("SELECT passage FROM records WHERE row = ?", (row,)).get
         self.connection.execute(
             "UPDATE records SET text = '', title = '', category = NULL, tags = '[]', source = NULL, path = NULL,"
@@ -194,7 +194,7 @@ class _Rows:
         self._drop_orphan(passage)
 
     def _drop_orphan(self, passage: object) -> None:
-        """Delete the vectors of a passage that no record has any more: a vector can be turned back into words."""
+        """Delete the vectors of a text that no record has any more, because a vector can be turned back into words."""
         self.connection.execute(
             "DELETE FROM embeddings WHERE passage = ?1 AND NOT EXISTS (SELECT 1 FROM records WHERE passage = ?1)",
             (passage,),
@@ -206,7 +206,7 @@ def _as_text(value: object) -> str:
 
 
 MOST_NAMES = 500
-"""Of tags, categories and scopes each; those of the most records."""
+"""The most tags, categories and scopes that are listed, each; those with the most records come first."""
 
 _COUNTS = ("total", "facts", "chunks", "superseded")
 
@@ -223,12 +223,12 @@ def counts(connection: apsw.Connection, where: Filter = EVERYTHING) -> dict[str,
 
 
 def forgotten(connection: apsw.Connection) -> int:
-    """How many records were taken out of every answer."""
+    """The number of forgotten records."""
     return int(connection.execute("SELECT count(*) FROM records WHERE forgotten_at IS NOT NULL").get)
 
 
 def facets(connection: apsw.Connection, where: Filter) -> dict[str, list[Any]]:
-    """The categories, tags and scopes of what may be seen, those of the most records first."""
+    """The categories, tags and scopes of the records that the filter admits, those with the most records first."""
     sql, values = condition(where)
     categories = connection.execute(
         f"SELECT category FROM records WHERE {sql} AND category IS NOT NULL"
@@ -253,9 +253,9 @@ def facets(connection: apsw.Connection, where: Filter) -> dict[str, list[Any]]:
     }
 
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
-_TOLD = """
+_EVENTS = """
     FROM history CROSS JOIN records ON records.row = history.row
     WHERE (user IS NULL OR user = ?) AND (agent IS NULL OR agent = ?) AND (session IS NULL OR session = ?)
     AND action <> 'supersedes' AND NOT (action = 'undo' AND EXISTS (
@@ -264,50 +264,50 @@ _TOLD = """
     AND (passage = x'' OR seq > ifnull((
         SELECT max(seq) FROM history AS purge WHERE purge.row = history.row AND purge.action = 'purge'), 0))
 """
-"""What a scope is told of: not that a record took the place of another, or no longer does, which the other record's own
-line tells to who may see it; and nothing from before a purge where the id was used again, perhaps by another scope."""
+"""The events that a scope can see. Events of the superseding record are left out: those of the superseded record tell
+the same to whoever can see it. So are events before a purge where the id was used again, perhaps by another scope."""
 
 
 class SqliteChanges:
-    """What has happened to one file, by whichever process."""
+    """The changes to one file, by any process. A file sends no notifications, so it is polled."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     @contextlib.contextmanager
     def listen(self, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
-        """Within it, True each time that something has happened since the last, False after each quiet while."""
-        yield self._told(quiet, self.newest())
+        """Yields True when something has changed, False after `quiet` seconds without a change."""
+        yield self._poll(quiet, self.newest())
 
     def newest(self, scope: Scope | None = None) -> int:
-        """The number of the newest line of history that tells a scope anything."""
+        """The number of the newest event that a scope can see."""
         with self._database.read() as connection:
             if scope is None:
                 return sequence(connection)
-            found = connection.execute(f"SELECT seq {_TOLD} ORDER BY seq DESC LIMIT 1", _parts(scope)).get
+            found = connection.execute(f"SELECT seq {_EVENTS} ORDER BY seq DESC LIMIT 1", _parts(scope)).get
         return int(found or 0)
 
     def count(self, upto: int, scope: Scope) -> int:
-        """How many such lines there are up to a number."""
+        """The number of such events up to a number."""
         with self._database.read() as connection:
-            return int(connection.execute(f"SELECT count(*) {_TOLD} AND seq <= ?", (*_parts(scope), upto)).get)
+            return int(connection.execute(f"SELECT count(*) {_EVENTS} AND seq <= ?", (*_parts(scope), upto)).get)
 
     def since(self, seq: int, scope: Scope | None = None) -> tuple[list[int], int]:
-        """The numbers of such lines after a number; one writes at a time, so none comes late."""
+        """The numbers of such events after a number. There is one writer at a time, so none comes late."""
         with self._database.read() as connection:
             if scope is None:
                 rows: Any = connection.execute("SELECT seq FROM history WHERE seq > ?", (seq,))
             else:
-                rows = connection.execute(f"SELECT seq {_TOLD} AND seq > ?", (*_parts(scope), seq))
+                rows = connection.execute(f"SELECT seq {_EVENTS} AND seq > ?", (*_parts(scope), seq))
             return [number for (number,) in rows], max(seq, sequence(connection))
 
-    def _told(self, quiet: float, seen: int) -> Iterator[bool]:
+    def _poll(self, quiet: float, last: int) -> Iterator[bool]:
         while True:
             until = time.monotonic() + quiet
-            while (newest := self.newest()) == seen and (left := until - time.monotonic()) > 0:
-                time.sleep(min(LOOK_SECONDS, left))
-            told, seen = newest != seen, newest
-            yield told
+            while (newest := self.newest()) == last and (left := until - time.monotonic()) > 0:
+                time.sleep(min(POLL_SECONDS, left))
+            changed, last = newest != last, newest
+            yield changed
 
 
 def _parts(scope: Scope) -> tuple[str | None, ...]:

@@ -1,4 +1,8 @@
-"""Between a `Record` and its row."""
+"""Rows of the file: records as rows, filters as SQL, the rows that a filter admits, and the best of them.
+
+Every source ranks only the rows that the filter admits and takes its statistics from them, so that a search in a shared
+store answers as if the store held nothing else.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ SELECT = f"SELECT {', '.join(f'records.{column}' for column in _COLUMNS[:-2])} F
 
 
 def to_row(record: Record) -> tuple[Any, ...]:
-    """The values of `INSERT` and `REPLACE`."""
+    """The values for `INSERT` and `REPLACE`."""
     first, last = record.lines or (None, None)
     return (
         record.id, record.kind, record.text, record.title, record.category, json.dumps(record.tags),
@@ -41,7 +45,7 @@ def to_row(record: Record) -> tuple[Any, ...]:
 
 
 def from_row(row: Sequence[Any]) -> Record:
-    """The record of a row that `SELECT` found."""
+    """The record of a row that `SELECT` returned."""
     (
         key, kind, text, title, category, tags, user, agent, session, importance, decay, _time, created, happened,
         expires, edited, superseded_by, superseded_at, source, path, first, last,
@@ -69,8 +73,8 @@ def from_row(row: Sequence[Any]) -> Record:
 
 
 def fetch(connection: apsw.Connection, rows: Sequence[int]) -> list[Record]:
-    """The records in these rows, in the order asked."""
-    found = {
+    """The records in these rows, in the same order."""
+    records = {
         row[0]: from_row(row[1:])
         for row in connection.execute(
             SELECT.replace("SELECT", "SELECT records.row,", 1)
@@ -78,47 +82,47 @@ def fetch(connection: apsw.Connection, rows: Sequence[int]) -> list[Record]:
             (json.dumps(list(rows)),),
         )
     }
-    return [found[row] for row in rows if row in found]
+    return [records[row] for row in rows if row in records]
 
 
 def sequence(connection: apsw.Connection) -> int:
-    """The number of the last change."""
+    """The number of the last event in the history."""
     return int(connection.execute("SELECT ifnull(max(seq), 0) FROM history").get)
 
 
 def meta(connection: apsw.Connection, key: str) -> str | None:
-    """One value of the store's own notes."""
+    """A value of the table `meta`."""
     value = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
     return None if value is None else str(value)
 
 
 def set_meta(connection: apsw.Connection, key: str, value: str) -> None:
-    """Note a value."""
+    """Set a value of the table `meta`."""
     connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
 
-KEPT_SETS = 32
+CACHED_SETS = 32
 _Clause: TypeAlias = tuple[str, Sequence[Any]]
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def condition(where: Filter) -> tuple[str, list[Any]]:
     """The filter as SQL over `records`, with its parameters."""
-    clauses: list[_Clause] = [("forgotten_at IS NULL", ()), *_of_moment(where), *_of_wishes(where)]
+    clauses: list[_Clause] = [("forgotten_at IS NULL", ()), *_time_clauses(where), *_clauses(where)]
     if not where.any_scope:
         clauses.insert(1, scoped(where.scope))
     return " AND ".join(sql for sql, _ in clauses), [value for _, values in clauses for value in values]
 
 
 def scoped(scope: Scope) -> _Clause:
-    """What one who asks with this scope may see, as SQL over `records`; forgotten records included."""
+    """The records that a caller with this scope can see, as SQL over `records`; forgotten ones included."""
     parts = ("user", "agent", "session")
     sql = " AND ".join(f"({part} IS NULL OR {part} = ?)" for part in parts)
     return sql, [getattr(scope, part) for part in parts]
 
 
-def _of_moment(where: Filter) -> Iterator[_Clause]:
-    """What holds at the time asked about. A text that was changed since then is not what was known then."""
+def _time_clauses(where: Filter) -> Iterator[_Clause]:
+    """Records that were valid at the time of the filter. A text that was changed after that time does not count."""
     moment = micros(where.moment)
     if where.as_of:
         yield "time <= ? AND (edited_at IS NULL OR edited_at <= ?)", (moment, moment)
@@ -127,8 +131,7 @@ def _of_moment(where: Filter) -> Iterator[_Clause]:
     yield "(expires_at IS NULL OR expires_at > ?)", (moment,)
 
 
-def _of_wishes(where: Filter) -> Iterator[_Clause]:
-    """What the one who asks wants to see of it."""
+def _clauses(where: Filter) -> Iterator[_Clause]:
     for column, names in (("category", where.categories), ("kind", where.kinds)):
         if names:
             yield f"{column} IN ({', '.join('?' * len(names))})", names
@@ -144,30 +147,30 @@ def _of_wishes(where: Filter) -> Iterator[_Clause]:
 
 
 def _path_globs(pattern: str) -> list[str]:
-    """A path filter names a file or a folder, whole or by its last parts, with `*` where wanted."""
-    # Brackets and question marks stand in the names of files; only the star is a sign.
+    """A path filter names a file or a folder, in full or by its last parts; `*` matches anything."""
+    # Brackets and question marks occur in file names, so only the star is a wildcard.
     name = pattern.removeprefix("./").rstrip("/").replace("[", "[[]").replace("?", "[?]")
     return [name, f"*/{name}", f"{name}/*", f"*/{name}/*"]
 
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """The rows of one filter at one sequence number: `mask[row]` is True for those let through."""
+    """The rows that one filter admits at one sequence number: `mask[row]` is True for them."""
 
     mask: NDArray[np.bool_]
     count: int
 
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """For each row whether it is let through; rows newer than the set are not."""
+        """For each row whether the filter admits it; rows newer than the set are not admitted."""
         inside = rows < len(self.mask)
         return inside & self.mask[np.where(inside, rows, 0)]
 
 
 class VisibleSets:
-    """Keeps the sets of recent filters until a change, or the clock, could make them wrong."""
+    """A cache of the sets of recent filters, each valid until a record changes or the clock reaches its end."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Filter, int], tuple[Visible, int, int]] = OrderedDict()
+        self._sets: OrderedDict[tuple[Filter, int], tuple[Visible, int, int]] = OrderedDict()
         self._lock = threading.Lock()
         self._building: dict[tuple[Filter, int], threading.Lock] = {}
 
@@ -190,20 +193,20 @@ class VisibleSets:
                 visible = _select(connection, where)
                 until = _next_event(connection, moment)
                 with self._lock:
-                    self._kept[key] = (visible, moment, until)
-                    while len(self._kept) > KEPT_SETS:
-                        self._kept.popitem(last=False)
+                    self._sets[key] = (visible, moment, until)
+                    while len(self._sets) > CACHED_SETS:
+                        self._sets.popitem(last=False)
             finally:
                 with self._lock:
                     self._building.pop(key, None)
         return visible
 
     def _cached(self, key: tuple[Filter, int], moment: int) -> Visible | None:
-        kept = self._kept.get(key)
-        if kept is None or not kept[1] <= moment < kept[2]:
+        visible, start, end = self._sets.get(key, (None, 0, 0))
+        if visible is None or not start <= moment < end:
             return None
-        self._kept.move_to_end(key)
-        return kept[0]
+        self._sets.move_to_end(key)
+        return visible
 
 
 def _select(connection: apsw.Connection, where: Filter) -> Visible:
@@ -216,7 +219,7 @@ def _select(connection: apsw.Connection, where: Filter) -> Visible:
 
 
 def _next_event(connection: apsw.Connection, moment: int) -> int:
-    """When something next expires, or a supersession set for later begins."""
+    """The next time at which a record expires or a planned supersession begins."""
     times = connection.execute(
         "SELECT (SELECT min(expires_at) FROM records WHERE expires_at > ?1),"
         " (SELECT min(superseded_at) FROM records WHERE superseded_at > ?1)",
@@ -226,7 +229,7 @@ def _next_event(connection: apsw.Connection, moment: int) -> int:
 
 
 def integers(joined: Any) -> NDArray[np.int64]:
-    """Numbers that SQLite joined with commas: the fastest way to get many of them out of it."""
+    """Numbers that SQLite joined with commas, which is the fastest way to read many of them."""
     return np.fromstring(joined, dtype=np.int64, sep=",") if joined else np.zeros(0, dtype=np.int64)
 
 
@@ -234,16 +237,16 @@ def best(connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[n
     """The `depth` best of `rows` by score, then newer, then id; of rows with the same text only the first."""
     wanted = depth
     while True:
-        kept, folded = distinct(_leading(connection, rows, scores, wanted), depth)
-        if len(kept) >= depth or wanted >= len(rows):
+        first, duplicates = distinct(_leading(connection, rows, scores, wanted), depth)
+        if len(first) >= depth or wanted >= len(rows):
             break
         wanted *= 4
-    records = fetch(connection, list(kept))
+    records = fetch(connection, list(first))
     hits = (
         Hit(record.id, score, record=record, text_hash=fold)
-        for record, (score, fold) in zip(records, kept.values(), strict=True)
+        for record, (score, fold) in zip(records, first.values(), strict=True)
     )
-    return RankedList("", tuple(hits), duplicates=folded)
+    return RankedList("", tuple(hits), duplicates=duplicates)
 
 
 def _leading(
@@ -254,15 +257,15 @@ def _leading(
     above = dict(zip(rows[scores > edge].tolist(), scores[scores > edge].tolist(), strict=True))
     ranked = [(row, fold, above[row]) for row, fold in _newest(connection, list(above), count)]
     ranked.sort(key=lambda place: -place[2])
-    # Of those that tie at the edge, which may be as many as the store has, only as many as there is room for.
+    # All records of a store may tie at the edge, so only as many are read as there is room for.
     tied = rows[scores == edge].tolist()
     return ranked + [(row, fold, float(edge)) for row, fold in _newest(connection, tied, count - len(ranked))]
 
 
 def _newest(connection: apsw.Connection, rows: list[int], count: int) -> list[tuple[int, bytes]]:
-    """The first `count` (row, fold), newest first, then by id: SQLite has both at hand."""
-    found: Any = connection.execute(
+    """The first `count` (row, fold), newest first, then by id."""
+    pairs: Any = connection.execute(
         "SELECT row, fold FROM records WHERE row IN (SELECT value FROM json_each(?)) ORDER BY time DESC, id LIMIT ?",
         (json.dumps(rows), count),
     )
-    return list(found)
+    return list(pairs)

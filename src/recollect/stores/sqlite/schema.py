@@ -10,7 +10,7 @@ import apsw
 from recollect.errors import StoreError
 
 APPLICATION_ID = 0x52434C54
-"""'RCLT' in the file's header: how a store is told from another program's database."""
+"""'RCLT' in the file's header, which distinguishes a store from the database of another program."""
 
 _FIRST = """
     CREATE TABLE records (
@@ -148,7 +148,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
 
 
 def migrate(connection: apsw.Connection) -> None:
-    """Bring the file to this version's schema. Safe for many processes at once and at any crash."""
+    """Bring the file to this version's schema. Safe with many processes at once and after a crash."""
     while (done := _version(connection)) < len(MIGRATIONS):
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -167,7 +167,7 @@ def migrate(connection: apsw.Connection) -> None:
 
 
 def mark(connection: apsw.Connection) -> None:
-    """Give the store an id of its own where it has none, so that another store in its place can be told from it."""
+    """Give the store an id where it has none, so that another store in its place is recognised."""
     if connection.execute("SELECT count(*) FROM meta WHERE key = 'id'").get == 0:
         connection.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (os.urandom(16).hex(),))
 

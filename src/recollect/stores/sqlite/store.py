@@ -1,4 +1,4 @@
-"""The store put together: one database, the truth in it, and the two indexes that follow it."""
+"""The store: one database with the records and the two indexes that follow them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from recollect.types import Filter, Scope
 
 
 class SqliteStore:
-    """One file; `:memory:` is a file too, in a temporary folder that goes when the store is closed."""
+    """One file. `:memory:` is a file in a temporary folder that is removed when the store is closed."""
 
     def __init__(
         self, path: str | Path, *, language: str | None = None, read_only: bool = False, untouched: bool = False
@@ -54,11 +54,11 @@ class SqliteStore:
         return self._database.reading()
 
     def within(self, scope: Scope) -> SqliteStore:  # noqa: ARG002
-        """Itself: a file has no guards of its own, whoever may read it reads all of it."""
+        """Itself: whoever can read the file can read all of it."""
         return self
 
     def status(self) -> dict[str, Any]:
-        """What it holds and how far its indexes have read."""
+        """What the store holds, and the lag of its indexes."""
         path = self._database.path
         with self._database.read() as connection:
             return {
@@ -73,24 +73,24 @@ class SqliteStore:
             }
 
     def count(self, where: Filter) -> dict[str, int]:
-        """How many records the filter lets through, and of which kind."""
+        """The number of records that the filter admits, by kind."""
         with self._database.read() as connection:
             return counts(connection, where)
 
     def facets(self, where: Filter) -> dict[str, list[Any]]:
-        """The categories, tags and scopes of what the filter lets through."""
+        """The categories, tags and scopes of the records that the filter admits."""
         with self._database.read() as connection:
             return facets(connection, where)
 
     def scrub(self) -> str | None:
-        """Leave no byte of what was purged: not in the keyword index, not in the log."""
+        """Remove every byte of purged records from the keyword index and the log."""
         self.keywords.catch_up()
         self.keywords.scrub()
         self._database.empty_log()
         return None
 
     def check(self) -> None:
-        """Refuse use after closing, and in a process that did not open it."""
+        """Raise StoreError after closing, and in a process that did not open the store."""
         self._database.check()
 
     def close(self) -> None:

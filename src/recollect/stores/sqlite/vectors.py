@@ -1,6 +1,6 @@
 """The vector index: exact cosine over a matrix in memory that follows the file by sequence number.
 
-A search first narrows the matrix to the visible rows; no approximate index is asked, so nothing can starve.
+A search first narrows the matrix to the visible rows. No approximate index is used, so a small scope loses nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 SAVE_BATCH = 200
 MARGIN = 1e-5
-"""More than single precision can be wrong by in a cosine."""
+"""More than the error of a cosine in single precision."""
 
 GATHER_BELOW = 0.5
-"""Share of visible rows under which copying them out beats multiplying the whole matrix."""
+"""The share of visible rows below which copying them is faster than multiplying the whole matrix."""
 
 
 class SqliteSpaces:
@@ -42,7 +42,7 @@ class SqliteSpaces:
 
     @property
     def active(self) -> VectorSpace | None:
-        """The space that answers, in every process."""
+        """The active space, in every process."""
         with self._database.read() as connection:
             fingerprint = meta(connection, "space")
             found: Any = connection.execute(
@@ -59,7 +59,7 @@ class SqliteSpaces:
             return self._open[space.fingerprint]
 
     def activate(self, space: VectorSpace) -> None:
-        """From now on this space answers."""
+        """Make this the active space."""
         self.open(space)
         with self._database.write() as connection:
             set_meta(connection, "space", space.fingerprint)
@@ -89,7 +89,7 @@ class SqliteVectors:
         self._lock = threading.Lock()
         self._rows: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._matrix: NDArray[np.float32] = np.zeros((0, space.dimension), dtype=np.float32)
-        self._place: dict[int, int] = {}
+        self._position: dict[int, int] = {}
         self._used = 0
         self._read_to = (-1, -1)
         self._without: set[int] = set()
@@ -99,7 +99,7 @@ class SqliteVectors:
         if vector.shape != (self._space.dimension,):
             raise EmbedderError(
                 f"the query's vector has {vector.shape[-1]} numbers, the store's have {self._space.dimension}",
-                hint="the embedder answered for another model than the one it names",
+                hint="the embedder serves another model than the one it names",
             )
         with self._database.read() as connection:
             last = sequence(connection)
@@ -107,10 +107,10 @@ class SqliteVectors:
             with self._lock:
                 self._follow(connection, last)
                 rows, matrix = self._rows[: self._used], self._matrix[: self._used]
-            seen = np.flatnonzero(visible.holds(rows))
-            few = len(seen) < GATHER_BELOW * len(rows)
-            rough = matrix[seen] @ vector if few else (matrix @ vector)[seen]
-            return _nearest(connection, rows, matrix, _Rough(seen, rough, vector), depth)
+            admitted = np.flatnonzero(visible.holds(rows))
+            few = len(admitted) < GATHER_BELOW * len(rows)
+            rough = matrix[admitted] @ vector if few else (matrix @ vector)[admitted]
+            return _nearest(connection, rows, matrix, _RoughScores(admitted, rough, vector), depth)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of these records, where there are any."""
@@ -123,7 +123,7 @@ class SqliteVectors:
             return {key: np.frombuffer(vector, dtype=np.float32) for key, vector in found}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        """Passages (of the records that the filter lets through) that have no vector yet."""
+        """Passages of the records (that the filter admits) without a vector."""
         with self._database.read() as connection:
             last = sequence(connection)
             with self._lock:
@@ -140,26 +140,26 @@ class SqliteVectors:
             return [passage for (passage,) in found]
 
     def known(self, passages: Sequence[str]) -> set[str]:
-        """Those of the passages whose vectors are kept already."""
+        """The passages whose vectors are stored."""
         hashes = {passage_hash(passage): passage for passage in passages}
         with self._database.read() as connection:
             find = "SELECT passage FROM embeddings WHERE space = ? AND passage = ?"
             return {passage for key, passage in hashes.items() if connection.execute(find, (self._number, key)).get}
 
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        """How many records (that the filter lets through) have a vector, and how many have none."""
+        """How many records (that the filter admits) have a vector, and how many have none."""
         with self._database.read() as connection:
             last = sequence(connection)
             with self._lock:
                 self._follow(connection, last)
                 if where is None:
-                    return len(self._place), len(self._without)
+                    return len(self._position), len(self._without)
                 held, without = self._rows[: self._used], np.fromiter(self._without, dtype=np.int64)
             visible = self._visible.get(connection, where, last)
             return int(visible.holds(held).sum()), int(visible.holds(without).sum())
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
-        """Keep the vectors of passages, in short transactions."""
+        """Store the vectors of passages, in short transactions."""
         for start in range(0, len(passages), SAVE_BATCH):
             with self._database.write() as connection:
                 connection.executemany(
@@ -174,11 +174,11 @@ class SqliteVectors:
                 )
 
     def _follow(self, connection: apsw.Connection, last: int) -> None:
-        """Read the changes since the last time: changed records, and vectors that came later."""
+        """Read what has changed: records, and vectors that were computed later."""
         newest = int(connection.execute("SELECT ifnull(max(number), 0) FROM embeddings").get)
         seq, number = self._read_to
         if last <= seq and newest <= number:
-            return  # nothing new, or an older snapshot than another thread has read already
+            return  # nothing new, or a snapshot older than what another thread has read
         select = (
             "SELECT row, vector FROM records LEFT JOIN embeddings ON embeddings.passage = records.passage"
             " AND space = ? WHERE forgotten_at IS NULL"
@@ -200,14 +200,14 @@ class SqliteVectors:
         self._read_to = (last, newest)
 
     def _drop(self, rows: set[int]) -> None:
-        """Rows that changed lose their old place; row 0 is never visible. Searches under way keep the old array."""
+        """Free the positions of changed rows: row 0 is never visible. Running searches keep the old array."""
         self._without -= rows
         self._rows = self._rows.copy()
-        for row in rows & self._place.keys():
-            self._rows[self._place.pop(row)] = 0
+        for row in rows & self._position.keys():
+            self._rows[self._position.pop(row)] = 0
 
     def _take(self, found: list[Any]) -> None:
-        """Add (row, vector) pairs; a row without a vector is noted as such."""
+        """Add (row, vector) pairs, and remember the rows without a vector."""
         self._without.update(row for row, vector in found if vector is None)
         held = [(row, vector) for row, vector in found if vector is not None]
         if not held:
@@ -217,11 +217,11 @@ class SqliteVectors:
         self._rows[self._used : end] = [row for row, _ in held]
         flat = np.frombuffer(b"".join(vector for _, vector in held), dtype="<f4")
         self._matrix[self._used : end] = flat.reshape(len(held), self._space.dimension)
-        self._place.update({row: self._used + i for i, (row, _) in enumerate(held)})
+        self._position.update({row: self._used + i for i, (row, _) in enumerate(held)})
         self._used = end
 
     def _make_room(self, more: int) -> None:
-        """Grow by doubling, leaving out the places that were given up. Searches under way keep the old arrays."""
+        """Grow by doubling, without the positions that were freed. Running searches keep the old arrays."""
         if self._used + more <= len(self._rows):
             return
         live = np.flatnonzero(self._rows[: self._used])
@@ -230,11 +230,11 @@ class SqliteVectors:
         matrix = np.zeros((size, self._space.dimension), dtype=np.float32)
         rows[: len(live)], matrix[: len(live)] = self._rows[live], self._matrix[live]
         self._rows, self._matrix, self._used = rows, matrix, len(live)
-        self._place = {int(row): place for place, row in enumerate(rows[: len(live)])}
+        self._position = {int(row): place for place, row in enumerate(rows[: len(live)])}
 
 
-class _Rough(NamedTuple):
-    """Scores in single precision, which differ in their last digits by where in the matrix a row stands."""
+class _RoughScores(NamedTuple):
+    """Scores in single precision; their last digits depend on the position of a row in the matrix."""
 
     places: NDArray[np.int64]
     scores: NDArray[np.float32]
@@ -242,9 +242,9 @@ class _Rough(NamedTuple):
 
 
 def _nearest(
-    connection: apsw.Connection, rows: NDArray[np.int64], matrix: NDArray[np.float32], rough: _Rough, depth: int
+    connection: apsw.Connection, rows: NDArray[np.int64], matrix: NDArray[np.float32], rough: _RoughScores, depth: int
 ) -> RankedList:
-    """The nearest, computed again in double precision: a record's cosine must not depend on what stands beside it."""
+    """The nearest, computed again in double precision, so that a cosine does not depend on neighbouring rows."""
     exact_query, wanted = rough.vector.astype(np.float64), depth
     while True:
         head = rough.places
