@@ -1,24 +1,24 @@
-"""Every error a caller can meet, in one tree.
+"""Every error that Recollect raises, in one tree.
 
     RecollectError
     ├── UsageError            wrong use: bad value, unknown name, missing argument   exit 2
-    │   ├── ConfigError       a setting that does not exist or does not fit
+    │   ├── ConfigError       a setting that does not exist, or a value it does not take
     │   ├── UnknownRecord     no record has this id
     │   ├── Forbidden         the caller may not do this: another's scope, or reading only
     │   └── SupersessionCycle a record would come to supersede itself
-    └── FailedError           the request was right, the world was not               exit 3
+    └── FailedError           the request was right, something it needs failed               exit 3
         ├── StoreError        the store cannot be opened, read or written
-        │   └── Overtaken     a record was changed by another in the same moment
-        ├── ModelError        a model is missing, damaged or cannot be fetched
-        │   └── ModelMissing  a model is not on this machine, and may not be fetched now
+        │   └── Overtaken     a record was changed by another writer at the same time
+        ├── ModelError        a model is missing, damaged or cannot be downloaded
+        │   └── ModelMissing  a model is not on this machine, and may not be downloaded now
         ├── EmbedderError     an embedder did not answer, or not with vectors
         ├── LlmError          a language model did not answer, or not with text
-        ├── SourceFailed      an outside search system did not answer, or not with results
+        ├── SourceFailed      an external source did not answer, or not with results
         │   ├── TimedOut      it took longer than it may
-        │   ├── TooLong       the question is longer than it takes; the system itself is well
-        │   └── LeftAlone     it failed so often that it is not asked for a while
+        │   ├── TooLong       the query is too long for it; the system itself works
+        │   └── LeftAlone     it failed so often that it is not queried for a while
         ├── SearchFailed      no source answered
-        └── Cancelled         the client left before the answer was ready
+        └── Cancelled         the client disconnected before the answer was ready
 
 Each carries what happened (`message`), what to do next (`hint`) and a stable `code`.
 """
@@ -29,7 +29,7 @@ from typing import ClassVar
 
 
 class RecollectError(Exception):
-    """The root of the tree; never raised itself."""
+    """The base class; it is never raised itself."""
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 3
@@ -39,32 +39,32 @@ class RecollectError(Exception):
         self.message = message
         self.hint = hint
         self.applied = 0
-        """Of several groups of changes, how many had been stored before this happened."""
+        """How many groups of changes had been stored before the error."""
 
     def explain(self, message: str, hint: str) -> None:
-        """Say more about what happened."""
+        """Replace the message and the hint."""
         self.args, self.message, self.hint = (message,), message, hint
 
     def as_dict(self) -> dict[str, dict[str, str]]:
-        """The error as the JSON that every edge prints."""
+        """The error as JSON, for the command line, HTTP and MCP."""
         return {"error": {"code": self.code, "message": self.message, "hint": self.hint}}
 
 
 class UsageError(RecollectError):
-    """The caller asked for something that cannot be."""
+    """The request is wrong."""
 
     code = "usage"
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    """A setting does not exist or its value does not fit."""
+    """A setting does not exist, or its value is not allowed."""
 
     code = "config"
 
 
 class UnknownRecord(UsageError):
-    """No record has the id that was given."""
+    """No record has this id."""
 
     code = "unknown_record"
 
@@ -82,13 +82,13 @@ class Forbidden(UsageError):
 
 
 class SupersessionCycle(UsageError):
-    """A chain of supersession would lead back to its start."""
+    """A record would come to supersede itself."""
 
     code = "supersession_cycle"
 
 
 class FailedError(RecollectError):
-    """The request was right; something it needs was not."""
+    """The request was right, but something it needs failed."""
 
     code = "failed"
 
@@ -100,19 +100,19 @@ class StoreError(FailedError):
 
 
 class Overtaken(StoreError):
-    """A record was changed by another between reading and writing it."""
+    """A record was changed by another writer between reading and writing it."""
 
     code = "overtaken"
 
 
 class ModelError(FailedError):
-    """A model's files are missing, damaged or out of reach."""
+    """A model's files are missing, damaged or cannot be downloaded."""
 
     code = "model"
 
 
 class ModelMissing(ModelError):
-    """A model is not on this machine, and may not be fetched now."""
+    """A model is not on this machine, and may not be downloaded now."""
 
 
 class EmbedderError(FailedError):
@@ -128,7 +128,7 @@ class LlmError(FailedError):
 
 
 class SourceFailed(FailedError):
-    """An outside search system did not answer, or not with results."""
+    """An external source did not answer, or not with results."""
 
     code = "source"
 
@@ -140,13 +140,13 @@ class TimedOut(SourceFailed):
 
 
 class TooLong(SourceFailed):
-    """The question is longer than the system takes. That says nothing about the system."""
+    """The query is too long for the system. The system itself works."""
 
     code = "too_long"
 
 
 class LeftAlone(SourceFailed):
-    """A source failed so often that it is not asked for a while."""
+    """A source failed so often that it is not queried for a while."""
 
     code = "left_alone"
 
@@ -158,17 +158,17 @@ class SearchFailed(FailedError):
 
 
 class Cancelled(FailedError):
-    """The client left before the answer was ready."""
+    """The client disconnected before the answer was ready."""
 
     code = "cancelled"
 
 
 STORE_FAILED = "the store cannot be used just now"
-"""What callers with a scope read of an error of the store."""
+"""The message for scoped callers when the store fails."""
 
 
 def without_place(error: RecollectError) -> RecollectError:
-    """The error as others than the owner may read it: where the store is kept is not for them."""
+    """The error for scoped callers: the location of the store is only for the owner."""
     cause = error.__cause__ if isinstance(error, SearchFailed) else error
     if not isinstance(cause, StoreError) or isinstance(cause, Overtaken):
         return error

@@ -25,7 +25,7 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """One document of the fused ranking. `fused` is the sum of the contributions, `score` that sum over the ceiling."""
+    """One document of the fused ranking: `fused` is the sum of its contributions, `score` that sum over its maximum."""
 
     id: str
     fused: float
@@ -123,8 +123,8 @@ def fuse(
 ) -> list[Fused]:
     """Fuse ranked lists into one ranking.
 
-    `lists` is a sequence of `RankedList`, or simply a mapping from a source's name to its ranking, best first:
-    ids, or (id, score) pairs. The order of the lists decides nothing but the last ties.
+    `lists` is a sequence of `RankedList`, or a mapping from a source's name to its ranking, best first: ids, or
+    (id, score) pairs. The order of the lists matters only for the last ties.
     """
     compute = _named(METHODS, method, "fusion method").compute
     _named(NORMALISATIONS, normalisation, "normalisation")
@@ -140,9 +140,9 @@ def fuse(
 def blend(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Amounts, float]:
     """A convex combination of how far each score stands above the tail of its list: Σ w · above(score) / Σ w.
 
-    What a list is nearly level at says little, what juts out of it says much; so a source that is sure of itself
-    counts for more, question by question, and a document that is absent counts as one after the end of the list.
-    The most that a document could collect is the first place of every list, as under RRF.
+    Scores that are nearly equal say little, and a score that stands out says much. So a source counts for more in a
+    query for which it separates documents well. A document that is absent counts like one after the end of the list.
+    The maximum is the first place in every list, as with RRF.
     """
     total = math.fsum(ranking.weight for ranking in lists)
     shares = [_above(ranking, ranking.weight / total) for ranking in lists]
@@ -167,15 +167,15 @@ def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tupl
 def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Amounts, float]:
     """CombMNZ: the weighted sum, times the number of lists that hold the document."""
     shares, _ = weighted(lists, _k, normalisation)
-    found = {key: sum(key in share for share in shares) for share in shares for key in share}
-    return [{key: found[key] * value for key, value in share.items()} for share in shares], float(len(lists))
+    counts = {key: sum(key in share for share in shares) for share in shares for key in share}
+    return [{key: counts[key] * value for key, value in share.items()} for share in shares], float(len(lists))
 
 
 @method("borda", "points for every place above the last", label="Borda", by_score=False)
 def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Amounts, float]:
     """Borda count: with c documents in all, rank r earns (c - r + 1) / c; an absent document earns nothing."""
     places = [ranking.places() for ranking in lists]
-    # A rank that came with its entry can be beyond the documents that are here: then there were at least that many.
+    # A rank that came with a hit can exceed the number of documents here: then there were at least that many.
     deepest = max((place[-1][0] for place in places if place), default=0)
     count = max(deepest, len({entry.id for place in places for _, entry in place}))
     shares = [
@@ -212,7 +212,7 @@ def dbsf(scores: Sequence[float], _bounded: bool) -> list[float]:
 
 
 def _sized(scores: Sequence[float]) -> list[float]:
-    """The scores over the largest of them, so that no unit is too large or too small to compute with."""
+    """The scores divided by the largest, so that none is too large or too small to compute with."""
     largest = max(abs(s) for s in scores)
     return [s / largest for s in scores] if largest else list(scores)
 
@@ -227,7 +227,7 @@ def _deviations(scores: Sequence[float]) -> list[float]:
 
 
 def _falling(scores: list[float], bounded: bool) -> list[float]:
-    """Scores of which more is better. A list is best first: where scores rise, less is better (FTS5's are negative)."""
+    """Scores of which higher is better. If the scores of a list, best first, rise, lower is better (as in FTS5)."""
     if not bounded and (scores[0] < scores[-1] or scores[0] == scores[-1] < 0):
         return [-s for s in scores]
     return scores
@@ -250,28 +250,28 @@ def _scores(ranking: RankedList) -> list[float]:
 
 
 MOST_ABOVE = 6.0
-"""Root mean squares above the tail that count as the most: about as far as the first of a hundred ever stands."""
+"""The number of root mean squares above the tail that counts as the maximum: the first of a hundred rarely has more."""
 
 
 def _above(ranking: RankedList, weight: float) -> dict[str, float]:
-    """How far each score is above the tail, over the list's root mean square of that, over the most."""
+    """The distance of each score to the tail, divided by its root mean square in the list, and by the maximum."""
     scores = _scores(ranking)
     if not scores:
         return {}
     sized = _sized(_falling(scores, ranking.bounded))
-    # The tail of a complete list are the documents that it does not hold.
+    # The tail of a complete list is made of the documents that it does not contain.
     ended = (ranking.among or 0) > len(sized) and min(sized) >= 0
     tail, count = (0.0, ranking.among or 0) if ended else (_next(sized), len(sized))
     spread = math.sqrt(math.fsum((score - tail) ** 2 for score in sized) / count)
     return {
-        # Where all are equal, none juts out, and each is one unit above what is absent.
+        # If all are equal, none stands out, and each is one unit above an absent document.
         entry.id: weight * min(1.0, ((score - tail) / spread if spread > ROUNDING else 1.0) / MOST_ABOVE)
         for entry, score in zip(ranking.entries, sized, strict=True)
     }
 
 
 def _next(scores: Sequence[float]) -> float:
-    """What the document after the last would score: one mean step further down."""
+    """The score that the document after the last would have: one mean step lower."""
     return min(scores) - (max(scores) - min(scores)) / len(scores)
 
 
@@ -283,7 +283,7 @@ def _collect(lists: Sequence[RankedList], contributions: Amounts, ceiling: float
             shares.setdefault(entry.id, {})[ranking.source] = Contribution(rank, entry.score, given[entry.id])
             place = (rank, position)
             order[entry.id] = min(order.get(entry.id, place), place)
-    # Positions differ within a source, so that rank and source break every tie; ranks that were given may not.
+    # Positions differ within a source, so rank and source break every tie; ranks that came with the hits may be equal.
     results = [_fused(key, of, ceiling) for key, of in shares.items()]
     return sorted(results, key=lambda result: (-result.fused, *order[result.id], result.id))
 
@@ -294,7 +294,7 @@ def _fused(key: str, shares: dict[str, Contribution], ceiling: float) -> Fused:
 
 
 def _without_repeats(ranking: RankedList) -> RankedList:
-    """A document named twice keeps its better place; what follows moves up, unless it came with its rank."""
+    """A document that occurs twice keeps its better place; what follows moves up, unless it came with its rank."""
     first = {entry.id: entry for entry in reversed(ranking.entries)}
     if len(first) == len(ranking.entries):
         return ranking

@@ -1,4 +1,4 @@
-"""What happens to a ranking after fusion, as mathematics: folding equal texts, decay with age, MMR, confidence.
+"""The mathematics of what follows fusion: duplicates, decay with age, MMR, confidence.
 
 Pure functions over numbers and strings; the stages apply them to results.
 """
@@ -29,18 +29,18 @@ HALF_LIVES: Mapping[str, float] = MappingProxyType(
 
 MOST_MARKS = 30
 SHORT = 1000
-"""Characters below which square time is no time."""
+"""Characters of a text that is short enough for quadratic time."""
 
 
 def fold(text: str) -> str:
-    """The form in which two texts count as the same: NFKC, case folded, white space collapsed."""
+    """The normal form of a text, equal for duplicates: NFKC, case folded, white space collapsed."""
     # Case folding can undo NFKC (and the reverse), so the Unicode standard normalises on both sides of it.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _stream_safe(text)).casefold())
     return " ".join(folded.split())
 
 
 def _stream_safe(text: str) -> str:
-    """No more than thirty marks on one letter, as in Unicode's stream-safe format: sorting them takes square time."""
+    """At most thirty marks on one letter, as in Unicode's stream-safe format: sorting them takes quadratic time."""
     if text.isascii() or len(text) <= SHORT:
         return text
     kept, marks = [], 0
@@ -52,12 +52,12 @@ def _stream_safe(text: str) -> str:
 
 
 def fold_hash(text: str) -> bytes:
-    """Sixteen bytes that are equal exactly for texts that fold alike."""
+    """A hash of 16 bytes of the normal form of a text."""
     return hashlib.blake2b(fold(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def decay(age: float, half_life: float) -> float:
-    """The factor for something `age` seconds old: 1 when new, 1/2 at the half-life. The future counts as now."""
+    """The factor for a record of this age in seconds: 1 when new, 1/2 at the half-life. The future counts as now."""
     if not half_life > 0:
         raise ValueError(f"a half-life must be more than 0 seconds, not {half_life!r}")
     return math.exp2(-max(0.0, age) / half_life)
@@ -78,7 +78,7 @@ def mmr(
     """Maximal Marginal Relevance: positions in the order picked, most relevant first.
 
     Each pick has the highest `balance · relevance - (1 - balance) · (similarity to the nearest pick)`.
-    `similarity(i)` gives the similarities of `i` to all; it is asked at most once a pick, so the work is pool × picks.
+    `similarity(i)` gives the similarities of `i` to all; it is called at most once a pick, so the work is pool × picks.
     Ties go to the more relevant, then to the earlier. A balance of 1 keeps the order by relevance.
     """
     if not 0 <= balance <= 1:
@@ -102,17 +102,17 @@ def mmr(
 
 
 LENGTHS = (1, 2, 4, 8, 16, 32)
-"""Words of the unrelated queries by which evidence is judged; between them is interpolated by the logarithm."""
+"""Lengths in words of the unrelated queries; values between them are interpolated by the logarithm."""
 
 LEAST_SPREADS: Mapping[str, tuple[float, float]] = MappingProxyType({"keyword": (0.03, 0.03), "vector": (0.01, 0.01)})
-"""Source → the least spread of level and margin: in a handful of records all unrelated queries may score alike."""
+"""Source → the least spread of level and margin: with few records, all unrelated queries may score alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one source says for one record: its score (`level`), and how far that is above the rank to beat (`margin`).
+    """The evidence of one source for one record: its score (`level`), and its distance to the rank to beat (`margin`).
 
-    A keyword score is the share of the most that any record could get, a vector's is the cosine.
+    A keyword score is divided by the most that any record could get; a vector score is the cosine.
     """
 
     level: float
@@ -121,7 +121,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Null:
-    """What the best record for an unrelated query gets from one source, by the query's length: means and spreads."""
+    """Scores of the best record for unrelated queries in one source, by query length: means and spreads."""
 
     levels: tuple[float, ...]
     level_spreads: tuple[float, ...]
@@ -129,7 +129,7 @@ class Null:
     margin_spreads: tuple[float, ...]
 
     def surprise(self, found: Evidence, words: int, least: tuple[float, float]) -> tuple[float, float]:
-        """How many spreads level and margin lie above what an unrelated query of as many words gets."""
+        """How many spreads level and margin lie above those of an unrelated query of the same length."""
         level, margin = _at(self.levels, words), _at(self.margins, words)
         return (
             (found.level - level) / max(least[0], _at(self.level_spreads, words)),
@@ -144,11 +144,11 @@ CONSTANTS: Mapping[tuple[str, ...], tuple[float, tuple[tuple[float, float], ...]
         ("keyword", "vector"): (-0.42, ((0.05, 0.09), (0.09, 0.05))),
     }
 )
-"""Sources → offset, and for each source the weights of level and margin: learnt once, see docs/confidence.md."""
+"""Sources → offset, and for each source the weights of level and margin; see docs/confidence.md."""
 
 
 def confidence(found: Mapping[str, Evidence], nulls: Mapping[str, Null], words: int) -> float:
-    """From 0 to 1, rising with every piece of evidence; at 0.5 it is as likely as not that the answer is there."""
+    """The confidence from 0 to 1, rising with the evidence; at 0.5 the record is as likely as not to be an answer."""
     sources = tuple(sorted(found))
     offset, weights = CONSTANTS[sources]
     logit = offset

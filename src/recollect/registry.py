@@ -1,7 +1,7 @@
-"""One lazy table of named parts: nothing is imported before it is asked for by name.
+"""Lazy tables of named parts: a part is imported when it is loaded by name.
 
-A part of ours is a `module:attribute` and the extra that brings what it imports. Third parties add their own through
-an entry point group. Parts of ours come first: a package cannot replace one by being installed.
+A built-in part is a `module:attribute` and the extra that installs what it imports. Other packages add parts through an
+entry point group. Built-in parts come first: a package cannot replace one by being installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OURS = __name__.partition(".")[0]
 
 
 class Entry(NamedTuple):
-    """Where a part of ours is, and the extra of this project that installs what it needs.
+    """Where a built-in part is, and the extra of this project that installs what it needs.
 
     `self_contained` says that the part sends no text anywhere and loads nothing but files that this project pins by
     hash. Only such a part may be opened because a store names it; any other must be named by the user's own settings.
@@ -52,7 +52,7 @@ class Registry(Generic[Part]):
     group: str
 
     def load(self, name: str) -> Part:
-        """The part of that name, imported now."""
+        """Import and return the part with this name."""
         entry = self.builtin.get(name)
         try:
             return cast("Part", _resolve(entry.target) if entry else self._foreign(name).load())
@@ -60,17 +60,17 @@ class Registry(Generic[Part]):
             raise missing_package(error, f"the {self.kind} {name!r}", entry.extra if entry else None) from error
 
     def check(self, name: str) -> None:
-        """Refuse a name that nothing has, without importing anything."""
+        """Raise an error if there is no part with this name, without importing anything."""
         if name not in self.builtin:
             self._foreign(name)
 
     def self_contained(self, name: str) -> bool:
-        """Whether the part of that name is declared as self-contained; a part of another package never is."""
+        """Whether a part is declared as self-contained; a part of another package never is."""
         entry = self.builtin.get(name)
         return entry is not None and entry.self_contained
 
     def names(self) -> list[str]:
-        """Every name that can be loaded or could be with its extra installed, ours first."""
+        """Every name that can be loaded, or could be if its extra were installed; built-in names first."""
         foreign = {point.name for point in _entry_points(self.group)}
         return [*self.builtin, *sorted(foreign - set(self.builtin))]
 
@@ -85,14 +85,14 @@ class Registry(Generic[Part]):
 
 
 def _entry_points(group: str) -> Iterable[EntryPoint]:
-    """What installed packages offer. Looked up only where a name is not ours: reading their metadata takes a while."""
+    """The entry points of installed packages. Reading their metadata is slow, so built-in names are looked up first."""
     from importlib.metadata import entry_points
 
     return entry_points(group=group)
 
 
 def missing_package(error: ImportError, what: str, extra: str | None) -> Exception:
-    """The error for a part whose third-party package is not there; a broken import of our own is passed on as it is."""
+    """The error for a part whose package is not installed; a broken import of Recollect itself is returned as is."""
     package = (error.name or "").partition(".")[0]
     if package == OURS:
         return error

@@ -90,13 +90,13 @@ LANGUAGES = (
 """Languages with a Snowball stemmer; `none` keeps words as they are written."""
 
 MAX_TERM = 80
-"""Characters; longer "words" are encoded data that nobody types, and are cut."""
+"""Characters of a term; longer "words" are encoded data that nobody types, and are cut."""
 
 MAX_QUERY_TERMS = 512
-"""Distinct terms of one query; what follows in a megabyte of pasted text changes nothing a person would notice."""
+"""Distinct terms of one query; further terms of a long pasted text make no visible difference."""
 
 KEPT_WORDS = 100_000
-"""Words whose terms are remembered, in each thread: about 20 MB; a language has no more that matter."""
+"""Words whose terms are cached, in each thread: about 20 MB."""
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
 _LETTER = rf"[[\p{{L}}\p{{N}}_]--[{_SPACELESS}]]"
@@ -122,12 +122,12 @@ _CONTRACTED = frozenset(
      "mustn", "needn", "shan", "shouldn", "that", "there", "wasn", "weren", "what", "when", "where", "who", "why",
      "won", "wouldn")
 )  # fmt: skip
-"""What stands before the apostrophe of a contraction that says nothing, beside the stop words themselves."""
+"""The first parts of contractions that are stop words, besides the stop words themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One index term and where in the text it stands."""
+    """One index term and its position in the text."""
 
     term: str
     start: int
@@ -190,7 +190,7 @@ class Analyzer:
         return known
 
     def _analyse(self, word: str) -> dict[str, bool]:
-        """One word as found in the text → its terms, each with whether it is a stop word."""
+        """The terms of one word of the text, each with whether it is a stop word."""
         plain = word.replace("\u2019", "'").removesuffix("'s").removesuffix("'S")
         if plain[-1:] in "+#":
             return self._signed(plain.casefold())
@@ -218,7 +218,7 @@ class Analyzer:
         return terms | self._analyse(name) if len(name) > 1 else terms
 
     def _says_nothing(self, word: str) -> bool:
-        """Whether a contraction is made of stop words."""
+        """Whether a contraction consists of stop words."""
         before, _, after = word.partition("'")
         known = before in self._stops or before in _CONTRACTED
         return self.language == "english" and known and after in ("t", "d", "ll", "m", "re", "ve", "s")
@@ -262,9 +262,9 @@ def _query_grams(run: str) -> list[str]:
 
 
 def _normalised(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """The text in NFKC without what is not seen, and for each of its characters where it stood; no list where all do.
+    """The text in NFKC without invisible characters, and the original span of each character; no spans if unchanged.
 
-    One letter with its marks is taken at a time, so that what was one stays one and every place is known.
+    One letter with its marks is normalised at a time, so that every span is known.
     """
     patterns = _patterns()
     if text.isascii() or (unicodedata.is_normalized("NFKC", text) and not patterns.ignored.search(text)):
@@ -284,7 +284,7 @@ def _normalised(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _plain_latin(word: str) -> str:
-    """Take the accents off Latin letters, and off those only: in other scripts marks are letters of their own."""
+    """The word without the accents of Latin letters; in other scripts marks are letters of their own."""
     kept: list[str] = []
     latin = False
     for character in unicodedata.normalize("NFD", word):

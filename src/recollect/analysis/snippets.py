@@ -1,4 +1,4 @@
-"""The part of a text worth showing for a query."""
+"""The part of a text that is shown for a query."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ WIDTH = 240
 
 
 SEEN = 20_000
-"""Characters of a text in which the window is looked for: to look through a book takes half a second."""
+"""Characters of a text that are searched for the window: a whole book would take half a second."""
 
 
 def snippet(text: str, terms: Collection[str], analyzer: Analyzer, *, width: int = WIDTH) -> str:
-    """The window of `text` that holds the most different query terms, in one line; its beginning where none match.
+    """The window of `text` with the most different query terms, on one line; its beginning if none matches.
 
-    Of a very long text only the first characters are looked through.
+    Only the first characters of a very long text are searched.
     """
     wanted = set(terms)
     hits = [(token.start, token.end, token.term) for token in analyzer.tokens(text[:SEEN]) if token.term in wanted]
@@ -33,12 +33,12 @@ def snippet(text: str, terms: Collection[str], analyzer: Analyzer, *, width: int
 
 
 def lead(text: str, *, width: int = WIDTH) -> str:
-    """The beginning of `text` in one line."""
+    """The beginning of `text` on one line."""
     return _line(text, 0, _before_space(text, min(len(text), width), width // 2))
 
 
 def _best_stretch(hits: list[tuple[int, int, str]], width: int) -> tuple[int, int]:
-    """Where the most different terms stand within `width`, from the first one's start to the last one's end."""
+    """The stretch of at most `width` characters with the most different terms: its start and end."""
     best, stretch, left = 0, (0, 0), 0
     inside: Counter[str] = Counter()
     for start, end, term in hits:

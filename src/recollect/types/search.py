@@ -35,7 +35,7 @@ class Work:
     def check(self) -> None:
         """Raise an error if the work was cancelled or its time is over."""
         if self.cancelled:
-            raise Cancelled("the request was cancelled: the client has left")
+            raise Cancelled("the request was cancelled: the client has disconnected")
         if time.monotonic() > self._deadline:
             raise self.late()
 
