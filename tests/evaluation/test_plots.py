@@ -230,3 +230,18 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, tmp_path):
     with pytest.raises(UsageError) as caught:
         plots.sweep_plot(samples.sweep(), tmp_path / "sweep.png")
     assert "recollect[eval]" in caught.value.hint
+
+
+def test_a_method_has_one_colour_in_every_plot():
+    """The default is drawn alike among the systems and in the sweep; two curves of one method differ."""
+    with drawing():
+        systems = plots.systems_figure(results.systems(samples.run(20, ("default", "rrf", "mine")))).axes[0]
+        sweep = plots.sweep_figure(results.sweep_chart(samples.sweep(("rrf", "blend")))).axes[0]
+        curves = plots.sweep_figure(results.sweep_chart(samples.sweep(("rrf",), ks=(1, 60)))).axes[0]
+    drawn = {line.get_label(): line.get_color() for line in sweep.lines}
+    labels = [text.get_text() for text in systems.get_yticklabels()]
+    dots = [line.get_color() for line in systems.lines if len(line.get_xdata()) == 1]
+    among = dict(zip(labels, dots, strict=True))
+    assert (among["default"], among["rrf"]) == (drawn["blend"], drawn["rrf"])
+    assert len(set(among.values())) == 3
+    assert len({line.get_color() for line in curves.lines if line.get_label().startswith("k=")}) == 2

@@ -7,6 +7,7 @@ light or dark as the page is; that is why no two roles may have the same light c
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +54,9 @@ ROLES = {
 
 LIGHT = {role: light for role, (light, _) in ROLES.items()}
 SERIES = [LIGHT[role] for role in ROLES if role.startswith("series")]
+
+KNOWN = {"keyword": 0, "vector": 1, "rrf": 2, "weighted": 3, "default": 4, "blend": 4}
+"""System or fusion method → its place among the series; `blend` is the default method."""
 
 WIDTH = 460
 """Width in points: readable on a phone, and as large as the text on a desktop."""
@@ -169,9 +173,14 @@ def _panels(heights: Sequence[float], **options: Any) -> tuple[Figure, list[Axes
     return figure, [row[0] for row in grid]
 
 
-def _series(position: int) -> tuple[str, str]:
-    """Return the colour and the dashes of the nth series; after six colours the dashes change."""
-    return SERIES[position % len(SERIES)], ("-", "--", ":", "-.")[position // len(SERIES) % 4]
+def _styles(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return colour and dashes of each series; a known system or method has the same colour in every plot."""
+    keys = [name.partition(" ")[0] for name in names]
+    fixed = [KNOWN.get(key) if keys.count(key) == 1 else None for key in keys]
+    fixed = [place if fixed.count(place) == 1 else None for place in fixed]
+    free = (place for place in itertools.count() if place not in fixed)
+    places = [next(free) if place is None else place for place in fixed]
+    return [(SERIES[place % len(SERIES)], ("-", "--", ":", "-.")[place // len(SERIES) % 4]) for place in places]
 
 
 def systems_figure(systems: Sequence[MeasuredSystem]) -> Figure:
@@ -180,12 +189,13 @@ def systems_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     ranked = [system for system in systems if names[0] in system.measures]
     order = sorted(ranked, key=lambda system: -system.measures[names[0]].mean)
     order += [system for system in systems if system not in order]
+    colours = _styles([system.name for system in systems])
     figure, panels = _panels([26 * len(order) + 52] * len(names))
     for axes, measure in zip(panels, names, strict=True):
         axes.set_title(label(measure))
         values = [system.measures.get(measure) for system in order]
         for place, (system, value) in enumerate(zip(order, values, strict=True)):
-            colour = _series(systems.index(system))[0]
+            colour = colours[systems.index(system)][0]
             if value:
                 axes.plot([value.low, value.high], [place, place], color=colour, linewidth=2.4)
                 axes.plot([value.mean], [place], "o", color=colour, markersize=8, markeredgecolor=LIGHT["paper"])
@@ -205,8 +215,9 @@ def sweep_figure(chart: SweepChart) -> Figure:
     figure, (axes,) = _panels([330])
     for curve in chart.others:
         axes.plot(*_line(curve), color=LIGHT["rule"], linewidth=0.8)
-    for place, curve in enumerate(chart.curves):
-        _draw_curve(axes, curve, place, len(chart.curves))
+    styles = _styles([curve.name for curve in chart.curves])
+    for place, (curve, style) in enumerate(zip(chart.curves, styles, strict=True)):
+        _draw_curve(axes, curve, style, place, len(chart.curves))
     spots = sorted({spot for curve in (*chart.curves, *chart.others) for spot, _ in curve.points})
     if spots[0] > 0 and spots[-1] / spots[0] > 10:  # noqa: PLR2004
         axes.set_xscale("log")
@@ -229,9 +240,9 @@ def _line(curve: Curve) -> tuple[list[float], list[float]]:
     return [place for place, _ in curve.points], [value.mean for _, value in curve.points]
 
 
-def _draw_curve(axes: Axes, curve: Curve, place: int, count: int) -> None:
+def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], place: int, count: int) -> None:
     """Draw a curve with its intervals: a band, or with many curves upright lines, slightly apart."""
-    colour, dashes = _series(place)
+    colour, dashes = style
     spots, means = _line(curve)
     low, high = [value.low for _, value in curve.points], [value.high for _, value in curve.points]
     if count <= BANDS:
@@ -296,11 +307,11 @@ def overlap_figure(pairs: Sequence[SourcePair]) -> Figure:
 def latency_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     """Draw a histogram of the search times of each system on a log axis, with median, 95 % and grades."""
     timed = [(place, system) for place, system in enumerate(systems) if system.p50 is not None]
-    bins = _bins([system for _, system in timed])
+    bins, styles = _bins([system for _, system in timed]), _styles([system.name for system in systems])
     figure, panels = _panels([108, *[88] * (len(timed) - 1)], sharex=True)
     for axes, (place, system) in zip(panels, timed, strict=True):
         axes.set(xscale="log", xlim=(bins[0], bins[-1]))
-        _draw_times(axes, system, _series(place)[0], bins)
+        _draw_times(axes, system, styles[place][0], bins)
         for limit, _ in GRADES:
             axes.axvline(limit, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 2)))
     limits = [(limit, f"{word}\n< {ms(limit)}") for limit, word in GRADES if limit < bins[-1]]
