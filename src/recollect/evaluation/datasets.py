@@ -233,19 +233,17 @@ def _question(line: str, place: str) -> tuple[str, str]:
             raise UsageError(f"{place} has no id and text", hint=QUERIES_FORM)
         return key.strip(), words.strip()
     row = json_object(line, place, QUERIES_FORM)
-    text = row.get("text", row.get("query"))
-    if not isinstance(text, str) or not text.strip():
-        raise UsageError(f'{place} has no "text"', hint=QUERIES_FORM)
-    return _id(row, place, QUERIES_FORM), text
+    return _id(row, place, QUERIES_FORM), _text(row, place, QUERIES_FORM)
 
 
 def _query(line: str, place: str) -> str:
-    if not line.startswith("{"):
-        return line
-    row = json_object(line, place, QUERY_FORM)
+    return _text(json_object(line, place, QUERY_FORM), place, QUERY_FORM) if line.startswith("{") else line
+
+
+def _text(row: Mapping[str, Any], place: str, form: str) -> str:
     text = row.get("text", row.get("query"))
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f'{place} has no "text" or "query"', hint=QUERY_FORM)
+        raise UsageError(f'{place} has no "text" or "query"', hint=form)
     return text
 
 

@@ -289,12 +289,9 @@ def _settings(settings: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f'"{value}"'
-    return repr(value)
+    import tomlkit
+
+    return str(tomlkit.item(value).as_string())
 
 
 def _wrap(words: str) -> None:
