@@ -20,7 +20,7 @@ from recollect.testing.harness import SEARCHES, OpenStore, all_ids, by_keywords,
 from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Scope, Store, Supersede
 
 
-class Worker:
+class WorkerProcess:
     """A process that has the store open (`recollect.testing.harness`)."""
 
     def __init__(self, opener: str, place: str) -> None:
@@ -52,7 +52,7 @@ class Worker:
                 pipe.close()  # type: ignore[union-attr]
 
 
-StartWorkers: TypeAlias = Callable[[int], list[Worker]]
+StartWorkers: TypeAlias = Callable[[int], list[WorkerProcess]]
 
 
 class CrowdContract:
@@ -63,10 +63,10 @@ class CrowdContract:
     @pytest.fixture
     def start_workers(self, place: str, store: Store) -> Iterator[StartWorkers]:
         """Starts processes that have the store open; they are killed when the test ends."""
-        started: list[Worker] = []
+        started: list[WorkerProcess] = []
 
-        def start(count: int) -> list[Worker]:
-            new = [Worker(self.opener, place) for _ in range(count)]
+        def start(count: int) -> list[WorkerProcess]:
+            new = [WorkerProcess(self.opener, place) for _ in range(count)]
             started.extend(new)
             assert [worker.answer() for worker in new] == ["ready"] * count
             return new

@@ -131,6 +131,7 @@ class TableUpdater:
         self._lock = threading.Lock()
         self._table: LanceTable | None = None
         self._retry_at = 0.0
+        self._adopted = False
 
     def table(self, state: TableState) -> LanceTable:
         """The LanceDB table that a state names."""
@@ -180,15 +181,17 @@ class TableUpdater:
 
     def adopt(self) -> None:
         """Copy vectors that an earlier version kept in LanceDB only (`lance_held`) into the file."""
-        if self._database.read_only or not self._held(1):
+        if self._adopted or self._database.read_only:
             return
-        with self._locked(LOCK_SECONDS):
-            while rows := self._held(self.url.batch):
-                state = self.state()
-                vectors = self.table(state).fetch(np.array([number for number, _ in rows]), state.version)
-                if len(vectors.numbers) < len(rows):
-                    raise TableLost
-                self._adopt(dict(rows), vectors)
+        if self._held(1):
+            with self._locked(LOCK_SECONDS):
+                while rows := self._held(self.url.batch):
+                    state = self.state()
+                    vectors = self.table(state).fetch(np.array([number for number, _ in rows]), state.version)
+                    if len(vectors.numbers) < len(rows):
+                        raise TableLost
+                    self._adopt(dict(rows), vectors)
+        self._adopted = True
 
     def _held(self, limit: int) -> list[tuple[int, bytes]]:
         with self._database.read() as connection:

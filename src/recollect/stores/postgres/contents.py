@@ -16,7 +16,7 @@ from psycopg import errors as pg
 
 from recollect.errors import StoreError
 from recollect.ranking import fold_hash
-from recollect.stores.postgres.database import Connection, Database, escape, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase, escape, unescape
 from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.keywords import MERGE_TALLIES, IndexWriter, PostgresKeywords, TermCounts, space_numbers
 from recollect.stores.postgres.records import CHANNEL
@@ -92,7 +92,7 @@ _COPY_TRAILER = struct.pack("!h", -1)
 class PostgresContents(Contents):
     """Dumps and loads one PostgreSQL store."""
 
-    def __init__(self, database: Database, keywords: PostgresKeywords) -> None:
+    def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
         self._database = database
         self._keywords = keywords
         self._writer = IndexWriter(lambda: keywords.known_analyzer)
@@ -110,14 +110,14 @@ class PostgresContents(Contents):
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:
         """A snapshot on the main server: a replica may be behind."""
-        with self._database.connect() as connection, translated(self._database.shown):
+        with self._database.connect() as connection, translated(self._database.address):
             connection.execute("SET idle_in_transaction_session_timeout TO 0")  # writing the target may take long
             connection.set_autocommit(False)
             connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
             connection.set_read_only(True)
             if self._database.row_security(connection):
                 raise StoreError(
-                    f"{self._database.shown}: this role sees only the rows of one scope",
+                    f"{self._database.address}: this role sees only the rows of one scope",
                     hint="copy a store as the role that owns its tables",
                 )
             yield PostgresSnapshot(connection)
@@ -149,7 +149,7 @@ class PostgresContents(Contents):
 
     def finish(self, progress: Progress | None = None) -> None:
         """Build the indexes of new spaces, and update the planner's statistics."""
-        with self._database.connect() as connection, translated(self._database.shown):
+        with self._database.connect() as connection, translated(self._database.address):
             connection.execute(_INDEX_MEMORY)
             # A server finishes an index whose client was killed. Wait for it instead of building it twice.
             lock = "SELECT pg_advisory_lock(%s, current_schema()::regnamespace::oid::integer)"
@@ -201,7 +201,7 @@ class PostgresContents(Contents):
 
 def has_store(url: str) -> bool:
     """Whether there is a store at a URL. Nothing is created."""
-    with contextlib.closing(Database(url, read_only=True)) as database, database.read() as connection:
+    with contextlib.closing(PostgresDatabase(url, read_only=True)) as database, database.read() as connection:
         table = f"{database.schema}.migrations"
         row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
         return bool(row and row[0])

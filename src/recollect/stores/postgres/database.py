@@ -34,7 +34,7 @@ from recollect.stores.postgres.failures import (
     busy,
     translated,
 )
-from recollect.types import Scope
+from recollect.types import GLOBAL, Scope
 
 Connection: TypeAlias = psycopg.Connection[TupleRow]
 T = TypeVar("T")
@@ -174,13 +174,13 @@ class _OpenSnapshot:
 
     stack: contextlib.ExitStack
     connection: Connection
-    scope: Scope | None
+    scope: Scope
     begun: float
 
 
 @dataclass(slots=True)
 class _Reading:
-    """The transactions of one `Database.reading`, by whether they are on the replica; the lock's owner uses them."""
+    """The transactions of one `reading`, by whether they are on the replica. The owner of the lock uses them."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     snapshots: dict[bool, _OpenSnapshot] = field(default_factory=dict)
@@ -189,9 +189,9 @@ class _Reading:
 
     def end(self, error: BaseException | None = None) -> None:
         """Commit the transactions, or roll them back after an error, unless a read is using them."""
-        if not self.depth:
-            while self.snapshots:
-                _, snapshot = self.snapshots.popitem()
+        while self.snapshots and not self.depth:
+            _, snapshot = self.snapshots.popitem()
+            with contextlib.suppress(psycopg.Error):  # nothing was written
                 snapshot.stack.__exit__(type(error), error, error.__traceback__) if error else snapshot.stack.close()
 
 
@@ -199,12 +199,12 @@ _READINGS: ContextVar[Mapping[int, _Reading]] = ContextVar("PostgreSQL readings"
 """The readings of a context, by the id of their database."""
 
 
-class Database:
+class PostgresDatabase:
     """One PostgreSQL database, reached through pools. Safe to use from many threads."""
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.url, own = _split(url)
-        self.shown = shown_place(url)
+        self.address = shown_place(url)
         self.read_only = read_only
         self.schema = own.get("schema", "recollect")
         if not self.schema.replace("_", "a").isalnum() or not self.schema.isascii() or self.schema[0].isdigit():
@@ -214,7 +214,7 @@ class Database:
         self._lock = threading.Lock()
         self._row_security: bool | None = None
         self._no_replica_until = 0.0
-        with translated(self.shown):
+        with translated(self.address):
             self._main = Pool(self.url, self._prepare())
             self._replica = Pool(own["read"], self._prepare()) if "read" in own else self._main
             self._main.one("SELECT 1")
@@ -228,7 +228,7 @@ class Database:
         self.check()
         replica = replica and self._replica is not self._main
         reading = _READINGS.get().get(id(self))
-        with translated(self.shown):
+        with translated(self.address):
             if reading is None:
                 with contextlib.ExitStack() as stack:
                     yield self._begin(stack, scope, replica)
@@ -254,33 +254,32 @@ class Database:
             reading.ended = True
             # A thread that is still reading, because nobody waited for it, ends the transactions itself.
             if reading.lock.acquire(blocking=False):
-                with contextlib.suppress(psycopg.Error):
-                    reading.end()
+                reading.end()
                 reading.lock.release()
 
     def renew(self) -> None:
         """Inside `reading`: later reads see a new snapshot. The connection is returned until then."""
         reading = _READINGS.get().get(id(self))
         if reading is not None:
-            with reading.lock, translated(self.shown):
+            with reading.lock:
                 reading.end()
 
     def write(self, work: Callable[[Connection], T], scope: Scope | None = None) -> T:
         """Run `work` in one transaction. If it conflicts with another transaction, it runs again."""
         self.check()
         if self.read_only:
-            raise StoreError(f"{self.shown} was opened read only", hint="open it without read_only")
+            raise StoreError(f"{self.address} was opened read only", hint="open it without read_only")
         self.renew()  # reads that follow see what is written, and no connection is held while waiting for another
         for attempt in range(MAX_TRIES):
             try:
                 begin = f"{_WRITE}; {_set_scope(scope)}"
-                with translated(self.shown, CONFLICTS), self._main.transaction(begin) as connection:
+                with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
                     return work(connection)
             except CONFLICTS as error:
                 if attempt == MAX_TRIES - 1:
-                    raise _id_taken(error) or busy(self.shown) from error
+                    raise _id_taken(error) or busy(self.address) from error
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311  (not a secret)
-        raise busy(self.shown)
+        raise busy(self.address)
 
     def one(self, statement: str) -> Any:
         """The first row of a statement's result, in one round trip to the main server."""
@@ -288,7 +287,7 @@ class Database:
         if id(self) in _READINGS.get():
             with self.read() as connection:
                 return connection.execute(statement).fetchone()
-        with translated(self.shown):
+        with translated(self.address):
             return self._main.one(statement)
 
     @staticmethod
@@ -306,10 +305,10 @@ class Database:
     def check(self) -> None:
         """Raise if the store is closed, or was opened by another process."""
         if self._closed:
-            raise StoreError(f"{self.shown} has been closed", hint="open it again with Memory.open(…)")
+            raise StoreError(f"{self.address} has been closed", hint="open it again with Memory.open(…)")
         if self._pid != os.getpid():
             raise StoreError(
-                f"{self.shown} was opened by another process",
+                f"{self.address} was opened by another process",
                 hint="a connection does not survive a fork: call Memory.open(…) in the child",
             )
 
@@ -324,11 +323,12 @@ class Database:
     def connect(self) -> Connection:
         """A connection outside the pool and outside transactions, for LISTEN and for maintenance."""
         self.check()
-        with translated(self.shown):
+        with translated(self.address):
             return self._main.connect()
 
     def _shared(self, reading: _Reading, scope: Scope | None, replica: bool) -> Iterator[Connection]:
         """The connection of a reading, in a transaction that acts as a scope."""
+        scope = scope or GLOBAL
         snapshot = reading.snapshots.get(replica)
         if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
             reading.end()
@@ -350,8 +350,7 @@ class Database:
         finally:
             reading.depth -= 1
             if failure is not None or reading.ended:
-                with contextlib.suppress(psycopg.Error):
-                    reading.end(failure)
+                reading.end(failure)
 
     def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
         """Begin a snapshot on the replica if it answers, else on the main server; then the replica pauses."""
@@ -377,7 +376,7 @@ class Database:
 
 def _set_scope(scope: Scope | None) -> str:
     """The statement that names the transaction's scope to row-level security; without a scope it names none."""
-    caller = scope or Scope()
+    caller = scope or GLOBAL
     parts = {"user": caller.user, "agent": caller.agent, "session": caller.session}
     parts["scope"] = caller.key  # for rows that belong to exactly this scope
     values = (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.database import Connection, Database, escape, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase, escape, unescape
 from recollect.stores.postgres.rows import SELECT, Condition, from_row, matching, meta, visible_scopes
 from recollect.stores.rows import micros
 from recollect.types import GLOBAL, Files, FileState, Filter, Joins, Notes, Record, Scope, now
@@ -34,7 +34,7 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 class PostgresFiles(Files):
     """Reads the states of files and their chunks. Both are written as changes to the records."""
 
-    def __init__(self, database: Database, scope: Scope | None = None) -> None:
+    def __init__(self, database: PostgresDatabase, scope: Scope | None = None) -> None:
         self._database = database
         self._scope = scope
 
@@ -95,7 +95,7 @@ def _create_chunk_key(connection: Connection) -> str:
 class PostgresNotes(Notes):
     """A small cache in the store. With row-level security a note is visible to those who know its key."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     def get(self, key: str) -> str | None:
@@ -145,7 +145,7 @@ _SOME_SCOPES = (
 class PostgresJoins(Joins):
     """Finds the records that results of external sources stand for, and remembers which path an id means."""
 
-    def __init__(self, database: Database, scope: Scope | None = None) -> None:
+    def __init__(self, database: PostgresDatabase, scope: Scope | None = None) -> None:
         self._database = database
         self._scope = scope
 

@@ -30,7 +30,7 @@ from recollect.stores.health import (
     altered,
 )
 from recollect.stores.postgres.contents import INDEX_LOCK
-from recollect.stores.postgres.database import Database, unescape
+from recollect.stores.postgres.database import PostgresDatabase, unescape
 from recollect.stores.postgres.keywords import IndexWriter
 from recollect.stores.postgres.schema import MIGRATIONS, version
 from recollect.stores.postgres.store import PostgresStore
@@ -115,7 +115,7 @@ _STRAY_VECTORS = """
 _ORPHANS = "FROM embeddings WHERE NOT EXISTS (SELECT 1 FROM records WHERE records.passage = embeddings.passage)"
 
 
-class TooLong(Exception):
+class QueryTooSlow(Exception):
     """A query takes longer than a check may."""
 
 
@@ -123,8 +123,8 @@ class TooLong(Exception):
 class Server:
     """A server that can be reached."""
 
-    database: Database
-    shown: str
+    database: PostgresDatabase
+    address: str
     url: str
 
     def rows(self, sql: str, *values: Any) -> Sequence[tuple[Any, ...]]:
@@ -134,7 +134,7 @@ class Server:
             try:
                 return connection.execute(sql, values or None).fetchall()
             except QueryCanceled as error:
-                raise TooLong from error
+                raise QueryTooSlow from error
 
     def row(self, sql: str, *values: Any) -> tuple[Any, ...]:
         """The first row of a query."""
@@ -155,7 +155,7 @@ def inspecting(url: str) -> Iterator[Server]:
     """The main server of a store, opened read only."""
     main = main_url(url)
     quick = _with_parameters(main, connect_timeout=str(CONNECT_S))
-    with contextlib.closing(Database(quick, read_only=True)) as database:
+    with contextlib.closing(PostgresDatabase(quick, read_only=True)) as database:
         yield Server(database, shown_place(main), quick)
 
 
@@ -192,7 +192,7 @@ def examine(check: str, examination: Examination) -> list[Finding]:
             raise NotExamined("the store cannot be read") from error
         try:
             return list(run(server, examination))
-        except TooLong:
+        except QueryTooSlow:
             raise NotExamined(f"it takes longer than {LONGEST_S:g} s") from None
         except RecollectError as error:
             return [Finding(check, "failure", error.message, error.hint)]
@@ -220,16 +220,16 @@ def store(server: Server, examination: Examination) -> Iterator[Finding]:
     engine, flags = _engine(server), examination.flags
     if not applied:
         mend = f"the first command creates it, as a role that may: recollect status{flags}"
-        yield Finding("store", "note", f"there is no store at {server.shown} yet ({engine})", mend)
+        yield Finding("store", "note", f"there is no store at {server.address} yet ({engine})", mend)
     elif applied > known:
-        message = f"{server.shown} has schema {applied}, this version knows {known}"
+        message = f"{server.address} has schema {applied}, this version knows {known}"
         yield Finding("store", "failure", message, "pip install -U recollect")
     elif applied < known:
-        message = f"{server.shown} has schema {applied} of {known}: the next command of its owner updates it"
+        message = f"{server.address} has schema {applied} of {known}: the next command of its owner updates it"
         yield Finding("store", "note", message, f"recollect status{flags}")
     else:
         count = server.number("SELECT coalesce(sum(records), 0) FROM tallies")
-        yield Finding("store", "ok", f"{server.shown}: {count:,} records, schema {applied}, {engine}")
+        yield Finding("store", "ok", f"{server.address}: {count:,} records, schema {applied}, {engine}")
         yield from _texts(server)
         yield _role(server)
         if tables := server.row(_UNGUARDED, list(GUARDED))[0]:
@@ -250,7 +250,7 @@ def _texts(server: Server) -> Iterator[Finding]:
         return
     try:
         found = altered(_stored_texts(server))
-    except TooLong:
+    except QueryTooSlow:
         found = Altered([], finished=False)
     if found.records:
         yield Finding("store", "failure", found.message, found.mend)
@@ -297,7 +297,7 @@ def _replication(server: Server, replica: Server) -> Finding:
     """How far the replica is behind what the main server had written just before."""
     (written,) = server.row("SELECT pg_current_wal_lsn()::text WHERE NOT pg_is_in_recovery()") or (None,)
     follows, has_store, replayed, seconds = replica.row(_REPLAYED)
-    name = f"the replica {shown_place(replica.shown)}"
+    name = f"the replica {shown_place(replica.address)}"
     if not has_store:
         return Finding("store", "warning", f"{name} has no store of this name", "check ?read=… in the URL")
     if not follows or written is None:
@@ -328,7 +328,7 @@ def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
     for check, fix in ((_wrong_tallies, recount), (_wrong_terms, rebuild)):
         try:
             problem = check(analyzer, server)
-        except TooLong:
+        except QueryTooSlow:
             problem, complete = "", False
         if problem:
             message = f"the keyword index differs from the records: {problem}"
@@ -390,7 +390,7 @@ def recount(url: str, reporter: Reporter) -> None:
 
 def _write(url: str, *statements: str) -> None:
     """Execute statements in one transaction on the main server."""
-    with contextlib.closing(Database(main_url(url))) as database:
+    with contextlib.closing(PostgresDatabase(main_url(url))) as database:
         database.write(lambda connection: [connection.execute(statement) for statement in statements])
 
 
@@ -430,7 +430,7 @@ def _indexes(server: Server, examination: Examination, total: int) -> Iterator[F
 
 def _stray_vectors(server: Server, examination: Examination, space: int, embedder: str) -> Iterator[Finding]:
     """Records without a row in the vector table, or with one of another scope, and rows without a record."""
-    with contextlib.suppress(TooLong):
+    with contextlib.suppress(QueryTooSlow):
         without, stray = server.row(_STRAY_VECTORS.format(space))
         if without or stray:
             message = (
@@ -443,7 +443,7 @@ def _stray_vectors(server: Server, examination: Examination, space: int, embedde
 
 def _orphans(server: Server, examination: Examination) -> Iterator[Finding]:
     """Vectors without a record: a text can be recovered from its vector."""
-    with contextlib.suppress(TooLong):
+    with contextlib.suppress(QueryTooSlow):
         count = server.number(f"SELECT count(*) {_ORPHANS}")
         if count:
             message, mend = (

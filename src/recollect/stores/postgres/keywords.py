@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import StoreError
-from recollect.stores.postgres.database import Connection, Database, escape
+from recollect.stores.postgres.database import Connection, PostgresDatabase, escape
 from recollect.stores.postgres.rows import SELECT, best, filtered_rows, from_row, meta, set_meta
 from recollect.stores.rows import analyzer_of, passage_hash, usable_language
 from recollect.types import Filter, KeywordIndex, RankedList, Record
@@ -243,7 +243,7 @@ def _tally(connection: Connection, stored: Sequence[IndexedRecord]) -> None:
 class PostgresKeywords(KeywordIndex):
     """Keyword search in one PostgreSQL store."""
 
-    def __init__(self, database: Database, language: str | None) -> None:
+    def __init__(self, database: PostgresDatabase, language: str | None) -> None:
         self._database = database
         self._analyzer = self._initial_analyzer(language)
 
@@ -328,7 +328,7 @@ class PostgresKeywords(KeywordIndex):
         """That of the store's language. A new store takes the given one, or English."""
         analyzer = analyzer_of(language or "english")
         with self._database.read() as connection:
-            stored = usable_language(meta(connection, "language"), language, self._database.shown)
+            stored = usable_language(meta(connection, "language"), language, self._database.address)
         if stored is None and not self._database.read_only:
             stored = self._database.write(lambda connection: self._store_language(connection, analyzer, new=True))
         return analyzer if stored is None else analyzer_of(stored)

@@ -15,7 +15,7 @@ from psycopg import errors as pg
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
-from recollect.stores.postgres.database import Connection, Database, escape, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase, escape, unescape
 from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter
 from recollect.stores.postgres.rows import COLUMNS, SELECT, find_scope, from_row, matching, scope_number, to_row
 from recollect.stores.rows import EPOCH, micros, moment, passage_hash
@@ -295,7 +295,7 @@ class PostgresRecords(Records):
 
     def __init__(
         self,
-        database: Database,
+        database: PostgresDatabase,
         writer: IndexWriter,
         lock_language: Callable[[Connection], Analyzer],
         scope: Scope | None = None,

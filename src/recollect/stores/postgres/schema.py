@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.database import Connection, Database
+from recollect.stores.postgres.database import Connection, PostgresDatabase
 
 LOCK = 0x52434C54
 """The advisory lock for migrations: 'RCLT'."""
@@ -272,7 +272,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
 """(name, SQL), in order; number 1 is the first. Never change the effect of one that has been released."""
 
 
-def migrate(database: Database) -> None:
+def migrate(database: PostgresDatabase) -> None:
     """Bring the schema up to date. If several machines do so at once, one migrates and the others wait."""
     done = version(database)
     if done < len(MIGRATIONS):
@@ -286,7 +286,7 @@ def migrate(database: Database) -> None:
         )
 
 
-def version(database: Database) -> int:
+def version(database: PostgresDatabase) -> int:
     """How many migrations have been applied."""
     with database.read() as connection:
         _check_server(connection)

@@ -14,7 +14,7 @@ from recollect.errors import RecollectError, StoreError
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.kinds import StoreKind
 from recollect.stores.postgres.contents import PostgresContents, has_store
-from recollect.stores.postgres.database import Connection, Database, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase, unescape
 from recollect.stores.postgres.failures import CONNECTION_LOST, translated
 from recollect.stores.postgres.files import PostgresFiles, PostgresJoins, PostgresNotes
 from recollect.stores.postgres.keywords import IndexWriter, PostgresKeywords
@@ -56,7 +56,7 @@ class PostgresStore:
     """One schema of a PostgreSQL database: `postgresql://user@host/database?schema=recollect&read=postgresql://…`."""
 
     def __init__(self, url: str, *, language: str | None = None, read_only: bool = False) -> None:
-        self._database = Database(url, read_only=read_only)
+        self._database = PostgresDatabase(url, read_only=read_only)
         try:
             migrate(self._database)
             self.keywords = PostgresKeywords(self._database, language)
@@ -97,7 +97,7 @@ class PostgresStore:
                 (self._database.schema,),
             ).fetchone() or (0, 0, 0, 0)
             return {
-                "store": self._database.shown,
+                "store": self._database.address,
                 "engine": f"PostgreSQL {server // 10_000}.{server % 10_000}",
                 "bytes": int(size),
                 "records": {**_counts(connection, EVERYTHING), "forgotten": int(forgotten)},
@@ -134,7 +134,7 @@ class PostgresStore:
         Small tables are rewritten, unless somebody reads them. Large ones are vacuumed, so that the space is reused.
         """
         left = set()
-        with self._database.connect() as connection, translated(self._database.shown):
+        with self._database.connect() as connection, translated(self._database.address):
             if self._database.row_security(connection):
                 return "purged records are in no answer; their bytes stay until the owner of the tables vacuums them"
             connection.execute(f"SET lock_timeout TO '{REWRITE_WAIT}'")
@@ -211,7 +211,7 @@ def _counts(connection: Connection, where: Filter) -> dict[str, int]:
 class PostgresChanges(Changes):
     """The changes to one store, made on any machine."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
 
     @contextlib.contextmanager
@@ -246,7 +246,7 @@ class PostgresChanges(Changes):
 class _Listener:
     """A connection to the main server that listens for notifications."""
 
-    def __init__(self, database: Database, quiet: float) -> None:
+    def __init__(self, database: PostgresDatabase, quiet: float) -> None:
         self._database = database
         self._quiet = quiet
         self._connection: Connection | None = self._connect()
@@ -277,7 +277,7 @@ class _Listener:
     def _connect(self) -> Connection:
         connection = self._database.connect()
         try:
-            with translated(self._database.shown):
+            with translated(self._database.address):
                 connection.execute(f"LISTEN {CHANNEL}")
         except BaseException:
             connection.close()

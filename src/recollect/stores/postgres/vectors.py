@@ -11,7 +11,7 @@ import numpy as np
 from psycopg import errors as pg
 
 from recollect.errors import EmbedderError, StoreError
-from recollect.stores.postgres.database import Connection, Database, escape, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase, escape, unescape
 from recollect.stores.postgres.rows import Condition, FilteredRows, filtered_rows, hits, matching, set_meta
 from recollect.stores.rows import distinct, passage_hash
 from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace, VectorSpaces
@@ -42,7 +42,7 @@ SAVE_BATCH = 200
 class PostgresSpaces(VectorSpaces):
     """The vector spaces of one PostgreSQL store."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._open: dict[str, PostgresVectors] = {}
         self._lock = threading.Lock()
@@ -81,7 +81,7 @@ class PostgresSpaces(VectorSpaces):
 class PostgresVectors(VectorIndex):
     """Vector search in one space."""
 
-    def __init__(self, database: Database, space: VectorSpace, number: int) -> None:
+    def __init__(self, database: PostgresDatabase, space: VectorSpace, number: int) -> None:
         self._database = database
         self._space = space
         self._number = number
