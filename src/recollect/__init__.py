@@ -1,4 +1,4 @@
-"""Recollect remembers, and finds again: hybrid memory search for agents and for people with folders of notes.
+"""Recollect: hybrid memory search for agents, and for people with folders of notes.
 
     from recollect import Memory
 
@@ -7,7 +7,7 @@
         for result in memory.search("how do I get in?").results:
             print(result.score, result.record.text)
 
-Importing this loads nothing heavy: each name below is loaded when it is first used.
+Importing this package loads nothing heavy: each name below is imported when it is first used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Folders mirrored again: as they were told to be, and for nobody else."""
+"""Folders are indexed again with the options of the last time, and only for their own scope."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recollect.types import GLOBAL, Scope
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    """A folder with a note for all and one that is to be left out."""
+    """A folder with a note for everyone and one that is excluded."""
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "open.md").write_text("# Open\n\nThe harbour closes at nine.\n")
@@ -27,8 +27,8 @@ def texts(memory: Memory, **options: object) -> list[str]:
     return [result.record.text for result in memory.search("harbour vault", sources=["keyword"], **options).results]
 
 
-def test_a_folder_is_mirrored_again_as_it_was_told_to_be(open_memory: Callable[..., Memory], notes: Path) -> None:
-    """What was excluded stays out, scope and tags stay, and a new file gets them, in another process too."""
+def test_a_folder_is_indexed_again_with_the_same_options(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """Excluded files stay out, scope and tags stay, and a new file gets them, also in another process."""
     open_memory().index(notes, user="ada", tags=["proj"], exclude=["secret.md"])
     (notes / "open.md").write_text("# Open\n\nThe harbour closes at ten.\n")
     (notes / "new.md").write_text("# New\n\nThe harbour is being dredged.\n")
@@ -42,10 +42,10 @@ def test_a_folder_is_mirrored_again_as_it_was_told_to_be(open_memory: Callable[.
     assert texts(memory) == []
 
 
-def test_the_memorys_own_scope_does_not_take_over_what_is_everybodys(
+def test_a_global_folder_stays_global_when_a_scoped_memory_indexes_it_again(
     open_memory: Callable[..., Memory], notes: Path
 ) -> None:
-    """A folder that was indexed for all is mirrored for all, whoever asks for it."""
+    """The scope of the last time counts, not the scope of the memory."""
     memory = open_memory()
     memory.index(notes)
     (notes / "open.md").write_text("# Open\n\nThe harbour closes at ten.\n")
@@ -54,8 +54,8 @@ def test_the_memorys_own_scope_does_not_take_over_what_is_everybodys(
     assert {record.scope for record in memory.list(any_scope=True)} == {GLOBAL}
 
 
-def test_what_holds_folders_told_otherwise_is_left_alone(open_memory: Callable[..., Memory], notes: Path) -> None:
-    """A folder around another's is not mirrored in one way; the inner one is, by itself."""
+def test_a_folder_with_other_options_inside_is_skipped(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """The outer folder is skipped, because one set of options would change the scope of the inner one."""
     memory = open_memory()
     private = notes / "private"
     private.mkdir()
@@ -68,8 +68,8 @@ def test_what_holds_folders_told_otherwise_is_left_alone(open_memory: Callable[.
     assert "The vault is empty." not in texts(memory)
 
 
-def test_what_was_never_told_is_not_guessed(open_memory: Callable[..., Memory], notes: Path) -> None:
-    """A folder whose flags were not kept is skipped; a new one is mirrored where it is allowed, others are refused."""
+def test_unknown_options_are_not_guessed(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """Without stored options a folder is skipped; one that was never indexed is refused unless it is `new`."""
     memory = open_memory()
     memory.index(notes)
     with memory.store._database.write() as connection:
@@ -85,15 +85,15 @@ def test_what_was_never_told_is_not_guessed(open_memory: Callable[..., Memory], 
         memory.within(Scope("ada")).reindex()
 
 
-def test_a_dry_run_keeps_nothing(open_memory: Callable[..., Memory], notes: Path) -> None:
-    """Neither files nor how they were to be mirrored."""
+def test_a_dry_run_stores_nothing(open_memory: Callable[..., Memory], notes: Path) -> None:
+    """Neither chunks nor the options of the folder."""
     memory = open_memory()
     memory.index(notes, dry_run=True)
     assert memory.store.files.roots() == {}
 
 
 def test_the_text_of_a_file_is_not_overwritten_by_its_id(open_memory: Callable[..., Memory], notes: Path) -> None:
-    """A chunk is what its file says; what supersedes it is a fact, and can be edited."""
+    """A chunk cannot be overwritten by `add`; a text that supersedes it is a fact, which can be edited."""
     memory = open_memory()
     memory.index(notes / "open.md")
     (chunk,) = memory.list()
@@ -103,7 +103,7 @@ def test_the_text_of_a_file_is_not_overwritten_by_its_id(open_memory: Callable[.
     assert (new.kind, memory.edit(new.id, title="Harbour").title) == ("fact", "Harbour")
 
 
-def test_who_forgot_a_record_can_see_what_happened_to_it(memory: Memory) -> None:
+def test_the_history_of_a_forgotten_record_is_shown_to_its_owner(memory: Memory) -> None:
     """A scoped caller too, if it was its own; a record of another scope, or a global one, is unknown."""
     ada, bob = memory.within(Scope("ada")), memory.within(Scope("bob"))
     mine, shared = ada.add("Ada's boat."), memory.add("A boat for all.")

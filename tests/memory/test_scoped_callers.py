@@ -50,7 +50,7 @@ links = st.lists(st.tuples(st.integers(0, 13), st.integers(0, 13)), max_size=5)
 
 @contextlib.contextmanager
 def memories(count: int) -> Iterator[list[Memory]]:
-    """New memories, each on a file of its own."""
+    """New memories, each in its own file."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         places = (folder / f"{number}.db" for number in range(count))
@@ -58,7 +58,7 @@ def memories(count: int) -> Iterator[list[Memory]]:
 
 
 def fill(memory: Memory, crowd: Sequence[Record], superseded: Sequence[tuple[int, int]]) -> None:
-    """Store records and let some supersede others, as far as that can be."""
+    """Store records and let some supersede others where that is allowed."""
     memory.store.records.apply([[Put(record) for record in crowd]])
     for old, new in superseded:
         with contextlib.suppress(UsageError):  # a cycle, one that is not there, or a scope that does not fit
@@ -71,7 +71,7 @@ def numbered(crowd: Sequence[Record]) -> list[Record]:
 
 
 def outcome(work: Callable[[], Any]) -> Any:
-    """What a call gives, or the error it ends with."""
+    """The result of a call, or its error."""
     try:
         return work()
     except RecollectError as error:
@@ -79,7 +79,7 @@ def outcome(work: Callable[[], Any]) -> Any:
 
 
 def timeless(value: Any) -> Any:
-    """A JSON value without what differs between two runs: how long a search took, and when a record was superseded."""
+    """A JSON value without what differs between two runs: durations, and times of supersession."""
     if isinstance(value, dict):
         timed = ("took_ms", "grade", "superseded_at", "from")
         return {key: timeless(of) for key, of in value.items() if key not in timed}
@@ -87,7 +87,7 @@ def timeless(value: Any) -> Any:
 
 
 def view(memory: Memory, ids: Sequence[str], *, deep: bool = True) -> dict[str, Any]:
-    """All that a memory tells of the records with these ids, and of itself; not `deep`, without asking why not."""
+    """Everything that a memory returns about these ids and itself; unless `deep`, without `why_not`."""
     told: dict[str, Any] = {
         "list": [record.id for record in memory.list(superseded=True)],
         "facets": memory.facets(),
@@ -129,7 +129,7 @@ def test_a_scoped_caller_sees_a_store_of_what_it_may_see(
         assert view(shared.within(scope), ids) == view(alone.within(scope), ids)
 
 
-def test_what_others_wait_for_does_not_hold_up_a_search(memory: Memory) -> None:
+def test_missing_vectors_of_other_scopes_do_not_affect_a_search(memory: Memory) -> None:
     """Vectors that are missing in other scopes are not counted, reported, or a reason to search by words alone."""
     memory.add_many({"text": f"A heron by lake {number}.", "user": "bob"} for number in range(3))
     others = [Record(f"a{number}", f"note {number}", scope=Scope("ada")) for number in range(100)]
@@ -162,7 +162,7 @@ deeds = st.one_of(
 
 
 def do(memory: Memory, deed: tuple[Any, ...]) -> None:
-    """One thing that a caller may try."""
+    """One call that a scoped caller may try."""
     match deed:
         case "add", text, key, None:
             memory.add(text, id=key)
@@ -185,7 +185,7 @@ def do(memory: Memory, deed: tuple[Any, ...]) -> None:
 def test_nothing_that_a_scoped_caller_does_is_noticed_by_others(
     crowd: list[Record], scope: Scope, done: list[tuple[Any, ...]]
 ) -> None:
-    """Records that are not the caller's stay as they are, and who sees none of the caller's sees no change at all."""
+    """Records that the caller does not own stay as they are; other scopes that cannot see its records see no change."""
     before = numbered(crowd)
     foreign = [record.id for record in before if not scope.owns(record.scope)]
     own = {record.scope for record in before if scope.owns(record.scope)} | {scope}
@@ -205,8 +205,8 @@ def test_nothing_that_a_scoped_caller_does_is_noticed_by_others(
 
 
 @given(scopes, scopes, scopes)
-def test_two_who_own_the_same_record_have_the_first_part_in_common(one: Scope, other: Scope, record: Scope) -> None:
-    """What is owned is seen, what is nobody's is owned by nobody but who is nobody, and strangers share nothing."""
+def test_two_scopes_that_own_the_same_record_share_their_first_part(one: Scope, other: Scope, record: Scope) -> None:
+    """Owned records are visible, global records are owned only without a scope, and unrelated scopes share nothing."""
     if one.owns(record):
         assert one.admits(record)
         assert record != GLOBAL or one == GLOBAL
@@ -253,7 +253,7 @@ def test_no_call_names_every_scope(memory: Memory, secret: Record) -> None:
     assert memory.get(secret.id) == secret
 
 
-def test_ones_own_scope_may_be_named(memory: Memory) -> None:
+def test_a_call_may_name_the_callers_own_scope(memory: Memory) -> None:
     """It changes nothing."""
     bob = memory.within(Scope("bob"))
     kept = bob.add("The boat is blue.", user="bob")
@@ -262,10 +262,10 @@ def test_ones_own_scope_may_be_named(memory: Memory) -> None:
 
 @pytest.mark.parametrize("last", ["add", "update", "supersede", "forget", "restore", "purge"])
 @pytest.mark.parametrize("taken_back", [False, True])
-def test_undoing_another_ones_record_tells_nothing_of_it(
+def test_undo_reveals_nothing_of_another_scopes_record(
     memory: Memory, secret: Record, last: str, taken_back: bool
 ) -> None:
-    """Whatever happened to it, and whichever line is named: the error is that of an id that nobody has."""
+    """Whatever happened to it, and whichever event is named: the error is that of an unknown id."""
     if last == "update":
         memory.edit(secret.id, text="The vault opens with 4712.")
     elif last == "supersede":
@@ -282,8 +282,8 @@ def test_undoing_another_ones_record_tells_nothing_of_it(
 
 
 @pytest.mark.parametrize("last", ["add", "update", "supersede", "forget", "restore", "purge"])
-def test_another_ones_record_is_unknown_whatever_happened_to_it(memory: Memory, secret: Record, last: str) -> None:
-    """The error is that of an id that nobody has: it does not tell that there is, or was, such a record."""
+def test_another_scopes_record_is_unknown_whatever_happened_to_it(memory: Memory, secret: Record, last: str) -> None:
+    """The error is that of an unknown id: it does not reveal that there is, or was, such a record."""
     steps: dict[str, Callable[[], Any]] = {
         "add": lambda: None,
         "update": lambda: memory.edit(secret.id, text="The vault opens with 4712."),
@@ -300,8 +300,8 @@ def test_another_ones_record_is_unknown_whatever_happened_to_it(memory: Memory, 
     assert [event.action for event in memory.history(secret.id) if event.action != "undo"][-1] == last
 
 
-def test_a_shared_record_cannot_be_taken_out_through_ones_own(memory: Memory) -> None:
-    """To let it stand in for one's own and to undo that leaves it where it was, and nobody learns of it."""
+def test_a_global_record_cannot_be_forgotten_by_undoing_a_supersession(memory: Memory) -> None:
+    """Superseding a record of one's own by a global one, and undoing that, leaves the global one as it was."""
     shared = memory.add("The office closes at ten.")
     ada, bob = memory.within(Scope("ada")), memory.within(Scope("bob"))
     own = bob.add("The office closes at nine.")
@@ -314,8 +314,8 @@ def test_a_shared_record_cannot_be_taken_out_through_ones_own(memory: Memory) ->
     assert memory.get(shared.id) == shared
 
 
-def test_what_the_owner_put_in_ones_place_is_not_ones_own_to_take_out(memory: Memory) -> None:
-    """The caller's record holds again; the owner's stays, though it was made for that."""
+def test_undo_does_not_forget_the_owners_record_that_superseded_ones_own(memory: Memory) -> None:
+    """The caller's record is restored; the owner's stays, although it was made to supersede it."""
     bob = memory.within(Scope("bob"))
     own = bob.add("The office closes at nine.")
     wider = memory.add("The office closes at ten.", supersedes=own.id)
@@ -324,8 +324,8 @@ def test_what_the_owner_put_in_ones_place_is_not_ones_own_to_take_out(memory: Me
     assert bob.get(own.id) == own
 
 
-def test_a_wider_record_of_ones_own_does_not_bring_back_anothers(memory: Memory) -> None:
-    """What it took the place of is another agent's: neither brought back nor named."""
+def test_undo_of_a_wider_record_does_not_restore_another_agents(memory: Memory) -> None:
+    """The record that it superseded is another agent's: neither restored nor named."""
     old = memory.add("Deploys go out on Mondays.", user="ada", agent="planner")
     new = memory.add("Deploys go out on Tuesdays.", user="ada", supersedes=old.id)
     cook = memory.within(Scope("ada", "cook"))
@@ -336,8 +336,8 @@ def test_a_wider_record_of_ones_own_does_not_bring_back_anothers(memory: Memory)
     assert memory.get(old.id).superseded_by == new.id
 
 
-def test_a_record_that_says_it_is_a_file_opens_none(memory: Memory, tmp_path: Path) -> None:
-    """Only the owner's indexing makes chunks; else a path would be a way to read another one's file."""
+def test_a_record_with_a_path_opens_no_file(memory: Memory, tmp_path: Path) -> None:
+    """Only indexing by the owner makes chunks; otherwise a path would be a way to read any file."""
     diary = tmp_path / "diary.md"
     diary.write_text("# Diary\n\nThe vault opens with 4711.\n")
     memory.index(diary, user="ada")
@@ -355,8 +355,8 @@ def test_a_record_that_says_it_is_a_file_opens_none(memory: Memory, tmp_path: Pa
 
 
 @pytest.mark.parametrize("swapped", ["link", "folder link", "pipe", "key", "binary", "long", "folder"])
-def test_what_took_a_files_place_is_not_shown(memory: Memory, tmp_path: Path, swapped: str) -> None:
-    """What `index` would not read is not read for an excerpt either: the file is missing, its text what was known."""
+def test_a_replaced_file_is_not_shown(memory: Memory, tmp_path: Path, swapped: str) -> None:
+    """An excerpt reads nothing that `index` would not read: the file counts as missing, and the stored text is shown."""
     folder, secret = tmp_path / "notes", tmp_path / "secret"
     folder.mkdir()
     secret.mkdir()
@@ -380,7 +380,7 @@ def test_what_took_a_files_place_is_not_shown(memory: Memory, tmp_path: Path, sw
     assert (shown.freshness, shown.text, shown.total_lines) == ("missing", chunk.text, 0)
 
 
-def test_an_id_that_was_purged_tells_nothing_of_who_had_it(memory: Memory) -> None:
+def test_a_purged_id_reveals_nothing_of_its_former_scope(memory: Memory) -> None:
     """It can be used again; its history begins with the new record."""
     memory.add("The vault opens with 4711.", user="ada", id="vault")
     memory.forget("vault", purge=True)
@@ -390,8 +390,8 @@ def test_an_id_that_was_purged_tells_nothing_of_who_had_it(memory: Memory) -> No
     assert memory.within(Scope("ada")).get("vault") is None
 
 
-def test_an_id_that_is_taken_cannot_be_taken_over(memory: Memory, secret: Record) -> None:
-    """Neither while it is there nor when it is forgotten."""
+def test_the_id_of_another_scopes_record_cannot_be_used(memory: Memory, secret: Record) -> None:
+    """Neither while the record exists nor after it is forgotten."""
     bob = memory.within(Scope("bob"))
     for _ in range(2):
         with pytest.raises(UsageError, match="taken"):

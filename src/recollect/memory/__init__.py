@@ -1,4 +1,4 @@
-"""The façade: `Memory` builds everything and holds it together."""
+"""`Memory`, the public interface to a store, and its parts."""
 
 from recollect.memory.memory import Memory
 from recollect.memory.opening import default_store

@@ -50,13 +50,13 @@ class PeerStore:
         """Use the endpoint and the embedder of these settings."""
         self.settings = settings
 
-    def ask(self, asked: ExternalQuery) -> Any:
+    def ask(self, query: ExternalQuery) -> Any:
         """The answer as JSON."""
-        left_ms = max(1.0, asked.seconds_left * 1000)
+        left_ms = max(1.0, query.seconds_left * 1000)
         try:
-            answer = self._open().search(asked.text, limit=asked.fetch_k, scope=asked.scope, budget_ms=left_ms)
+            answer = self._open().search(query.text, limit=query.fetch_k, scope=query.scope, budget_ms=left_ms)
         except SearchFailed as error:
-            if asked.seconds_left > 0:
+            if query.seconds_left > 0:
                 raise
             raise TimedOut(f"none of its own sources answered in time: {error.message}") from error
         return answer_dict(answer)
