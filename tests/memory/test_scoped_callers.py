@@ -356,7 +356,7 @@ def test_a_record_with_a_path_opens_no_file(memory: Memory, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("swapped", ["link", "folder link", "pipe", "key", "binary", "long", "folder"])
 def test_a_replaced_file_is_not_shown(memory: Memory, tmp_path: Path, swapped: str) -> None:
-    """An excerpt reads nothing that `index` would not read: the file counts as missing, and the stored text is shown."""
+    """An excerpt reads nothing that `index` would not: the file counts as missing, the stored text is shown."""
     folder, secret = tmp_path / "notes", tmp_path / "secret"
     folder.mkdir()
     secret.mkdir()
