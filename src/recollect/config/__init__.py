@@ -3,7 +3,6 @@
 Built-in defaults < the user's TOML < the project's TOML, if it is trusted < the environment (`RECOLLECT_…`) < flags.
 """
 
-from recollect.config.addresses import has_secret, misspelt, parameters, shown_place
 from recollect.config.settings import (
     IngestSettings,
     LlmSettings,
@@ -17,6 +16,7 @@ from recollect.config.settings import (
     user_file,
 )
 from recollect.config.sources import SYSTEMS, SourceSettings, shown
+from recollect.config.values import has_secret, misspelt, parameters, shown_place
 from recollect.options import SearchOptions
 
 __all__ = [

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from recollect.config.checks import FILLED, FLAG, LONGEST, ValueCheck, brief, is_filled, number, whole
+from recollect.config.values import FILLED, FLAG, LONGEST, ValueCheck, brief, is_filled, number, whole
 from recollect.errors import ConfigError
 from recollect.registry import missing_package
 

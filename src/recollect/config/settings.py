@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from recollect.analysis import LANGUAGES
-from recollect.config.addresses import misspelt, shown_place
-from recollect.config.checks import brief
 from recollect.config.sources import SourceSettings, read_sources
 from recollect.config.toml import lines, most_parts, set_values
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
+from recollect.config.values import brief, misspelt, shown_place
 from recollect.errors import ConfigError, FailedError
 from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
 from recollect.types import Scope

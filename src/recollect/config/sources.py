@@ -14,8 +14,19 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
-from recollect.config.addresses import shown_place
-from recollect.config.checks import FILLED, FLAG, TEXT, ValueCheck, brief, is_filled, is_text, number, one_of, whole
+from recollect.config.values import (
+    FILLED,
+    FLAG,
+    TEXT,
+    ValueCheck,
+    brief,
+    is_filled,
+    is_text,
+    number,
+    one_of,
+    shown_place,
+    whole,
+)
 from recollect.errors import ConfigError, UsageError
 from recollect.registry import Entry, Registry
 from recollect.types import ExternalSystem

@@ -15,9 +15,9 @@ from typing import Self
 
 from recollect import __version__, config
 from recollect.config import has_secret, unknown_variables, user_file
-from recollect.config.addresses import shown_place
 from recollect.config.settings import ENVIRONMENT, OTHER_VARIABLES, Settings, names
 from recollect.config.trust import PROJECT_FILE
+from recollect.config.values import shown_place
 from recollect.errors import ConfigError, RecollectError
 from recollect.memory import Memory, default_store
 from recollect.memory.opening import embedder_opener

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
-from recollect.config.checks import FILLED, TEXT, ValueCheck, brief, is_text, number, one_of
+from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_text, number, one_of
 from recollect.errors import UsageError
 from recollect.options import FILTERS, SCOPE_PARTS, Option
 from recollect.ranking import HALF_LIVES
