@@ -85,7 +85,7 @@ def test_an_answer_that_cannot_be_written_is_exit_3(environment):
     command = f"'{RECOLLECT}' list --json --embedder none >/dev/full"
     shown = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
     assert shown.returncode == 3
-    assert "cannot be written" in shown.stderr
+    assert "cannot write the output" in shown.stderr
     assert "Traceback" not in shown.stderr
 
 
