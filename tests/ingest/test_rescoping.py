@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from recollect import Memory
+from recollect.cli import main
 from recollect.config import Settings
 from recollect.types import Forget, Put, Scope
 
@@ -219,16 +220,20 @@ def test_a_file_without_permission_changes_hands_at_once() -> None:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Runs `recollect` in a home of its own."""
-    home = {name: str(tmp_path / "home") for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
-    place = {"RECOLLECT_STORE": str(tmp_path / "store.db"), "RECOLLECT_EMBEDDER": "none"}
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `recollect` in this process, in a home of its own."""
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "store.db"))
+    monkeypatch.setenv("RECOLLECT_EMBEDDER", "none")
+    monkeypatch.chdir(tmp_path)
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "recollect", *map(str, words)], env={**os.environ, **home, **place}, cwd=tmp_path,
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+        code = main(list(map(str, words)))
+        captured = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, captured.out, captured.err)
 
     return run
 
