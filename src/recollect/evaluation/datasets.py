@@ -188,7 +188,7 @@ def read_queries(data: bytes, name: str) -> list[str]:
     try:
         rows = data.decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is not UTF-8: {error.reason}", hint="one query a line") from error
+        raise UsageError(f"{name} is not text in UTF-8: {error.reason}", hint="one query a line") from error
     return [_query(line.strip(), f"{name}: line {number}") for number, line in enumerate(rows, 1) if line.strip()]
 
 
@@ -199,7 +199,7 @@ def lines(path: Path) -> Iterator[tuple[str, str]]:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise UsageError(f"{path} is no file", hint="name a file with judged questions") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
+        raise UsageError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
     except OSError as error:
         raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="check its permissions") from error
     # Split on \n alone: some texts hold U+2028, at which str.splitlines would break a JSON line in two.
