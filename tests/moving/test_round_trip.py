@@ -152,7 +152,7 @@ def test_a_role_behind_the_wall_cannot_move_a_store(
             moving.export(walled, tmp_path / "part.jsonl")
         assert "owns its tables" in caught.value.hint
         assert not (tmp_path / "part.jsonl").exists()
-        with pytest.raises(StoreError, match="one scope only"):
+        with pytest.raises(StoreError, match="only the rows of one scope"):
             moving.copy(rich, walled)
     finally:
         with psycopg.connect(postgres_url, autocommit=True) as owner:

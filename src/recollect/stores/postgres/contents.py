@@ -47,17 +47,17 @@ _RECORD = (
     "length(passage) = 0", "source", "path", "first_line", "last_line",
 )  # fmt: skip
 
+_TABLES = {
+    "history": "history", "file": "files", "root": "roots", "ingested": "ingested", "join": "joins", "note": "notes",
+}  # fmt: skip
+"""Kinds whose fields are the columns of a table."""
+
 _SELECT: Mapping[str, str] = {
     "meta": f"SELECT key, value FROM meta WHERE key IN {MOVED_META}",
     "space": "SELECT fingerprint, embedder, dimension FROM spaces WHERE true",
     "record": f"SELECT {', '.join(_RECORD)} FROM records JOIN scopes USING (scope) WHERE true",
-    "history": "SELECT seq, id, action, at, detail FROM history WHERE true",
     "vector": "SELECT fingerprint, passage, vector FROM embeddings JOIN spaces USING (space) WHERE true",
-    "file": "SELECT path, root, mtime_ns, size, digest FROM files WHERE true",
-    "root": "SELECT root, told FROM roots WHERE true",
-    "ingested": "SELECT digest, at FROM ingested WHERE true",
-    "join": "SELECT source, id, scope, path FROM joins WHERE true",
-    "note": "SELECT key, value, at FROM notes WHERE true",
+    **{kind: f"SELECT {', '.join(FIELDS[kind])} FROM {table} WHERE true" for kind, table in _TABLES.items()},
 }
 _KEY: Mapping[str, Mapping[str, str]] = {
     "meta": {"key": "text"}, "space": {"fingerprint": "text"}, "record": {"id": "text"}, "history": {"seq": "bigint"},
@@ -65,13 +65,6 @@ _KEY: Mapping[str, Mapping[str, str]] = {
     "root": {"root": "text"}, "ingested": {"digest": "text"},
     "join": {"source": "text", "id": "text", "scope": "text"}, "note": {"key": "text"},
 }  # fmt: skip
-_INSERT: Mapping[str, str] = {
-    "file": "INSERT INTO files VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-    "root": "INSERT INTO roots VALUES (%s, %s) ON CONFLICT DO NOTHING",
-    "ingested": "INSERT INTO ingested VALUES (%s, %s) ON CONFLICT DO NOTHING",
-    "join": "INSERT INTO joins (source, id, scope, path) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-    "note": "INSERT INTO notes VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
-}
 
 _SAME_EVENT = (
     "SELECT DISTINCT ON (n) n, same.seq, same.id, same.action, same.at, same.detail"
@@ -145,7 +138,9 @@ class PostgresContents(Contents):
                 self._database.write(lambda connection: _load_vectors(connection, _new(connection, parts)))
             case kind:
                 rows = [list(map(_escaped, part.values)) for part in parts]
-                self._database.write(lambda connection: connection.cursor().executemany(_INSERT[kind], rows))
+                columns, values = ", ".join(FIELDS[kind]), ", ".join(["%s"] * len(FIELDS[kind]))
+                insert = f"INSERT INTO {_TABLES[kind]} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
+                self._database.write(lambda connection: connection.cursor().executemany(insert, rows))
 
     def finish(self, progress: Progress | None = None) -> None:
         """Build the indexes of new spaces, and update the planner's statistics."""
