@@ -156,8 +156,8 @@ def test_no_block_is_left_out():
 
 
 def test_the_reference_is_what_the_code_says():
-    """docs/reference.md is `make docs`' output; run it after changing a command, a setting or an error."""
-    assert render_reference.PAGE.read_text(encoding="utf-8") == render_reference.render()
+    """docs/reference is `make docs`' output; run it after changing a command, a setting, a route or an error."""
+    assert render_reference.written() == render_reference.render()
 
 
 def test_every_dependency_has_its_decision():

@@ -57,7 +57,7 @@ def surfaces(folder: Path) -> dict:
             "completion": [completed("--to"), completed("--tone", "b"), completed("--voice", "")],
             "http": schemas["SearchBody"]["properties"],
             "mcp": tools["memory_search"].model_dump(mode="json", by_alias=True)["inputSchema"]["properties"],
-            "reference": render_reference.render(),
+            "reference": "".join(render_reference.render().values()),
             "page": controls(),
         }
 
