@@ -60,8 +60,8 @@ VARIABLES = """Other variables: `RECOLLECT_CONFIG` (a settings file), `RECOLLECT
 `RECOLLECT_OFFLINE=1` (fetch nothing), `RECOLLECT_THREADS` (threads of a model), `RECOLLECT_TOKEN`
 (not read by Recollect: where the settings of MCP clients keep their token)."""
 
-HTTP = """Requests and answers are JSON. An error is `{"error": {"code", "message", "hint", "request_id"}}`. A server with
-tokens wants `Authorization: Bearer TOKEN`. `GET /openapi.json` of a running server describes every field;
+HTTP = """Requests and answers are JSON. An error is `{"error": {"code", "message", "hint", "request_id"}}`.
+A server with tokens wants `Authorization: Bearer TOKEN`. `GET /openapi.json` of a running server describes every field;
 [Serving](../serving.md) says how to start one."""
 
 SHARED = {
