@@ -239,7 +239,7 @@ def test_records_without_a_vector_are_computed(doctor, place, raw):
     assert (found["state"], found["message"]) == ("warning", "4 of 40 records have no vector")
     assert doctor("--fix")["vectors"]["message"] == "all 40 records have a vector of hashing:64"
     other = doctor("--embedder", "hashing:32")["vectors"]
-    assert other["message"] == "hashing:64 answers, hashing:32 is set: 40 records have no vector of it"
+    assert other["message"] == "searches use hashing:64, the settings say hashing:32: 40 records lack its vectors"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_large_store_is_not_read_to_its_end(doctor, kept, monkeypatch):
     monkeypatch.setattr("recollect.stores.sqlite.health.STEPS", 1)
     told = doctor()
     assert (told.code, told["store"]["state"]) == (0, "note")
-    assert "there is more of it" in told["store"]["message"]
+    assert "the rest was not read" in told["store"]["message"]
     assert "quick_check" in told["store"]["mend"]
 
 
@@ -313,11 +313,13 @@ def test_vectors_of_another_model_are_a_warning_and_the_one_that_is_set_takes_ov
     """The old model's vectors stay; the new one's answer after --fix."""
     told = doctor("--embedder", "hashing:32")
     assert (told.code, told["vectors"]["state"]) == (1, "warning")
-    assert told["vectors"]["message"] == ("hashing:64 answers, hashing:32 is set: 40 records have no vector of it")
+    assert told["vectors"]["message"] == (
+        "searches use hashing:64, the settings say hashing:32: 40 records lack its vectors"
+    )
     assert doctor("--embedder", "hashing:32", "--fix").code == 0
     with Memory.open(kept, embedder="hashing:32", settings=Settings()) as memory:
         assert memory.status()["vectors"]["embedder"] == "hashing:32"
-    assert "hashing:32 answers" in doctor()["vectors"]["message"]
+    assert "searches use hashing:32" in doctor()["vectors"]["message"]
 
 
 def test_a_mend_is_for_the_store_that_was_looked_at(doctor, kept, sql, tmp_path):

@@ -1,4 +1,4 @@
-"""Where records are kept: one package per kind of store, found by the scheme of a URL and loaded when used."""
+"""Stores: one package per kind, registered by the scheme of its URLs and loaded when it is used."""
 
 from recollect.stores.kinds import STORES, StoreKind, check_place, exists, kind_of, open_store, scheme_of
 

@@ -48,7 +48,7 @@ class Reporter:
 
 
 Fix: TypeAlias = Callable[[Reporter], None]
-"""Repairs what was found, or raises the reason why not. It can be repeated, and deletes nothing that is a user's."""
+"""Repairs a finding, or raises the reason why not. It can be repeated, and deletes nothing of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Examination:
         """Whether every record has a vector: `serving` is the active model, `same` whether the settings name it."""
         mend = f"recollect embed --embedder {shlex.quote(self.embedder)}{self.flags}"
         if serving and not same:
-            other = f"{serving} answers, {self.embedder} is set: {missing:,} records have no vector of it"
+            other = f"searches use {serving}, the settings say {self.embedder}: {missing:,} records lack its vectors"
             return Finding("vectors", "warning", other, mend, self.embed)
         if missing:
             return Finding("vectors", "warning", f"{missing:,} of {total:,} records have no vector", mend, self.embed)
@@ -127,8 +127,8 @@ def examine_any(check: str, store: Store, shown: str, examination: Examination) 
         case "keywords":
             note = examination.language_note(store.keywords.analyzer.language)
             behind = store.status().get("keyword_lag", 0)
-            said = f"{behind:,} changes behind; the next search catches up" if behind else "up to date"
-            return [*note, Finding("keywords", "note" if behind else "ok", said)]
+            message = f"{behind:,} changes behind; the next search catches up" if behind else "up to date"
+            return [*note, Finding("keywords", "note" if behind else "ok", message)]
         case "vectors" if examination.embedder == "none":
             return [Finding("vectors", "ok", "none needed: keyword search only")]
         case "vectors":

@@ -24,8 +24,8 @@ from recollect.types import EVERYTHING, GLOBAL, FileState, Filter, Record, Scope
 _DIFFERING = """
     SELECT DISTINCT path FROM records WHERE path IN (SELECT value FROM json_each(?)) AND kind = 'chunk'
         AND forgotten_at IS NULL AND (user IS NOT ? OR agent IS NOT ? OR session IS NOT ? OR EXISTS (
-            SELECT 1 FROM json_each(?) AS wanted
-            WHERE NOT EXISTS (SELECT 1 FROM tags WHERE tags.tag = wanted.value AND tags.row = records.row)))
+            SELECT 1 FROM json_each(?) AS expected
+            WHERE NOT EXISTS (SELECT 1 FROM tags WHERE tags.tag = expected.value AND tags.row = records.row)))
 """
 
 
@@ -57,7 +57,7 @@ class SqliteFiles:
                 "SELECT root, max(told) FROM (SELECT root, told FROM roots UNION ALL SELECT root, NULL FROM files)"
                 " GROUP BY root ORDER BY root"
             )
-            return {root: json.loads(told) if told else None for root, told in rows}
+            return {root: json.loads(options) if options else None for root, options in rows}
 
     def ingested(self, digests: Sequence[str]) -> set[str]:
         """The digests that have been read for facts."""
@@ -129,9 +129,9 @@ class SqliteJoins:
         by_path: dict[str, list[Record]] = {}
         with self._database.read() as connection:
             for path in paths:
-                for same, wanted in _forms(path):
+                for same, parameters in _forms(path):
                     rows = connection.execute(
-                        f"{SELECT} WHERE {sql} AND {same} ORDER BY first_line, id", (*values, *wanted)
+                        f"{SELECT} WHERE {sql} AND {same} ORDER BY first_line, id", (*values, *parameters)
                     )
                     if records := [from_row(row) for row in rows]:
                         by_path[path] = records
@@ -142,13 +142,13 @@ class SqliteJoins:
         """The visible record of each text; of several, the newest."""
         sql, values = condition(where)
         find = f"{SELECT} WHERE {sql} AND fold = ? ORDER BY time DESC, id LIMIT 1"
-        found: dict[bytes, Record] = {}
+        records: dict[bytes, Record] = {}
         with self._database.read() as connection:
             for fold in folds:
                 row: Any = connection.execute(find, (*values, fold)).fetchone()
                 if row:
-                    found[fold] = from_row(row)
-        return found
+                    records[fold] = from_row(row)
+        return records
 
     def taken(
         self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str], within: Scope | None = None
@@ -157,11 +157,11 @@ class SqliteJoins:
         where = replace(EVERYTHING, any_scope=within is None, scope=within or GLOBAL)
         sql, values = ("true", []) if within is None else scoped(within)
         with self._database.read() as connection:
-            found: Any = connection.execute(
+            rows: Any = connection.execute(
                 f"SELECT id FROM records WHERE {sql} AND id IN (SELECT value FROM json_each(?))",
                 (*values, json.dumps(list(ids))),
             )
-            keys = {key for (key,) in found}
+            keys = {key for (key,) in rows}
         counts = {path: len(records) for path, records in self.by_path(paths, where).items()}
         return keys, set(self.by_text(folds, where)), counts
 

@@ -161,8 +161,8 @@ def _file(path: Path) -> list[Finding]:
 def _version(path: Path, version: int | None) -> Finding | None:
     known = len(MIGRATIONS)
     if version is None:
-        said = f"{path} is a database of another program"
-        return Finding("store", "failure", said, "name another file: --store FILE")
+        message = f"{path} is a database of another program"
+        return Finding("store", "failure", message, "name another file: --store FILE")
     if version > known:
         newer = f"{path} has schema {version}, this version knows {known}"
         return Finding("store", "failure", newer, "pip install -U recollect")
@@ -189,7 +189,7 @@ def _whole(path: Path) -> Finding:
     if finished and texts.finished:
         return Finding("store", "ok", f"{summary}, no damage")
     hint = f'sqlite3 {shlex.quote(str(path))} "PRAGMA quick_check" reads all of it'
-    return Finding("store", "note", f"{summary}, no damage seen in {LONGEST_S:g} s; there is more of it", hint)
+    return Finding("store", "note", f"{summary}, no damage found in {LONGEST_S:g} s; the rest was not read", hint)
 
 
 def damage(path: Path, table: str | None = None) -> tuple[list[str], bool]:
@@ -223,8 +223,8 @@ def keywords(path: Path, examination: Examination) -> Iterator[Finding]:
         behind = f"{lag:,} changes behind; the next search catches up"
         yield Finding("keywords", "note", behind, mend, partial(rebuild, path, anew=False))
     elif wrong:
-        said = f"the keyword index differs from the records: {wrong}"
-        yield Finding("keywords", "failure", said, f"{mend} builds it again", partial(rebuild, path, anew=True))
+        message = f"the keyword index differs from the records: {wrong}"
+        yield Finding("keywords", "failure", message, f"{mend} builds it again", partial(rebuild, path, anew=True))
     else:
         yield Finding("keywords", "ok", "up to date, and agrees with the records")
 
@@ -312,8 +312,8 @@ def disk(path: Path) -> Iterator[Finding]:
     yield from _room(path)
     yield from _writable(path)
     if readable_by_others(path):
-        said = f"every user of this machine can read {path}, and so every record"
-        yield Finding("disk", "warning", said, f"chmod 600 {shlex.quote(str(path))}", partial(_close, path))
+        message = f"every user of this machine can read {path}, and so every record"
+        yield Finding("disk", "warning", message, f"chmod 600 {shlex.quote(str(path))}", partial(_close, path))
 
 
 def _close(path: Path, reporter: Reporter) -> None:
@@ -333,29 +333,31 @@ def _room(path: Path) -> Iterator[Finding]:
     free, size = shutil.disk_usage(_nearest_folder(path)).free, sum(sizes.values())
     yield room(free, size)
     if sizes["-wal"] > 2 * WAL_LIMIT_BYTES:
-        said = f"the log {parts['-wal']} has grown to {_megabytes(sizes['-wal'])}: a process holds on to an old state"
-        yield Finding("disk", "warning", said, "end the process that has had the store open for long")
+        message = f"the log {parts['-wal']} has grown to {_megabytes(sizes['-wal'])}: a process reads an old state"
+        yield Finding("disk", "warning", message, "end the process that has had the store open for a long time")
 
 
 def room(free: int, size: int) -> Finding:
     """Whether so many free bytes are enough for a store of that size: rebuilding its indexes writes as much again."""
-    said = f"{_megabytes(free)} free beside a store of {_megabytes(size)}"
+    message = f"{_megabytes(free)} free beside a store of {_megabytes(size)}"
     if free < WAL_LIMIT_BYTES:
-        return Finding("disk", "failure", f"{said}: writing will fail soon", "free some space")
+        return Finding("disk", "failure", f"{message}: writing will fail soon", "free some space")
     if free < size + WAL_LIMIT_BYTES:
-        return Finding("disk", "warning", f"{said}: too little to write it anew", "free some space")
-    return Finding("disk", "ok", said)
+        return Finding("disk", "warning", f"{message}: too little to rebuild its indexes", "free some space")
+    return Finding("disk", "ok", message)
 
 
 def _writable(path: Path) -> Iterator[Finding]:
-    """A log is kept beside the file, so that its folder counts too."""
+    """SQLite writes a log beside the file, so its folder must be writable too."""
     if not path.exists():
         folder = _nearest_folder(path)
         if not os.access(folder, os.W_OK):
             yield Finding("disk", "failure", f"no store can be made in {folder}", "name another place: --store FILE")
     elif not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        said = f"{path} can be searched but not written: the file or its folder is read-only"
-        yield Finding("disk", "warning", said, f"give yourself the right to write to {path.parent} and the file in it")
+        message = f"{path} can be searched but not written: the file or its folder is read-only"
+        yield Finding(
+            "disk", "warning", message, f"give yourself permission to write to {path.parent} and the file in it"
+        )
 
 
 def _nearest_folder(path: Path) -> Path:

@@ -123,9 +123,9 @@ class SqliteKeywords:
 
     def change_language(self, language: str) -> None:
         """Set the store's language; `catch_up`, or the next search, analyses all texts again."""
-        wanted = analyzer_of(language)
+        analyzer = analyzer_of(language)
         with self._database.write() as connection:
-            set_meta(connection, "language", wanted.language)
+            set_meta(connection, "language", analyzer.language)
 
     def scrub(self) -> None:
         """Rewrite the index in short steps, so that no term of a deleted text stays in it."""
@@ -145,16 +145,16 @@ class SqliteKeywords:
 
     def _choose_language(self, language: str | None) -> Analyzer:
         """The store's own language. A store that has none yet takes `language`, or English."""
-        wanted = analyzer_of(language or "english")
+        analyzer = analyzer_of(language or "english")
         with self._database.read() as connection:
             stored = usable_language(meta(connection, "language"), language, str(self._database.path))
         if stored is None and not self._database.read_only:
             with self._database.write() as connection:
                 stored = meta(connection, "language")  # another process may have been first
                 if stored not in LANGUAGES:
-                    stored = wanted.language
+                    stored = analyzer.language
                     set_meta(connection, "language", stored)
-        return wanted if stored is None else analyzer_of(stored)
+        return analyzer if stored is None else analyzer_of(stored)
 
     def _follow_language(self, connection: apsw.Connection) -> None:
         """Another process may have changed the store's language."""
@@ -195,12 +195,12 @@ class SqliteKeywords:
     def _index(self, connection: apsw.Connection, row: int) -> None:
         connection.execute("DELETE FROM terms WHERE rowid = ?", (row,))
         connection.execute("DELETE FROM lengths WHERE row = ?", (row,))
-        found: list[Any] = connection.execute(
+        rows: list[Any] = connection.execute(
             "SELECT title, text FROM records WHERE row = ? AND forgotten_at IS NULL", (row,)
         ).fetchall()
-        if not found:
+        if not rows:
             return
-        title, text = (list(self._analyzer.tokens(part)) for part in found[0])
+        title, text = (list(self._analyzer.tokens(part)) for part in rows[0])
         connection.execute(
             "INSERT INTO terms (rowid, title, text) VALUES (?, ?, ?)",
             (row, " ".join(token.term for token in title), " ".join(token.term for token in text)),
@@ -209,7 +209,7 @@ class SqliteKeywords:
         connection.execute("INSERT INTO lengths VALUES (?, ?)", (row, max(1, length)))
 
     def _lengths_at(self, connection: apsw.Connection, last: int) -> NDArray[np.int64]:
-        """The length of every row. What was read is kept, postings too, until something changes."""
+        """The length of every row. Lengths and postings are cached until a record changes."""
         if last > self._read_to:
             only = "WHERE row IN (SELECT row FROM history WHERE seq > ?)" if self._read_to >= 0 else "WHERE ? < 0"
             rows, lengths = (

@@ -59,8 +59,8 @@ class SqliteRecords:
             rows = connection.execute(
                 f"{SELECT} WHERE {sql} AND id IN (SELECT value FROM json_each(?))", (*values, json.dumps(list(ids)))
             )
-            found = {record.id: record for record in map(from_row, rows)}
-        return [found[key] for key in ids if key in found]
+            records = {record.id: record for record in map(from_row, rows)}
+        return [records[key] for key in ids if key in records]
 
     def history(self, record_id: str) -> list[Event]:
         """The events of one record, oldest first."""
@@ -76,10 +76,10 @@ class SqliteRecords:
     def scope_of(self, record_id: str) -> Scope | None:
         """The scope of a record, forgotten or not; None for a purged one."""
         with self._database.read() as connection:
-            found: Any = connection.execute(
+            row: Any = connection.execute(
                 "SELECT user, agent, session FROM records WHERE id = ? AND passage <> x''", (record_id,)
             ).fetchone()
-        return None if found is None else Scope(*found)
+        return None if row is None else Scope(*row)
 
     def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
         """Visible records, newest first."""
@@ -99,12 +99,12 @@ class _Rows:
 
     def look(self, key: str) -> ledger.StoredRecord | None:
         """The record with this id."""
-        found: Any = self.connection.execute(
+        columns: Any = self.connection.execute(
             f"{SELECT.replace(' FROM records', ', forgotten_at, passage FROM records')} WHERE id = ?", (key,)
         ).fetchone()
-        if found is None:
+        if columns is None:
             return None
-        *row, forgotten, passage = found
+        *row, forgotten, passage = columns
         return ledger.StoredRecord(from_row(row), forgotten is not None, not passage)
 
     def twin(self, record: Record) -> Record | None:
@@ -163,8 +163,8 @@ class _Rows:
 
     def last(self, key: str) -> int | None:
         """The number of the last event of a record."""
-        found: int | None = self.connection.execute("SELECT max(seq) FROM history WHERE id = ?", (key,)).get
-        return found
+        last: int | None = self.connection.execute("SELECT max(seq) FROM history WHERE id = ?", (key,)).get
+        return last
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         """Write an event to the history."""
@@ -214,12 +214,12 @@ _COUNTS = ("total", "facts", "chunks", "superseded")
 def counts(connection: apsw.Connection, where: Filter = EVERYTHING) -> dict[str, int]:
     """How many records there are, and of which kind."""
     sql, values = condition(where)
-    found = connection.execute(
+    numbers = connection.execute(
         "SELECT count(*), count(*) FILTER (WHERE kind = 'fact'), count(*) FILTER (WHERE kind = 'chunk'),"
         f" count(*) FILTER (WHERE superseded_at IS NOT NULL) FROM records WHERE {sql}",
         values,
     ).get
-    return dict(zip(_COUNTS, found, strict=True))
+    return dict(zip(_COUNTS, numbers, strict=True))
 
 
 def forgotten(connection: apsw.Connection) -> int:
@@ -284,8 +284,8 @@ class SqliteChanges:
         with self._database.read() as connection:
             if scope is None:
                 return sequence(connection)
-            found = connection.execute(f"SELECT seq {_EVENTS} ORDER BY seq DESC LIMIT 1", _parts(scope)).get
-        return int(found or 0)
+            newest = connection.execute(f"SELECT seq {_EVENTS} ORDER BY seq DESC LIMIT 1", _parts(scope)).get
+        return int(newest or 0)
 
     def count(self, upto: int, scope: Scope) -> int:
         """The number of such events up to a number."""

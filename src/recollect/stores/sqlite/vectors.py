@@ -45,10 +45,10 @@ class SqliteSpaces:
         """The active space, in every process."""
         with self._database.read() as connection:
             fingerprint = meta(connection, "space")
-            found: Any = connection.execute(
+            rows: Any = connection.execute(
                 "SELECT fingerprint, embedder, dimension FROM spaces WHERE fingerprint = ?", (fingerprint,)
             ).fetchall()
-        return VectorSpace(*found[0]) if found else None
+        return VectorSpace(*rows[0]) if rows else None
 
     def open(self, space: VectorSpace) -> SqliteVectors:
         """The index of one space, made where there is none."""
@@ -115,12 +115,12 @@ class SqliteVectors:
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of these records, where there are any."""
         with self._database.read() as connection:
-            found = connection.execute(
+            pairs = connection.execute(
                 "SELECT id, vector FROM records JOIN embeddings ON embeddings.passage = records.passage"
                 " WHERE space = ? AND id IN (SELECT value FROM json_each(?))",
                 (self._number, json.dumps(list(ids))),
             )
-            return {key: np.frombuffer(vector, dtype=np.float32) for key, vector in found}
+            return {key: np.frombuffer(vector, dtype=np.float32) for key, vector in pairs}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         """Passages of the records (that the filter admits) without a vector."""
@@ -132,12 +132,12 @@ class SqliteVectors:
             if where and len(without):
                 without = without[self._visible.get(connection, where, last).holds(without)]
             rows = without[:limit].tolist()
-            found = connection.execute(
+            pairs = connection.execute(
                 "SELECT DISTINCT iif(title = '', text, title || char(10) || text) FROM records"
                 " WHERE row IN (SELECT value FROM json_each(?))",
                 (json.dumps(rows),),
             )
-            return [passage for (passage,) in found]
+            return [passage for (passage,) in pairs]
 
     def known(self, passages: Sequence[str]) -> set[str]:
         """The passages whose vectors are stored."""
@@ -154,9 +154,9 @@ class SqliteVectors:
                 self._follow(connection, last)
                 if where is None:
                     return len(self._position), len(self._without)
-                held, without = self._rows[: self._used], np.fromiter(self._without, dtype=np.int64)
+                rows, without = self._rows[: self._used], np.fromiter(self._without, dtype=np.int64)
             visible = self._visible.get(connection, where, last)
-            return int(visible.holds(held).sum()), int(visible.holds(without).sum())
+            return int(visible.holds(rows).sum()), int(visible.holds(without).sum())
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         """Store the vectors of passages, in short transactions."""
@@ -206,18 +206,18 @@ class SqliteVectors:
         for row in rows & self._position.keys():
             self._rows[self._position.pop(row)] = 0
 
-    def _take(self, found: list[Any]) -> None:
+    def _take(self, pairs: list[Any]) -> None:
         """Add (row, vector) pairs, and remember the rows without a vector."""
-        self._without.update(row for row, vector in found if vector is None)
-        held = [(row, vector) for row, vector in found if vector is not None]
-        if not held:
+        self._without.update(row for row, vector in pairs if vector is None)
+        new = [(row, vector) for row, vector in pairs if vector is not None]
+        if not new:
             return
-        self._make_room(len(held))
-        end = self._used + len(held)
-        self._rows[self._used : end] = [row for row, _ in held]
-        flat = np.frombuffer(b"".join(vector for _, vector in held), dtype="<f4")
-        self._matrix[self._used : end] = flat.reshape(len(held), self._space.dimension)
-        self._position.update({row: self._used + i for i, (row, _) in enumerate(held)})
+        self._make_room(len(new))
+        end = self._used + len(new)
+        self._rows[self._used : end] = [row for row, _ in new]
+        flat = np.frombuffer(b"".join(vector for _, vector in new), dtype="<f4")
+        self._matrix[self._used : end] = flat.reshape(len(new), self._space.dimension)
+        self._position.update({row: self._used + i for i, (row, _) in enumerate(new)})
         self._used = end
 
     def _make_room(self, more: int) -> None:
