@@ -269,4 +269,4 @@ def test_a_dimension_beyond_reason_is_refused(hostile: Path, open_memory: Callab
     """A store cannot make the built-in embedder fill the memory of the machine."""
     rename(hostile, "hashing:4000000000")
     (vector,) = [one for one in open_memory(hostile).search("spare key").trace.sources if one.name == "vector"]
-    assert "4,000,000,000 dimensions is too large" in vector.reason
+    assert "cannot have 4,000,000,000 dimensions" in vector.reason
