@@ -1,4 +1,4 @@
-"""LanceDB in a folder, and an S3 server of the tests' own."""
+"""Fixtures: stores with LanceDB in a folder, and an S3 server."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytest.importorskip("lancedb")
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A store in a folder that commits every ten vectors."""
+    """The URL of a store in a folder that commits every ten vectors."""
     return f"lancedb://{tmp_path}/memory?batch=10"
 
 
 @pytest.fixture
 def opened() -> Iterator[Callable[..., Memory]]:
-    """Opens memories by URL or path, and closes them all when the test ends."""
+    """Opens memories by URL or path, and closes them when the test ends."""
     memories: list[Memory] = []
 
     def open_one(place: object, embedder: object = "hashing:64") -> Memory:
@@ -43,7 +43,7 @@ def opened() -> Iterator[Callable[..., Memory]]:
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask LanceDB for what would be compared without it, for no more than is wanted, and its index early on."""
+    """Make searches ask LanceDB even for few vectors, for no more candidates than needed, and build its index early."""
     for name, value in (("SCAN_UP_TO", 0), ("CANDIDATES", 1), ("MORE_CANDIDATES", 0)):
         monkeypatch.setattr(vectors, name, value)
     monkeypatch.setattr(table, "INDEX_FROM", 300)
@@ -51,7 +51,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[int]:
-    """The port of a server that speaks S3, in a process of its own."""
+    """The port of an S3 server in a process of its own."""
     pytest.importorskip("moto")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ def s3() -> Iterator[int]:
 
 @pytest.fixture
 def bucket(s3: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new bucket, and keys for it in the environment; the end of a URL says where the server is."""
+    """The name of a new bucket; its keys are in the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -86,7 +86,7 @@ def bucket(s3: int, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def on_s3(s3: int, bucket: str) -> Callable[..., str]:
-    """The URL of a store whose vectors are in the bucket, for a file of its own."""
+    """Returns the URL of a store whose LanceDB table is in the bucket."""
 
     def make(truth: Path, **more: object) -> str:
         said = {"truth": truth, "endpoint": f"http://127.0.0.1:{s3}", "region": "us-east-1", "batch": 10, **more}

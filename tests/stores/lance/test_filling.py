@@ -1,4 +1,4 @@
-"""LanceDB follows the file: in any process, after a crash, after its folder was lost; nothing purged stays in it."""
+"""LanceDB is kept up to date with the file: by any process, after a crash, after its folder was lost, after a purge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Opened = Callable[..., Memory]
 
 
 def found(memory: Memory, query: str, **options: Any) -> list[str]:
-    """What is found by meaning alone."""
+    """The texts that a vector search finds."""
     return [result.record.text for result in memory.search(query, sources=["vector"], **options).results]
 
 
@@ -36,7 +36,7 @@ def dataset(memory: Memory) -> Path:
 
 
 def rows(memory: Memory) -> list[int]:
-    """The numbers that LanceDB has of the active space, read by a connection of its own."""
+    """The numbers in LanceDB's table, read by another connection."""
     import lancedb
 
     names = [part.stem for part in dataset(memory).glob("*.lance")]
@@ -46,7 +46,7 @@ def rows(memory: Memory) -> list[int]:
 
 
 def test_commits_are_few(opened: Opened, tmp_path: Path) -> None:
-    """A hundred single adds are two commits at fifty a batch, and each add is found at once."""
+    """A hundred adds are two commits with batches of fifty, and each record is found at once."""
     memory = opened(f"lancedb://{tmp_path}/memory?batch=50")
     for i in range(100):
         memory.add(f"otter number {i}")
@@ -100,7 +100,7 @@ def test_a_write_is_visible_to_the_next_search_in_another_process(opened: Opened
 
 
 def test_a_forgotten_record_never_comes_back(opened: Opened, url: str) -> None:
-    """Not by a flush, not by tidying up, not after the folder was lost and made again."""
+    """After commits, after optimizing, and after the folder was lost and built again."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(40))
     memory.forget("o7")
@@ -125,7 +125,7 @@ for i in range(int(sys.argv[2]), 10**9):
 
 @pytest.mark.torture
 def test_a_process_killed_while_it_flushes_loses_nothing(opened: Opened, tmp_path: Path, start: Any) -> None:
-    """Killed four times at any moment of writing and committing: all that was acknowledged is found, once."""
+    """Killed four times while writing and committing: every acknowledged record is found, once."""
     url = f"lancedb://{tmp_path}/memory?batch=5"
     said: list[str] = []
     for turn in range(4):
@@ -150,7 +150,7 @@ def test_a_process_killed_while_it_flushes_loses_nothing(opened: Opened, tmp_pat
 def test_what_died_between_the_two_commits_is_made_good(
     opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LanceDB has committed, the file does not know: searched from the file, and committed once at the next flush."""
+    """LanceDB has committed and the file has not: the vectors are searched in the file and committed once."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}"} for i in range(30))
     commit = LanceTable.append
@@ -172,18 +172,18 @@ def test_what_died_between_the_two_commits_is_made_good(
 
 
 def lose_all(folder: Path) -> None:
-    """The folder is gone."""
+    """Delete the folder."""
     shutil.rmtree(folder)
 
 
 def lose_files(folder: Path) -> None:
-    """Data files are cut short."""
+    """Truncate the data files."""
     for file in folder.rglob("data/*.lance"):
         file.write_bytes(file.read_bytes()[:20])
 
 
 def lose_manifests(folder: Path) -> None:
-    """What says which files there are is no such thing any more."""
+    """Overwrite the manifests."""
     for file in folder.rglob("_versions/*"):
         file.write_bytes(b"no")
 
@@ -194,7 +194,7 @@ def lose_manifests(folder: Path) -> None:
 def test_a_lost_or_damaged_dataset_is_made_again(
     opened: Opened, url: str, lose: Callable[[Path], None], *, reopened: bool
 ) -> None:
-    """At the next search, from the vectors in the file; by who had it open, and by who opens it."""
+    """By the next search, from the vectors in the file, in an open and in a new process."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}"} for i in range(60))
     before = found(memory, "otter 3", limit=20)
@@ -210,7 +210,7 @@ def test_a_lost_or_damaged_dataset_is_made_again(
 
 @pytest.mark.usefixtures("eager")
 def test_an_older_dataset_put_back_is_not_believed(opened: Opened, url: str, tmp_path: Path) -> None:
-    """A copy that lacks what the file says was committed is made again."""
+    """A copy that lacks committed vectors is built again."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}"} for i in range(20))
     shutil.copytree(dataset(memory), tmp_path / "copy")
@@ -222,7 +222,7 @@ def test_an_older_dataset_put_back_is_not_believed(opened: Opened, url: str, tmp
 
 
 def test_a_purge_leaves_no_byte_of_a_vector(opened: Opened, url: str) -> None:
-    """In no file of any version; and the others are all there."""
+    """In no file of any version; all other vectors are there."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(40))
     memory.add("a most private matter", id="secret")
@@ -236,14 +236,14 @@ def test_a_purge_leaves_no_byte_of_a_vector(opened: Opened, url: str) -> None:
 
 
 def holds(folder: Path, vector: Any) -> bool:
-    """Whether the bytes of a vector are in any file; Lance keeps floats as they are."""
+    """Whether the bytes of a vector are in any file; Lance stores floats as they are."""
     wanted = np.asarray(vector, dtype="<f4").tobytes()
     return any(wanted in file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
 
 @pytest.mark.usefixtures("eager")
 def test_who_may_only_read_searches_and_changes_nothing(opened: Opened, url: str) -> None:
-    """With the dataset, and without it: the file has every vector."""
+    """With LanceDB's folder and without it: the file has every vector."""
     opened(url).add_many({"text": f"otter {i}"} for i in range(25))
     folder = Path(url.partition("://")[2].partition("?")[0])
     for _ in range(2):
@@ -260,7 +260,7 @@ def test_who_may_only_read_searches_and_changes_nothing(opened: Opened, url: str
 
 
 def test_where_lancedb_cannot_write_the_file_serves(opened: Opened, tmp_path: Path, caplog: Any) -> None:
-    """An add succeeds, its vector is found, and the log says that vectors wait."""
+    """An add succeeds, its vector is found, and a warning is logged."""
     memory = opened(f"lancedb://{tmp_path}/memory?batch=5")
     dataset(memory).write_text("a file where the folder should be")
     memory.add_many({"text": f"otter {i}"} for i in range(20))
@@ -271,7 +271,7 @@ def test_where_lancedb_cannot_write_the_file_serves(opened: Opened, tmp_path: Pa
 
 @pytest.mark.usefixtures("eager")
 def test_threads_that_write_and_search_at_once_see_their_own(opened: Opened, url: str) -> None:
-    """Four of them, while commits go on: what one has added, it finds."""
+    """Each of four threads finds what it has added while commits go on."""
     memory = opened(url)
     missed: list[str] = []
 
@@ -290,7 +290,7 @@ def test_threads_that_write_and_search_at_once_see_their_own(opened: Opened, url
 
 
 def test_the_folder_does_not_grow_without_end(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many small commits are merged, and the files of old versions go after their time."""
+    """Small commits are merged, and files of old versions are deleted."""
     from datetime import timedelta
 
     from recollect.stores.lance import table, updater
@@ -306,7 +306,7 @@ def test_the_folder_does_not_grow_without_end(opened: Opened, tmp_path: Path, mo
 
 
 def test_a_store_is_copied_in_and_out(opened: Opened, url: str, path: Path, tmp_path: Path) -> None:
-    """Records and vectors of a file go into a store with LanceDB and back; the search that finds them commits them."""
+    """Every vector is copied without loss, to LanceDB and back."""
     from recollect.moving import copy
 
     plain = opened(path)

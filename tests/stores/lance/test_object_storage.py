@@ -29,7 +29,7 @@ OnS3 = Callable[..., str]
 
 
 def found(memory: Memory, query: str, **options: Any) -> list[str]:
-    """What is found by meaning alone."""
+    """The texts that a vector search finds."""
     return [result.record.text for result in memory.search(query, sources=["vector"], **options).results]
 
 
@@ -44,14 +44,14 @@ def in_file(path: Path) -> int:
 
 @pytest.fixture
 def objects(s3: int, bucket: str) -> Any:
-    """The bucket, seen by another client than LanceDB's."""
+    """The bucket, read by another client than LanceDB's."""
     import boto3
 
     return boto3.resource("s3", endpoint_url=f"http://127.0.0.1:{s3}", region_name="us-east-1").Bucket(bucket).objects
 
 
 def holds(objects: Any, vector: Any) -> bool:
-    """Whether the bytes of a vector are in any object."""
+    """Whether the bytes of a vector are in any file; Lance stores floats as they are."""
     return any(vector.tobytes() in part.get()["Body"].read() for part in objects.all())
 
 
@@ -95,7 +95,7 @@ def test_another_machine_reads_with_a_copy_of_the_file(opened: Opened, on_s3: On
 def test_an_older_copy_of_the_file_is_served_by_newer_vectors(
     opened: Opened, on_s3: OnS3, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it does not know of is not shown, what it knows is all there, even where the version it read is gone."""
+    """It returns all records that it knows, and no others, also if the version it used is deleted."""
     monkeypatch.setattr(table, "KEPT_VERSIONS", timedelta(milliseconds=1))
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}"} for i in range(60))
@@ -111,7 +111,7 @@ def test_an_older_copy_of_the_file_is_served_by_newer_vectors(
 
 
 def backup(source: Path, target: Path) -> None:
-    """A copy of a file that is in use."""
+    """Copy a file that is in use."""
     connection = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
     connection.execute("VACUUM INTO ?", (str(target),))
     connection.close()
@@ -133,7 +133,7 @@ def test_the_file_keeps_every_vector(opened: Opened, on_s3: OnS3, path: Path) ->
 
 
 def test_a_purge_reaches_object_storage(opened: Opened, on_s3: OnS3, path: Path, objects: Any) -> None:
-    """No object holds the vector's bytes any more, nor does the file know of it."""
+    """No object contains the vector any more, and all others are found."""
     memory = opened(on_s3(path))
     memory.add("a most private matter", id="secret")
     memory.add_many({"text": f"otter {i}"} for i in range(30))
@@ -146,7 +146,7 @@ def test_a_purge_reaches_object_storage(opened: Opened, on_s3: OnS3, path: Path,
 
 @pytest.mark.usefixtures("eager")
 def test_a_wrong_address_gives_nothing_up(opened: Opened, on_s3: OnS3, path: Path) -> None:
-    """Another prefix has not the vectors that the file speaks of: said so, and all is well with the right one."""
+    """The error names the right address, and the store works with that."""
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}"} for i in range(30))
     memory.close()
@@ -174,7 +174,7 @@ def test_vectors_that_are_gone_are_made_again(opened: Opened, on_s3: OnS3, path:
 
 
 def test_a_store_is_copied_in_and_out(opened: Opened, on_s3: OnS3, path: Path, tmp_path: Path) -> None:
-    """Every vector goes there and comes back, bit by bit; a second copy finds nothing to do."""
+    """Every vector is copied without loss, to LanceDB and back."""
     plain = opened(tmp_path / "plain.db")
     plain.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(60))
     there = opened(on_s3(path))
@@ -191,7 +191,7 @@ def test_a_store_is_copied_in_and_out(opened: Opened, on_s3: OnS3, path: Path, t
 
 @pytest.mark.usefixtures("eager")
 def test_storage_out_of_reach_leaves_the_words(opened: Opened, path: Path, on_s3: OnS3, monkeypatch: Any) -> None:
-    """The search answers by words and names what failed; nothing is given up, and an add succeeds."""
+    """Keyword search answers and the trace has the reason; adds succeed, and no vector is lost."""
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}"} for i in range(30))
     before = in_file(path)
@@ -209,7 +209,7 @@ def test_storage_out_of_reach_leaves_the_words(opened: Opened, path: Path, on_s3
 @pytest.mark.torture
 @pytest.mark.usefixtures("eager")
 class TestContract(StoreContract):
-    """The store contract, with the vectors in a bucket."""
+    """The store contract with LanceDB's table in a bucket."""
 
     @pytest.fixture
     def new_place(self, tmp_path: Path, on_s3: OnS3) -> Callable[[], str]:

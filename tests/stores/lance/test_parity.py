@@ -1,4 +1,4 @@
-"""Real texts and real questions: LanceDB's top ten beside the embedded store's exact one."""
+"""Real texts and queries: the top ten with LanceDB compared with the exact one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ EMBEDDER = os.environ.get("RECOLLECT_PARITY_EMBEDDER", "hashing:256")
 
 
 def lines(name: str) -> Iterator[dict[str, str]]:
-    """The lines of every file of that name in the two sets."""
+    """The lines of all files of that name in the two sets."""
     for folder in sorted([*(DATA / "locomo").glob("*"), DATA / "openclaw_docs"]):
         for line in (folder / name).read_text(encoding="utf-8").splitlines():
             yield json.loads(line)
 
 
 def pieces() -> Iterator[str]:
-    """Turns of conversations, and paragraphs of pages of documentation."""
+    """Turns of conversations, and paragraphs of documentation."""
     for row in lines("corpus.jsonl"):
         yield from (part.strip() for part in row["text"].split("\n\n") if len(part.strip()) > 40)
 
@@ -38,7 +38,7 @@ def pieces() -> Iterator[str]:
 def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
     opened: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, asked_for: int
 ) -> None:
-    """At least 98 of 100, by way of the approximate index; every cosine that both show is the same."""
+    """At least 98 of 100 with the approximate index; common results have the same score."""
     if not (DATA / "openclaw_docs" / "corpus.jsonl").is_file():
         pytest.skip(f"locomo and openclaw_docs are not in {DATA} (RECOLLECT_DATA)")
     monkeypatch.setattr(table, "INDEX_FROM", 1_000)
@@ -63,7 +63,7 @@ def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
 
 
 def moved(source: Memory, target: Memory) -> None:
-    """The records of one memory in another, with their vectors, which are not computed twice."""
+    """Copy the records of one memory with their vectors to another."""
     records = source.list(limit=10_000)
     space = source.store.spaces.active
     target.store.spaces.activate(space)
@@ -77,6 +77,6 @@ def moved(source: Memory, target: Memory) -> None:
 
 
 def top_ten(memory: Memory, question: str) -> dict[str, float | None]:
-    """The ten nearest, each with its cosine."""
+    """The ten nearest records with their similarities."""
     answer = memory.search(question, sources=["vector"], limit=10)
     return {result.record.id: result.similarity for result in answer.results}

@@ -1,4 +1,4 @@
-"""URLs of stores with LanceDB, and what is said where something is wrong with one."""
+"""URLs of stores with LanceDB, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recollect.stores.lance.table import LanceUrl, parse_url
 
 
 def test_a_folder_holds_the_file_and_the_vectors(tmp_path: Path) -> None:
-    """Absolute, relative and with a blank in its name; the file may be elsewhere."""
+    """Absolute, relative, and with a space in its name; the file may be elsewhere."""
     assert parse_url("lancedb:///srv/my%20memory") == LanceUrl(
         Path("/srv/my memory/memory.db"), "/srv/my memory/vectors"
     )
@@ -27,7 +27,7 @@ def test_a_folder_holds_the_file_and_the_vectors(tmp_path: Path) -> None:
 
 
 def test_object_storage_is_named_with_the_file_of_the_records() -> None:
-    """Where it is and in which region can be said; keys cannot."""
+    """The URL may name endpoint and region, but no keys."""
     place = parse_url("lancedb://s3://team/memory/?truth=/srv/a.db&endpoint=http://10.0.0.7:9000&region=eu-west-1")
     assert (place.dataset, place.truth, place.remote) == ("s3://team/memory", Path("/srv/a.db"), True)
     assert place.options == {"endpoint": "http://10.0.0.7:9000", "region": "eu-west-1", "allow_http": "true"}
@@ -46,14 +46,14 @@ def test_object_storage_is_named_with_the_file_of_the_records() -> None:
     ],
 )
 def test_a_wrong_url_is_wrong_use(url: str, said: str) -> None:
-    """And says what is wrong with it; a key in a URL is refused, as it would be seen in every list of processes."""
+    """The error says what is wrong. Keys are refused because lists of processes show URLs."""
     with pytest.raises(UsageError, match=said) as raised:
         open_store(url)
     assert raised.value.hint
 
 
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
-    """A store that is there already is named as the truth of one with LanceDB."""
+    """The hint shows how to use an existing file with LanceDB."""
     file = tmp_path / "memory.db"
     Memory.open(file, embedder="none", settings=Settings()).close()
     with pytest.raises(UsageError, match="is a file") as raised:
@@ -62,7 +62,7 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once, and nothing is made."""
+    """Before anything is created."""
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(UsageError, match="'lancedb'") as raised:
         open_store(f"lancedb://{tmp_path}/memory")
@@ -71,7 +71,7 @@ def test_the_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch
 
 
 def test_lancedb_is_loaded_when_vectors_are_handed_to_it_and_not_before(tmp_path: Path) -> None:
-    """It takes a second or more to import; a store whose vectors still wait in the file does without."""
+    """Importing it takes a second or more; a store without committed vectors does not need it."""
     import subprocess
 
     script = (
@@ -86,7 +86,7 @@ def test_lancedb_is_loaded_when_vectors_are_handed_to_it_and_not_before(tmp_path
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of files are POSIX's")
 def test_the_folder_of_the_vectors_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """Also beside a file in a folder that was there before, which stays as it is."""
+    """Also in an existing folder, whose mode does not change."""
     tmp_path.chmod(0o755)
     with Memory.open(f"lancedb://{tmp_path}?batch=10", embedder="hashing:64", settings=Settings()) as memory:
         memory.add_many({"text": f"private note {n}"} for n in range(30))

@@ -1,4 +1,4 @@
-"""Search through LanceDB answers as the embedded store does: the same records, cosines and order."""
+"""A search with LanceDB returns the same records, scores and order as the SQLite store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = ("otter", "heron", "river", "lake", "reed", "fish", "stone", "boat", "ra
 
 
 def sayings(count: int) -> list[dict[str, Any]]:
-    """Records of many scopes and kinds, a few of them with the same text, many with the same cosine."""
+    """Records of many scopes and kinds, some with the same text, many with the same cosine."""
     chance = random.Random(5)
     return [
         {
@@ -47,7 +47,7 @@ FILTERS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Notes each question to LanceDB, and whether it had to compare all vectors."""
+    """Records each query to LanceDB, and whether it compared all vectors."""
     questions: list[bool] = []
     nearest = LanceTable.nearest
 
@@ -81,7 +81,7 @@ def both(opened: Opened, url: str, path: object) -> tuple[Memory, Memory]:
 
 
 def told(memory: Memory, query: str, options: dict[str, Any], limit: int) -> list[tuple[str, float | None]]:
-    """Everything the vector source says of its results."""
+    """The ids and similarities that the vector source returns."""
     answer = memory.search(query, sources=["vector"], limit=limit, fetch_k=limit, **options)
     return [(result.record.id, result.similarity) for result in answer.results]
 
@@ -103,7 +103,7 @@ def test_the_answer_is_that_of_the_embedded_store(
 
 @pytest.mark.usefixtures("eager")
 def test_the_index_leaves_nobody_without_an_answer(opened: Opened, url: str, asked: list[bool]) -> None:
-    """Three visible records among two thousand, far from the question: all three, whatever is nearer."""
+    """Three visible records among two thousand are all found, however far from the query."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i} by the river", "user": "crowd"} for i in range(2_000))
     memory.add_many({"text": f"{word} of stone", "user": "ada"} for word in ("mill", "bridge", "island"))
@@ -117,7 +117,7 @@ def test_the_index_leaves_nobody_without_an_answer(opened: Opened, url: str, ask
 
 @pytest.mark.usefixtures("eager")
 def test_the_index_finds_what_is_near_and_the_cosines_are_exact(opened: Opened, url: str, path: object) -> None:
-    """Eight of ten and better by the index alone with no candidate to spare; the numbers are those of whole vectors."""
+    """The index alone finds at least eight of ten; scores are those of the full vectors."""
     ours, theirs = pair(opened, url, path, 2_000)
     assert state(ours).indexed
     shared = 0
@@ -129,7 +129,7 @@ def test_the_index_finds_what_is_near_and_the_cosines_are_exact(opened: Opened, 
 
 
 def test_equal_passages_share_one_vector_and_moving_text_costs_nothing(opened: Opened, url: str) -> None:
-    """Records that say the same, change hands or come back leave LanceDB's table as it is."""
+    """Duplicates, changes of scope and restored records leave LanceDB's table unchanged."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(20))
     before = state(memory)
@@ -143,7 +143,7 @@ def test_equal_passages_share_one_vector_and_moving_text_costs_nothing(opened: O
 
 
 def test_vectors_can_be_had_by_record(opened: Opened, url: str, path: object) -> None:
-    """The same bits as in the embedded store, of those that wait and of those that LanceDB has."""
+    """The same bits as in the SQLite store, of pending and of committed vectors."""
     ours, theirs = opened(url), opened(path)
     for memory in (ours, theirs):
         memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(25))
@@ -154,7 +154,7 @@ def test_vectors_can_be_had_by_record(opened: Opened, url: str, path: object) ->
 
 
 def test_a_scope_is_a_wall(opened: Opened, url: str) -> None:
-    """What was found in a shared store is what would be found in one that holds nothing else."""
+    """A search in a shared store returns only records of its scope."""
     memory = opened(url)
     memory.add_many({"text": f"heron {i}", "user": f"u{i % 2}"} for i in range(60))
     found = memory.search("heron", sources=["vector"], scope=Scope("u1"), limit=60).results
@@ -163,5 +163,5 @@ def test_a_scope_is_a_wall(opened: Opened, url: str) -> None:
 
 
 def state(memory: Memory) -> Any:
-    """How far LanceDB is, as the file says."""
+    """The state of LanceDB's table that the file records."""
     return memory.store.spaces.open(memory.store.spaces.active).updater.state()
