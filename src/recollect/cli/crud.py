@@ -36,7 +36,7 @@ def _field_flags(tag_help: str) -> Callable[[F], F]:
         click.option("--tag", "tags", multiple=True, metavar="TAG", help=tag_help),
         click.option("--importance", type=float, metavar="0..1", help="0 to 1; 0.5 is the default."),
         click.option(
-            "--decay", metavar="CLASS", help="permanent, stable, active, session or checkpoint.",
+            "--decay", metavar="CLASS", help="How fast it ages: permanent, stable, active, session or checkpoint.",
             shell_complete=complete(_decay_classes),
         ),
         click.option("--happened-at", metavar="TIME", help="When it happened, if not now."),

@@ -53,19 +53,25 @@ tokens_flag = click.option(
     show_default=True,
     help="The address to listen on; others than loopback need a token.",
 )
-@click.option("--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="0 takes any free port.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 takes any free one."
+)
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
 @click.option(
     "--folder", "folders", multiple=True, metavar="DIR", help="Allow the page to index this folder; repeat for more."
 )
 @click.option("--lab", type=click.Path(path_type=Path), metavar="DIR", help="The folder for reports of `eval`.")
 @click.option(
-    "--allow-host", "allowed_hosts", multiple=True, metavar="NAME", help="Accept requests to this host name; repeat."
+    "--allow-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Accept requests to this host name; repeatable.",
 )
 @click.option(
     "--allow-origin", "allowed_origins", multiple=True, metavar="URL", help="Accept requests from pages of this site."
 )
-@click.option("--no-token", is_flag=True, help="Require no token, though there are some; on loopback only.")
+@click.option("--no-token", is_flag=True, help="Require no token, even if there are some; on loopback only.")
 @tokens_flag
 @common
 def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **options: Any) -> None:
