@@ -126,6 +126,7 @@ def test_combmnz_multiplies_by_the_lists_that_hold_a_document():
 # --- properties of every method
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS, order=st.permutations(range(3)))
 def test_the_order_of_the_lists_does_not_matter(lists, order):
@@ -146,6 +147,7 @@ def test_one_list_keeps_its_order(ranking):
         assert ids(fuse([ranking], method=method, normalisation=normalisation)) == [e.id for e in ranking.entries]
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=st.lists(CODES, min_size=1, max_size=3).map(won_everywhere))
 def test_better_in_every_list_never_loses(lists):
@@ -155,6 +157,7 @@ def test_better_in_every_list_never_loses(lists):
         assert "loser" not in order or order.index("winner") < order.index("loser"), (method, normalisation)
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS, silent=RANKED_LIST, place=THREE)
 def test_weight_zero_is_absence(lists, silent, place):
@@ -166,6 +169,7 @@ def test_weight_zero_is_absence(lists, silent, place):
         assert beside == alone, method
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS)
 def test_the_score_is_the_sum_of_what_is_shown(lists):
@@ -176,6 +180,7 @@ def test_the_score_is_the_sum_of_what_is_shown(lists):
         assert [result.fused for result in results] == sums == sorted(sums, reverse=True), method
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS)
 def test_scores_lie_between_0_and_1(lists):
@@ -186,6 +191,7 @@ def test_scores_lie_between_0_and_1(lists):
         assert scores == sorted(scores, reverse=True), (method, normalisation)
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=st.lists(CODES, min_size=1, max_size=3).map(named))
 def test_first_in_every_list_scores_1(lists):
@@ -196,6 +202,7 @@ def test_first_in_every_list_scores_1(lists):
         assert (first.id, first.score) == ("top", pytest.approx(1.0)), method
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS, which=st.integers(0, 5), below=st.integers(1, 6))
 def test_a_document_named_twice_keeps_its_better_place(lists, which, below):
@@ -212,6 +219,7 @@ def test_a_document_named_twice_keeps_its_better_place(lists, which, below):
         )
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS)
 def test_an_absent_document_adds_nothing(lists):
@@ -223,6 +231,7 @@ def test_an_absent_document_adds_nothing(lists):
         assert shown == places, method
 
 
+@pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS, k=st.floats(0, 1000))
 def test_rrf_is_its_formula(lists, k):

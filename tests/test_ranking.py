@@ -161,6 +161,7 @@ def naive(relevance, similarity, balance, picks):
     return chosen
 
 
+@pytest.mark.ci
 @MANY
 @given(pool=POOLS, balance=BALANCES, picks=st.integers(0, 12))
 def test_mmr_equals_a_naive_reference(pool, balance, picks):
@@ -190,6 +191,7 @@ def test_mmr_with_balance_one_is_the_order_by_relevance(pool, picks):
     assert mmr(relevance, lambda i: pytest.fail("asked"), balance=1, picks=picks) == by_relevance[:picks]
 
 
+@pytest.mark.ci
 @MANY
 @given(pool=POOLS, balance=BALANCES, picks=st.integers(0, 9), more=st.integers(0, 9))
 def test_fewer_picks_are_a_prefix_of_more(pool, balance, picks, more):

@@ -200,6 +200,7 @@ def test_a_nul_or_a_surrogate_parts_words():
     assert ENGLISH.query("cat\x00dog\ud800sauna") == ["cat", "dog", "sauna"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "unit",
     [
@@ -331,6 +332,7 @@ def test_case_and_composition_do_not_matter(text):
     assert ENGLISH.query(unicodedata.normalize("NFD", text)) == ENGLISH.query(unicodedata.normalize("NFC", text))
 
 
+@pytest.mark.ci
 def test_one_analyzer_serves_many_threads():
     """Eight threads with one analyzer get the tokens that one thread gets, each time."""
     texts = [f"Runners number{n} were running snake_case{n} relational stories 北京 v1.0.{n}" for n in range(200)]

@@ -155,6 +155,7 @@ def test_get_with_a_scope_sees_only_that_scope(run):
     assert run("get", "s", "--user", "bob").code == 2
 
 
+@pytest.mark.ci
 def test_demo_answers_and_says_what_to_try_next(run):
     """The first minute ends with the next command to type."""
     shown = run("demo", "--embedder", "arctic-embed-s")

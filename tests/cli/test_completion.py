@@ -82,6 +82,7 @@ def bash(environment, script):
     return ask
 
 
+@pytest.mark.ci
 @in_bash
 def test_bash_completes_commands_and_their_commands(bash):
     """From the tables, in their order."""
@@ -101,6 +102,7 @@ def test_bash_completes_flags(bash):
     assert {"--store", "--config", "--embedder"} <= set(bash("--"))
 
 
+@pytest.mark.ci
 @in_bash
 def test_bash_completes_what_a_flag_can_be_given(bash, environment):
     """Choices, and words that only the settings know: methods, models, classes, sources."""
@@ -146,6 +148,7 @@ def test_a_file_is_left_to_the_shell(environment):
     assert answers(environment, ["recollect", "index", "x"]) == ["file,x"]
 
 
+@pytest.mark.ci
 def test_a_completion_is_quick(environment):
     """It takes less processor time than a person would notice."""
     for words in (["recollect", ""], ["recollect", "search", "--fusion", ""], ["recollect", "eval", "run", "--"]):

@@ -48,6 +48,7 @@ def write(folder, documents=60, questions=36):
     return folder
 
 
+@pytest.mark.ci
 def test_a_sweep_is_a_table_a_plot_a_knee_and_a_certificate(run, small):
     ran = run("eval", "sweep", small, "--fetch-k", "5,50,100", "--k", "1,60", "--fusion", "rrf,weighted")
     assert ran.code == 0, ran.err
@@ -83,6 +84,7 @@ def test_a_sweep_begins_with_the_settings_in_force(run, small):
     assert {row["options"]["fusion"] for row in ran.json["rows"]} == {fusion, "rrf", "weighted"}
 
 
+@pytest.mark.ci
 def test_a_sweep_is_drawn_where_that_is_asked_for(run, small):
     pytest.importorskip("matplotlib")
     ran = run("eval", "sweep", small, "--fetch-k", "5,50", "--k", "60", "--plot", "sweep.svg")
@@ -113,6 +115,7 @@ def test_a_sweep_refuses_what_cannot_be_swept(run, small, flags):
     assert not ran.out
 
 
+@pytest.mark.ci
 def test_overlap_counts_each_corpus_and_advises_for_the_set(run, home, small):
     write(home / "two" / "a", 30, 10)
     write(home / "two" / "b", 40, 12)
@@ -180,6 +183,7 @@ def mirrored(home, small):
     return folder
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("few_settings")
 def test_tune_writes_settings_that_are_read_again(run, home, mirrored, monkeypatch):
     """A gain on held-out questions is written with what speaks for it, and not over a file that is there."""

@@ -15,6 +15,7 @@ from recollect import Memory
 from recollect.config import Settings
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.torture)])
 def test_what_happens_is_told_line_by_line_until_it_is_ended(tmp_path: Path, number: int) -> None:
     """A change of another process is one more line; others' records are none; the end is quiet, with exit code 0."""

@@ -212,6 +212,7 @@ def on_terminal(*words):
     return b"".join(parts).decode("utf-8", "surrogateescape")
 
 
+@pytest.mark.ci
 def test_a_real_terminal_gets_colours_of_ours_only(run, evil):
     """With colours on, a record's own escape sequences are not among those that arrive."""
     for words in (

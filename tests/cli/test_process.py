@@ -23,6 +23,7 @@ def run(environment, *words, **options):
     )
 
 
+@pytest.mark.ci
 def test_help_loads_nothing_heavy(environment):
     """`--help` imports neither numpy, apsw, regex nor onnxruntime, and takes less than 0.4 s of processor time."""
     code = (
@@ -45,12 +46,14 @@ def test_import_recollect_loads_no_third_party_package():
     assert shown.stdout.strip() == "[]"
 
 
+@pytest.mark.ci
 def test_a_cold_keyword_search_is_quick(environment):
     """A new process answers by keyword with less than a second of processor time."""
     run(environment, "add", "tea with Ada", "--embedder", "none")
     assert child_cpu_seconds(lambda: run(environment, "search", "tea", "--embedder", "none")) < 1.0
 
 
+@pytest.mark.ci
 def test_a_cold_hybrid_search_is_quick(environment):
     """A new process loads the model and answers with less than 3 s of processor time."""
     model_home = {**environment, "HOME": os.environ["HOME"]}
@@ -59,6 +62,7 @@ def test_a_cold_hybrid_search_is_quick(environment):
     assert child_cpu_seconds(lambda: run(model_home, "search", "hot drink")) < 3.0
 
 
+@pytest.mark.ci
 def test_data_goes_to_standard_output_and_talk_to_standard_error(environment):
     """With `--json` standard output is one JSON document; an error leaves it empty."""
     run(environment, "add", "tea", "--embedder", "none")
@@ -70,6 +74,7 @@ def test_data_goes_to_standard_output_and_talk_to_standard_error(environment):
     assert wrong.stderr.startswith('{"error"')
 
 
+@pytest.mark.ci
 def test_a_closed_pipe_is_no_error(environment):
     """`recollect … | head` ends quietly and well, though the answer is larger than a pipe holds."""
     lines = "\n".join(json.dumps({"text": f"tea number {n} {'and more ' * 40}"}) for n in range(400))
@@ -79,6 +84,7 @@ def test_a_closed_pipe_is_no_error(environment):
     assert (shown.returncode, shown.stdout, shown.stderr) == (0, "[", "")
 
 
+@pytest.mark.ci
 def test_an_answer_that_cannot_be_written_is_exit_3(environment):
     """A full disk behind standard output is an error in words."""
     run(environment, "add", "tea", "--embedder", "none")

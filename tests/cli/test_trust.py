@@ -62,6 +62,7 @@ def test_a_cloned_repository_changes_neither_the_store_nor_a_search(run, home, p
     assert rows(home / "store.db", "SELECT * FROM meta ORDER BY key") == before
 
 
+@pytest.mark.ci
 def test_a_cloned_repository_shows_nobody_the_records_of_a_scope(run, home, project):
     """Neither a search, nor the hook, nor a server of MCP reads the scope that the file names."""
     run("add", "Ada salary is 123", "--user", "ada", "--agent", "finance")
@@ -187,6 +188,7 @@ def test_a_named_file_needs_no_trust(run, home, monkeypatch):
     assert run("config", "show", "--json").json["search.limit"]["value"] == 3
 
 
+@pytest.mark.ci
 def test_what_is_no_regular_file_is_not_used_and_not_waited_for(home):
     """A link, a folder, a FIFO, a large file: each command goes on with one line that says so."""
     file = home / "recollect.toml"
@@ -289,6 +291,7 @@ def test_the_list_of_trusted_files_is_the_users_alone(run, home, project):
     assert "delete" in refused["hint"]
 
 
+@pytest.mark.ci
 def test_several_who_trust_at_once_lose_nothing(home):
     """Each process adds its file to the list that the others have written."""
     folders = [home / f"project{number}" for number in range(4)]

@@ -50,6 +50,7 @@ def sessions(page):
             yield [part.partition("\n")[::2] for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
 
 
+@pytest.mark.ci
 @pytest.mark.xdist_group("readme")
 @pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
 def test_every_console_block_runs_and_prints_what_it_says(shell, name):
@@ -77,6 +78,7 @@ def test_the_two_make_commands_run(shell):
         assert step in planned
 
 
+@pytest.mark.ci
 def test_the_serving_block_serves(tmp_path):
     """The extra is there, and the command answers with the page; here at a port that is free."""
     (block,) = (text for text in blocks("console") if "recollect serve" in text)
@@ -106,6 +108,7 @@ def test_the_agents_block_starts_a_server(tmp_path):
     assert json.loads(ran.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "recollect"
 
 
+@pytest.mark.ci
 def test_the_block_beyond_one_file_moves_and_finds(new_schema, tmp_path):
     """The commands as they stand, but for the server's address."""
     (block,) = (text for text in blocks("console") if "recollect copy" in text)
@@ -124,6 +127,7 @@ def test_the_block_beyond_one_file_moves_and_finds(new_schema, tmp_path):
     assert "Lisbon" in ran.stdout
 
 
+@pytest.mark.ci
 def test_the_install_block_installs(shell, tmp_path):
     """`pip install .` builds the package, with its notes and its type marker, from a clean copy."""
     assert "pip install .\n" in blocks("console")
@@ -133,6 +137,7 @@ def test_the_install_block_installs(shell, tmp_path):
     assert len(list((tmp_path / "recollect" / "sample" / "notes").rglob("*.md"))) == 32
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("code", blocks("python"))
 def test_every_python_block_runs(code, tmp_path):
     """The examples run as they stand, in a new folder."""

@@ -16,6 +16,7 @@ PAGE = (DOCS / "fusing.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.ci
 @pytest.mark.xdist_group("readme")
 def test_every_command_of_the_page_prints_what_it_says(tmp_path):
     """All end well; where output is shown, it is the whole of it."""

@@ -141,6 +141,7 @@ def test_a_person_reads_signs_and_words(capsys, kept, tokens, sql):
     assert capsys.readouterr().out.splitlines()[-1] == "no problems found"
 
 
+@pytest.mark.ci
 def test_a_cold_look_at_a_small_store_is_quick(kept):
     """A new process, all checks, takes less than two seconds of processor time."""
     command = [Path(sys.executable).parent / "recollect", "doctor", "--json", "--embedder", "hashing:64"]

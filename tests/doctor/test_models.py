@@ -63,6 +63,7 @@ def test_a_whole_model_is_in_order(doctor, models):
     assert doctor()["model"]["message"] == f"{NAME}: 2 files, every SHA-256 as pinned"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("file", [file.name for file in ARCTIC_EMBED_S.files])
 def test_a_flipped_byte_is_found_and_the_model_fetched_again(doctor, models, hub, file):
     """It is not loaded, either; after --fix it is used again."""
@@ -89,6 +90,7 @@ def test_a_missing_file_is_a_failure_and_no_network_says_why(doctor, models, mon
     assert "RECOLLECT_OFFLINE forbids it" in told["model"]["message"]
 
 
+@pytest.mark.ci
 def test_a_model_that_is_not_here_is_a_note_until_a_store_needs_it(doctor, models, hub, kept):
     """Without a store there is time; with one, search by meaning waits for it. --fix fetches it."""
     shutil.rmtree(models)

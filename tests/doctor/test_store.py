@@ -394,6 +394,7 @@ def as_nobody(monkeypatch):
     return run
 
 
+@pytest.mark.ci
 def test_a_store_in_a_read_only_folder_is_a_warning(kept, sealed, as_nobody):
     """It can be looked at and searched; that it cannot be written is said."""
     place = sealed(kept)
@@ -404,6 +405,7 @@ def test_a_store_in_a_read_only_folder_is_a_warning(kept, sealed, as_nobody):
     assert [file.name for file in place.parent.iterdir()] == ["memory.db"]
 
 
+@pytest.mark.ci
 def test_a_fix_that_fails_is_told(kept, sealed, sql, as_nobody):
     """What cannot be written cannot be mended: the finding stays, with the reason."""
     sql(kept, "DELETE FROM lengths")
@@ -414,6 +416,7 @@ def test_a_fix_that_fails_is_told(kept, sealed, sql, as_nobody):
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.ci
 def test_settings_behind_a_closed_door_are_a_failure(kept, sealed, as_nobody, home):
     """A folder that may not be entered is named, and the rest is still looked at."""
     place = sealed(kept)

@@ -87,6 +87,7 @@ def test_every_plot_has_its_numbers_and_what_it_was_made_of(page):
         assert f"[{row['low']:.3f}, {row['high']:.3f}]" in read.text
 
 
+@pytest.mark.ci
 def test_names_from_anyones_data_stay_text():
     """Markup, mathematics, control characters and lone surrogates: shown as far as they can be, never obeyed."""
     page = render(samples.hostile())
@@ -105,6 +106,7 @@ def test_the_page_is_the_same_each_time():
     assert render(reports) == render(copy.deepcopy(reports))
 
 
+@pytest.mark.ci
 def test_a_large_set_makes_a_page_of_reasonable_size():
     """Twelve hundred questions and four systems stay far below two megabytes."""
     page = render(
@@ -317,6 +319,7 @@ def dataset(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.ci
 def test_a_set_is_put_to_all_studies(dataset, capsys):
     """One command from the judged set to the page, with flags wherever they stand."""
     assert main(["--embedder", "hashing:64", "eval", "report", "boats", "-o", "boats.html"]) == 0
@@ -332,12 +335,14 @@ def test_a_set_is_put_to_all_studies(dataset, capsys):
     assert "boats: 8 questions, 12 documents, fingerprint" in page
 
 
+@pytest.mark.ci
 def test_a_set_without_an_embedder_is_measured_by_keyword(dataset, capsys):
     """What can be studied is."""
     assert main(["eval", "report", "boats", "--embedder", "none"]) == 0
     assert "keyword has the highest nDCG@10" in (dataset.parent / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.ci
 def test_the_commands_of_the_documentation_run(dataset):
     """docs/reports.md, block by block, on a set that is there."""
     text = (DOCS / "reports.md").read_text(encoding="utf-8")

@@ -199,6 +199,7 @@ def test_without_depths_another_number_is_the_axis():
     assert (found.axis, len(found.curves), len(found.curves[0].points)) == ("vector_weight", 1, 5)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("text", ["$x^2$", "a_b", "<b>", "100 %", "日本", "\\frac"])
 def test_a_name_is_drawn_as_it_is_written(text):
     """No name is read as mathematics or markup."""
@@ -208,6 +209,7 @@ def test_a_name_is_drawn_as_it_is_written(text):
     assert text in [element.text for element in ET.fromstring(svg).iter()]
 
 
+@pytest.mark.ci
 def test_drawing_leaves_no_trace():
     """No window system is started and no setting of matplotlib stays; without plots it is not even imported."""
     code = """

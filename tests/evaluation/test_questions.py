@@ -302,6 +302,7 @@ def test_filters_narrow_what_is_asked_for(sample, tmp_path):
     assert {Path(target).parent.name for grades in judged(tmp_path).values() for target in grades} == {"home"}
 
 
+@pytest.mark.ci
 def test_a_masked_set_has_the_words_taken_out(sample, tmp_path):
     """The copy lacks the sentence of each question, judgments are by record, and far less is given away."""
     made = make_set(sample, tmp_path / "masked", SetOptions(masked=True))

@@ -46,12 +46,14 @@ def noise(seed, gain=lambda _options: 0.0, spread=0.15):
     return values
 
 
+@pytest.mark.ci
 def test_no_signal_keeps_the_default():
     """Where settings differ by chance alone, the best of thirty on the same questions is not taken for better."""
     kept = [tune(noise(seed), PLAN).keeps_default for seed in range(40)]
     assert sum(kept) >= 38
 
 
+@pytest.mark.ci
 def test_shuffled_judgments_keep_the_default():
     """A gain that some questions have under every setting is no gain once it goes to other questions at random."""
     real = noise("real", spread=0.05)

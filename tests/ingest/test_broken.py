@@ -127,6 +127,7 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.ci
 def test_what_may_not_be_read_is_named_and_not_forgotten(open_folder: Path, start: Callable[..., Any]) -> None:
     """A folder and a file without permission are skipped with the reason; what was known of them stays."""
     out, _ = start("-c", AS_NOBODY, open_folder).communicate(timeout=120)
@@ -138,6 +139,7 @@ def test_what_may_not_be_read_is_named_and_not_forgotten(open_folder: Path, star
     assert len(second["texts"]) == 3
 
 
+@pytest.mark.ci
 def test_a_file_never_read_for_want_of_permission_is_named(open_folder: Path, start: Callable[..., Any]) -> None:
     """A new file that may not be read is skipped with its reason, and the others are indexed."""
     (open_folder / "notes" / "new.md").write_text("Walrus")

@@ -114,6 +114,7 @@ def test_a_taken_id_skips_one_file_and_not_the_run(memory: Memory, notes: Path) 
     assert ids(memory, notes / "b.md") == [taken]
 
 
+@pytest.mark.ci
 def test_a_long_file_that_is_refused_does_not_count_as_seen(memory: Memory, notes: Path) -> None:
     """It takes several transactions; where the first is refused, the last must not note the file."""
     note = notes / "long.md"
@@ -139,6 +140,7 @@ def test_a_move_that_is_refused_leaves_the_old_file(memory: Memory, notes: Path)
     assert [record.path for record in memory.list(user="bob")] == [str(notes / "old.md")]
 
 
+@pytest.mark.ci
 def test_a_watch_goes_on_without_a_refused_file(tmp_path: Path, notes: Path) -> None:
     """`recollect watch` reports it as skipped, and its pass is no failure."""
     with Memory.open(tmp_path / "store.db", embedder="none", settings=Settings()) as memory:

@@ -98,6 +98,7 @@ def on_terminal(*words: object) -> str:
     return shown.decode()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
@@ -123,6 +124,7 @@ def test_names_of_files_do_not_steer_the_terminal(
     assert [line for line in text.splitlines() if "forged" in line and "line\\n" not in line] == []
 
 
+@pytest.mark.ci
 def test_a_move_is_shown_without_control_characters(notes: Path) -> None:
     """The list of a dry run has both names on one line."""
     (notes / "old\x1b[2J.md").write_text("walrus\n")
@@ -146,6 +148,7 @@ def test_the_bar_says_rate_and_time_left() -> None:
     assert "0 of 10" in bar("reading", 0, 10, 0)
 
 
+@pytest.mark.ci
 def test_a_bar_is_drawn_on_a_terminal_and_not_in_a_pipe(notes: Path) -> None:
     """On a pseudo-terminal the bar ends with all files; in a pipe there is not a word of it."""
     for number in range(3):

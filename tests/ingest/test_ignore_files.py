@@ -108,6 +108,7 @@ def test_no_pattern_takes_more_than_a_moment(tmp_path: Path, pattern: str) -> No
     assert time.process_time() - start < 5
 
 
+@pytest.mark.ci
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("pattern", ["name{}.log", "*.x{}", "n*b{}*c?.md", "/d{}/x*/y", "**/d{}*/*y"])
 def test_fifty_thousand_patterns_do_not_hold_up_a_folder(tmp_path: Path, pattern: str) -> None:

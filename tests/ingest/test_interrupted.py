@@ -72,6 +72,7 @@ def index_until(process: Any, delay: float | None) -> bool:
 LONG = [pytest.mark.torture, pytest.mark.timeout(1800)]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("rounds", "latest"),
     [

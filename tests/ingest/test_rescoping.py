@@ -195,6 +195,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.ci
 def test_a_file_without_permission_changes_hands_at_once() -> None:
     """Its stored chunks get the new scope though it cannot be read, and it is read when it can be."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-nobody-"))
@@ -238,6 +239,7 @@ def command(
     return run
 
 
+@pytest.mark.ci
 def test_the_command_line_says_whose_the_files_are(command: Callable[..., Any], notes: Path) -> None:
     """In a line of its own, in JSON as a list, and a watch mends what an earlier run left behind."""
     command("index", notes)

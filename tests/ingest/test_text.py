@@ -56,6 +56,7 @@ def test_every_content_becomes_text_that_can_be_stored(content: bytes) -> None:
     text.encode("utf-8")
 
 
+@pytest.mark.ci
 @given(st.text(max_size=300))
 def test_utf_8_comes_back_as_it_was(text: str) -> None:
     """But for NUL, and for a mark at its head."""

@@ -45,6 +45,7 @@ def texts(nodes):
     return [node.text for node in nodes]
 
 
+@pytest.mark.ci
 def test_a_node_is_the_result_of_a_search(stocked, retriever_of):
     """Text, id and score in their places, all the rest of the answer's JSON as metadata."""
     (found,) = retriever_of(stocked, similarity_top_k=1).retrieve("archive porter")
@@ -89,6 +90,7 @@ def test_a_query_engine_answers_with_it(stocked, retriever_of):
     assert response.source_nodes[0].node_id not in prompt
 
 
+@pytest.mark.ci
 def test_what_is_empty_is_not_shown_to_a_model(stocked, retriever_of):
     """A record without title or path has no empty lines above its text."""
     (found,) = retriever_of(stocked, similarity_top_k=1).retrieve("hook 3")

@@ -35,6 +35,7 @@ def test_a_missing_framework_names_its_extra(run_sealed, module, package, name):
     assert hint == f"pip install 'recollect[{module}]'"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("module", "package", "name"), FRAMEWORKS)
 def test_a_framework_is_loaded_alone_and_fetches_nothing(run_sealed, tmp_path, module, package, name):
     """Neither at import nor in a search; the other framework stays out, and the home stays empty."""
@@ -55,6 +56,7 @@ def test_a_framework_is_loaded_alone_and_fetches_nothing(run_sealed, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("code", BLOCKS)
 def test_every_python_block_of_the_page_runs(run_sealed, code):
     """The examples run as they stand, in a new folder."""

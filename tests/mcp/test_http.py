@@ -166,6 +166,7 @@ def test_a_removed_token_ends_its_session_at_the_next_request(hosted):
     assert hosted.ask(token=again, session=session, json=asked).status_code == 404
 
 
+@pytest.mark.ci
 def test_many_clients_at_once(hosted):
     """Two callers, each with four sessions that write and read at the same time: each finds its own, all of it."""
     tokens = [hosted.token("crowd-ada"), hosted.token("crowd-bob")]
@@ -282,6 +283,7 @@ def test_the_longest_record_fits_into_a_body(hosted):
     assert answer.json()["result"]["isError"] is False
 
 
+@pytest.mark.ci
 def test_it_ends_when_it_is_told_though_a_stream_is_open(tmp_path):
     """SIGTERM: what was answered is stored, streams end, the process too, in about the grace and with no traceback."""
     with hosting(tmp_path) as hosted, ThreadPoolExecutor(1) as pool:
@@ -311,6 +313,7 @@ def test_it_ends_when_it_is_told_though_a_stream_is_open(tmp_path):
             assert [record.text for record in memory.list()] == ["The key is under the pot."]
 
 
+@pytest.mark.ci
 def test_a_call_under_way_is_answered_before_the_end(tmp_path):
     """SIGTERM while a write waits for another process: it is done and answered, then the server ends."""
     with hosting(tmp_path) as hosted, ThreadPoolExecutor(1) as pool:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 
+@pytest.mark.ci
 def test_nothing_but_protocol_on_standard_output(spoken):
     """Every line is a JSON-RPC message, also after lines that are none, and after wrong and failing calls."""
     server = spoken("--user", "ada")
@@ -27,6 +28,7 @@ def test_nothing_but_protocol_on_standard_output(spoken):
     assert server.process.returncode == 0
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("opened", [True, False])
 def test_what_is_no_message_gets_an_error(spoken, opened):
     """Before and after the handshake; with the id of the request where it can be told, and the server goes on."""
@@ -59,6 +61,7 @@ def test_what_is_no_message_gets_an_error(spoken, opened):
     assert server.ask("ping")["id"] == server.number
 
 
+@pytest.mark.ci
 def test_notices_go_to_standard_error(spoken):
     """A model that cannot be had is said where people look, and search goes on with words."""
     server = spoken("--embedder", "bge-small-en")
@@ -70,6 +73,7 @@ def test_notices_go_to_standard_error(spoken):
     assert "stored without vectors" in errors
 
 
+@pytest.mark.ci
 def test_it_ends_when_its_input_does(spoken):
     """End of file is the end: exit code 0, and no process is left."""
     server = spoken()
@@ -79,6 +83,7 @@ def test_it_ends_when_its_input_does(spoken):
     assert server.process.stdout.read() == ""
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_when_it_is_told(spoken, number):
     """A signal ends it while it waits for input, with nothing on standard output and no traceback."""
@@ -90,6 +95,7 @@ def test_it_ends_when_it_is_told(spoken, number):
     assert (server.process.stdout.read(), server.process.stderr.read()) == ("", "")
 
 
+@pytest.mark.ci
 def test_it_ends_when_it_is_told_in_the_middle_of_work(spoken, open_memory):
     """With sixty writes under way: a clean end, every answered write is there, and the store is whole."""
     server = spoken()
@@ -105,6 +111,7 @@ def test_it_ends_when_it_is_told_in_the_middle_of_work(spoken, open_memory):
     assert memory.search("number59 number1").results
 
 
+@pytest.mark.ci
 def test_a_client_that_has_gone_is_no_crash(spoken):
     """Nobody reads the answer: the server ends without a traceback."""
     server = spoken()

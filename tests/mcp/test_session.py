@@ -21,6 +21,7 @@ def shape(value):
     return "number" if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_the_tools_say_what_they_do(served, mode):
     """Names, annotations and schemas, in the newest protocol and in the one of before; no argument is a scope."""
@@ -43,6 +44,7 @@ def test_the_tools_say_what_they_do(served, mode):
         jsonschema.Draft202012Validator.check_schema(tool.output_schema)
 
 
+@pytest.mark.ci
 def test_the_life_of_a_fact(served):
     """Store, search, supersede, recall, get, forget, status: one session, each result as its schema says."""
 
@@ -81,6 +83,7 @@ def test_the_life_of_a_fact(served):
     served.run(live, "--user", "ada")
 
 
+@pytest.mark.ci
 def test_results_have_the_shape_of_the_command_line(served, open_memory):
     """Structured results are what `answer_dict`, `recall_dict` and `record_dict` give, key for key."""
     memory = open_memory()
@@ -102,6 +105,7 @@ def test_results_have_the_shape_of_the_command_line(served, open_memory):
     assert record == record_dict(kept)
 
 
+@pytest.mark.ci
 def test_the_text_of_a_result_is_what_is_structured(served, open_memory):
     """For clients that read text only: JSON, and for a recall the block itself."""
     open_memory().add("The spare key is under the pot.")
@@ -114,6 +118,7 @@ def test_the_text_of_a_result_is_what_is_structured(served, open_memory):
     assert block.content[0].text == block.structured_content["text"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("flags", [["--user", "ada"], []])
 def test_nothing_beyond_the_scope_is_reached(served, open_memory, flags):
     """Another user's record is not found, read, superseded, taken for one's own or forgotten; with no scope neither."""
@@ -144,6 +149,7 @@ def test_nothing_beyond_the_scope_is_reached(served, open_memory, flags):
     assert len(memory.list(any_scope=True)) == 2
 
 
+@pytest.mark.ci
 def test_an_argument_that_would_widen_the_scope_is_refused(served, open_memory):
     """Not ignored: an agent must not believe that it wrote elsewhere."""
     memory = open_memory()
@@ -160,6 +166,7 @@ def test_an_argument_that_would_widen_the_scope_is_refused(served, open_memory):
     assert memory.list(any_scope=True) == []
 
 
+@pytest.mark.ci
 def test_read_only_leaves_the_tools_that_read(served, open_memory):
     """The others are not listed, and fail when they are called all the same."""
     kept = open_memory().add("The spare key is under the pot.")
@@ -176,6 +183,7 @@ def test_read_only_leaves_the_tools_that_read(served, open_memory):
     assert [record.id for record in open_memory().list()] == [kept.id]
 
 
+@pytest.mark.ci
 def test_errors_say_what_happened_and_what_to_do(served):
     """Our code, message and hint; wrong arguments are named, their values are not repeated."""
 
@@ -194,6 +202,7 @@ def test_errors_say_what_happened_and_what_to_do(served):
     served.run(fail)
 
 
+@pytest.mark.ci
 def test_a_record_is_a_resource(served, open_memory):
     """By id, whatever that looks like; one that is not there is not found."""
     memory = open_memory()
@@ -211,6 +220,7 @@ def test_a_record_is_a_resource(served, open_memory):
     served.run(read)
 
 
+@pytest.mark.ci
 def test_the_prompt_begins_with_what_memory_knows(served, open_memory):
     """The task, and the fenced block."""
     open_memory().add("Deploys go out on Tuesdays.")
@@ -227,6 +237,7 @@ def test_the_prompt_begins_with_what_memory_knows(served, open_memory):
     assert message.content.text.rstrip().splitlines()[-1].startswith(f"</{FENCE} ")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_prompt_that_cannot_be_is_the_callers_mistake(served, mode):
     """One that is not there, or without its task: told so, with the protocol's code, and no traceback is logged."""
@@ -241,6 +252,7 @@ def test_a_prompt_that_cannot_be_is_the_callers_mistake(served, mode):
     assert served.errors == ""
 
 
+@pytest.mark.ci
 def test_hostile_records_stay_inside_the_fence(served):
     """Fences, tags, control characters, orders and a megabyte: one fence, no tag, within the budget."""
     hostile = [
@@ -276,6 +288,7 @@ def test_hostile_records_stay_inside_the_fence(served):
     assert [entry.count(f"[{number}]") for number, entry in enumerate(entries, 1)] == [1] * 4
 
 
+@pytest.mark.ci
 def test_calls_at_the_same_time(served):
     """Thirty writers and readers in one session: each gets its own answer, and nothing is lost."""
 

@@ -127,6 +127,7 @@ def test_it_is_off_by_default(memory):
     assert answer.trace.abstained == ""
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_half_means_the_same_everywhere(notes, system):
     """The question with an answer passes 0.5 under every fusion and source; the one without does not."""
@@ -195,6 +196,7 @@ def test_it_is_measured_once_and_kept(memory, monkeypatch):
     assert best(memory, ANSWERED) == first
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '[1, {"level": 2}]', '["x", {}]', "[1, 2]"])
 def test_a_damaged_note_is_measured_again(open_memory, path, damaged):
     """What another program has written into the store's notes costs a measurement, not the search."""
@@ -250,6 +252,7 @@ with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as mem
 """
 
 
+@pytest.mark.ci
 def test_every_process_finds_the_same(tmp_path):
     """Two stores with the same records, measured by two processes with other hash seeds, agree to the last digit."""
     said = []
@@ -320,6 +323,7 @@ def sealed(path):
     shutil.rmtree(folder)
 
 
+@pytest.mark.ci
 def test_a_store_that_may_only_be_read(memory, sealed):
     """Nothing can be kept there, and confidence is what it is where something can."""
     memory.add_many({"text": text} for text in NOTES)
@@ -352,6 +356,7 @@ def test_an_empty_store(memory):
     assert kept(memory) == {}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_handful_of_records(open_memory, arctic, count):
     """With one to three records the numbers are finite, and a question with an answer beats one without."""

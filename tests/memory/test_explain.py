@@ -93,6 +93,7 @@ def chains(answer: Answer) -> None:
 weights = st.sampled_from([0.3, 1.0, 2.5])
 
 
+@pytest.mark.ci
 @settings(max_examples=120, deadline=None, derandomize=True)
 @given(
     text=st.lists(st.sampled_from([*WORDS, "stork"]), min_size=1, max_size=4).map(" ".join),

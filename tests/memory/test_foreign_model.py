@@ -162,6 +162,7 @@ COMMANDS: dict[str, Callable[[Shell], subprocess.CompletedProcess[str]]] = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", ["ollama:evil", "openai:evil"])
 def test_nothing_is_sent_to_an_endpoint_that_only_the_store_names(
@@ -175,6 +176,7 @@ def test_nothing_is_sent_to_an_endpoint_that_only_the_store_names(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.ci
 def test_nothing_is_sent_after_an_import(shell: Shell, recorder: ModelServer, tmp_path: Path) -> None:
     """An export that names an endpoint does not decide either, in a new store of the one who imports it."""
     moving.export(shell.store, tmp_path / "shared.jsonl")
@@ -185,6 +187,7 @@ def test_nothing_is_sent_after_an_import(shell: Shell, recorder: ModelServer, tm
     assert recorder.asked == []
 
 
+@pytest.mark.ci
 def test_the_search_goes_on_by_keywords_and_says_why(shell: Shell) -> None:
     """The records are found by their words, and a note says which model was not asked and what to do."""
     done = shell("search", "spare key")
@@ -195,6 +198,7 @@ def test_the_search_goes_on_by_keywords_and_says_why(shell: Shell) -> None:
     assert {source["name"]: source["status"] for source in sources} == {"keyword": "ok", "vector": "failed"}
 
 
+@pytest.mark.ci
 def test_embed_moves_to_the_model_of_the_settings(shell: Shell, recorder: ModelServer) -> None:
     """The advice works: afterwards the search is by vectors too, and nothing was sent."""
     assert shell("embed").returncode == 0
@@ -213,6 +217,7 @@ def test_a_model_that_the_settings_name_is_asked(shell: Shell, recorder: ModelSe
 LOADED = "import pathlib\npathlib.Path({marker!r}).write_text('loaded')\n"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("package", ["fastembed", "sentence_transformers"])
 def test_a_package_that_only_the_store_names_is_not_imported(shell: Shell, tmp_path: Path, package: str) -> None:
     """A model by path or repository, whose package could run what lies there, is not even imported."""
@@ -249,6 +254,7 @@ def test_a_model_that_stays_on_this_machine_still_answers(open_memory: Callable[
     assert "hashing:64 still answers" in str(answer.trace.warnings)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("named", [False, True])
 def test_another_store_as_a_source_does_not_decide_either(
     shell: Shell, recorder: ModelServer, tmp_path: Path, named: bool

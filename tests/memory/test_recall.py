@@ -81,6 +81,7 @@ def answer(*records, **fields):
     return Answer(Query("q"), tuple(Result(record, 1.0, 1.0, {}, **fields) for record in records))
 
 
+@pytest.mark.ci
 @given(answers, st.integers(LEAST_TOKENS, 3000))
 def test_the_budget_is_never_exceeded(found, tokens):
     """The whole block, with fence and label, is no larger than was asked for, and says how large it is."""
@@ -103,6 +104,7 @@ def test_the_fence_never_stands_inside(found):
         assert not [char for char in entry if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co")]
 
 
+@pytest.mark.ci
 @given(answers)
 def test_every_citation_can_be_resolved(found):
     """Numbers count from 1 in rank order, each once in the block, each with the exact id and path of a result."""

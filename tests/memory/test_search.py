@@ -86,6 +86,7 @@ class Counting(HashingEmbedder):
 # -- §5.3 depth does not depend on limit --------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
     "options",
@@ -419,6 +420,7 @@ def test_mmr_of_lambda_1_changes_nothing(memory: Memory) -> None:
     assert at_noon(memory, "heron lake", limit=30, mmr=True, mmr_lambda=1.0).results == plain.results
 
 
+@pytest.mark.ci
 def test_mmr_on_five_thousand_candidates_is_quick(memory: Memory) -> None:
     """The work is pool times picks, not pool squared."""
     chance = np.random.default_rng(3)

@@ -63,6 +63,7 @@ fields = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.ci
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(fields, st.lists(fields, min_size=1, max_size=4))
 def test_edits_are_taken_back_one_by_one(first: dict[str, Any], edits: list[dict[str, Any]]) -> None:

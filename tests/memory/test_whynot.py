@@ -594,6 +594,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
         yield memory
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("place", [143, 101, 1999])
 @pytest.mark.xdist_group("many")
 def test_the_exact_ranks_beyond_fetch_k_are_told(many: Memory, place: int) -> None:
@@ -642,6 +643,7 @@ def test_one_source_that_has_it_within_its_depth_is_enough(many: Memory) -> None
     assert {name: found.rank for name, found in verdict.places.items()} == {"keyword": place, "vector": 2}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
 @pytest.mark.xdist_group("many")
 def test_a_limit_that_deepens_the_search_is_still_found(many: Memory, fusion: str) -> None:

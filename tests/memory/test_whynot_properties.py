@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +91,7 @@ def store_of(given_records: list[Record]) -> Iterator[SqliteStore]:
             store.close()
 
 
+@pytest.mark.ci
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SLOW)
 @given(st.lists(records, min_size=8, max_size=12), st.lists(filters, min_size=8, max_size=12))
 @example([Record("", "heron")], [Filter(path="*"), Filter(path="/"), Filter(path="./"), Filter(path="**")])
@@ -167,6 +169,7 @@ options_of_search = st.builds(
 questions = st.tuples(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join), options_of_search)
 
 
+@pytest.mark.ci
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SLOW)
 @given(
     st.lists(searchable, min_size=3, max_size=14),

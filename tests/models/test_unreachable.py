@@ -20,6 +20,7 @@ def nowhere(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.ci
 def test_search_answers_by_keyword_and_says_why(nowhere):
     """The record is stored without a vector, the answer is keyword-only, and the reason names the command."""
     said = []
@@ -33,6 +34,7 @@ def test_search_answers_by_keyword_and_says_why(nowhere):
     assert "could not be fetched" in answer.trace.warnings[0]
 
 
+@pytest.mark.ci
 def test_a_fetch_that_failed_is_not_tried_again_at_once(nowhere):
     """The second try fails at once with the reason of the first; after a while it is tried again."""
     with pytest.raises(ModelError, match="could not be fetched"):

@@ -34,6 +34,7 @@ def nothing(moved: Moved) -> bool:
     return not any(moved.added.values())
 
 
+@pytest.mark.ci
 def test_a_copy_exports_the_same_bytes(rich: Path, new_place: Name, new_file: Name, tmp_path: Path) -> None:
     """There and back: forgotten, superseded, purged records, history, two spaces, files, notes, whatever is in them."""
     there, back = new_place(), new_file()
@@ -129,6 +130,7 @@ def killed_copy(source: object, target: str, batches: int, *, script: str = COPY
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.ci
 def test_a_copy_that_was_killed_goes_on(rich: Path, new_place: Name, tmp_path: Path) -> None:
     """Killed at random moments, each time further on, the copy ends as one that was not."""
     there, chance = new_place(), random.Random()
@@ -142,6 +144,7 @@ def test_a_copy_that_was_killed_goes_on(rich: Path, new_place: Name, tmp_path: P
     assert exported(there, tmp_path) == exported(rich, tmp_path)
 
 
+@pytest.mark.ci
 def test_a_killed_merge_goes_on(rich: Path, new_place: Name) -> None:
     """Events that were given new numbers are not given them twice."""
     there = new_place()
@@ -237,6 +240,7 @@ def test_what_was_purged_does_not_come_back(new_place: Name, new_file: Name, tmp
         assert [result.record.id for result in memory.search("the secret of the lighthouse tide").results] == ["tide"]
 
 
+@pytest.mark.ci
 def test_a_source_may_be_written_to_meanwhile(rich: Path, new_place: Name, new_file: Name, tmp_path: Path) -> None:
     """One moment of it is copied and verified; what comes after that is copied by the next run."""
     source, there = new_place(), new_file()
@@ -251,6 +255,7 @@ def test_a_source_may_be_written_to_meanwhile(rich: Path, new_place: Name, new_f
     assert exported(there, tmp_path) == exported(source, tmp_path)
 
 
+@pytest.mark.ci
 def test_a_target_may_be_searched_meanwhile(rich: Path, new_place: Name, monkeypatch: pytest.MonkeyPatch) -> None:
     """One who has it open all the time finds in the end what one finds who opens it then."""
     monkeypatch.setattr(transfer, "BATCH_PARTS", 120)
@@ -309,6 +314,7 @@ def test_a_password_is_not_told(new_schema: Name, new_file: Name) -> None:
     assert "hush" not in caught.value.message
 
 
+@pytest.mark.ci
 def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any]) -> None:
     """It says what it did; a refusal is wrong use, with what to do."""
     there = new_file()
@@ -329,6 +335,7 @@ def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any])
     assert (refused.returncode, b"--merge" in refused.stderr) == (2, True)
 
 
+@pytest.mark.ci
 def test_memory_stays_bounded(
     open_memory: Callable[..., Memory], path: Path, new_file: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_every_line_is_read_as_it_was_written(export: Path) -> None:
     assert min(total.counts.values()) > 0
 
 
+@pytest.mark.ci
 def test_standard_streams_carry_an_export(rich: Path, export: Path, run: Callable[..., Any], tmp_path: Path) -> None:
     """`export | import - --with-folders`, zipped or not, is a copy."""
     out = run("--store", rich, "export")
@@ -211,6 +212,7 @@ def test_what_is_no_export_is_not_overwritten(rich: Path, export: Path, tmp_path
         assert place.read_bytes() == whole
 
 
+@pytest.mark.ci
 def test_a_scope_is_refused(rich: Path, run: Callable[..., Any]) -> None:
     """Who asks for one user's part must not get all."""
     for words in (("--user", "ada", "export"), ("export", "--agent", "x")):
@@ -232,6 +234,7 @@ def test_a_place_that_cannot_be_written_or_read_is_said(rich: Path, tmp_path: Pa
     assert not (tmp_path / "new.db").exists()
 
 
+@pytest.mark.ci
 def test_a_disk_that_is_full_leaves_nothing_half(rich: Path, export: Path, tmp_path: Path, run: Any) -> None:
     """Where no file may grow beyond a limit, an export leaves the old one, and an import can be run again."""
     before, new = export.read_bytes(), tmp_path / "new.db"
@@ -282,6 +285,7 @@ for attempt in (
 """
 
 
+@pytest.mark.ci
 def test_rights_are_kept_to(rich: Path, sealed: Callable[[Path], Path], start: Callable[..., Any]) -> None:
     """One who may only read (as root, one that has become `nobody`) copies and exports from there, and not to there."""
     free = Path(tempfile.mkdtemp(prefix="recollect-free-"))

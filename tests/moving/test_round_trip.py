@@ -75,6 +75,7 @@ def interrupted(source: str, target: str, share: float) -> None:
     assert process.returncode == -signal.SIGKILL, "it was alive until it was killed"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "count",
     [
@@ -169,6 +170,7 @@ def start_again(server: Any) -> None:
     server.start()
 
 
+@pytest.mark.ci
 def test_a_server_that_dies_is_an_error_and_the_copy_goes_on(
     rich: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

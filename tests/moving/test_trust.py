@@ -145,6 +145,7 @@ def test_index_takes_imported_chunks_over(backup: Path, notes: Path, open_memory
     assert memory.excerpt(chunks[0].id).freshness == "fresh"
 
 
+@pytest.mark.ci
 def test_the_command_says_what_it_left_out(backup: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
     """The line names the flag that takes it over, and with the flag nothing is left out."""
     done = run("--store", tmp_path / "new.db", "import", backup)
@@ -184,6 +185,7 @@ def asked(url: str, body: object = None) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+@pytest.mark.ci
 def test_a_server_opens_no_file_that_an_export_names(
     written: Callable[..., Path], tmp_path: Path, serve: Callable[[Path], str]
 ) -> None:
@@ -296,6 +298,7 @@ def test_a_value_that_no_store_writes_is_refused_by_its_line(
     assert not path.exists()
 
 
+@pytest.mark.ci
 def test_whatever_was_imported_can_be_asked_to_be_undone(rich: Path, tmp_path: Path) -> None:
     """Of every record that a store may export, undo either works or is refused, step by step to the beginning."""
     moving.export(rich, tmp_path / "rich.jsonl")
@@ -313,6 +316,7 @@ def test_whatever_was_imported_can_be_asked_to_be_undone(rich: Path, tmp_path: P
     assert done > 300
 
 
+@pytest.mark.ci
 def test_the_language_of_a_store_with_records_stays(
     written: Callable[..., Path], new_place: Callable[[], str], run: Callable[..., Any]
 ) -> None:
@@ -331,6 +335,7 @@ def test_the_language_of_a_store_with_records_stays(
     assert (again.returncode, b"keeps its language, german" in again.stderr) == (0, True)
 
 
+@pytest.mark.ci
 def test_a_store_whose_language_is_not_known_says_how_to_open_it(
     open_memory: Callable[..., Memory], path: Path, run: Callable[..., Any]
 ) -> None:

@@ -476,6 +476,7 @@ def test_a_store_in_the_middle_of_a_write_does_not_hide_the_reason(scene: Scene,
     assert (trace.status, trace.reason) == ("failed", "ConnectionError: connection refused")
 
 
+@pytest.mark.ci
 def test_a_real_process_learns_from_another(path: Path, tmp_path: Path, open_memory: Callable[..., Memory]) -> None:
     """Three commands that fail, in processes of their own or in one, and the next does not ask."""
     config = tmp_path / "settings.toml"

@@ -153,6 +153,7 @@ def test_a_large_answer_arrives_whole(python, ask):
     assert ask(python(code)) == ["x" * 1000] * 5000
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -177,6 +178,7 @@ def test_a_failure_says_what_happened(script, ask, nothing_left, text, said):
     assert caught.value.hint
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("text", ["true", "exec >&-; exec 2>&-", "printf '\\n'"])
 def test_a_program_that_ends_well_and_prints_nothing_found_nothing(script, ask, nothing_left, text):
     """As grep does."""
@@ -184,6 +186,7 @@ def test_a_program_that_ends_well_and_prints_nothing_found_nothing(script, ask, 
         assert ask(script(text)) == []
 
 
+@pytest.mark.ci
 def test_a_program_that_is_not_there_is_named(system, ask, nothing_left):
     """By its name in PATH or by its path."""
     for name in ("no-such-program-here", "/no/such/program"):
@@ -233,6 +236,7 @@ def test_a_system_without_process_groups_is_told_at_once(settings, monkeypatch):
         CommandSystem(settings("command", command=["x"]))
 
 
+@pytest.mark.ci
 def test_without_waitid_it_works_too(script, ask, nothing_left, monkeypatch):
     """Only newer Pythons have it on macOS."""
     monkeypatch.delattr(os, "waitid")
@@ -241,18 +245,21 @@ def test_without_waitid_it_works_too(script, ask, nothing_left, monkeypatch):
         assert ask(script("sleep 60 & echo '[2]'")) == [2]
 
 
+@pytest.mark.ci
 def test_a_flood_is_stopped_at_its_bound(system, ask, nothing_left):
     """More than the most is no answer, and it is not read to its end."""
     with nothing_left(), pytest.raises(SourceFailed, match=f"yes printed more than {MOST_BYTES // 2**20} MiB"):
         ask(system("yes"))
 
 
+@pytest.mark.ci
 def test_a_flood_of_errors_is_stopped_at_the_deadline(script, ask, cut_in_time):
     """Standard error is read and dropped, so that it neither fills the memory nor blocks the program."""
     system = script("exec yes >&2")
     cut_in_time(lambda: ask(system, seconds=0.3), 0.3)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "text",
     [
@@ -281,6 +288,7 @@ def test_no_time_is_no_start(script, ask, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("text", ["sleep 60 &\necho '[1]'", "sleep 60 >/dev/null 2>&1 &\necho '[1]'"])
 def test_what_an_ended_program_left_running_is_not_waited_for(script, ask, nothing_left, gone, text):
     """Its answer counts as soon as it has ended, and what it left is killed, whether it holds the output or not."""
@@ -303,6 +311,7 @@ def test_an_answer_that_comes_at_once_is_not_waited_for(script, ask):
     assert within(quickest, module.POLL_S)
 
 
+@pytest.mark.ci
 def test_many_at_once(script, ask, nothing_left):
     """Each of many threads gets its own answer, and no pipe leaks into another's program."""
     system = script('sleep 0.05; echo "[$1]"', "{query}")
@@ -320,6 +329,7 @@ def test_many_at_once(script, ask, nothing_left):
     assert answers == {number: [number] for number in range(30)}
 
 
+@pytest.mark.ci
 def test_an_interrupt_leaves_nothing_behind(script, ask, nothing_left, gone):
     """Ctrl-C reaches us and not the program, which is in a session of its own: we end it."""
     marker = f"60.{uuid.uuid4().int % 10**12}"
@@ -333,6 +343,7 @@ def test_an_interrupt_leaves_nothing_behind(script, ask, nothing_left, gone):
     assert gone(marker)
 
 
+@pytest.mark.ci
 def test_one_that_cannot_be_killed_is_reaped_when_it_ends(script, ask, nothing_left, monkeypatch):
     """A program that runs as somebody else: nobody waits for it, and it becomes no zombie."""
     monkeypatch.setattr(module, "REAP_S", 0.05)
@@ -349,6 +360,7 @@ def test_one_that_cannot_be_killed_is_reaped_when_it_ends(script, ask, nothing_l
         assert within(time.monotonic() - began, 1.2)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "times",
     [

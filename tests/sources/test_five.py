@@ -438,6 +438,7 @@ def run(scene: Scene, *words: object) -> tuple[subprocess.CompletedProcess[str],
     return ran, time.monotonic() - began
 
 
+@pytest.mark.ci
 def test_the_command_line_answers_in_time_and_names_each_failure(
     scene: Scene, opened: Callable[[], Memory], gone: Callable[[str], bool]
 ) -> None:

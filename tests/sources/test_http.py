@@ -236,6 +236,7 @@ def test_no_cookie_is_kept(wire, system, ask):
     assert "cookie" not in heard(server)[1]
 
 
+@pytest.mark.ci
 def test_the_client_is_made_once_and_closed(wire, system, ask, nothing_left):
     """Certificates are slow to load; connections are not kept."""
     server = wire(answer())
@@ -271,6 +272,7 @@ def test_a_body_that_is_no_json_is_refused(settings):
             HttpSystem(settings("http", url="http://localhost/", body={"since": value}))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("behave", "said"),
     [
@@ -319,6 +321,7 @@ def test_an_answer_without_a_length_ends_with_the_connection(wire, system, ask):
     assert ask(system(server.url)) == [1, 2]
 
 
+@pytest.mark.ci
 def test_a_server_that_is_not_there_is_named(system, ask, nothing_left):
     """Nobody listens, or the name does not exist."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -329,6 +332,7 @@ def test_a_server_that_is_not_there_is_named(system, ask, nothing_left):
             ask(asking)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -360,6 +364,7 @@ def test_a_proxy_of_the_environment_is_used(wire, system, ask, monkeypatch):
     assert heard(proxy)[0][1] == "http://example.invalid/find?q=a%20b"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("head", [b"Content-Length: 99999999999\r\n", b""])
 def test_a_flood_is_stopped_at_its_bound(wire, system, ask, nothing_left, head):
     """More than the most is no answer, and it is not read to its end."""
@@ -372,6 +377,7 @@ def test_a_flood_is_stopped_at_its_bound(wire, system, ask, nothing_left, head):
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "behave",
     [
@@ -391,6 +397,7 @@ def test_what_takes_too_long_is_cut(served, ask, cut_in_time, behave):
     cut_in_time(lambda: ask(asking, seconds=0.2), 0.2)
 
 
+@pytest.mark.ci
 def test_a_server_that_never_accepts_is_left(system, ask, cut_in_time):
     """Its queue is full: not even the connection comes about."""
     with contextlib.ExitStack() as stack:
@@ -403,6 +410,7 @@ def test_a_server_that_never_accepts_is_left(system, ask, cut_in_time):
         cut_in_time(lambda: ask(asking, seconds=0.2), 0.2)
 
 
+@pytest.mark.ci
 def test_a_server_that_reads_nothing_is_left(system, ask, cut_in_time):
     """A long question fills what the connection holds, and stays there."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -410,6 +418,7 @@ def test_a_server_that_reads_nothing_is_left(system, ask, cut_in_time):
         cut_in_time(lambda: ask(asking, "x" * 10_000_000, seconds=0.3), 0.3)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("behave", [hang, trickle(b"\x16\x03\x03\x40\x00\x02", piece=b"\0")], ids=["hangs", "trickles"])
 def test_a_handshake_that_never_ends_is_cut(wire, system, ask, cut_in_time, behave):
     """A server behind https that says nothing, or begins a record and lets it trickle."""
@@ -431,6 +440,7 @@ def certificate(tmp_path, monkeypatch):
     return pair
 
 
+@pytest.mark.ci
 def test_an_encrypted_answer_is_read_and_cut_alike(certificate, wire, system, ask, cut_in_time):
     """TLS takes the socket over, and changes nothing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -448,6 +458,7 @@ def test_an_encrypted_answer_is_read_and_cut_alike(certificate, wire, system, as
     cut_in_time(lambda: ask(asking, "endless", seconds=0.4), 0.4)
 
 
+@pytest.mark.ci
 def test_a_lookup_that_hangs_is_not_waited_for(system, ask, monkeypatch, nothing_left):
     """Nothing can end a name's lookup; it ends by itself, and what comes of it then is given back."""
     wait = threading.Event()
@@ -483,6 +494,7 @@ def test_the_first_question_is_in_time_too(wire, settings, ask, monkeypatch):
     asking.close()
 
 
+@pytest.mark.ci
 def test_an_interrupt_leaves_nothing_behind(served, ask, nothing_left):
     """Ctrl-C ends the waiting at once, and the connection with it."""
     _, asking = served(hang)
@@ -502,6 +514,7 @@ def test_no_time_is_no_request(wire, system, ask):
     assert server.requests == []
 
 
+@pytest.mark.ci
 def test_many_at_once(wire, system, ask, nothing_left):
     """Each of many threads gets its own answer, and none waits for another's connection."""
 
@@ -524,6 +537,7 @@ def test_many_at_once(wire, system, ask, nothing_left):
     assert len({heard(server, n)[0][1] for n in range(30)}) == 30
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "times",
     [

@@ -130,6 +130,7 @@ def _mean_ranks(scores: list[float]) -> np.ndarray:
     return np.array([(values > value).sum() + ((values == value).sum() + 1) / 2 for value in values])
 
 
+@pytest.mark.ci
 def test_scores_are_the_other_engines(compared):
     """For every question the best hundred scores are bm25s's, within single precision, document by document."""
     assert compared.ours
@@ -141,6 +142,7 @@ def test_scores_are_the_other_engines(compared):
         )
 
 
+@pytest.mark.ci
 def test_documents_are_the_other_engines(compared):
     """Whatever one of the two has in its best hundred and the other has not is tied with the hundredth."""
     for key, ours in compared.ours.items():
@@ -156,6 +158,7 @@ def test_the_order_is_the_other_engines(compared):
     assert worst > 0.99
 
 
+@pytest.mark.ci
 def test_the_quality_is_the_other_engines(compared):
     """nDCG@10 over all questions differs by less than 0.01, and is not nothing."""
     ours, theirs = (

@@ -74,6 +74,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.ci
 def test_a_full_disk_says_how_many_of_many_were_stored(small: Path) -> None:
     """With more room, the same command stores the rest, and nothing twice."""
     place = small / "memory.db"
@@ -88,6 +89,7 @@ def test_a_full_disk_says_how_many_of_many_were_stored(small: Path) -> None:
     assert stored(place) == TOTAL
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(os.name != "posix", reason="limits of processes are POSIX's")
 def test_a_limit_on_files_says_how_many_of_many_were_stored(tmp_path: Path) -> None:
     """What was told as stored is there; one can go on with the record that is named."""
@@ -99,6 +101,7 @@ def test_a_limit_on_files_says_how_many_of_many_were_stored(tmp_path: Path) -> N
     assert stored(place) == TOTAL
 
 
+@pytest.mark.ci
 def test_a_mistake_among_many_says_how_many_were_stored(tmp_path: Path) -> None:
     """One that only the store can find: an id that another scope has."""
     place = tmp_path / "memory.db"

@@ -171,6 +171,7 @@ def test_a_large_group_is_found_whole_by_a_search_that_it_overtook(
     assert len(found(reader, "puffin", "keyword", limit=1000)) == 401
 
 
+@pytest.mark.ci
 def test_a_record_that_is_being_updated_is_never_missing(memory: Memory) -> None:
     """While one thread changes its tags again and again, the others always find it by vector and by words."""
     memory.add_many([{"text": f"gannet {i}", "id": f"g{i}"} for i in range(300)])
@@ -421,6 +422,7 @@ def besieged(memory: Memory) -> Memory:
     return memory
 
 
+@pytest.mark.ci
 def test_no_query_is_read_as_a_language(besieged: Memory, dump: Any) -> None:
     """A thousand hostile queries: no exception, nothing out of scope, nothing changed."""
     before = dump()
@@ -437,6 +439,7 @@ def test_no_query_is_read_as_a_language_long(besieged: Memory, dump: Any) -> Non
     assert dump() == before
 
 
+@pytest.mark.ci
 def test_a_megabyte_of_query_is_answered(besieged: Memory) -> None:
     """Pasted text, quotes, syntax, CJK and one endless word, a megabyte of each."""
     assert attack(besieged, LONG) >= 2

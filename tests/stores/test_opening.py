@@ -310,6 +310,7 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.ci
 def test_a_migration_that_is_killed_leaves_the_old_or_the_new(
     path: Path, open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch, start: Any
 ) -> None:
@@ -525,6 +526,7 @@ def test_a_store_that_is_just_being_made_is_not_taken_for_another_programs(path:
     assert statements
 
 
+@pytest.mark.ci
 def test_sixteen_processes_make_the_same_store_at_once(tmp_path: Path, open_memory: OpenMemory, start: Any) -> None:
     """In three rounds all of them succeed, and every record of each is there."""
     workers = [start("-c", CREATE, tmp_path, me, 3) for me in range(16)]

@@ -67,6 +67,7 @@ def same_but_for_ties(first: list[tuple[str, float]], second: list[tuple[str, fl
     return {key for key, score in first if score > last} == {key for key, score in second if score > last}
 
 
+@pytest.mark.ci
 @pytest.mark.data
 @pytest.mark.timeout(1200)
 def test_a_file_and_a_server_answer_alike(

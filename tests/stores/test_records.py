@@ -320,6 +320,7 @@ def test_purge_leaves_no_byte_in_the_file_after_vacuum(path: Path, memory: Memor
     assert [secret for secret in SECRETS if secret.encode() in raw] == []
 
 
+@pytest.mark.ci
 def test_forgetting_touches_nothing_else(path: Path, memory: Memory, dump: Dump) -> None:
     """In 200 random cases every row of every other record is byte for byte what it was, in the indexes too."""
     chance = random.Random(20260314)

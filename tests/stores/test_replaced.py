@@ -126,6 +126,7 @@ def talk(path: Path, start: Any) -> Tell:
     return tell
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_write_to_a_store_that_was_deleted_or_replaced_is_refused(talk: Tell, path: Path, name: str) -> None:
     """Nothing is acknowledged that would be lost; the error says what happened and what to do, each time."""
@@ -138,6 +139,7 @@ def test_a_write_to_a_store_that_was_deleted_or_replaced_is_refused(talk: Tell, 
         assert "process" in answer.partition("|")[2]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_search_in_a_store_that_was_deleted_or_replaced_is_refused(talk: Tell, path: Path, name: str) -> None:
     """No answer comes from a file that is not the store any more."""

@@ -161,6 +161,7 @@ def seen_of(answer: Answer) -> list[Any]:
     ]
 
 
+@pytest.mark.ci
 @settings(
     max_examples=50,
     deadline=None,
@@ -267,6 +268,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
         yield memory
 
 
+@pytest.mark.ci
 @pytest.mark.xdist_group("crowd")
 def test_three_visible_among_fifty_thousand_are_found(crowd: Memory) -> None:
     """Exactly those of the three that match, by words; all three, by vector; none of the crowd."""

@@ -17,6 +17,7 @@ MEMBER = Path(__file__).with_name("crowd.py")
 PROCESSES = 8
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("seconds", "least"),
     [

@@ -67,6 +67,7 @@ def check(path: Path, acknowledged: set[str], sample: list[str]) -> None:
                 assert found[0].record.id == key, source
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "rounds",
     [

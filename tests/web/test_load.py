@@ -131,6 +131,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.ci
 def test_a_bound_callers_why_not_ends_and_says_how_deep_it_read(crowd):
     """A record beyond the depth that the caller may read is said to be there, without its rank."""
     verdict = crowd.answer(crowd.ada.post, "/v1/why-not", json=crowd.hostile)
@@ -237,6 +238,7 @@ def test_a_study_of_one_caller_does_not_keep_out_anothers(crowd):
     assert crowd.ada.post("/v1/eval/overlap", json={"questions": questions(1)}).status_code == 200
 
 
+@pytest.mark.ci
 def test_a_process_that_dies_is_replaced_and_none_is_left_behind(home):
     """The next request starts another; when the server ends, all that it has started end too."""
     with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:

@@ -78,6 +78,7 @@ def _letter(escape):
     return chr(int(escape[1:], 16)) if len(escape) > 1 else escape
 
 
+@pytest.mark.ci
 def test_systemd_units_run_what_was_asked(printed, odd, tmp_path):
     """Watch and mirror name the executable, the store and the folder absolutely, whatever is in their names."""
     files = printed(
@@ -95,6 +96,7 @@ def test_systemd_units_run_what_was_asked(printed, odd, tmp_path):
     assert stems[1] == stems[2], "a timer starts the service of its own name"
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze to check the units with")
 def test_systemd_finds_nothing_wrong(printed, tmp_path):
     """`systemd-analyze verify` accepts all three, without a word; a broken one it does not."""
@@ -119,6 +121,7 @@ def test_systemd_finds_nothing_wrong(printed, tmp_path):
     assert verify(broken).returncode != 0
 
 
+@pytest.mark.ci
 def test_launchd_lists_run_what_was_asked(printed, odd, tmp_path):
     """Both lists load, name everything absolutely, and only one of them is enabled."""
     for flags, disabled in (((), [False, True]), (("--timer",), [True, False])):
@@ -133,6 +136,7 @@ def test_launchd_lists_run_what_was_asked(printed, odd, tmp_path):
         assert [f"{plist['Label']}.plist" for plist in (watch, mirror)] == list(files)
 
 
+@pytest.mark.ci
 def test_the_command_of_a_unit_runs(printed, odd, home, texts):
     """What the unit of the timer says, run without a shell and from elsewhere, mirrors the folder."""
     (odd / "a.md").write_text("tea in the morning")
@@ -143,6 +147,7 @@ def test_the_command_of_a_unit_runs(printed, odd, home, texts):
     assert texts() == {"a.md": "tea in the morning"}
 
 
+@pytest.mark.ci
 def test_print_installs_nothing(run, notes, tmp_path, manager):
     """`--print` shows the files with their places, writes none and asks nobody."""
     shown = run("service", "install", notes, "--print", "--platform", "systemd", **manager(0))
@@ -153,6 +158,7 @@ def test_print_installs_nothing(run, notes, tmp_path, manager):
     assert manager.calls() == []
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has launchd, whose plist has a test of its own")
 def test_a_service_is_installed_seen_and_removed(run, notes, manager, tmp_path):
     """Where systemctl answers, it is told what to do, in this order; afterwards nothing is left."""
@@ -179,6 +185,7 @@ def test_a_service_is_installed_seen_and_removed(run, notes, manager, tmp_path):
     assert run("service", "status", **systemd).returncode == 1
 
 
+@pytest.mark.ci
 def test_without_a_manager_the_commands_are_said(run, notes, manager, tmp_path):
     """Where the manager does not answer, the files are written and the commands are shown, not run."""
     for platform, command in (("systemd", "systemctl --user enable "), ("launchd", "launchctl load -w ")):
@@ -191,6 +198,7 @@ def test_without_a_manager_the_commands_are_said(run, notes, manager, tmp_path):
     assert all("enable" not in call and " load" not in call for call in manager.calls())
 
 
+@pytest.mark.ci
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has launchd, whose plist has a test of its own")
 def test_a_manager_that_fails_is_an_error(run, notes, manager, tmp_path):
     """If systemctl answers and then refuses, the command that failed is named, and the exit code is 3."""
@@ -203,6 +211,7 @@ def test_a_manager_that_fails_is_an_error(run, notes, manager, tmp_path):
     assert "not today" in refused.stderr
 
 
+@pytest.mark.ci
 def test_a_service_keeps_its_name(printed, run, odd, notes):
     """The same folders are the same service, whatever their order and their flags; others are another."""
 

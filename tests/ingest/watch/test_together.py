@@ -57,6 +57,7 @@ class Editor:
             through.replace(path)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("seconds", "least"),
     [

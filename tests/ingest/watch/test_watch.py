@@ -19,6 +19,7 @@ from recollect.ingest.watch import sole_watcher, watch
 from .conftest import eventually
 
 
+@pytest.mark.ci
 def test_a_note_is_followed_through_its_life(begin, notes, texts):
     """A watcher sees a file created, edited, replaced by a rename, moved and deleted, each within seconds."""
     watcher = begin(notes)
@@ -43,6 +44,7 @@ def test_a_note_is_followed_through_its_life(begin, notes, texts):
     assert (watcher.errors, watcher.messages) == ([], [])
 
 
+@pytest.mark.ci
 def test_it_picks_up_what_changed_while_it_was_not_running(begin, notes, texts):
     """The first pass of a watcher finds files that were added, edited and deleted since the last one ended."""
     for name in "abc":
@@ -60,6 +62,7 @@ def test_it_picks_up_what_changed_while_it_was_not_running(begin, notes, texts):
     }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_cleanly(start, notes, sent, tmp_path):
     """SIGTERM and Ctrl-C end a watch with exit 0, no complaint, and no note of who holds the lock."""
@@ -71,6 +74,7 @@ def test_it_ends_cleanly(start, notes, sent, tmp_path):
     assert not state.exists()
 
 
+@pytest.mark.ci
 def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, begin, notes, texts):
     """SIGTERM does not wait for a long pass: what was committed stays, and the next watcher does the rest."""
     for number in range(2500):
@@ -84,6 +88,7 @@ def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, begin, notes, te
     assert len(texts()) == 2500
 
 
+@pytest.mark.ci
 def test_a_second_watcher_of_a_folder_is_refused(start, run, home, notes, monkeypatch):
     """It exits 2 and names the process that holds the lock; another store may be fed from the same folder."""
     first = start(notes)
@@ -100,12 +105,14 @@ def test_a_second_watcher_of_a_folder_is_refused(start, run, home, notes, monkey
         pass
 
 
+@pytest.mark.ci
 def test_a_killed_watcher_leaves_no_lock(start, notes):
     """After kill -9 the next watcher takes over."""
     assert start(notes).end(signal.SIGKILL) == -signal.SIGKILL
     assert start(notes).process.poll() is None
 
 
+@pytest.mark.ci
 def test_a_folder_that_goes_and_comes_back(begin, notes, texts):
     """A pass that fails is reported and does not end the watch; a folder created again is watched again."""
     (notes / "a.md").write_text("the first of two lives")
@@ -136,6 +143,7 @@ def test_files_that_are_not_indexed_cause_no_pass(begin, notes, tmp_path):
     eventually(lambda: any(done.report.added for done in watcher.passes), lambda: watcher.passes)
 
 
+@pytest.mark.ci
 def test_it_compares_without_any_event(begin, notes):
     """Every `rescan` seconds there is a pass, though nothing is reported."""
     watcher = begin(notes, rescan=0.1)
@@ -172,6 +180,7 @@ def test_any_error_of_a_pass_is_its_result(notes):
     assert done.error.message == f"{notes} could not be indexed: ZeroDivisionError: by nothing"
 
 
+@pytest.mark.ci
 def test_several_folders_and_tags(begin, tmp_path, texts, run):
     """One watcher follows several folders, one of them named twice, and puts its tags on what it finds."""
     roots = [tmp_path / "one", tmp_path / "two % words"]
@@ -196,6 +205,7 @@ def test_it_reads_only_the_files_that_the_patterns_select(begin, notes, texts):
     eventually(lambda: set(texts()) == {"a.md"}, lambda: (texts(), watcher.errors))
 
 
+@pytest.mark.ci
 def test_a_folder_that_is_empty_all_at_once_is_not_believed(run, notes, texts):
     """Where most files vanish together nothing is removed, and the way to confirm it is said."""
     for number in range(30):
@@ -210,6 +220,7 @@ def test_a_folder_that_is_empty_all_at_once_is_not_believed(run, notes, texts):
     assert texts() == {}
 
 
+@pytest.mark.ci
 def test_what_an_ignore_file_names_leaves_a_watched_folder(run, notes, texts):
     """However many files it names: nobody can confirm a removal to a watch."""
     (notes / "secret").mkdir()
@@ -240,6 +251,7 @@ def test_a_storm_of_events_leaves_time_to_rest(notes):
     assert all(later - earlier >= 2 * spent for earlier, later in pairwise(starts))
 
 
+@pytest.mark.ci
 def test_once_mirrors_and_ends(run, notes, texts):
     """`--once` says what changed in one line, says nothing where nothing did, and needs no lock."""
     (notes / "a.md").write_text("tea in the morning")
@@ -253,6 +265,7 @@ def test_once_mirrors_and_ends(run, notes, texts):
     assert set(texts()) == {"b.md"}
 
 
+@pytest.mark.ci
 def test_wrong_use_is_said_at_once(run, notes, tmp_path):
     """A folder that is not there, no folder at all, or an interval of nothing, exit 2."""
     assert run("watch", tmp_path / "nowhere").returncode == 2
@@ -261,6 +274,7 @@ def test_wrong_use_is_said_at_once(run, notes, tmp_path):
     assert run("watch", notes, "--rescan", "0").returncode == 2
 
 
+@pytest.mark.ci
 def test_once_fails_where_its_pass_fails(run, notes, tmp_path):
     """With `--once` a pass that cannot be made is exit 3 and an error on standard error."""
     (notes / "a.md").write_text("tea in the morning")

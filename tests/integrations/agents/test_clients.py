@@ -136,6 +136,7 @@ def test_every_file_names_the_same_command(path):
     assert said.keys() <= {"name", "type", "command", "args"}
 
 
+@pytest.mark.ci
 def test_the_command_of_the_files_is_a_server(home):
     """Started as a client starts it, it lists its tools, stores and finds."""
     (words,) = {tuple(started(entry(path))) for path in stdio_files()}
@@ -226,6 +227,7 @@ def test_the_secret_of_vs_code_is_asked_for():
     assert (asked["type"], asked["id"], asked["password"]) == ("promptString", "recollect-token", True)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("client", "event", "unit"), [("codex", "UserPromptSubmit", 1), ("gemini", "BeforeAgent", 1000)]
 )

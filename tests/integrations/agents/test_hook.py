@@ -33,6 +33,7 @@ class opened:
 """
 
 
+@pytest.mark.ci
 def test_the_first_prompt_is_answered_once(kept, submit, begin):
     """Then the session has its block: it is said again only in another session, or when this one was emptied."""
     ran = submit(kept, QUESTION)
@@ -54,6 +55,7 @@ def test_the_command_as_it_stands_is_quick_enough(home, submit):
     assert submit(home, QUESTION, flags="").context
 
 
+@pytest.mark.ci
 def test_a_greeting_does_not_use_it_up(kept, submit):
     """What says too little is not looked up; the first real question still is."""
     for prompt in ("", "   \n", "hi", "go on", "and then?", "!!!", "/clear", "/recollect:recall the spare key"):
@@ -62,6 +64,7 @@ def test_a_greeting_does_not_use_it_up(kept, submit):
     assert submit(kept, QUESTION).context
 
 
+@pytest.mark.ci
 def test_after_a_few_prompts_that_find_nothing_it_rests(home, submit):
     """A memory that knows nothing of the subject does not cost every prompt of the session its time."""
     home.extra["RECOLLECT_EMBEDDER"] = "none"
@@ -79,6 +82,7 @@ def test_a_command_is_looked_up_by_what_follows_it(kept, submit):
     assert submit(kept, f"/ask:memory {QUESTION}").context
 
 
+@pytest.mark.ci
 def test_what_it_does_not_understand_it_leaves_alone(kept):
     """No word on standard output, and exit code 0."""
     for said in (
@@ -148,6 +152,7 @@ def test_a_giant_prompt_is_read_at_its_ends(kept, submit):
     assert len(hook.query_for(log)) <= hook.QUERY_CHARACTERS + 3
 
 
+@pytest.mark.ci
 def test_a_slow_model_is_not_waited_for(home, submit):
     """Keyword search answers within the budget; the process ends at once, the model still at work."""
     site = home.folder / "site"
@@ -194,6 +199,7 @@ def test_a_look_up_that_is_cut_off_counts_as_one_that_found_nothing(tmp_path, mo
     assert hook.reply(asked, str.upper) == ""
 
 
+@pytest.mark.ci
 def test_a_client_that_does_not_listen_does_no_harm(kept, submit):
     """Standard output closed, standard input closed: the store is as it was, and the exit code 0."""
     said = json.dumps({**NO_PROMPT, "prompt": QUESTION, "session_id": "two"})
@@ -241,6 +247,7 @@ def test_the_scope_of_the_settings_holds(home, submit):
     assert submit(home, QUESTION, session="two").context
 
 
+@pytest.mark.ci
 def test_nothing_is_written_into_the_store(kept, submit):
     """The history is as long as before; the prompt is nowhere on the disk."""
     before = kept.shell("recollect status --json").out
@@ -262,6 +269,7 @@ def test_marks_of_old_sessions_go(kept, submit):
     assert (kept.marks / "young").exists()
 
 
+@pytest.mark.ci
 def test_where_marks_cannot_be_kept_it_answers_all_the_same(kept, submit, begin):
     """Once too often is better than never."""
     kept.marks.parent.mkdir(parents=True)
@@ -277,6 +285,7 @@ def test_a_program_that_names_no_session_is_always_answered(kept, submit):
     assert submit(kept, QUESTION, session=None).context
 
 
+@pytest.mark.ci
 def test_the_flags_of_recall_hold_for_the_hook(kept):
     """Filters, the size and the budget can be set in the hook's command."""
     said = json.dumps({"hook_event_name": "BeforeAgent", "prompt": QUESTION})

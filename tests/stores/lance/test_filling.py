@@ -74,6 +74,7 @@ with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as mem
 """
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("eager")
 def test_a_write_is_visible_to_the_next_search_in_another_process(opened: Opened, tmp_path: Path, start: Any) -> None:
     """In both directions, for adds and forgets, while both of them commit to LanceDB."""

@@ -67,6 +67,7 @@ print(json.dumps([memory.status()["vectors"]["with"], told]))
 """
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("eager")
 def test_another_machine_reads_with_a_copy_of_the_file(opened: Opened, on_s3: OnS3, path: Path, tmp_path: Path) -> None:
     """A process of its own, with a read-only copy of the file: its answers are the writer's."""
@@ -132,6 +133,7 @@ def test_the_file_keeps_every_vector(opened: Opened, on_s3: OnS3, path: Path) ->
     assert in_file(path) == 30
 
 
+@pytest.mark.ci
 def test_a_purge_reaches_object_storage(opened: Opened, on_s3: OnS3, path: Path, objects: Any) -> None:
     """No object contains the vector any more, and all others are found."""
     memory = opened(on_s3(path))

@@ -31,6 +31,7 @@ def pieces() -> Iterator[str]:
         yield from (part.strip() for part in row["text"].split("\n\n") if len(part.strip()) > 40)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("records", "asked_for"),
     [pytest.param(3_500, 100, id="short"), pytest.param(5_000, 500, id="long", marks=pytest.mark.torture)],

@@ -86,6 +86,7 @@ def told(memory: Memory, query: str, options: dict[str, Any], limit: int) -> lis
     return [(result.record.id, result.similarity) for result in answer.results]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("few", [0, 50, 2_000])
 def test_the_answer_is_that_of_the_embedded_store(
     both: tuple[Memory, Memory], monkeypatch: pytest.MonkeyPatch, asked: list[bool], few: int
@@ -101,6 +102,7 @@ def test_the_answer_is_that_of_the_embedded_store(
     assert bool(asked) == (few < 900)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("eager")
 def test_the_index_leaves_nobody_without_an_answer(opened: Opened, url: str, asked: list[bool]) -> None:
     """Three visible records among two thousand are all found, however far from the query."""
@@ -115,6 +117,7 @@ def test_the_index_leaves_nobody_without_an_answer(opened: Opened, url: str, ask
     assert False in asked
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("eager")
 def test_the_index_finds_what_is_near_and_the_cosines_are_exact(opened: Opened, url: str, path: object) -> None:
     """The index alone finds at least eight of ten; scores are those of the full vectors."""

@@ -119,6 +119,7 @@ def service(site: Site) -> Callable[..., Any]:
     )
 
 
+@pytest.mark.ci
 def test_the_service_is_behind_the_wall(site: Site, service: Callable[..., Any]) -> None:
     """It finds and writes what is its caller's, and without a caller's name it sees nothing."""
     with service() as memory:
@@ -152,6 +153,7 @@ def clients(site: Site, tmp_path: Path) -> Iterator[Callable[[str], httpx2.Clien
 BOBS = {"user": "bob"}
 
 
+@pytest.mark.ci
 def test_the_owner_writes_for_a_scope_and_is_told_what_was_stored(clients: Callable[[str], httpx2.Client]) -> None:
     """Behind row-level security, too: 201 with the record and its line of history, and Bob finds it."""
     owner, bob = clients("owner"), clients("bob")
@@ -162,6 +164,7 @@ def test_the_owner_writes_for_a_scope_and_is_told_what_was_stored(clients: Calla
     assert bob.get(f"/v1/records/{record['id']}").json()["text"] == "A plover for bob."
 
 
+@pytest.mark.ci
 def test_the_owner_reaches_a_record_by_naming_its_scope(clients: Callable[[str], httpx2.Client]) -> None:
     """Reading, history, editing, superseding, forgetting and undoing, with the scope in the address or the body."""
     owner, bob = clients("owner"), clients("bob")
@@ -183,6 +186,7 @@ def test_the_owner_reaches_a_record_by_naming_its_scope(clients: Callable[[str],
     assert bob.get(address).status_code == 404
 
 
+@pytest.mark.ci
 def test_without_a_scope_the_owner_behind_the_wall_sees_what_is_shared(clients: Callable[[str], httpx2.Client]) -> None:
     """The database shows a service no row of a scope that was not named; a bound caller can name no other."""
     owner, bob = clients("owner"), clients("bob")

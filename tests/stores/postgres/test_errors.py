@@ -258,6 +258,7 @@ def old(control: Path) -> None:
     )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("change", "words", "hint"), [(absent, "no pgvector", "postgresql-XX-pgvector"), (old, "0.7.4", "0.8.0")]
 )
@@ -408,6 +409,7 @@ def test_tables_that_somebody_dropped(memory: Memory, other: psycopg.Connection[
     store.close()
 
 
+@pytest.mark.ci
 def test_a_full_disk(own: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The write that does not fit says so and leaves nothing; with room again, the same memory goes on."""
     folder = own.folder / "small"

@@ -479,6 +479,7 @@ def test_a_store_of_an_earlier_schema_is_brought_up(
 # -- the approximate index ----------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_a_small_scope_does_not_starve_in_the_approximate_index(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty of a scope among three thousand, too many to be compared one by one: as many as were asked for come back.
 
@@ -534,6 +535,7 @@ def pair() -> Iterator[tuple[Any, Any]]:
                 server.remove()
 
 
+@pytest.mark.ci
 def test_searches_go_to_the_replica_and_everything_else_to_the_main_server(pair: tuple[Any, Any]) -> None:
     """A replica that stands still answers as of then, one that is gone is left out, and no write waits for either."""
     main, replica = pair

@@ -26,6 +26,7 @@ def site(tmp_path_factory):
             yield SimpleNamespace(address=address, memory=memory)
 
 
+@pytest.mark.ci
 def test_an_answer_follows_what_others_do(site, open_page):
     """A record of another process comes into the answer and goes; the focus, what is open and the place stay."""
     page = open_page(f"{site.address}/#/search?q=heron+reeds&limit=50")

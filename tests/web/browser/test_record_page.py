@@ -383,6 +383,7 @@ def test_a_message_stays_as_long_as_it_is_promised(visit):
     assert page.locator(".toast").count() == 0
 
 
+@pytest.mark.ci
 def test_one_who_may_only_read_sees_no_actions(home, read, visit, find, site):
     """No button that changes anything, on no page, and no key that does."""
     record = find("Prefer PostgreSQL")
@@ -399,6 +400,7 @@ def test_one_who_may_only_read_sees_no_actions(home, read, visit, find, site):
         leave(page, other)
 
 
+@pytest.mark.ci
 def test_what_is_everyones_is_not_for_one_user_to_change(home, read, find, site):
     """One who is bound to a scope has the actions on their own records only."""
     shared, own = find("Prefer PostgreSQL"), find("coffee black")
@@ -486,6 +488,7 @@ def test_axe_finds_nothing(stand, violations, state):
     assert violations(stand(state)) == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("state", LOOKED_AT)
 def test_nothing_is_wider_than_a_phone(stand, state):
     """No view scrolls sideways, whatever stands in it."""

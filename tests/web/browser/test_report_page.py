@@ -88,6 +88,7 @@ def colours(page):
     )
 
 
+@pytest.mark.ci
 def test_it_opens_from_a_file_and_asks_no_one(open_page, address, reports):
     """No complaint in the console, no request but for the page, and every plot is there to be seen."""
     page = open_page(address)

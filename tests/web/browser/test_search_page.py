@@ -465,6 +465,7 @@ def test_nothing_found_says_what_to_do(visit):
     page.locator(".result").first.wait_for()
 
 
+@pytest.mark.ci
 def test_an_empty_store_says_how_to_begin(visit, tmp_path):
     """With the command that indexes, and a way to add."""
     with serving.serving(tmp_path / "empty.db", tmp_path) as address:
@@ -473,6 +474,7 @@ def test_an_empty_store_says_how_to_begin(visit, tmp_path):
         assert page.get_by_role("link", name="Add a fact").is_visible()
 
 
+@pytest.mark.ci
 def test_a_lost_server_is_waited_for(visit, site, home, tmp_path):
     """The page says so, keeps what it shows, and answers by itself when the server is back."""
     port = serving.free_port()
@@ -487,6 +489,7 @@ def test_a_lost_server_is_waited_for(visit, site, home, tmp_path):
         assert not page.locator("#banner").is_visible()
 
 
+@pytest.mark.ci
 def test_a_token_is_asked_for_once(open_page, guarded):
     """A wrong one is asked for again; the right one is kept for the tab."""
     page = open_page(f"{guarded.address}/#/search?q=pool")
@@ -510,6 +513,7 @@ def test_one_who_is_bound_sees_their_own_and_no_scopes(open_page, guarded):
     assert page.get_by_label("Of user").count() == 0
 
 
+@pytest.mark.ci
 def test_a_token_that_is_not_given_is_said_to_be_missing(open_page, guarded):
     """Closing the dialog is an answer, and one can think again."""
     page = open_page(guarded.address)

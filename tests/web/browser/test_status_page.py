@@ -88,6 +88,7 @@ def section(page, title):
     return page.locator("section", has=page.get_by_role("heading", name=title))
 
 
+@pytest.mark.ci
 def test_it_counts_what_the_command_line_counts(visit, recollect):
     """Records, facts, chunks, superseded, forgotten, files and bytes are those of `recollect status`."""
     page = visit()
@@ -104,6 +105,7 @@ def test_it_counts_what_the_command_line_counts(visit, recollect):
     assert page.said == []
 
 
+@pytest.mark.ci
 def test_it_says_how_far_the_indexes_are_behind(visit, recollect):
     """A record that was stored without a model has no vector yet, and the next change is awaited by the word index."""
     page = visit()
@@ -168,6 +170,7 @@ def test_indexing_from_the_page(visit, home):
     page.locator(".job", has_text="unchanged").wait_for()
 
 
+@pytest.mark.ci
 def test_one_who_may_only_read_cannot_index(home, visit, site):
     """The numbers are there, the button is not."""
     with serving.serving(home / "memory.db", home, "--read-only") as address:
@@ -177,6 +180,7 @@ def test_one_who_may_only_read_cannot_index(home, visit, site):
         page.context.close()
 
 
+@pytest.mark.ci
 def test_one_user_sees_their_own_side_only(home, visit, site):
     """No store, no sources, no other's counts: what is not theirs to know is left out, not shown as nothing."""
     with serving.serving(home / "memory.db", home, "--user", "ada") as address:
@@ -210,6 +214,7 @@ def test_axe_finds_nothing(visit, ask, scheme):
     assert [(one["id"], one["impact"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
 
 
+@pytest.mark.ci
 def test_nothing_is_wider_than_a_phone(visit, ask):
     """The page does not scroll sideways, and no word of the drawing is cut."""
     ask("/v1/search", {"query": "connection pool"})
