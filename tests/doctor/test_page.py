@@ -77,8 +77,10 @@ def test_the_bounds_are_the_codes():
     assert f"for damage for {health.LONGEST_S:g} seconds" in PAGE
     assert f"given\n{services.LONGEST_S:g} seconds" in PAGE
     assert f"`{services.WORD}`" in PAGE
-    assert f"PostgreSQL in {postgres.WAIT_S} seconds, a bucket in {lance.WAIT_S:g}" in " ".join(PAGE.split())
-    assert f"more than {postgres.FAR_BYTES // 1_000_000} MB or {postgres.FAR_S:g} seconds" in " ".join(PAGE.split())
+    assert f"PostgreSQL in {postgres.CONNECT_S} seconds, a bucket in {lance.WAIT_S:g}" in " ".join(PAGE.split())
+    assert f"more than {postgres.MAX_BEHIND_BYTES // 1_000_000} MB or {postgres.MAX_BEHIND_S:g} seconds" in " ".join(
+        PAGE.split()
+    )
 
 
 # -- completion, installed as the page says, in the shell itself --------------------------------------------
