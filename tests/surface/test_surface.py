@@ -27,8 +27,8 @@ from recollect.cli import main
 from recollect.cli.commands import app
 from recollect.config import Settings
 from recollect.mcp import server as mcp_server
-from recollect.web.access import Tokens
 from recollect.web.app import Serving, build
+from recollect.web.tokens import Tokens
 
 FOLDER = Path(__file__).parent
 

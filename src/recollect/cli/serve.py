@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from recollect.config import Settings
     from recollect.memory import Memory
-    from recollect.web.access import Tokens
+    from recollect.web.tokens import Tokens
     from recollect.web.workers import Recipe
 
 PORT = 8377
@@ -212,7 +212,7 @@ def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json
     """
     from recollect.memory.validation import merge_scope
     from recollect.types import GLOBAL
-    from recollect.web.access import Caller
+    from recollect.web.tokens import Caller
 
     caller = Caller(name, merge_scope(GLOBAL, None, scope), owner=owner, read_only=read_only)
     secret = open_tokens(tokens_at).add(caller)
@@ -251,7 +251,7 @@ def remove(name: str, tokens_at: Path | None, as_json: bool) -> None:
 
 def open_tokens(file: Path | None, *, none: bool = False) -> Tokens:
     """The tokens of a file, by default the user's own; an empty set with `none`."""
-    from recollect.web.access import Tokens, tokens_file
+    from recollect.web.tokens import Tokens, tokens_file
 
     return Tokens(None if none else file or tokens_file())
 

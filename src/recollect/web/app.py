@@ -19,12 +19,13 @@ from recollect import __version__
 from recollect.memory import Memory
 from recollect.types import GLOBAL
 from recollect.web import changes, responses
-from recollect.web.access import Access, Caller, Tokens
+from recollect.web.access import Access
 from recollect.web.changes import Waiting
 from recollect.web.middleware import Guard, Hosts, Metrics, is_loopback
 from recollect.web.routes import evaluation, operations, records, search
 from recollect.web.routes.operations import Indexer
 from recollect.web.sessions import Agents
+from recollect.web.tokens import Caller, Tokens
 from recollect.web.workers import Lanes, Recipe
 
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an

@@ -16,8 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from recollect.mcp.server import build
 from recollect.web import responses
-from recollect.web.access import Access, Asker, Caller
+from recollect.web.access import Access, Asker
 from recollect.web.middleware import MOST_BYTES
+from recollect.web.tokens import Caller
 
 MOST_SESSIONS = 1_000
 """Open at once for one caller."""

@@ -29,10 +29,11 @@ from starlette.requests import Request
 from recollect.errors import Cancelled, FailedError, RecollectError, without_place
 from recollect.evaluation.studies import SECONDS, StudyWork
 from recollect.types import Scope, Work
-from recollect.web.access import Asker, Caller
+from recollect.web.access import Asker
 from recollect.web.changes import Crowded
 from recollect.web.middleware import ENDING
 from recollect.web.responses import Busy
+from recollect.web.tokens import Caller
 
 if TYPE_CHECKING:
     from recollect.config import Settings

@@ -1,0 +1,156 @@
+"""Access tokens of a server: a file with one line for each caller and the hash of its token.
+
+This module does not import the packages of the extra `serve`, so that tokens can be made without them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from recollect.config.toml import write_private
+from recollect.errors import ConfigError, UsageError
+from recollect.types import Scope, now
+
+PREFIX = "rcl_"
+"""So that a token is known for one where it was left lying about."""
+
+VERSION = 1
+LONGEST_NAME = 100
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: bound to a scope, or the owner, who may name any; `read_only` changes nothing."""
+
+    name: str
+    scope: Scope = field(default_factory=Scope)
+    owner: bool = False
+    read_only: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The caller as JSON."""
+        return {
+            "name": self.name, "scope": self.scope.as_dict(), "owner": self.owner, "read_only": self.read_only,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One line of the file: a caller and the hash of the token that shows who it is."""
+
+    caller: Caller
+    digest: str
+    created_at: str
+
+
+class Tokens:
+    """The tokens of one file (or none), read again whenever it has changed: one that was removed stops at once."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path or Path()
+        self._none = path is None
+        self._read: tuple[tuple[int, int, int] | None, tuple[Kept, ...]] = (None, ())
+        self.had_some = False
+        """Whether there ever were any: to take the last one back must not open a running server to all."""
+
+    def all(self) -> tuple[Kept, ...]:
+        """Every token there is."""
+        if self._none:
+            return ()
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
+            self._read = (None, ())
+            return ()
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be read: {error.strerror}", hint="who may read it?") from error
+        seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        # What was read and of which file stand in one place: no thread may see new marks beside old tokens.
+        marks, kept = self._read
+        if seen != marks:
+            kept = _read(self.path)
+            self._read = (seen, kept)
+            self.had_some = self.had_some or bool(kept)
+        return kept
+
+    def caller(self, token: str) -> Caller | None:
+        """Whose token that is. All are compared, each in constant time: how long it takes tells nothing."""
+        digest = _digest(token)
+        found = None
+        for kept in self.all():
+            if hmac.compare_digest(kept.digest, digest):
+                found = kept.caller
+        return found
+
+    def add(self, caller: Caller) -> str:
+        """Make a token for a caller. It is returned this once, and cannot be had again."""
+        if not caller.name.strip() or len(caller.name) > LONGEST_NAME or not caller.name.isprintable():
+            raise UsageError("a token needs a name", hint=f"up to {LONGEST_NAME} letters, to know it by")
+        if caller.owner and caller.scope != Scope():
+            raise UsageError("an owner is not bound to a scope", hint="leave out --owner, or the scope")
+        token = PREFIX + secrets.token_urlsafe(32)
+        with self._locked():
+            if any(kept.caller.name == caller.name for kept in self.all()):
+                raise UsageError(f"there is a token {caller.name!r} already", hint=f"token remove {caller.name!r}")
+            self._write((*self.all(), Kept(caller, _digest(token), now().isoformat())))
+        return token
+
+    def remove(self, name: str) -> None:
+        """Take a token back; running servers stop taking it with their next request."""
+        with self._locked():
+            left = tuple(kept for kept in self.all() if kept.caller.name != name)
+            if left == self.all():
+                raise UsageError(f"there is no token {name!r}", hint="`recollect token list` shows them")
+            self._write(left)
+
+    def _locked(self) -> Any:
+        from filelock import FileLock
+
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(f"{self.path}.lock")
+
+    def _write(self, kept: tuple[Kept, ...]) -> None:
+        """All or nothing, and for nobody else to read."""
+        lines = [{**one.caller.as_dict(), "sha256": one.digest, "created_at": one.created_at} for one in kept]
+        write_private(self.path, json.dumps({"version": VERSION, "tokens": lines}, indent=1))
+
+
+def tokens_file() -> Path:
+    """Where tokens are kept where nobody says otherwise: beside the user's settings."""
+    from recollect.config import user_file
+
+    return user_file().with_name("tokens.json")
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _read(path: Path) -> tuple[Kept, ...]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["version"] != VERSION:
+            raise ConfigError(f"{path} is of version {found['version']}", hint="upgrade: pip install -U recollect")
+        return tuple(_kept(one) for one in found["tokens"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        hint = "it is written by `recollect token`; nobody is let in until it can be read"
+        raise ConfigError(f"{path} cannot be read: {error}", hint=hint) from error
+
+
+def _kept(line: Mapping[str, Any]) -> Kept:
+    owner, read_only = line["owner"] is True, line["read_only"] is not False
+    scope, digest = line["scope"], line["sha256"]
+    if not _DIGEST.fullmatch(digest) or not all(isinstance(name, str) and name for name in scope.values()):
+        raise ValueError("a token in it is damaged")
+    caller = Caller(str(line["name"]), Scope(**scope), owner=owner, read_only=read_only)
+    return Kept(caller, digest, str(line["created_at"]))
