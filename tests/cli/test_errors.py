@@ -22,7 +22,7 @@ import pytest
         (["delete", "x"], 2, "Did you mean 'forget'?"),
         (["xyzzy", "x"], 2, "No such command 'xyzzy'."),
         (["eval", "rnu", "x"], 2, "Did you mean 'run'?"),
-        (["add", "  "], 2, "some text"),
+        (["add", "  "], 2, "text must not be empty"),
         (["add", "x", "--importance", "7"], 2, "importance"),
         (["add", "x", "--decay", "quickly"], 2, "quickly"),
         (["add", "x", "--supersedes", "nobody"], 2, "nobody"),
