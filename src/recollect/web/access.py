@@ -1,4 +1,4 @@
-"""Who asks, and which side of the memory they get: a route takes what it needs, and cannot forget to check."""
+"""Authentication: from a request's token to a caller and the memory that this caller may use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _bearer = HTTPBearer(auto_error=False, description="A token that `recollect toke
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """A caller with their side of the memory: the owner's is all of it, another's is behind the wall of their scope."""
+    """A caller and their memory: the owner's is the whole, a scoped caller's is `Memory.within(scope)`."""
 
     caller: Caller
     memory: Memory
@@ -31,7 +31,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Decides who a request comes from. Where tokens are `demanded`, or there are any, nobody comes in without one."""
+    """Finds the caller of a request. A token is required if `demanded`, or if any token exists."""
 
     memory: Memory
     tokens: Tokens
@@ -41,7 +41,7 @@ class Access:
     _askers: dict[Caller, Asker] = field(default_factory=dict)
 
     def asker(self, authorization: str | None) -> Asker:
-        """Who shows that header."""
+        """The caller of the `Authorization` header."""
         kind, _, token = (authorization or "").partition(" ")
         caller = self._caller(token.strip() if kind.lower() == "bearer" else "")
         if caller is None:
@@ -58,7 +58,7 @@ class Access:
             raise FailedError("tokens cannot be read: nobody is let in", hint="the server's log says why") from error
 
     def _bound(self, caller: Caller) -> Caller:
-        """A server that was started for a scope is there for that scope alone, whatever a token may see elsewhere."""
+        """A server that was started for a scope serves that scope only, whatever the token allows."""
         scope = self.local.scope
         if scope in (GLOBAL, caller.scope):
             return caller
@@ -67,7 +67,7 @@ class Access:
         return replace(caller, scope=scope, owner=False)
 
     def may_write(self, caller: Caller) -> bool:
-        """Whether the caller may change anything here."""
+        """Whether the caller may write."""
         return not (caller.read_only or self.read_only)
 
     def _asker(self, caller: Caller) -> Asker:

@@ -1,4 +1,4 @@
-"""The server, of a memory and who may ask. Where it listens is not its affair."""
+"""The HTTP application, built from a memory and its tokens."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from recollect.web.tokens import Caller, Tokens
 from recollect.web.workers import Lanes, Recipe
 
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
-`X-Request-Id`. Who asks, and in which scope, is the token's affair: a request that names another scope is refused."""
+`X-Request-Id`. The token decides the caller and its scope; a request that names another scope is refused."""
 
 MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")
-"""What MCP's clients send, also those in a page that may ask here."""
+"""Headers of MCP clients that CORS allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How a server is set up. With a `recipe`, heavy requests of bound callers are computed in other processes."""
+    """The setup of a server. With a `recipe`, heavy requests of scoped callers run in other processes."""
 
     host: str = "127.0.0.1"
     read_only: bool = False
@@ -49,7 +49,7 @@ class Serving:
 
 
 def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
-    """The application; with no token it is the owner who asks, or whom the memory's own scope names."""
+    """The application. Without tokens every caller is the owner, or bound to the memory's own scope."""
     metrics = Metrics()
     local = Caller("local", memory.scope, owner=memory.scope == GLOBAL)
     access = Access(memory, tokens, local, demanded=not is_loopback(serving.host), read_only=serving.read_only)
@@ -90,12 +90,12 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
 
 
 def _method_name(route: APIRoute) -> str:
-    """What a generated client calls an operation: the name of its function."""
+    """The operation id of a route: the name of its function."""
     return route.name.strip("_")
 
 
 def _cors(origins: Sequence[str]) -> list[Middleware]:
-    """Closed, but for the pages that were named."""
+    """CORS is closed except for the origins that were named."""
     if not origins:
         return []
     allowed: dict[str, Any] = {

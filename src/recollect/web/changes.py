@@ -1,4 +1,4 @@
-"""Who waits for changes: one thread listens, however many wait, and none of them holds a thread."""
+"""Long polling for changes: one thread listens for all waiting callers."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from recollect.web.responses import ChangesAnswer, Json, documented
 _log = logging.getLogger("recollect.web")
 
 MOST_WAITING = 100
-"""At once, of one scope."""
+"""Callers of one scope that may wait at the same time."""
 
 QUIET_SECONDS = 0.25
-"""How soon the thread that listens hears that it is to end."""
+"""Seconds within which the listening thread notices that it should end."""
 
 PAUSE_SECONDS = 0.2
-"""Between two tellings: what many writers do in one go is told once."""
+"""Seconds between two notifications; changes in between are reported together."""
 
 REST_SECONDS = 2.0
-"""Where the store cannot be listened to."""
+"""Seconds between two looks at a store that cannot notify."""
 
 SETTLING_SECONDS = 1.0
-"""A change that came late may have been missed by who asked just before; who waits again so soon is told after this."""
+"""Seconds after an answer in which a late change may have been missed; a caller who waits again waits at least so long."""
 
 
 class Crowded(FailedError):
-    """As many wait as may."""
+    """Too many callers wait already."""
 
     code: ClassVar[str] = "crowded"
 
 
 class _Side:
-    """Those who see the same and wait for it to change."""
+    """Callers of one scope who wait."""
 
     def __init__(self, changes: Changes, scope: Scope | None) -> None:
         self.waiting: dict[asyncio.Future[None], int] = {}
@@ -65,7 +65,7 @@ class _Side:
         return self._late + SETTLING_SECONDS - time.monotonic()
 
     def look(self) -> bool:
-        """Whether anything has happened since the last look of anybody's."""
+        """Whether anything has changed since the last look."""
         with self._lock:
             if self._visible is None:
                 self._visible = VisibleChanges(self._changes, self._scope)
@@ -76,14 +76,14 @@ class _Side:
             return moved
 
     def tell(self, *, all_: bool = False) -> None:
-        """Wake those who knew less, or all; in the thread of their loop."""
+        """Wake the callers who know an older state, or all; runs in the event loop."""
         for waiter, after in self.waiting.items():
             if not waiter.done() and (all_ or after != self.newest or self.unsettled > 0):
                 waiter.set_result(None)
 
 
 class Waiting:
-    """All who wait for changes of one memory."""
+    """All callers who wait for changes of one memory."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -113,13 +113,13 @@ class Waiting:
             del side.waiting[waiter]
 
     def end(self) -> None:
-        """Answer all who wait, and let no more wait; in the thread of their loop."""
+        """Answer all waiting callers and accept no more; runs in the event loop."""
         self._ended.set()
         for side in self._sides.values():
             side.tell(all_=True)
 
     def close(self, patience: float = 2.0) -> None:
-        """End, and listen no more."""
+        """Stop listening."""
         self.end()
         if self._thread is not None:
             self._thread.join(patience)
@@ -137,7 +137,7 @@ class Waiting:
     async def _waited(
         self, side: _Side, waiter: asyncio.Future[None], gone: asyncio.Future[None], seconds: float
     ) -> bool:
-        """Whether it is told before the time is up, or who asked has gone."""
+        """Whether a change came before the time was up or the client left."""
         late = side.unsettled
         parts: list[asyncio.Future[Any]] = [waiter, gone]
         patience = min(seconds, late) if late > 0 else seconds
@@ -179,13 +179,13 @@ class Waiting:
 
 
 async def _looked(side: _Side) -> None:
-    """Look, in a thread, and let all know what is seen."""
+    """Read the state in a thread, and notify all."""
     if await to_thread.run_sync(side.look):
         side.tell()
 
 
 async def _gone(request: Request) -> None:
-    """Until who asked has hung up."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -193,7 +193,7 @@ async def _gone(request: Request) -> None:
 router = APIRouter(tags=["operations"])
 
 LONGEST_SECONDS = 55
-"""Less than the minute after which proxies give up."""
+"""Seconds; less than the minute after which proxies give up."""
 
 
 @router.get("/v1/changes", **documented(ChangesAnswer))

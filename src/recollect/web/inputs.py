@@ -1,4 +1,4 @@
-"""What can be asked, as types: the options of `Memory`, by the same names. Null means left out."""
+"""Request bodies and parameters as types, with the option names of `Memory`. Null means not set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     def said(self, *without: str) -> dict[str, Any]:
-        """What was given, by name, but for these."""
+        """The fields that were set, without these."""
         left = self.model_dump(exclude=set(without), exclude_none=True)
         return {name: value for name, value in left.items() if value not in ([], {})}
 
@@ -107,19 +107,19 @@ class SearchBody(create_model("SearchFields", __base__=Filters, **_fields(SEARCH
 
 
 class RecallBody(SearchBody):
-    """A question whose answer is wanted as one block for a model's context."""
+    """A query whose answer is returned as one block for a model's context."""
 
     tokens: int = Field(TOKENS, ge=LEAST_TOKENS, le=MOST_TOKENS)
 
 
 class WhyNotBody(SearchBody):
-    """A question, and the record that was missed in its answer."""
+    """A query, and the record that is missing from its results."""
 
     target: str = Field(min_length=1, max_length=MOST_NAME, description="A record's id, or a file's path.")
 
 
 class _Fields(_Body):
-    """What may be said of a record."""
+    """The fields of a record."""
 
     title: Name | None = None
     category: Name | None = None
@@ -132,7 +132,7 @@ class _Fields(_Body):
 
 
 class NewRecord(_Fields):
-    """A record to be stored."""
+    """A record to store."""
 
     text: str = Field(min_length=1, max_length=MAX_TEXT, examples=["The spare key is under the blue pot."])
     id: Id | None = None
@@ -141,17 +141,17 @@ class NewRecord(_Fields):
 
 
 class Edited(_Fields):
-    """What is said anew of a fact; null clears a field, what is left out stays."""
+    """New values of a fact's fields; null clears a field, a field that is not set stays."""
 
     text: str | None = Field(None, min_length=1, max_length=MAX_TEXT)
 
     def changes(self) -> dict[str, Any]:
-        """What was said, with the nulls that were said."""
+        """The fields that were set, including null."""
         return self.model_dump(exclude_unset=True)
 
 
 class Supersession(_Body):
-    """Which record is superseded, and by what: a new text, or another record."""
+    """The record to supersede, and the new text or record."""
 
     id: Id
     text: str | None = Field(None, min_length=1, max_length=MAX_TEXT)
@@ -161,14 +161,14 @@ class Supersession(_Body):
 
 
 class Forgetting(_Body):
-    """Which records are forgotten: all of them, or none."""
+    """The records to forget: all of them, or none if one is unknown."""
 
     ids: Annotated[list[Id], Field(min_length=1, max_length=MOST_NAMES)]
     scope: ScopeBody | None = None
 
 
 class Undoing(_Body):
-    """The record whose last change is taken back; with `seq`, only if that is still the last."""
+    """The record whose last change is undone; with `seq`, only if that is still the last change."""
 
     id: Id
     seq: int | None = Field(None, ge=1, le=2**62, description="As the answer to the change said it.")
@@ -176,7 +176,7 @@ class Undoing(_Body):
 
 
 class Indexing(_Body):
-    """Which folders are mirrored again; none means all that are known."""
+    """The folders to index again; by default all that are indexed."""
 
     paths: Names = []
     dry_run: bool = False

@@ -1,4 +1,4 @@
-"""What every request passes before anything of ours runs: id, host, origin, size. Plain ASGI, so that streams flow."""
+"""ASGI middleware for every request: id, host, origin, size, connection limits and metrics."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from recollect.web.responses import ForbiddenHost, ForbiddenOrigin
 _log = logging.getLogger("recollect.web")
 
 MOST_BYTES = 8 * 1024 * 1024
-"""Of a request's body: the longest record, of letters that take six bytes in JSON, and room for its fields."""
+"""The largest request body: the longest record, with six bytes a character in JSON, and its fields."""
 
 BODY_SECONDS = 60.0
-"""From the end of a request's head to the end of its body."""
+"""Seconds from the end of a request's head to the end of its body."""
 
 TOO_LARGE = f"a request may have {MOST_BYTES:,} bytes at the most"
 TOO_SLOW = f"a request's body must be sent within {BODY_SECONDS:g} seconds"
@@ -41,7 +41,7 @@ ENDING = FailedError("the server is ending", hint="ask again when it is back")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 OWN_SITES = (None, "same-origin", "none")
-"""Values of `Sec-Fetch-Site` that no other page can cause: not a browser, our own page, typed by the user."""
+"""Values of `Sec-Fetch-Site` that a page of another site cannot cause."""
 
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/@]+)(?::\d{1,5})?", re.ASCII)
@@ -57,19 +57,19 @@ HEADERS = {
         " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
 }
-"""On every answer; the page asks nobody but this server."""
+"""Headers of every answer. The page may contact only this server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Which names this server goes by. A foreign name that leads here is how other sites' pages reach in."""
+    """The host names of this server. Requests under other names are refused, against DNS rebinding."""
 
     bound: str
     allowed: Collection[str] = ()
     origins: Collection[str] = ()
 
     def check(self, host: str, origin: str | None, *, site: str | None = None) -> None:
-        """Refuse a request by a foreign name, or from a page of another site.
+        """Refuse a request with a foreign host name, or from a page of another site.
 
         `site` is what a browser says in `Sec-Fetch-Site`. A page of another site can make it send a GET without an
         `Origin`: by an image, a script or a link. `same-site` is refused as well: to a browser another port of this
@@ -96,7 +96,7 @@ class Hosts:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether an address is reachable from this machine only."""
     try:
         return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -105,14 +105,14 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The outermost part of the server."""
+    """The outermost middleware."""
 
     app: ASGIApp
     hosts: Hosts
     metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer why not; every answer carries the request's id."""
+        """Pass a request on, or refuse it; every answer carries the request's id."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -143,7 +143,7 @@ class Guard:
 
 @dataclass(slots=True)
 class _Watched:
-    """Sends an answer with our headers on it, and remembers its status. What is not `stored` no cache may keep."""
+    """Sends an answer with the headers, and records its status. Answers that are not `stored` must not be cached."""
 
     send: Send
     request_id: str
@@ -162,7 +162,7 @@ class _Watched:
         await self.send(message)
 
     async def answer(self, response: ASGIApp, scope: Scope, receive: Receive) -> None:
-        """Answer in the application's place, unless it has begun to answer itself."""
+        """Send an answer instead of the application's, unless that has begun."""
         if not self.status:
             await response(scope, receive, self)
 
@@ -172,7 +172,7 @@ def _request_id(said: str | None) -> str:
 
 
 def _only(headers: Headers, name: str) -> str | None:
-    """A header as it was said; said twice it is no name at all, for a proxy before us may have believed the other."""
+    """The value of a header; an empty one if it is sent twice, since a proxy may have read the other."""
     return ", ".join(headers.getlist(name)) if name in headers else None
 
 
@@ -182,7 +182,7 @@ def _check_length(said: str | None) -> None:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The body as it comes, up to the most bytes and seconds: what is sent in pieces says no length beforehand.
+    """The body, up to the largest number of bytes and seconds; a chunked body has no length in advance.
 
     When the body is complete there is no limit any more: who waits for a change waits for the client to leave.
     """
@@ -207,13 +207,13 @@ def _limited(receive: Receive) -> Receive:
 
 
 def _is_page(scope: Scope) -> bool:
-    """Whether the page itself is asked for, or one of its files: they hold nothing of the memory."""
+    """Whether the path is the page or one of its files, which hold no data of the memory."""
     path: str = scope["path"]
     return path == "/" or path.startswith("/static/")
 
 
 def _route(scope: Scope) -> str:
-    """The route as it is written, not as it was called: ids are not for the metrics."""
+    """The route's template: metrics must not contain ids."""
     if scope["path"] == "/mcp":
         return "/mcp"
     route = scope.get("route")
@@ -222,11 +222,11 @@ def _route(scope: Scope) -> str:
 
 BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 REMEMBERED = 1000
-"""Searches over which the page's percentiles go."""
+"""Number of last searches for the percentiles."""
 
 
 class Metrics:
-    """One server's counts. They say how much and how long, never what about."""
+    """The metrics of one server: counts and durations, never content."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -250,13 +250,13 @@ class Metrics:
         self._lock = threading.Lock()
 
     def saw_request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """One request was answered."""
+        """Count one request."""
         method = method if method in ("GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS") else "other"
         self._requests.labels(route, method, str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
 
     def saw_search(self, trace: Trace) -> None:
-        """One search was answered."""
+        """Count one search."""
         self._searches.labels(trace.mode).observe(trace.took_ms / 1000)
         for source in trace.sources:
             self._sources.labels(source.name, source.status).observe(source.took_ms / 1000)
@@ -277,7 +277,7 @@ class Metrics:
         }
 
     def exposition(self, status: Mapping[str, Any]) -> bytes:
-        """All of it in Prometheus's own format, with what the store holds."""
+        """All metrics in Prometheus's text format, with the size of the store."""
         for kind, count in status["records"].items():
             self._held.labels(kind).set(count)
         self._without.set(status["vectors"]["without"])
@@ -292,7 +292,7 @@ def _percentile(ordered: list[float], share: float) -> float | None:
 _log = logging.getLogger("recollect.web")
 
 HEAD_SECONDS = 10.0
-"""From the connection, or the first byte of a further request, to the end of the request's head."""
+"""Seconds from the connection, or the first byte of a further request, to the end of the request's head."""
 
 MOST_CONNECTIONS = 1_000
 """Open at once; fewer where the process may open fewer than twice as many files."""
@@ -324,7 +324,7 @@ class Connections:
     _logged: float = -LOG_SECONDS
 
     def admit(self, new: LimitedProtocol) -> None:
-        """Take a connection in. Where there are too many, the one that has been incomplete for longest is closed."""
+        """Add a connection. If there are too many, close the one that has been incomplete for longest."""
         self.open.add(new)
         self.incomplete[new] = None
         if len(self.open) > self.most:
@@ -358,7 +358,7 @@ class LimitedProtocol(H11Protocol):
         self._expect_head()
 
     def data_received(self, data: bytes) -> None:
-        """Note whether a request is complete, begun, or not there yet."""
+        """Record whether a request is complete, begun, or absent."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self.connections_of_server.incomplete.setdefault(self)
@@ -374,14 +374,14 @@ class LimitedProtocol(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
+        """Remove the connection from the count."""
         self._stop_timer()
         self.connections_of_server.open.discard(self)
         self.connections_of_server.incomplete.pop(self, None)
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """Close the connection at once, whatever is still to be sent."""
+        """Close the connection at once."""
         self.connections_of_server.open.discard(self)
         self.connections_of_server.incomplete.pop(self, None)
         self.transport.abort()

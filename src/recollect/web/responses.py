@@ -33,7 +33,7 @@ from recollect.memory.payloads import HistoryEvent, SourceHealth, StoredRecord, 
 
 
 class Json(Response):
-    """JSON as it was made: its shape is checked by tests, not again on every answer. Bytes are JSON already."""
+    """JSON sent without validation: tests check its shape. Bytes are JSON already."""
 
     media_type = "application/json"
 
@@ -47,7 +47,7 @@ def encoded(content: Any) -> bytes:
 
 
 def documented(model: Any, status: int = 200) -> dict[str, Any]:
-    """What a route's decorator is told of its answer."""
+    """The arguments of a route's decorator for its answer."""
     return {"response_model": None, "status_code": status, "responses": {status: {"model": model}}}
 
 
@@ -60,7 +60,7 @@ class RecordList(TypedDict):
 
 
 class Changed(TypedDict):
-    """What was done to a record: `add`, `update`, `supersedes`, `forget` or `nothing`; `seq` is for `/v1/undo`."""
+    """The change to a record: `add`, `update`, `supersedes`, `forget` or `nothing`; `seq` is for `/v1/undo`."""
 
     id: str
     seq: int
@@ -68,27 +68,27 @@ class Changed(TypedDict):
 
 
 class ChangedRecord(StoredRecord):
-    """A record as it stands after a change."""
+    """A record after a change."""
 
     change: Changed
 
 
 class ForgottenRecords(TypedDict):
-    """What is not found any more."""
+    """Records that were forgotten."""
 
     forgotten: list[str]
     changes: list[Changed]
 
 
 class Undone(TypedDict):
-    """What was taken back, and the record as it stands now."""
+    """The change that was undone, and the record now."""
 
     undone: str
     record: StoredRecord | None
 
 
 class HistoryAnswer(TypedDict):
-    """All that happened to a record, and the chain of supersession it stands in, oldest first."""
+    """The history of a record, and its chain of supersession, oldest first."""
 
     id: str
     events: list[HistoryEvent]
@@ -96,7 +96,7 @@ class HistoryAnswer(TypedDict):
 
 
 class FileAnswer(TypedDict):
-    """A file open at a chunk."""
+    """The lines of a file around a chunk."""
 
     path: str
     first_line: int
@@ -107,14 +107,14 @@ class FileAnswer(TypedDict):
 
 
 class ChangesAnswer(TypedDict):
-    """How far changes have come that the caller sees, as a number, and whether that is another than they knew."""
+    """The number of the newest change that the caller may see, and whether it is a new one."""
 
     seq: int
     changed: bool
 
 
 class Facets(TypedDict):
-    """What can be filtered by."""
+    """The values of filters."""
 
     categories: list[str]
     tags: list[str]
@@ -124,7 +124,7 @@ class Facets(TypedDict):
 
 
 class CallerAnswer(TypedDict):
-    """Who asks."""
+    """The caller."""
 
     name: str
     scope: dict[str, str]
@@ -133,7 +133,7 @@ class CallerAnswer(TypedDict):
 
 
 class SettingsAnswer(TypedDict):
-    """What a search is answered with where nothing is said, and who asks."""
+    """The default search options, and the caller."""
 
     search: dict[str, Any]
     controls: dict[str, Any]
@@ -144,7 +144,7 @@ class SettingsAnswer(TypedDict):
 
 @extensible
 class JobAnswer(TypedDict):
-    """The last run of indexing, or the one under way."""
+    """The last indexing run, or the current one."""
 
     state: str
     paths: list[str]
@@ -158,7 +158,7 @@ class JobAnswer(TypedDict):
 
 @extensible
 class StatusAnswer(TypedDict):
-    """What the store holds, how current it is, how its parts and this server are doing."""
+    """The content of the store, how current its indexes are, and the state of sources and server."""
 
     records: dict[str, int]
     vectors: dict[str, Any]
@@ -171,7 +171,7 @@ class StatusAnswer(TypedDict):
 
 
 class Health(TypedDict):
-    """That it is there."""
+    """The server is healthy."""
 
     status: str
 
@@ -180,13 +180,13 @@ _log = logging.getLogger("recollect")
 
 
 class Unauthorized(UsageError):
-    """No token, or one that nobody has."""
+    """No token, or an unknown one."""
 
     code: ClassVar[str] = "unauthorized"
 
 
 class ForbiddenHost(Forbidden):
-    """The request names a host that this server is not."""
+    """The request names a host that is not this server."""
 
     code: ClassVar[str] = "forbidden_host"
 
@@ -198,7 +198,7 @@ class ForbiddenOrigin(Forbidden):
 
 
 class Busy(UsageError):
-    """It is being done already."""
+    """The work is already running."""
 
     code: ClassVar[str] = "busy"
 
@@ -215,7 +215,7 @@ STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
     (Cancelled, 499),  # nobody reads it; in the metrics it is no failure of the server
     (FailedError, 503),
 )
-"""The first kind that fits decides."""
+"""HTTP status codes by kind of error; the first match decides."""
 
 _CODES = {
     400: "usage", 404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large",
@@ -225,7 +225,7 @@ _CODES = {
 
 @with_config(ConfigDict(extra="allow"))
 class ErrorBody(TypedDict):
-    """What happened, what to do next, and the request it happened to."""
+    """What happened, what to do next, and the id of the request."""
 
     code: str
     message: str
@@ -234,7 +234,7 @@ class ErrorBody(TypedDict):
 
 
 class ErrorAnswer(TypedDict):
-    """The one shape of errors."""
+    """The JSON of every error."""
 
     error: ErrorBody
 
@@ -258,11 +258,11 @@ INTERNAL = {"code": "internal", "message": "something went wrong here", "hint": 
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": words} for status, words in _WORDS.items()
 }
-"""What every route of the API may answer beside its own answer."""
+"""The errors that every route may return."""
 
 
 def answer(error: RecollectError, request_id: str, *, owner: bool = False) -> JSONResponse:
-    """An error of ours as an answer."""
+    """A Recollect error as a response."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
     if not owner or (isinstance(error, StoreError) and "://" in error.message):
         error = logged(error, request_id)
@@ -272,7 +272,7 @@ def answer(error: RecollectError, request_id: str, *, owner: bool = False) -> JS
 
 
 def logged(error: RecollectError, request_id: str) -> RecollectError:
-    """The error without the store's place, and in the log with it."""
+    """The error without the store's address; the log has it."""
     public = without_place(error)
     if public is not error:
         _log.warning("%s: %s", request_id, error.message)
@@ -280,7 +280,7 @@ def logged(error: RecollectError, request_id: str) -> RecollectError:
 
 
 def plain(error: HTTPException, request_id: str) -> JSONResponse:
-    """An error of the framework as an answer."""
+    """An error of the framework as a response."""
     code = _CODES.get(error.status_code, "http")
     hint = "GET /openapi.json says what there is"
     headers = dict(error.headers or {})
@@ -288,12 +288,12 @@ def plain(error: HTTPException, request_id: str) -> JSONResponse:
 
 
 def body(status: int, request_id: str, headers: dict[str, str] | None = None, **told: str) -> JSONResponse:
-    """Any error as an answer."""
+    """Any error as a response."""
     return JSONResponse({"error": {**told, "request_id": request_id}}, status, headers=headers)
 
 
 def install(app: FastAPI) -> None:
-    """Let every error that a route can raise become the one shape."""
+    """Install the handlers that turn every error into this JSON."""
 
     @app.exception_handler(RecollectError)
     def ours(request: Request, error: RecollectError) -> JSONResponse:
@@ -314,14 +314,14 @@ def install(app: FastAPI) -> None:
 
 
 def _methods(request: Request) -> set[str]:
-    """What may be done at an address: the framework names the methods of the first of its routes alone."""
+    """All methods of a path; the framework names those of its first route only."""
     routes: Iterable[APIRoute] = request.app.state.addresses
     here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     return {method for route in here for method in route.methods or ()}
 
 
 def _is_no_json(request: Request, error: RequestValidationError) -> bool:
-    """Whether the body did not fit because it was not taken for JSON."""
+    """Whether the body was refused because it is not JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind != "application/json" and any(
         one["loc"] == ("body",) and one["type"] != "missing" for one in error.errors()
@@ -329,6 +329,6 @@ def _is_no_json(request: Request, error: RequestValidationError) -> bool:
 
 
 def _in_words(error: RequestValidationError) -> str:
-    """What does not fit, without the values: they are the caller's, and may be long."""
+    """What is wrong with the body, without its values, which may be long or private."""
     found = error.errors()[:10]
     return "; ".join(f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg'][:200]}" for one in found)

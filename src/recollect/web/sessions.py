@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: each caller meets a server of their own, behind the wall of their scope."""
+"""MCP over streamable HTTP: a server for each caller, limited to the caller's scope."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from recollect.web.middleware import MOST_BYTES
 from recollect.web.tokens import Caller
 
 MOST_SESSIONS = 1_000
-"""Open at once for one caller."""
+"""Sessions that one caller may have open."""
 
 _CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-"""Host and origin have been checked when a request comes here."""
+"""The middleware has checked host and origin already."""
 
 
 @dataclass(slots=True)
 class Agents:
-    """The address /mcp. A session belongs to the caller who opened it: to others it does not exist."""
+    """The endpoint /mcp. A session belongs to the caller who opened it and is unknown to others."""
 
     access: Access
     _managers: dict[Caller, StreamableHTTPSessionManager] = field(default_factory=dict)

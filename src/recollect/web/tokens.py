@@ -20,7 +20,7 @@ from recollect.errors import ConfigError, UsageError
 from recollect.types import Scope, now
 
 PREFIX = "rcl_"
-"""So that a token is known for one where it was left lying about."""
+"""A prefix by which secret scanners recognise a token."""
 
 VERSION = 1
 LONGEST_NAME = 100
@@ -30,7 +30,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: bound to a scope, or the owner, who may name any; `read_only` changes nothing."""
+    """A caller: bound to a scope, or the owner, who may name any scope; `read_only` callers cannot write."""
 
     name: str
     scope: Scope = field(default_factory=Scope)
@@ -46,7 +46,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One line of the file: a caller and the hash of the token that shows who it is."""
+    """One entry of the file: a caller and the hash of its token."""
 
     caller: Caller
     digest: str
@@ -54,17 +54,17 @@ class Kept:
 
 
 class Tokens:
-    """The tokens of one file (or none), read again whenever it has changed: one that was removed stops at once."""
+    """The tokens of one file (or none), read again when it changes: a removed token stops working at once."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path or Path()
         self._none = path is None
         self._read: tuple[tuple[int, int, int] | None, tuple[Kept, ...]] = (None, ())
         self.had_some = False
-        """Whether there ever were any: to take the last one back must not open a running server to all."""
+        """Whether there ever was a token. Removing the last one must not open a running server to everyone."""
 
     def all(self) -> tuple[Kept, ...]:
-        """Every token there is."""
+        """All tokens."""
         if self._none:
             return ()
         try:
@@ -84,7 +84,7 @@ class Tokens:
         return kept
 
     def caller(self, token: str) -> Caller | None:
-        """Whose token that is. All are compared, each in constant time: how long it takes tells nothing."""
+        """The caller of a token. All tokens are compared, each in constant time."""
         digest = _digest(token)
         found = None
         for kept in self.all():
@@ -93,7 +93,7 @@ class Tokens:
         return found
 
     def add(self, caller: Caller) -> str:
-        """Make a token for a caller. It is returned this once, and cannot be had again."""
+        """Create a token for a caller and return it. Only its hash is stored."""
         if not caller.name.strip() or len(caller.name) > LONGEST_NAME or not caller.name.isprintable():
             raise UsageError("a token needs a name", hint=f"up to {LONGEST_NAME} letters, to know it by")
         if caller.owner and caller.scope != Scope():
@@ -106,7 +106,7 @@ class Tokens:
         return token
 
     def remove(self, name: str) -> None:
-        """Take a token back; running servers stop taking it with their next request."""
+        """Remove a token. Running servers refuse it from the next request on."""
         with self._locked():
             left = tuple(kept for kept in self.all() if kept.caller.name != name)
             if left == self.all():
@@ -120,13 +120,13 @@ class Tokens:
         return FileLock(f"{self.path}.lock")
 
     def _write(self, kept: tuple[Kept, ...]) -> None:
-        """All or nothing, and for nobody else to read."""
+        """Write the file atomically, readable by this user only."""
         lines = [{**one.caller.as_dict(), "sha256": one.digest, "created_at": one.created_at} for one in kept]
         write_private(self.path, json.dumps({"version": VERSION, "tokens": lines}, indent=1))
 
 
 def tokens_file() -> Path:
-    """Where tokens are kept where nobody says otherwise: beside the user's settings."""
+    """The default file of tokens, beside the user's settings."""
     from recollect.config import user_file
 
     return user_file().with_name("tokens.json")

@@ -1,4 +1,4 @@
-"""Processes of their own for the heavy requests of bound callers.
+"""Heavy requests: queues with limits for each scope, and processes that compute them for scoped callers.
 
 One process runs one Python thread at a time, so that a heavy request in the server's own process slows down every
 search: measured, the 95th percentile of another user's searches rises to 3.5 times its usual value. In another process
@@ -43,30 +43,30 @@ if TYPE_CHECKING:
 _log = logging.getLogger("recollect.web")
 
 STARTING_SECONDS = 60.0
-"""In which a new process opens the memory."""
+"""Seconds in which a new process must open the memory."""
 
 GRACE_SECONDS = 2.0
-"""In which a process ends work that was cancelled, or whose time is over; after that it is killed."""
+"""Seconds in which a process must end cancelled or late work before it is killed."""
 
 IDLE_SECONDS = 300.0
-"""After which a process that nobody needs ends."""
+"""Seconds after which an idle process ends."""
 
 LOOK_SECONDS = 0.1
-"""Between two looks whether the client has left."""
+"""Seconds between two checks whether the client has left."""
 
 NICENESS = 10
-"""How far the process stands back for the server and others; 0 is not at all, 19 the most."""
+"""The niceness of the processes, 0 to 19."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How another process opens the same memory."""
+    """What another process needs to open the same memory."""
 
     place: str
     settings: Settings
 
     def open(self) -> Memory:
-        """The memory, opened anew."""
+        """The memory, opened again."""
         from recollect.memory import Memory
 
         return Memory.open(self.place, settings=self.settings, fetch=False)
@@ -90,7 +90,7 @@ class Worker:
     connection: Connection
 
     def call(self, job: Job, work: Work) -> tuple[Any, Exception | None]:
-        """What the job makes, or its error. If `work` is cancelled the job is too; if it does not end, an OSError."""
+        """The job's result or error. Cancelling `work` cancels the job; OSError if it does not end."""
         self.connection.send(job)
         deadline, told = time.monotonic() + work.seconds + GRACE_SECONDS, False
         while not self.connection.poll(LOOK_SECONDS):
@@ -103,7 +103,7 @@ class Worker:
         return made, error
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self.connection.close()
         self.process.kill()
         self.process.join()
@@ -111,7 +111,7 @@ class Worker:
 
 @dataclass(slots=True)
 class Workers:
-    """The processes of one server. They are started when they are needed, and end when they are not."""
+    """The processes of one server, started on demand and ended when idle."""
 
     recipe: Recipe
     _idle: list[Worker] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Workers:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def call(self, job: Job, work: Work) -> Any:
-        """What a job makes, in a process of its own."""
+        """The result of a job, computed in another process."""
         worker = self._take()
         try:
             made, error = worker.call(job, work)
@@ -133,7 +133,7 @@ class Workers:
         return made
 
     def close(self) -> None:
-        """End all processes that do nothing; the others end with their jobs."""
+        """End idle processes; the others end with their jobs."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -174,7 +174,7 @@ class Workers:
 
 
 def _main(connection: Connection, recipe: Recipe) -> None:
-    """The process: it opens the memory, and does jobs until nobody needs it."""
+    """The main function of a process: open the memory, run jobs until idle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's; it ends us
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     if hasattr(os, "nice"):
@@ -190,7 +190,7 @@ def _main(connection: Connection, recipe: Recipe) -> None:
 
 
 def _do_jobs(connection: Connection, memory: Memory) -> None:
-    """Do one job after the other, in a thread, so that word of a client that has left is heard meanwhile."""
+    """Run jobs one after the other in a thread, so that a cancellation is received meanwhile."""
     while connection.poll(IDLE_SECONDS):
         job = connection.recv()
         if job is None:  # word that came when the job was done
@@ -216,7 +216,7 @@ def _do(connection: Connection, memory: Memory, job: Job, work: Work, done: thre
 
 
 def _told(error: Exception) -> Exception:
-    """The error as a bound caller may read it, without its cause. One that is not ours is a defect: it is logged."""
+    """The error as a scoped caller may read it, without its cause. An unexpected error is logged."""
     if not isinstance(error, RecollectError):
         _log.error("a heavy request failed", exc_info=error)
         return RuntimeError(f"{type(error).__name__}: {error}")
@@ -229,25 +229,25 @@ def _told(error: Exception) -> Exception:
 Made = TypeVar("Made")
 
 DEEPEST = 1_000
-"""Results of a source that a bound caller may have read: the work after that grows faster than the depth."""
+"""The largest `fetch_k` of a scoped caller."""
 
 BOUND_SECONDS = 5.0
-"""How long one request of a bound caller may be computed; a study has more."""
+"""Seconds for one request of a scoped caller."""
 
 STUDY_SECONDS = 30.0
-"""How long a study of a bound caller may take."""
+"""Seconds for one study of a scoped caller."""
 
 AT_ONCE = 2
-"""Heavy requests of all bound callers that are computed at the same time, and as many studies."""
+"""Heavy requests of scoped callers computed at the same time, and as many studies."""
 
 EACH_AT_ONCE = 1
-"""Of these, the most of one scope: one caller cannot keep the others out."""
+"""Of these, the most of one scope."""
 
 WAITING = 4
-"""Heavy requests of one scope that may wait for their turn; one more is refused."""
+"""Heavy requests of one scope that may wait; one more is refused."""
 
 PATIENCE_SECONDS = 10.0
-"""How long a heavy request waits for its turn."""
+"""Seconds that a heavy request waits."""
 
 OWNER_AT_ONCE, OWNER_WAITING, OWNER_PATIENCE_SECONDS = 4, 32, 60.0
 """The same for the owner."""
@@ -275,7 +275,7 @@ class Lane:
     async def run(
         self, request: Request, who: Scope | None, make: Callable[[], Work], compute: Callable[[Work], Made]
     ) -> Made:
-        """What `compute` makes, when it is this caller's turn. If the client leaves, the work is cancelled."""
+        """The result of `compute`, when it is this caller's turn. If the client leaves, the work is cancelled."""
         gone = asyncio.ensure_future(_left(request))
         try:
             await self._turn(who, gone)
@@ -293,7 +293,7 @@ class Lane:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     async def _turn(self, who: Scope | None, gone: asyncio.Future[None]) -> None:
-        """Wait for a free thread, but not for ever, and not for a client that has left."""
+        """Wait for a free thread, for a limited time and while the client is connected."""
         if Counter(self._queue.values())[who] >= self.waiting:
             raise Crowded("too many requests of this kind are waiting", hint=AGAIN)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -311,12 +311,12 @@ class Lane:
         raise Cancelled(LEFT) if gone.done() else Crowded("the server is busy with requests of this kind", hint=AGAIN)
 
     def _give_up(self, turn: asyncio.Future[None], who: Scope | None) -> None:
-        """Leave the queue; where a thread was given already, leave that to the next."""
+        """Leave the queue; if a thread was already given, pass it to the next."""
         if self._queue.pop(turn, self) is self:
             self._leave(who)
 
     def _admit(self) -> None:
-        """Give free threads to those who wait: first come, first served, among scopes that have not their share."""
+        """Give free threads to waiting requests, first come, first served, among scopes below their share."""
         for turn, who in list(self._queue.items()):
             if self.running.total() < self.at_once and self.running[who] < self.each:
                 del self._queue[turn]
@@ -356,7 +356,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[Made]):
-    """What is to be computed, and how its limits are made."""
+    """What to compute, and how its limits are made."""
 
     make: Callable[[], Work]
     function: Callable[..., Made]
@@ -364,7 +364,7 @@ class Task(Generic[Made]):
 
 
 class Lanes:
-    """The lanes of one server: for bound callers, for their studies, and for the owner.
+    """The queues of one server: for scoped callers, for their studies, and for the owner.
 
     What bound callers ask for is computed in other processes where `recipe` says how they open the memory. The owner's
     heavy requests stay in this process, where the indexes are in memory already.
@@ -378,7 +378,7 @@ class Lanes:
         self._studying: set[Scope | None] = set()
 
     async def run(self, request: Request, asker: Asker, function: Callable[..., Made], *arguments: Any) -> Made:
-        """What `function(memory, work, *arguments)` makes. It is a function of a module, so that a process finds it."""
+        """The result of `function(memory, work, *arguments)`; a process must be able to import the function."""
         lane = self.owner if asker.caller.owner else self.bound
         return await self._run(lane, request, asker, Task(partial(limits, asker.caller), function, arguments))
 
@@ -415,7 +415,7 @@ class Lanes:
 
 
 def limits(caller: Caller) -> Work:
-    """What one request of this caller may cost; the owner has no limits."""
+    """The limits of one request of this caller; the owner has none."""
     return Work() if caller.owner else Work(BOUND_SECONDS, deepest=DEEPEST)
 
 

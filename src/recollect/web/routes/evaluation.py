@@ -1,4 +1,4 @@
-"""The laboratory: reports and plots of the owner's data, and studies of questions that a caller gives."""
+"""Evaluation over HTTP: stored reports with plots, and studies of questions that a caller sends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MOST_LETTERS = 10_000
 MOST_RELEVANT = 100
 MOST_MEASURES = 10
 HIGHEST_GRADE = 100
-"""What one study may be made of, so that it ends while somebody waits for it."""
+"""The size limits of one study."""
 
 Grade = Annotated[int, Field(ge=0, le=HIGHEST_GRADE)]
 Graded = Annotated[dict[Id, Grade], Field(min_length=1, max_length=MOST_RELEVANT)]
@@ -51,7 +51,7 @@ _open = with_config(ConfigDict(extra="allow"))
 
 
 class Question(BaseModel):
-    """A question, and the records that answer it: their ids, or each with its grade (0 is not relevant)."""
+    """A question and the records that answer it: their ids, or a grade for each (0 is not relevant)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,13 +59,13 @@ class Question(BaseModel):
     relevant: Graded | Ids
 
     def judged(self) -> tuple[str, dict[str, int]]:
-        """Its text, and the grade of every record that is judged."""
+        """Its text, and the grade of every judged record."""
         found = self.relevant
         return self.text, found if isinstance(found, dict) else dict.fromkeys(found, 1)
 
 
 class Study(BaseModel):
-    """Judged questions to the caller's own memory; with `save`, the owner keeps the report under that name."""
+    """Judged questions for the caller's memory; with `save`, the owner stores the report under that name."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -74,20 +74,20 @@ class Study(BaseModel):
 
 
 class RunStudy(Study):
-    """Which systems are compared (`default` alone where none is named), and by which measures."""
+    """The systems to compare (by default `default` only) and the measures."""
 
     compare: Annotated[list[Literal[tuple(SYSTEMS)]], Field(min_length=1, max_length=20)] | None = None  # type: ignore[valid-type]
     measures: Annotated[list[Measure], Field(min_length=1, max_length=MOST_MEASURES)] | None = None
 
 
 class SweepStudy(Study):
-    """What settings change, by one measure."""
+    """A sweep, by one measure."""
 
     measures: Annotated[list[Measure], Field(min_length=1, max_length=1)] | None = None
 
 
 class KeptReport(TypedDict):
-    """A report in the folder of the laboratory."""
+    """A stored report."""
 
     name: str
     kind: Literal["run", "sweep", "overlap"]
@@ -96,13 +96,13 @@ class KeptReport(TypedDict):
 
 
 class Reports(TypedDict):
-    """All of them, newest first."""
+    """All reports, newest first."""
 
     reports: list[KeptReport]
 
 
 class Figures(TypedDict):
-    """A table; the columns of `words` hold words, the others numbers."""
+    """A table; the columns named in `words` hold text, the others numbers."""
 
     caption: str
     head: list[str]
@@ -111,7 +111,7 @@ class Figures(TypedDict):
 
 
 class ReportSection(TypedDict):
-    """One finding: in words, as a plot (`shows` says what it shows), in tables, and what it was made of."""
+    """One finding: text, a plot (`shows` describes it), tables, and its data."""
 
     key: str
     title: str
@@ -124,7 +124,7 @@ class ReportSection(TypedDict):
 
 
 class DrawnReport(TypedDict):
-    """What a report says."""
+    """The content of a report."""
 
     name: str
     sections: list[ReportSection]
@@ -169,13 +169,13 @@ class OverlapReport(TypedDict):
 
 @router.get("/v1/eval/reports", **documented(Reports))
 def reports(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
-    """The reports in the folder of the laboratory, newest first."""
+    """The stored reports, newest first."""
     return Json({"reports": [kept.as_dict() for kept in _shelf(request).all()]})
 
 
 @router.get("/v1/eval/reports/{name}", **documented(DrawnReport))
 def report(name: Annotated[str, InPath(min_length=1, max_length=MOST_NAME)], asker: Owns, request: Request) -> Json:  # noqa: ARG001
-    """One report: its findings in words, plots and tables."""
+    """One report: its findings as text, plots and tables."""
     sections = _shelf(request).sections(name)
     if sections is None:
         raise HTTPException(404, "there is no such report")
@@ -184,19 +184,19 @@ def report(name: Annotated[str, InPath(min_length=1, max_length=MOST_NAME)], ask
 
 @router.post("/v1/eval/run", **documented(RunReport))
 async def run(body: RunStudy, asker: Reads, request: Request) -> Json:
-    """Measure ways of searching on judged questions, and say how sure their differences are."""
+    """Compare systems on judged questions, with confidence intervals of their differences."""
     return await _studied(body, asker, request, _run, body.compare or ["default"], body.measures or MEASURES)
 
 
 @router.post("/v1/eval/sweep", **documented(SweepReport))
 async def sweep(body: SweepStudy, asker: Reads, request: Request) -> Json:
-    """Measure a grid of depths and fusions on judged questions, and find where depth stops to matter."""
+    """Measure depths and fusion methods on judged questions, and find the depth beyond which results no longer change."""
     return await _studied(body, asker, request, _sweep, body.measures or MEASURES[:1])
 
 
 @router.post("/v1/eval/overlap", **documented(OverlapReport))
 async def overlap(body: Study, asker: Reads, request: Request) -> Json:
-    """Count which relevant records each source finds, and say whether fusing them is worth it."""
+    """Count the relevant records that each source finds, and advise whether to fuse them."""
     return await _studied(body, asker, request, _overlap)
 
 
@@ -217,7 +217,7 @@ def _overlap(memory: Memory, work: Work, questions: Dataset) -> dict[str, Any]:
 async def _studied(
     body: Study, asker: Asker, request: Request, study: Callable[..., dict[str, Any]], *arguments: Any
 ) -> Json:
-    """The study's report, kept where that was asked for; what would stop it is found out before it begins."""
+    """The report of a study, stored on request; errors are found before it begins."""
     shelf = _shelf(request)
     if body.save is not None:
         _check_keeper(asker, request)

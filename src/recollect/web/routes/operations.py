@@ -1,4 +1,4 @@
-"""The whole: status, settings, what can be filtered by, indexing, metrics, health."""
+"""Status, settings, facets, indexing, metrics, health, and the page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Part = Annotated[Name | None, Query()]
 @public.head("/healthz", include_in_schema=False)
 @public.get("/healthz", **_HEALTH)
 async def get_health(request: Request) -> Json:  # waits for no thread, so that it answers also when all are busy
-    """Whether the server is there and its store is in place; for load balancers, so without a token."""
+    """Whether the server and its store are available. For load balancers; needs no token."""
     try:
         request.app.state.access.memory.store.check()
     except RecollectError:
@@ -61,14 +61,14 @@ async def get_health(request: Request) -> Json:  # waits for no thread, so that 
 
 @router.get("/metrics", response_model=None, response_class=Response, responses=_EXPOSED)
 def get_metrics(asker: Owns, request: Request) -> Response:
-    """Counts and times for Prometheus; of what was asked, nothing."""
+    """Counts and durations for Prometheus; no content of queries."""
     text = request.app.state.metrics.exposition(asker.memory.status())
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/status", **documented(StatusAnswer))
 def get_status(asker: Reads, request: Request) -> Json:
-    """What the store holds and how current it is; for the owner also how sources and server are doing."""
+    """The content of the store and how current its indexes are; for the owner also the state of sources and server."""
     state = request.app.state
     found: dict[str, Any] = {
         **asker.memory.status(),
@@ -84,7 +84,7 @@ def get_status(asker: Reads, request: Request) -> Json:
 
 @router.get("/v1/settings", **documented(SettingsAnswer))
 def get_settings(asker: Reads, request: Request) -> Json:
-    """What a search is answered with where nothing is said, and who asks."""
+    """The default search options, and the caller."""
     memory, caller = asker.memory, told(asker.caller, request.app.state.access)
     search = dataclasses.asdict(memory.settings.search)
     return Json(
@@ -103,7 +103,7 @@ def get_facets(
     asker: Reads, request: Request, *,
     any_scope: bool = False, user: Part = None, agent: Part = None, session: Part = None,
 ) -> Json:  # fmt: skip
-    """The categories, tags and scopes of what may be seen, and the sources there are."""
+    """The categories, tags and scopes of visible records, and the sources."""
     said = {"any_scope": any_scope, "user": user, "agent": agent, "session": session}
     found = asker.memory.facets(**{name: value for name, value in said.items() if value})
     owner = asker.caller.owner
@@ -115,13 +115,13 @@ def get_facets(
 
 @router.get("/v1/index", **documented(JobAnswer))
 def get_index(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
-    """The last run of indexing, or the one under way."""
+    """The last indexing run, or the current one."""
     return Json(request.app.state.indexer.job.as_dict())
 
 
 @router.post("/v1/index", **documented(JobAnswer, 202))
 def start_index(body: Indexing, asker: OwnsAndWrites, request: Request) -> Json:  # noqa: ARG001
-    """Mirror folders again, beside other requests: those that are indexed already, or that the server was given."""
+    """Index folders again in the background: those already indexed, or named when the server was started."""
     return Json(request.app.state.indexer.start(body.paths, dry_run=body.dry_run).as_dict(), 202)
 
 
@@ -129,12 +129,12 @@ _log = logging.getLogger("recollect.web")
 
 
 class _Stopped(Exception):
-    """The server ends."""
+    """The server is shutting down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run."""
+    """One indexing run."""
 
     state: str = "idle"
     paths: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ class Job:
 
 @dataclass(slots=True)
 class Indexer:
-    """Runs indexing beside the requests. Only folders that are mirrored already, or that were named at the start."""
+    """Runs indexing in the background, only for folders already indexed or named at the start."""
 
     memory: Memory
     folders: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class Indexer:
         return list(dict.fromkeys([*self.folders, *self.memory.store.files.roots()]))
 
     def start(self, paths: Sequence[str], *, dry_run: bool) -> Job:
-        """Begin a run; an error where one is under way."""
+        """Start a run; raises Busy if one is running."""
         wanted = tuple(self._allowed(path) for path in paths) or tuple(self.roots())
         if not wanted:
             raise UsageError("no folder is indexed yet", hint="recollect serve --folder DIR, or `recollect index DIR`")
@@ -179,7 +179,7 @@ class Indexer:
             return started
 
     def close(self, patience: float = 5.0) -> None:
-        """Stop at the next file; what was indexed stays."""
+        """Stop after the current file."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(patience)
@@ -224,11 +224,11 @@ pages = APIRouter(include_in_schema=False)
 @pages.head("/")
 @pages.get("/")
 def page() -> FileResponse:
-    """The page itself; what it shows it asks the API for."""
+    """The page; it reads its data from the API."""
     return FileResponse(str(FOLDER / "index.html"), media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
 def mount(app: FastAPI) -> None:
-    """Its styles and scripts."""
+    """Serve its styles and scripts."""
     app.include_router(pages)
     app.mount("/static", StaticFiles(directory=str(FOLDER)), name="static")

@@ -42,7 +42,7 @@ from recollect.web.workers import Lanes
 
 
 class _Anything(PathConvertor):
-    """The rest of an address, whatever it is: an id may hold slashes, and even the end of a line."""
+    """The rest of the path: an id may contain slashes and even line breaks."""
 
     regex = r"[\s\S]*"
 
@@ -52,14 +52,14 @@ register_url_convertor("anything", _Anything())
 router = APIRouter(tags=["records"])
 
 LIGHT_LISTED = 200
-"""A longer list is read in the lane for heavy requests: its texts may be long."""
+"""A longer list is a heavy request."""
 
 RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description="The id of a record; may hold slashes.")]
 Part = Annotated[Name | None, Query()]
 
 
 def _side(asker: Asker, named: dict[str, str]) -> Memory:
-    """The caller's side of the memory; the owner may name the scope whose record is meant."""
+    """The caller's memory; the owner may name the scope of the record."""
     return asker.memory.scoped(merge_scope(GLOBAL, named, {})) if named else asker.memory
 
 
@@ -73,7 +73,7 @@ def _told(asker: Asker, scope: ScopeBody | None) -> Memory:
 
 
 Named = Annotated[Memory, Depends(_named)]
-"""The side of the memory that the parameters `user`, `agent` and `session` name."""
+"""The memory that the parameters `user`, `agent` and `session` name."""
 
 
 @router.get("/v1/records", **documented(RecordList))
@@ -88,7 +88,7 @@ async def list_records(asker: Reads, request: Request, asked: Annotated[ListPara
 
 @router.post("/v1/records", **documented(ChangedRecord, 201))
 def add_record(body: NewRecord, asker: Writes) -> Json:
-    """Remember one record. The same text in the same scope is one record: adding it again updates it."""
+    """Add a record. The same text in the same scope is one record: adding it again updates it."""
     began = now()
     stored = asker.memory.add(body.text, supersedes=body.supersedes, **body.said("text", "supersedes"))
     return _changed(asker.memory, stored, began, 201)
@@ -102,40 +102,40 @@ def get_record(id: RecordId, memory: Named) -> Json:  # noqa: A002  (the word of
 
 @router.patch("/v1/records/{id:anything}", **documented(ChangedRecord))
 def edit_record(id: RecordId, body: Edited, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001
-    """Change what is said of a fact, in place. What it was before stays in its history."""
+    """Edit a fact in place. The old version stays in its history."""
     began = now()
     return _changed(memory, memory.edit(id, **body.changes()), began)
 
 
 @router.delete("/v1/records/{id:anything}", **documented(ForgottenRecords))
 def delete_record(id: RecordId, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001  (asking is the check)
-    """Take a record out of every answer; `/v1/undo` brings it back."""
+    """Forget a record; `/v1/undo` restores it."""
     return _forgotten(memory, [id])
 
 
 @router.post("/v1/forget", **documented(ForgottenRecords))
 def forget(body: Forgetting, asker: Writes) -> Json:
-    """Take records out of every answer: all of them, or none if one is unknown."""
+    """Forget records: all of them, or none if one is unknown."""
     return _forgotten(_told(asker, body.scope), body.ids)
 
 
 @router.post("/v1/supersede", **documented(ChangedRecord))
 def supersede(body: Supersession, asker: Writes) -> Json:
-    """Let a new text or another record take a record's place; answers the record that holds now."""
+    """Supersede a record by a new text or another record; returns the new record."""
     began, memory = now(), _told(asker, body.scope)
     return _changed(memory, memory.supersede(body.id, body.by, text=body.text, at=body.at), began)
 
 
 @router.post("/v1/undo", **documented(Undone))
 def undo(body: Undoing, asker: Writes) -> Json:
-    """Take back the last that happened to a record: that it was added, edited, superseded or forgotten."""
+    """Undo the last change to a record: that it was added, edited, superseded or forgotten."""
     undone, record = _told(asker, body.scope).undo(body.id, seq=body.seq)
     return Json({"undone": undone, "record": record_dict(record) if record else None})
 
 
 @router.get("/v1/history/{id:anything}", **documented(HistoryAnswer))
 def get_history(id: RecordId, memory: Named) -> Json:  # noqa: A002
-    """All that happened to a record, and the chain of supersession it stands in."""
+    """The history of a record, and its chain of supersession."""
     events = [event_dict(event) for event in memory.history(id)]
     record = memory.get(id)
     return Json({"id": id, "events": events, "chain": chain(memory, record) if record else [id]})
@@ -143,7 +143,7 @@ def get_history(id: RecordId, memory: Named) -> Json:  # noqa: A002
 
 @router.get("/v1/file/{id:anything}", **documented(FileAnswer))
 def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
-    """The file of a chunk as it stands now, open at its lines."""
+    """The current lines of a chunk's file."""
     found = memory.excerpt(id)
     return Json(
         {
@@ -167,7 +167,7 @@ def _forgotten(memory: Memory, ids: list[str]) -> Json:
 
 
 def _changed(memory: Memory, record: Record, began: datetime, status: int = 200) -> Json:
-    """The record as it stands now, and the line of history by which `/v1/undo` knows what was done.
+    """The record now, and the number of the change for `/v1/undo`.
 
     The owner reads it back in the record's own scope: behind row-level security it is seen in no other.
     """

@@ -1,4 +1,4 @@
-"""Questions: search, recall, why-not."""
+"""Search, recall, why-not."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from recollect.web.workers import DEEPEST, Lanes, limits
 router = APIRouter(tags=["search"])
 
 LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
-"""A search that asks for no more than this, or than the settings do, is answered on the threads of all routes."""
+"""A search within these limits, or within those of the settings, is not a heavy request."""
 
 
 @router.post("/v1/search", **documented(SearchAnswer))
 async def search(body: SearchBody, asker: Reads, request: Request) -> Json:
-    """Find what answers a question, best first, with the rank that each source gave."""
+    """Search: the best results first, with the rank that each source gave."""
     return await _answered(request, asker, body, _searched, body.query, body.options(), body.explain)
 
 
 @router.post("/v1/recall", **documented(RecallBlock))
 async def recall_(body: RecallBody, asker: Reads, request: Request) -> Json:
-    """What is known about a question, as one fenced block for a model's context, with citations."""
+    """The results of a query as one fenced block for a model's context, with citations."""
     return await _answered(request, asker, body, _recalled, body.query, body.options("tokens"), body.tokens)
 
 
 @router.post("/v1/why-not", **documented(VerdictAnswer))
 async def why_not(body: WhyNotBody, asker: Reads, request: Request) -> Json:
-    """Why a record is or is not in an answer, and what would bring it back."""
+    """Why a record is missing from the results, and what would bring it back."""
     _refuse_costly(asker, body)
     lanes: Lanes = request.app.state.lanes
     return Json(await lanes.run(request, asker, _explained, body.query, body.target, body.options("target")))
@@ -67,7 +67,7 @@ def _explained(memory: Memory, work: Work, query: str, target: str, options: dic
 async def _answered(
     request: Request, asker: Asker, body: SearchBody, function: Callable[..., tuple[bytes, Trace]], *arguments: Any
 ) -> Json:
-    """What a function makes of a search: on the threads of all routes where that is light, else in a lane."""
+    """The result of a function of a search: at once if it is light, else in a queue."""
     _refuse_costly(asker, body)
     if _is_light(body, asker.memory.settings.search):
         made = await to_thread.run_sync(function, asker.memory, limits(asker.caller), *arguments)
@@ -88,7 +88,7 @@ def _is_light(body: SearchBody, settings: SearchOptions) -> bool:
 
 
 def _as_body(change: dict[str, Any], scope: dict[str, str]) -> dict[str, Any]:
-    """What would bring a record back, as the fields of a request: there a scope is one of them, not three."""
+    """The change that brings a record back, as fields of a request, with `scope` as one field."""
     parts = {part: change[part] for part in SCOPE_PARTS if part in change}
     if not parts:
         return change
@@ -97,7 +97,7 @@ def _as_body(change: dict[str, Any], scope: dict[str, str]) -> dict[str, Any]:
 
 
 def _refuse_costly(asker: Asker, body: SearchBody) -> None:
-    """A language model costs its owner money and is told the question, a reranker may have to be fetched first."""
+    """Options that send the query elsewhere or fetch a model are for the owner only."""
     if asker.caller.owner:
         return
     for name, asked in (("hyde", body.hyde), ("rerank", body.rerank)):
