@@ -34,7 +34,7 @@ REST_SECONDS = 2.0
 """Seconds between two looks at a store that cannot notify."""
 
 SETTLING_SECONDS = 1.0
-"""Seconds after an answer in which a late change may have been missed; a caller who waits again waits at least so long."""
+"""Seconds after an answer in which a late change may have been missed: who waits again waits at least as long."""
 
 
 class Crowded(FailedError):
