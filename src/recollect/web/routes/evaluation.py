@@ -190,7 +190,7 @@ async def run(body: RunStudy, asker: Reads, request: Request) -> Json:
 
 @router.post("/v1/eval/sweep", **documented(SweepReport))
 async def sweep(body: SweepStudy, asker: Reads, request: Request) -> Json:
-    """Measure depths and fusion methods on judged questions: beyond which depth do results no longer change?"""
+    """Measure depths and fusion methods on judged questions, and find the depth that suffices."""
     return await _studied(body, asker, request, _sweep, body.measures or MEASURES[:1])
 
 
