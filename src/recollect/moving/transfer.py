@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from recollect import stores
 from recollect.config import shown_place
 from recollect.errors import FailedError, UsageError
-from recollect.moving import files
+from recollect.moving import exports
 from recollect.moving import format as export_format
 from recollect.types import Progress, Store
 from recollect.types.contents import FIELDS, Contents, Part, Snapshot
@@ -81,7 +81,7 @@ def copy(source: Place, target: Place, *, dry_run: bool = False, merge: bool = F
             return _transfer(snapshot, to, merge=merge, dry_run=dry_run, steps=steps)
 
 
-def export(source: Place, file: str | Path = files.STANDARD, *, steps: Steps = silent) -> Moved:
+def export(source: Place, file: str | Path = exports.STANDARD, *, steps: Steps = silent) -> Moved:
     """Write all that a store holds as JSON lines, zipped where the name ends with .gz; `-` is standard output.
 
     The same content gives the same bytes, whatever store it is in.
@@ -90,7 +90,7 @@ def export(source: Place, file: str | Path = files.STANDARD, *, steps: Steps = s
     with _opened(source) as from_, from_.snapshot() as snapshot:
         total, sums = dict(snapshot.counts()), export_format.Sum()
         parts = (part for batch in _stepping(snapshot, steps("exporting"), total) for part in batch)
-        files.write(str(file), export_format.written(parts, sums))
+        exports.write(str(file), export_format.written(parts, sums))
         return Moved(total, total, sha256=sums.digest)
 
 
@@ -108,7 +108,7 @@ def import_(
     Records come with their history and vectors. Mirrored folders and the state of their files, what was read for facts,
     cached answers and ids of external systems come only with `with_folders`, which is for an export of one's own.
     """
-    with files.read(str(file), everything=with_folders) as snapshot:
+    with exports.read(str(file), everything=with_folders) as snapshot:
         if dry_run and not _exists(target):
             moved = _planned(snapshot)
         else:
@@ -166,7 +166,7 @@ class _Comparison:
             self.kept[part.kind] += 1
             if part.kind == "record":
                 self.different[part.values[0]] = None
-                self.hidden.add(files.passage(part))
+                self.hidden.add(exports.passage(part))
             if part.key == ("language",) and self.target["record"]:
                 self.notes.append(
                     f"the store keeps its language, {there.values[1]}; what is imported was read as {part.values[1]}"

@@ -10,7 +10,7 @@ NOTES = Path(__file__).parent / "notes"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SampleQuestion:
     """A question, the notes that answer it, and whether words, meaning or both lead there."""
 
     text: str
@@ -18,7 +18,7 @@ class Question:
     why: str
 
 
-def questions() -> list[Question]:
+def questions() -> list[SampleQuestion]:
     """All judged questions."""
     lines = (Path(__file__).parent / "questions.jsonl").read_text(encoding="utf-8").splitlines()
-    return [Question(row["question"], tuple(row["relevant"]), row["why"]) for row in map(json.loads, lines)]
+    return [SampleQuestion(row["question"], tuple(row["relevant"]), row["why"]) for row in map(json.loads, lines)]

@@ -31,7 +31,7 @@ REPLACED = (
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecord:
+class RecordState:
     """A record in the store, forgotten or not; of a purged one only the id is left."""
 
     record: Record
@@ -42,7 +42,7 @@ class StoredRecord:
 class Table(Protocol):
     """The steps of one transaction. `note` writes the history; the other steps do not."""
 
-    def look(self, key: str) -> StoredRecord | None:
+    def look(self, key: str) -> RecordState | None:
         """The record with this id, locked until the transaction ends."""
 
     def twin(self, record: Record) -> Record | None:
@@ -109,13 +109,13 @@ def _put(table: Table, change: Put) -> Record:
         return _put_again(table, stored, change.record)
     twin = table.twin(change.record) if change.merge else None
     if twin is not None:
-        return _put_again(table, StoredRecord(twin), _merged(twin, change.record))
+        return _put_again(table, RecordState(twin), _merged(twin, change.record))
     table.insert(change.record)
     table.note(change.record.id, "add", {})
     return change.record
 
 
-def _put_again(table: Table, stored: StoredRecord, record: Record) -> Record:
+def _put_again(table: Table, stored: RecordState, record: Record) -> Record:
     before = stored.record
     if before.scope != record.scope and not stored.purged:  # the history of an id, too, belongs to one scope
         raise UsageError(

@@ -18,12 +18,11 @@ from starlette.routing import Route
 from recollect import __version__
 from recollect.memory import Memory
 from recollect.types import GLOBAL
-from recollect.web import changes, responses
+from recollect.web import changes, evaluation_routes, operations, record_routes, responses, search_routes
 from recollect.web.access import Access
 from recollect.web.changes import Waiting
 from recollect.web.middleware import Guard, Hosts, Metrics, is_loopback
-from recollect.web.routes import evaluation, operations, records, search
-from recollect.web.routes.operations import Indexer
+from recollect.web.operations import Indexer
 from recollect.web.sessions import Agents
 from recollect.web.tokens import Caller, Tokens
 from recollect.web.workers import Lanes, Recipe
@@ -77,11 +76,11 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
     app.state.lab, app.state.started, app.state.changes = serving.lab, time.monotonic(), waiting
     app.state.lanes = lanes
     responses.install(app)
-    for router in (search.router, records.router, changes.router, evaluation.router):
+    for router in (search_routes.router, record_routes.router, changes.router, evaluation_routes.router):
         app.include_router(router, responses=responses.DOCUMENTED)
     app.include_router(operations.router)
     app.include_router(operations.public)
-    ours = (search, records, changes, evaluation, operations)
+    ours = (search_routes, record_routes, changes, evaluation_routes, operations)
     routers = (*(module.router for module in ours), operations.pages, operations.public)
     app.state.addresses = [route for router in routers for route in router.routes]
     app.router.routes.append(Route("/mcp", agents))

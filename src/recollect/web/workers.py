@@ -73,7 +73,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class HeavyJob:
     """A function of a module, called with the memory of a scope, limits that `make` makes, and arguments."""
 
     scope: Scope
@@ -89,7 +89,7 @@ class Worker:
     process: Any
     connection: Connection
 
-    def call(self, job: Job, work: Work) -> tuple[Any, Exception | None]:
+    def call(self, job: HeavyJob, work: Work) -> tuple[Any, Exception | None]:
         """The job's result or error. Cancelling `work` cancels the job; OSError if it does not end."""
         self.connection.send(job)
         deadline, told = time.monotonic() + work.seconds + GRACE_SECONDS, False
@@ -118,7 +118,7 @@ class Workers:
     _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def call(self, job: Job, work: Work) -> Any:
+    def call(self, job: HeavyJob, work: Work) -> Any:
         """The result of a job, computed in another process."""
         worker = self._take()
         try:
@@ -204,7 +204,7 @@ def _do_jobs(connection: Connection, memory: Memory) -> None:
                 work.cancel()
 
 
-def _do(connection: Connection, memory: Memory, job: Job, work: Work, done: threading.Event) -> None:
+def _do(connection: Connection, memory: Memory, job: HeavyJob, work: Work, done: threading.Event) -> None:
     answer: tuple[Any, Exception | None]
     try:
         answer = job.function(memory.within(job.scope), work, *job.arguments), None
@@ -401,7 +401,7 @@ class Lanes:
         def compute(work: Work) -> Made:
             if self._workers is None or scope is None:
                 return task.function(asker.memory, work, *task.arguments)
-            made: Made = self._workers.call(Job(scope, task.make, task.function, task.arguments), work)
+            made: Made = self._workers.call(HeavyJob(scope, task.make, task.function, task.arguments), work)
             return made
 
         return await lane.run(request, scope, task.make, compute)

@@ -116,7 +116,7 @@ class Rows(ledger.Table):
         for buffer in (self._buffer, self._buffered_texts, self._events):
             buffer.clear()
 
-    def look(self, key: str) -> ledger.StoredRecord | None:
+    def look(self, key: str) -> ledger.RecordState | None:
         escaped = escape(key)
         if escaped in self._buffer:
             self.flush()
@@ -129,7 +129,7 @@ class Rows(ledger.Table):
         if row is None:
             return None
         *fields, forgotten, passage = row
-        return ledger.StoredRecord(from_row(fields), forgotten is not None, not passage)
+        return ledger.RecordState(from_row(fields), forgotten is not None, not passage)
 
     def twin(self, record: Record) -> Record | None:
         fold = record.text_hash

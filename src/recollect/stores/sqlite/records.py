@@ -97,7 +97,7 @@ class _Rows:
 
     connection: apsw.Connection
 
-    def look(self, key: str) -> ledger.StoredRecord | None:
+    def look(self, key: str) -> ledger.RecordState | None:
         """The record with this id."""
         columns: Any = self.connection.execute(
             f"{SELECT.replace(' FROM records', ', forgotten_at, passage FROM records')} WHERE id = ?", (key,)
@@ -105,7 +105,7 @@ class _Rows:
         if columns is None:
             return None
         *row, forgotten, passage = columns
-        return ledger.StoredRecord(from_row(row), forgotten is not None, not passage)
+        return ledger.RecordState(from_row(row), forgotten is not None, not passage)
 
     def twin(self, record: Record) -> Record | None:
         """The live record of the same scope with the same text."""

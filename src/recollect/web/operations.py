@@ -133,7 +133,7 @@ class _Stopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class IndexingJob:
     """One indexing run."""
 
     state: str = "idle"
@@ -156,7 +156,7 @@ class Indexer:
 
     memory: Memory
     folders: tuple[str, ...] = ()
-    job: Job = field(default_factory=Job)
+    job: IndexingJob = field(default_factory=IndexingJob)
     _thread: threading.Thread | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -165,7 +165,7 @@ class Indexer:
         """The folders that may be indexed."""
         return list(dict.fromkeys([*self.folders, *self.memory.store.files.roots()]))
 
-    def start(self, paths: Sequence[str], *, dry_run: bool) -> Job:
+    def start(self, paths: Sequence[str], *, dry_run: bool) -> IndexingJob:
         """Start a run; raises Busy if one is running."""
         wanted = tuple(self._allowed(path) for path in paths) or tuple(self.roots())
         if not wanted:
@@ -173,7 +173,7 @@ class Indexer:
         with self._lock:
             if self.job.state == "running":
                 raise Busy("indexing is under way", hint="GET /v1/index says how far it is")
-            started = self.job = Job("running", wanted, started_at=iso(now()))
+            started = self.job = IndexingJob("running", wanted, started_at=iso(now()))
             self._thread = threading.Thread(target=self._run, args=(wanted, dry_run), name="indexing", daemon=True)
             self._thread.start()
             return started
