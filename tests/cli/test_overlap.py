@@ -147,7 +147,7 @@ def test_nothing_found_is_exit_1_and_makes_no_store(run, home, monkeypatch):
         (["overlap", "--queries", "."], "is a folder"),
         (["overlap", "--queries", "broken.jsonl"], "broken.jsonl: line 2 is not JSON"),
         (["overlap", "--queries", "wrong.jsonl"], 'wrong.jsonl: line 1 has no "text" or "query"'),
-        (["overlap", "--queries", "bytes.txt"], "not UTF-8"),
+        (["overlap", "--queries", "bytes.txt"], "not text in UTF-8"),
         (["overlap", "x", "--fetch-k", "0"], "--fetch-k"),
         (["overlap", "x", "--sources", "keyword,telepathy"], "telepathy"),
         (["overlap", "x", "--since", "yesterdayish"], "not a time"),

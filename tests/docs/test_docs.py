@@ -33,6 +33,7 @@ def shell(tmp_path_factory):
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "RECOLLECT_STORE": str(folder / "store.db"),
         "XDG_CONFIG_HOME": str(folder),
+        "COLUMNS": "80",
     }
 
     def run(command):

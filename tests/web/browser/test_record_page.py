@@ -126,7 +126,7 @@ def test_what_is_added_is_found_edited_and_as_it_was_again(visit):
     assert shown(page) == "The quay at Tallvik is open again"
     assert page.evaluate("document.activeElement.dataset.action") == "edit"
     page.keyboard.press("u")
-    said(page, "taken back")
+    said(page, "undone")
     assert shown(page) == "The quay at Tallvik is closed for repairs"
     assert page.said == []
 
@@ -166,7 +166,7 @@ def test_what_was_added_can_be_taken_back(visit, ask):
     said(page, "Stored.")
     page.locator(".recent-row", has_text="mistake about cranes").wait_for()
     page.get_by_role("button", name="Undo").click()
-    said(page, "not stored after all")
+    said(page, "new record is removed")
     page.locator(".recent-row", has_text="mistake about cranes").wait_for(state="detached")
     assert "cranes" not in json.dumps(ask("GET", "/v1/records?limit=1000"))
 
@@ -176,7 +176,7 @@ def test_known_words_are_no_new_record_and_offer_no_undo(visit, find, ask):
     page = visit("#/add")
     page.get_by_label("Text").fill("prefer postgresql  for the job queue.")
     page.keyboard.press("Control+Enter")
-    said(page, "known already")
+    said(page, "already stored")
     assert page.get_by_role("button", name="Undo").count() == 0
     assert len(ask("GET", f"/v1/history/{find('Prefer PostgreSQL')['id']}")["events"]) == 1
 
@@ -187,11 +187,11 @@ def test_what_is_said_anew_of_known_words_can_be_taken_back(visit, find, ask):
     page.get_by_label("Text").fill("Mirela moves to the platform team.")
     page.get_by_label("Tags").fill("moves")
     page.keyboard.press("Control+Enter")
-    said(page, "what you said of it is kept")
+    said(page, "its fields are updated")
     assert find("Mirela")["tags"] == ["team", "moves"]
     page.keyboard.press("Tab")
     page.get_by_role("button", name="Undo").click()
-    said(page, "as it was before")
+    said(page, "The change is undone")
     assert find("Mirela")["tags"] == ["team"]
 
 
@@ -204,11 +204,11 @@ def test_what_is_near_is_shown_while_writing_and_can_be_superseded_instead(visit
     row.get_by_role("button", name="Supersede this record").click()
     assert "forty tonnes" in page.locator(".replaces").inner_text()
     page.keyboard.press("Control+Enter")
-    said(page, "in the old one's place")
+    said(page, "supersedes the old record")
     by = ask("GET", f"/v1/records/{old['id']}")["superseded_by"]
     assert "sixty" in ask("GET", f"/v1/records/{by}")["text"]
     page.get_by_role("button", name="Undo").click()
-    said(page, "holds again")
+    said(page, "current again")
     assert "superseded_by" not in ask("GET", f"/v1/records/{old['id']}")
 
 
@@ -238,7 +238,7 @@ def test_superseding_shows_the_chain_and_undo_brings_the_old_back(read, add, ask
     page.keyboard.press("Control+a")
     page.keyboard.type("The harbour master is Oskar.")
     page.keyboard.press("Control+Enter")
-    said(page, "what holds now")
+    said(page, "This is the new record")
     stops = page.locator(".stop")
     stops.nth(2).wait_for()
     assert shown(page) == "The harbour master is Oskar."
@@ -246,10 +246,10 @@ def test_superseding_shows_the_chain_and_undo_brings_the_old_back(read, add, ask
     assert ["Jonas" in stops.nth(0).inner_text(), "Mira" in stops.nth(1).inner_text()] == [True, True]
     assert "this one" in stops.nth(2).inner_text()
     stops.nth(0).get_by_role("link").first.click()
-    page.locator(".note", has_text="no longer holds").wait_for()
+    page.locator(".note", has_text="Superseded").wait_for()
     assert page.locator("[data-action=supersede]").count() == 0
     page.keyboard.press("Control+z")
-    said(page, "The old record holds again")
+    said(page, "The old record is current again")
     page.wait_for_url(f"**/#/record/{second['id']}")
     page.locator(".record-text", has_text="Mira").wait_for()
     assert "superseded_by" not in ask("GET", f"/v1/records/{second['id']}")
@@ -264,7 +264,7 @@ def test_what_is_forgotten_comes_back(read, add, ask):
     said(page, "Forgotten.")
     assert page.locator("h1").inner_text() == "This record is forgotten"
     page.get_by_role("button", name="Undo").press("Enter")
-    said(page, "It is back")
+    said(page, "It is restored")
     assert shown(page) == "Seals rest on the outer rocks."
     ask("DELETE", f"/v1/records/{record['id']}")
     page.reload()
@@ -302,7 +302,7 @@ def test_a_refusal_is_said_and_nothing_typed_is_lost(visit):
     page = visit("#/add")
     page.get_by_label("Title").fill("Kept")
     page.keyboard.press("Control+Enter")
-    page.locator(".form-error", has_text="needs some text").wait_for()
+    page.locator(".form-error", has_text="must not be empty").wait_for()
     assert page.get_by_label("Title").input_value() == "Kept"
     page.get_by_label("Text").fill("Some text")
     page.get_by_label("Category").fill("c" * 1200)

@@ -79,7 +79,7 @@ export function takeBack(app, { id, seq }) {
 
 const OUTCOMES = {
   supersedes: ["Stored. It supersedes the old record.", "The old record is current again."],
-  update: ["This was known already; what you said of it is kept.", "The change is undone."],
+  update: ["This record was already stored; its fields are updated.", "The change is undone."],
   nothing: ["This record was already stored.", null],
   add: ["Stored.", "The new record is removed."],
 };
