@@ -51,12 +51,12 @@ clean:
 	rm -rf $(VENV) .node build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.installed: pyproject.toml
-	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --python $(BIN)/python -e . ; \
+	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --compile-bytecode --python $(BIN)/python -e . ; \
 	else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check -e . ; fi
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml
-	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --python $(BIN)/python -e ".[dev]" ; \
+	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --allow-existing $(VENV) && uv pip install --quiet --compile-bytecode --python $(BIN)/python -e ".[dev]" ; \
 	else $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" ; fi
 	@touch $@ $(VENV)/.installed
 
