@@ -50,7 +50,7 @@ def test_the_numbers_are_the_codes():
     """Bounds are told as they are; the words for decay are the project's."""
     assert f"{shapes.FOUND_CHARACTERS:,} characters" in PAGE
     assert f"reads {shapes.READ_CHARACTERS:,} at once" in PAGE
-    assert f"({TOKENS} unless said)" in PAGE
+    assert f"({TOKENS} by default)" in PAGE
     assert f"more than {MOST_BYTES // 2**20} MiB" in PAGE
     assert f"{MOST_SESSIONS:,} sessions of one caller" in PAGE
     assert f"http://127.0.0.1:{PORT}/mcp" in PAGE
