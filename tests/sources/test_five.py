@@ -443,18 +443,19 @@ def test_the_command_line_answers_in_time_and_names_each_failure(
     scene: Scene, opened: Callable[[], Memory], gone: Callable[[str], bool]
 ) -> None:
     """As JSON and in words, exit 0; nothing that was started is left, and the process does not wait for what hangs."""
+    budget_ms = 5 * BUDGET_MS  # a new process on a busy machine loads its libraries meanwhile
     process, url = scene.serve(PEER, scene.elsewhere, "good")
     process.kill()
     process.wait()
     _, server = scene.serve(SERVER, "hangs")
     scene.write(program="half", server=server, other=f'url = "{url}"')
     local = opened().search("heron", sources=["keyword", "vector"])
-    ran, took = run(scene, "search", "heron", "--json", "--budget-ms", BUDGET_MS)
+    ran, took = run(scene, "search", "heron", "--json", "--budget-ms", budget_ms)
     assert ran.returncode == 0
     answer = json.loads(ran.stdout)
     trace = answer["trace"]
-    assert within(trace["took_ms"] / 1000, BUDGET_MS / 1000 + SLACK_S)
-    assert within(took, BUDGET_MS / 1000 + 5.0)  # most of it to start a process on a busy machine
+    assert within(trace["took_ms"] / 1000, budget_ms / 1000 + SLACK_S)
+    assert within(took, budget_ms / 1000 + 5.0)  # most of it to start a process on a busy machine
     assert trace["mode"] == "hybrid"
     assert trace["grade"] in ("slow", "bad")
     assert [result["id"] for result in answer["results"]] == [result.record.id for result in local.results]
@@ -467,7 +468,7 @@ def test_the_command_line_answers_in_time_and_names_each_failure(
         "other": "failed",
     }
     assert all(source["reason"] and source["took_ms"] > 0 for source in seen.values() if source["status"] != "ok")
-    said, _ = run(scene, "search", "heron", "--budget-ms", BUDGET_MS)
+    said, _ = run(scene, "search", "heron", "--budget-ms", budget_ms)
     assert said.returncode == 0
     for name in ("program", "server", "other"):
         assert f"{name} did not answer" in said.stdout + said.stderr
