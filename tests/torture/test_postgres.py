@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import postgres as server_kit
 
 from recollect import Memory
 from recollect.config import Settings
@@ -105,6 +104,8 @@ class Client:
 @pytest.fixture
 def server() -> Iterator[Any]:
     """A server of the test's own, with the settings of a real one."""
+    from support import postgres as server_kit  # not for the clients: this file is also their program
+
     server = server_kit.Server.make()
     yield server
     server.remove()

@@ -219,7 +219,7 @@ def test_a_folder_of_several_scopes_is_left_to_its_owner(place):
     gone = str(place.later / "gone")
     job = place.index(paths=[str(mixed), gone, str(place.notes)])
     assert job["state"] == "done"
-    assert "in another way" in job["report"]["skipped"][str(mixed)]
+    assert "with other options" in job["report"]["skipped"][str(mixed)]
     assert job["report"]["skipped"][gone] == "not there"
     assert job["report"]["unchanged"] > 0
     for name in ("ada", "bob"):
