@@ -63,5 +63,6 @@ $(VENV)/.dev: pyproject.toml
 .node/.installed:  # the MCP conformance suite and inspector, and the Node that they need; only where npm is present
 	@mkdir -p .node
 	@if command -v npm >/dev/null 2>&1; then \
-	npm install --silent --no-fund --no-audit --prefix .node @modelcontextprotocol/conformance @modelcontextprotocol/inspector node@22; fi
+	npm install --silent --no-fund --no-audit --prefix .node @modelcontextprotocol/conformance @modelcontextprotocol/inspector node@22 || \
+	echo "npm could not install them: their tests are skipped"; fi
 	@touch $@
