@@ -26,10 +26,10 @@ unit: $(VENV)/.dev
 	$(BIN)/pytest -n 3 --dist loadgroup -m "not torture and not ci"  # on two cores: a third of the time is waiting
 
 suite: $(VENV)/.dev .node/.installed
-	RECOLLECT_TEST_PROFILE=ci $(BIN)/pytest -n 3 --dist loadgroup -m "not torture"
+	TESTS_PROFILE=ci $(BIN)/pytest -n 3 --dist loadgroup -m "not torture"
 
 deadlines: $(VENV)/.dev  # upper bounds on the wall clock: on a quiet machine only
-	RECOLLECT_DEADLINES=1 $(BIN)/pytest -n 0 -m "not torture" $$(grep -rl support.timing tests --include='test_*.py')
+	TESTS_DEADLINES=1 $(BIN)/pytest -n 0 -m "not torture" $$(grep -rl support.timing tests --include='test_*.py')
 
 torture: $(VENV)/.dev
 	$(BIN)/pytest -m torture -s --timeout 3600

@@ -7,7 +7,7 @@ never comes before the test has ended.
 import os
 from collections.abc import Callable
 
-CHECKED = os.environ.get("RECOLLECT_DEADLINES", "") == "1"
+CHECKED = os.environ.get("TESTS_DEADLINES", "") == "1"
 
 
 def within(seconds: float, most: float) -> bool:
