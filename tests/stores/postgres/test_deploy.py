@@ -243,6 +243,7 @@ def follow(site: Site, beside: str) -> None:
             time.sleep(0.02)
 
 
+@pytest.mark.ci  # it needs the records of the tests before it
 def test_a_new_model_is_made_by_the_owner_and_used_by_the_service(site: Site) -> None:
     """Until the owner has made its table the service goes on with the model that answers; then it has the grants."""
     place, owner = site.url("recollect", "the service's"), site.url("recollect_owner", "the owner's")
