@@ -31,14 +31,18 @@ def ran(*words, **environment):
     return done.stdout
 
 
-@pytest.mark.skipif(not INSTALLED["conformance"], reason="make .node/.installed")
+@pytest.mark.skipif(
+    not INSTALLED["conformance"], reason="the suite is not installed here: make .node/.installed, with npm"
+)
 @pytest.mark.parametrize("scenario", OURS)
 def test_the_conformance_suite(bare, scenario, tmp_path):
     """Each scenario that is for any server passes over HTTP."""
     ran("conformance", "server", "--url", bare.url, "--scenario", scenario, "-o", str(tmp_path))
 
 
-@pytest.mark.skipif(not INSTALLED["mcp-inspector"], reason="make .node/.installed")
+@pytest.mark.skipif(
+    not INSTALLED["mcp-inspector"], reason="the inspector is not installed here: make .node/.installed, with npm"
+)
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_the_inspector(bare, served, tmp_path, transport):
     """Somebody else's client lists the tools and stores a fact, over either transport."""

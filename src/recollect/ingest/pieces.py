@@ -126,7 +126,7 @@ def _matches(root: Path, pattern: str) -> list[Path]:
         raise UsageError(f"the glob {pattern!r} does not stay inside the workspace", hint=_EXAMPLE)
     try:
         return list(root.glob(pattern))
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError) as error:  # pathlib raises the latter for patterns it does not read
         raise UsageError(f"the glob {pattern!r} is not valid: {error}", hint=_EXAMPLE) from error
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 from recollect.config import misspelt, shown_place
@@ -23,19 +24,19 @@ FILES = "sqlite"
 """The kind of a place that is a path and no URL."""
 
 
-class StoreKind:
+class StoreKind(ABC):
     """One kind of store. A `place` is the URL, or for files the path, that a user named."""
 
     shared: bool = False
     """Whether a server keeps it, for several machines: files of other machines are not reported as missing."""
 
+    @abstractmethod
     def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> Store:
         """Open the store, and make it where it does not exist. `language` is that of a new store."""
-        raise NotImplementedError
 
+    @abstractmethod
     def exists(self, place: str) -> bool:
         """Whether the place holds a store; nothing is created."""
-        raise NotImplementedError
 
     def describe(self, place: str) -> str:
         """The place as messages and status show it, without passwords."""

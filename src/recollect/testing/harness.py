@@ -40,7 +40,7 @@ class StoreFixtures:
     @pytest.fixture
     def new_place(self) -> Callable[[], str]:
         """Override it: return a function that names a new, empty place at each call."""
-        raise NotImplementedError
+        pytest.fail("a test class of a store must define the fixture new_place")
 
     @pytest.fixture
     def open_store(self, new_place: Callable[[], str]) -> Iterator[OpenStore]:
