@@ -29,7 +29,7 @@ from recollect.evaluation.corpora import open_corpus
 from recollect.evaluation.scoring import by_place, compare
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage
-from recollect.stages.order import WEIGHT, Rerank, RerankScores
+from recollect.stages import WEIGHT, Rerank, RerankScores
 from recollect.types import Query, Record
 
 SETS = (

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.properties import MANY
 
-from recollect.analysis import LANGUAGES, Analyzer, lead, snippet
-from recollect.analysis.analyzer import MAX_QUERY_TERMS, MAX_TERM
-from recollect.analysis.snippets import WIDTH
+from recollect.analysis import LANGUAGES, MAX_QUERY_TERMS, MAX_TERM, WIDTH, Analyzer, lead, snippet
 
 ENGLISH = Analyzer()
 NASTY = "#+'’_-./:@&,19aAbBsSßİŉﬁⅣ½⑴ﷺ\ufe70\u037a\u0345\u0301\u200d\ufe0f\u00ad\x00\ud800京ー가कि\u0e33ﾊﾟ㌀❤🎉 \n"

@@ -50,7 +50,7 @@ def test_a_fusion_method_is_added_in_one_place(follow, tmp_path):
 def test_a_stage_is_added_in_two_places(follow):
     """The flag, the settings and the trace know it, and it changes scores."""
     files, run = follow("add-a-stage.md")
-    assert files == {"src/recollect/options.py", "src/recollect/stages/order.py"}
+    assert files == {"src/recollect/options.py", "src/recollect/stages.py"}
     run("add", "heron")
     plain = json.loads(run("search", "heron", "--json", "--explain"))
     halved = json.loads(run("search", "heron", "--short-penalty", "--json", "--explain"))

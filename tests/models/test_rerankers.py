@@ -18,7 +18,7 @@ from recollect.cli import main
 from recollect.errors import ConfigError, UsageError
 from recollect.memory.shapes import answer_dict
 from recollect.models.rerankers import RERANKERS, WIDTH, open_reranker, passage
-from recollect.stages.order import Rerank, RerankScores
+from recollect.stages import Rerank, RerankScores
 from recollect.types import Answer, Query, Record, Reranker, Result
 
 STAND = """

@@ -18,7 +18,7 @@ from recollect.config import Settings, SourceSettings
 from recollect.errors import SearchFailed
 from recollect.memory.shapes import answer_dict
 from recollect.moving import format as lines
-from recollect.sources.breaker import FAILURES
+from recollect.sources.external import FAILURES
 from recollect.stores.sqlite import SqliteStore, schema
 from recollect.types import Answer, SourceTrace
 from recollect.types.contents import Part

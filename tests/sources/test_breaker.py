@@ -21,7 +21,7 @@ from support.timing import within
 from recollect import Memory
 from recollect.config import Settings, SourceSettings
 from recollect.errors import LeftAlone, SearchFailed, StoreError, TimedOut
-from recollect.sources.breaker import FAILURES, FIRST_REST_S, LONGEST_REST_S, Breaker
+from recollect.sources.external import FAILURES, FIRST_REST_S, LONGEST_REST_S, Breaker
 from recollect.types import Answer, SourceTrace
 
 OURS = {name: name for name in ("id", "text", "title", "path", "score")}

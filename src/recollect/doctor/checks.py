@@ -16,7 +16,7 @@ from recollect.config import misspelt
 from recollect.doctor.services import llm, model, reranker, sources
 from recollect.doctor.setup import Setup, extras, own_files, settings, tokens, versions
 from recollect.errors import RecollectError
-from recollect.stages.order import freshness
+from recollect.stages import freshness
 from recollect.stores.health import Finding, NotExamined, Reporter
 from recollect.types import EVERYTHING, FileState, Store
 

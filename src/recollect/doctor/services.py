@@ -21,8 +21,7 @@ from recollect.models.catalogue import MODELS, Model
 from recollect.models.embedders import EMBEDDERS
 from recollect.models.rerankers import RERANKERS
 from recollect.registry import Registry
-from recollect.sources.breaker import FAILURES, Breaker, BreakerState
-from recollect.sources.external import ask_in_time
+from recollect.sources.external import FAILURES, Breaker, BreakerState, ask_in_time
 from recollect.sources.matcher import read_rows
 from recollect.stores import kind_of
 from recollect.stores.health import Finding, NotExamined, Reporter

@@ -32,7 +32,7 @@ from recollect.sources import (
     VectorSource,
     screened,
 )
-from recollect.sources.breaker import FAILURES
+from recollect.sources.external import FAILURES
 from recollect.stages import Confidence, Rerank, RerankScores, order
 from recollect.types import ExternalSystem, Notes, Query, Record, Reranker, Scope, Source, Store
 

@@ -23,7 +23,7 @@ from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, TimedOut
 from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.ranking import LENGTHS, Evidence, Null
-from recollect.stages.confidence import RANK_TO_BEAT, Gauge, evidence
+from recollect.stages import RANK_TO_BEAT, Gauge, evidence
 from recollect.types import ActiveSpace, Filter, Query, Store
 
 VERSION = 1
