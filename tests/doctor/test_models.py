@@ -8,8 +8,7 @@ import pytest
 from support.http import Hub
 
 from recollect.errors import ModelError
-from recollect.models.cache import model_path
-from recollect.models.catalogue import ARCTIC_EMBED_S
+from recollect.models.catalogue import ARCTIC_EMBED_S, model_path
 from recollect.models.fetch import fetch
 
 NAME = ARCTIC_EMBED_S.name

@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.ingest import read_markdown
-from recollect.ingest.chunks import MAX_TOKENS, tokens
+from recollect.ingest.documents import MAX_TOKENS, tokens
 
 NOTE = """---
 tags: [garden, "2026"]

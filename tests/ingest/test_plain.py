@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import ROOT
 
-from recollect.ingest.chunks import MAX_TOKENS, split_lines, tokens
-from recollect.ingest.documents import read_plain
+from recollect.ingest.documents import MAX_TOKENS, read_plain, split_lines, tokens
 
 WORDS = "one two three four five six seven eight nine ten " * 12
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.ingest.text import decode, is_text
+from recollect.ingest.discovery import decode, is_text
 
 SAMPLES = {
     "cp1250": "Zażółć gęślą jaźń i pijemy herbatę w ogrodzie",

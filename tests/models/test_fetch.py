@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from recollect.errors import ModelError, UsageError
-from recollect.models import cache as cache_module
+from recollect.models import catalogue as cache_module
 from recollect.models import fetch as fetching
-from recollect.models.cache import digest, installed, model_path, remove, staging
-from recollect.models.catalogue import ARCTIC_EMBED_S
+from recollect.models.catalogue import ARCTIC_EMBED_S, digest, installed, model_path, remove, staging
 from recollect.models.embedders import open_embedder
 from recollect.models.fetch import fetch
 

@@ -6,7 +6,7 @@ from email.utils import format_datetime
 import pytest
 
 from recollect.errors import FailedError, LlmError, UsageError
-from recollect.models.llm import open_llm
+from recollect.models.openai import open_llm
 
 KEY = "sk-secret-0123456789"
 ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "When is low water?"}]

@@ -122,7 +122,7 @@ def test_retry_after_is_honoured(server, reply, form):
 
 def test_retry_after_is_bounded(server, reply, monkeypatch):
     """A server that asks for a day is not given one."""
-    monkeypatch.setattr("recollect.models.endpoint.LONGEST_WAIT_S", 0.05)
+    monkeypatch.setattr("recollect.models.openai.LONGEST_WAIT_S", 0.05)
     server.script = [reply(status=429, body="tomorrow", headers={"Retry-After": "86400"})]
     assert opened(server).query("tide").shape == (16,)
 

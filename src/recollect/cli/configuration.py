@@ -238,8 +238,7 @@ def model() -> None:
 @json_flag
 def list_models(as_json: bool) -> None:
     """List the models, and whether each is installed."""
-    from recollect.models.cache import installed
-    from recollect.models.catalogue import DEFAULT, MODELS
+    from recollect.models.catalogue import DEFAULT, MODELS, installed
 
     rows = [
         {
@@ -283,7 +282,7 @@ def fetch_model(name: str, origin: str | None, as_json: bool) -> None:
 @json_flag
 def locate_model(name: str, as_json: bool) -> None:
     """Print the folder of the model NAME."""
-    from recollect.models.cache import model_path
+    from recollect.models.catalogue import model_path
 
     _emit_path(model_path(name), as_json)
 
@@ -293,7 +292,7 @@ def locate_model(name: str, as_json: bool) -> None:
 @json_flag
 def remove_model(name: str, as_json: bool) -> None:
     """Remove the files of the model NAME."""
-    from recollect.models.cache import remove
+    from recollect.models.catalogue import remove
 
     removed = remove(name)
     emit(as_json, {"name": name, "removed": removed}, plain(f"{'removed' if removed else 'not installed:'} {name}"))

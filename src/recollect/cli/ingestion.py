@@ -15,8 +15,7 @@ from recollect.errors import LlmError, UsageError
 
 if TYPE_CHECKING:
     from recollect.ingest import Report
-    from recollect.ingest.facts import FactVerdict
-    from recollect.ingest.pieces import Piece
+    from recollect.ingest.facts import FactVerdict, Piece
     from recollect.memory.extraction import Extraction
 
 NAMED_FILES = 5

@@ -166,8 +166,7 @@ def _fetch_models(settings: Settings) -> None:
 
     A request never starts a download.
     """
-    from recollect.models.cache import installed
-    from recollect.models.catalogue import MODELS
+    from recollect.models.catalogue import MODELS, installed
     from recollect.models.fetch import fetch_automatically, offline
 
     search = settings.search

@@ -16,8 +16,7 @@ from recollect.doctor.setup import SERVICES, Setup
 from recollect.errors import RecollectError, SourceFailed
 from recollect.memory.assembly import open_system
 from recollect.memory.opening import embedder_opener
-from recollect.models.cache import cache_root, digest, fetch_command
-from recollect.models.catalogue import MODELS, Model
+from recollect.models.catalogue import MODELS, Model, cache_root, digest, fetch_command
 from recollect.models.embedders import EMBEDDERS
 from recollect.models.rerankers import RERANKERS
 from recollect.registry import Registry
@@ -118,7 +117,7 @@ def _server(setup: Setup, spec: str) -> Finding:
 
 def llm(setup: Setup) -> Iterator[Finding]:
     """The language model, where one is set or needed."""
-    from recollect.models.llm import open_llm
+    from recollect.models.openai import open_llm
 
     options, search = setup.settings.llm, setup.settings.search
     if options.base_url is None and options.model is None and not search.hyde:

@@ -1,8 +1,7 @@
 """Files into records: discovery, documents, chunks, and folders that are kept indexed."""
 
-from recollect.ingest.chunks import Chunk
 from recollect.ingest.discovery import resolve_roots
-from recollect.ingest.documents import Document, read_markdown
+from recollect.ingest.documents import Chunk, Document, read_markdown
 from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report, in_batches
 
 __all__ = [

@@ -12,9 +12,20 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from recollect.ingest.discovery import MAX_FILE, FoundFile, PatternSelection, Walk, walk
+from recollect.ingest.discovery import (
+    HEAD,
+    MAX_FILE,
+    FoundFile,
+    NotAFile,
+    PatternSelection,
+    Walk,
+    holds_key,
+    is_text,
+    open_regular,
+    reason_of,
+    walk,
+)
 from recollect.ingest.documents import Document, metadata_text, read_document
-from recollect.ingest.text import HEAD, NotAFile, holds_key, is_text, open_regular, reason_of
 from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, Scope, SetFileState
 
 GROUP = 200

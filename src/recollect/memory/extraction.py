@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings
 from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
-from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, messages, tokens
-from recollect.ingest.pieces import Piece, expand, read, split
+from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read, split, tokens
 from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.memory.opening import language_model
-from recollect.models.llm import Llm
+from recollect.models.openai import Llm
 from recollect.types import ActiveSpace, Change, Filter, MarkIngested, Progress, Put, Record, Scope, Store, Supersede
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any
 
 from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.ingest import FileChanges, IndexOptions, IndexRun, Report, in_batches, resolve_roots
-from recollect.ingest.discovery import MAX_FILE
-from recollect.ingest.text import HEAD, NotAFile, decode, holds_key, is_text, open_regular
+from recollect.ingest.discovery import HEAD, MAX_FILE, NotAFile, decode, holds_key, is_text, open_regular
 from recollect.stages import freshness
 from recollect.types import FileState, Progress, Record, Scope, SetFolderOptions, Store
 

@@ -10,7 +10,7 @@ from recollect import config
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.models.embedders import EMBEDDERS, open_embedder
-from recollect.models.llm import Llm, open_llm
+from recollect.models.openai import Llm, open_llm
 from recollect.stores import open_store
 from recollect.types import Embedder, Progress, Store
 

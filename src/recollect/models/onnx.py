@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from recollect.errors import ConfigError, ModelError, UsageError
-from recollect.models.cache import fetch_command, model_path
-from recollect.models.catalogue import Model, get_model
-from recollect.models.embedders import CachedQueries, fingerprint, unit_rows
-from recollect.models.endpoint import well_formed
+from recollect.models.catalogue import Model, fetch_command, get_model, model_path
+from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 from recollect.registry import missing_package
 
 if TYPE_CHECKING:

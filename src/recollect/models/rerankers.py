@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from recollect.analysis import Analyzer, snippet
-from recollect.models.cache import ensure_model
-from recollect.models.catalogue import MODELS
+from recollect.models.catalogue import MODELS, ensure_model
 from recollect.registry import Entry, Registry
 from recollect.types import Record
 

@@ -35,7 +35,7 @@ def settings(server: Any) -> Callable[..., Settings]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits between tries are tested elsewhere."""
-    monkeypatch.setattr("recollect.models.endpoint.FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr("recollect.models.openai.FIRST_WAIT_S", 0.001)
     monkeypatch.delenv("OPENCLAW_WORKSPACE", raising=False)
 
 

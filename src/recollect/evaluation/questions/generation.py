@@ -39,7 +39,7 @@ from recollect.evaluation.questions.prose import (
     words_of,
 )
 from recollect.ingest.documents import MARKDOWN
-from recollect.models.llm import Llm
+from recollect.models.openai import Llm
 from recollect.ranking import fold
 from recollect.types import Notes, Progress, Record
 
