@@ -15,7 +15,7 @@ import click
 
 from recollect import errors, options
 from recollect.analysis import LANGUAGES
-from recollect.cli.commands import app
+from recollect.cli import app
 from recollect.config.settings import names
 from recollect.models.embedders import EMBEDDERS
 from recollect.ranking import HALF_LIVES

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from recollect import Memory
-from recollect.cli.commands import app
+from recollect.cli import app
 from recollect.options import FILTERS, FLAG, HTTP, MCP, PAGE, SCOPE, SEARCH, SearchOptions, options_of
 from recollect.types import Filter
 from recollect.web.inputs import SearchBody

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.timing import child_cpu_seconds
 
-from recollect.cli.commands import COMMANDS
+from recollect.cli import COMMANDS
 from recollect.cli.lab import STUDIES
 from recollect.fusion import METHODS
 
@@ -174,14 +174,14 @@ def test_completing_loads_no_more_than_the_command_that_is_completed(environment
         ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return json.loads(ran.stdout.splitlines()[-1])
 
-    names = ("commands", "flags", "terminal")
+    names = ("flags", "terminal")
     always = {f"recollect.cli.{name}" for name in names}
     heavy, modules = loaded(["recollect", "se"])
     assert (heavy, set(modules) - always) == ([], set())
     heavy, modules = loaded(["recollect", "search", "--fusion", "r"])
     assert heavy == []
     assert "recollect.cli.queries" in modules
-    assert not {"recollect.cli.crud", "recollect.cli.lab", "recollect.cli.background"} & set(modules)
+    assert not {"recollect.cli.crud", "recollect.cli.lab", "recollect.cli.ingestion"} & set(modules)
 
 
 @needs("fish")

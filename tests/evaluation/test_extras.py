@@ -55,7 +55,7 @@ def test_the_web_application_and_the_mcp_server_load_neither():
 import sys
 for name in ("matplotlib", "scipy", "ir_measures"):
     sys.modules[name] = None
-import recollect.web.app, recollect.mcp.server, recollect.cli.lab.run
+import recollect.web.app, recollect.mcp, recollect.cli.lab.run
 assert not {"pytrec_eval", "matplotlib.figure", "pandas"} & set(sys.modules)
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -8,11 +8,11 @@ from typing import get_args
 import click
 from support import DOCS
 
-from recollect.cli.commands import app
+from recollect import mcp
+from recollect.cli import app
 from recollect.cli.serve import PORT
 from recollect.config import Settings
-from recollect.mcp import parameters
-from recollect.mcp.server import build
+from recollect.mcp import build
 from recollect.memory import shapes
 from recollect.memory.recall import TOKENS
 from recollect.ranking import HALF_LIVES
@@ -54,5 +54,5 @@ def test_the_numbers_are_the_codes():
     assert f"more than {MOST_BYTES // 2**20} MiB" in PAGE
     assert f"{MOST_SESSIONS:,} sessions of one caller" in PAGE
     assert f"http://127.0.0.1:{PORT}/mcp" in PAGE
-    assert set(get_args(get_args(parameters.Decay)[0])) == {"", *HALF_LIVES}
-    assert Settings().search.limit == parameters.DEFAULT_LIMIT
+    assert set(get_args(get_args(mcp.Decay)[0])) == {"", *HALF_LIVES}
+    assert Settings().search.limit == mcp.PARAMETERS["limit"].default

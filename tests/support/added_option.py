@@ -30,9 +30,8 @@ def surfaces(folder: Path) -> dict:
     import click
     from click.shell_completion import ShellComplete
 
-    from recollect import Memory, config
-    from recollect.cli.commands import app
-    from recollect.mcp import server
+    from recollect import Memory, config, mcp
+    from recollect.cli import app
     from recollect.web.app import Serving, build
     from recollect.web.inputs import controls
     from recollect.web.tokens import Tokens
@@ -46,7 +45,7 @@ def surfaces(folder: Path) -> dict:
 
     search = app.get_command(click.Context(app), "search")
     with Memory.open(":memory:", embedder="none", settings=config.Settings()) as memory:
-        tools = {tool.name: tool for tool in anyio.run(server.build(memory).list_tools)}
+        tools = {tool.name: tool for tool in anyio.run(mcp.build(memory).list_tools)}
         schemas = build(memory, Tokens(folder / "tokens.json"), Serving()).openapi()["components"]["schemas"]
         return {
             "settings": config.load(environment={"RECOLLECT_SEARCH_TONE": "bold"}).settings.search.tone,

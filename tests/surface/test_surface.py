@@ -22,11 +22,9 @@ import click
 import pytest
 
 import recollect
-from recollect import Memory, errors, testing
-from recollect.cli import main
-from recollect.cli.commands import app
+from recollect import Memory, errors, mcp, testing
+from recollect.cli import app, main
 from recollect.config import Settings
-from recollect.mcp import server as mcp_server
 from recollect.web.app import Serving, build
 from recollect.web.tokens import Tokens
 
@@ -127,7 +125,7 @@ def test_mcp_tools_and_fields(tmp_path: Path) -> None:
     """Every MCP tool with the fields of its arguments and results is one that was pinned."""
     opened = Memory.open(tmp_path / "memory.db", embedder="none", settings=Settings())
     with opened as memory, ThreadPoolExecutor(1) as pool:  # a browser test leaves an event loop running in this thread
-        tools = pool.submit(anyio.run, mcp_server.build(memory).list_tools).result()
+        tools = pool.submit(anyio.run, mcp.build(memory).list_tools).result()
     lines = []
     for tool in sorted(tools, key=lambda tool: tool.name):
         about = tool.model_dump(mode="json", by_alias=True)

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from support import DOCS
 
-from recollect.cli.commands import app
+from recollect.cli import app
 from recollect.cli.serve import GRACE_SECONDS, PORT
 from recollect.evaluation import studies
 from recollect.memory.shapes import FOUND_CHARACTERS

@@ -1,5 +1,201 @@
-"""The command line. It holds no logic: it reads flags, calls `Memory`, and shows what came of it."""
+"""The group of commands, and the one place where an error becomes text and an exit code."""
 
-from recollect.cli.commands import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import builtins
+import importlib
+import json
+import keyword
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from recollect import __version__
+from recollect.cli.flags import common
+from recollect.cli.terminal import echo, one_line, plain_text
+from recollect.errors import RecollectError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMMANDS = {
+    "search": ("queries", "Search facts and files."),
+    "recall": ("queries", "Search, and print one block of text for a model's context."),
+    "fuse": ("rankings", "Fuse ranked lists from files into one."),
+    "overlap": ("rankings", "Compare what the sources find."),
+    "why-not": ("queries", "Explain why a record is missing from the results."),
+    "add": ("crud", "Add a fact, or many from standard input."),
+    "get": ("crud", "Show one record."),
+    "list": ("crud", "List records, newest first."),
+    "supersede": ("crud", "Replace a record by a newer one."),
+    "edit": ("crud", "Edit a fact."),
+    "forget": ("crud", "Hide records from every search (`undo` restores them)."),
+    "undo": ("crud", "Undo the last change to a record."),
+    "history": ("crud", "Show the changes to a record."),
+    "index": ("ingestion", "Index folders and files: markdown, plain text and source code."),
+    "watch": ("background", "Index folders, and again whenever their files change."),
+    "service": ("background", "Run `watch` in the background (systemd or launchd)."),
+    "ingest-files": ("ingestion", "Extract facts from files with a language model."),
+    "embed": ("ingestion", "Compute missing vectors."),
+    "language": ("maintenance", "Show or change the language of the keyword index."),
+    "copy": ("maintenance", "Copy a store into another store."),
+    "export": ("maintenance", "Export the store as JSON lines."),
+    "import": ("maintenance", "Import what `export` wrote."),
+    "eval": ("lab", "Measure search on judged questions: yours, or public sets."),
+    "serve": ("serve", "Serve the web page, the JSON API and MCP over HTTP."),
+    "token": ("serve", "Create, list and remove access tokens for `serve`."),
+    "mcp": ("serve", "Serve the memory to an agent over MCP, on standard input and output."),
+    "status": ("maintenance", "Show what the store holds and how current its indexes are."),
+    "doctor": ("maintenance", "Find problems, and say how to fix them."),
+    "config": ("configuration", "Show the settings and where each comes from, or import OpenClaw's."),
+    "trust": ("configuration", "Trust the settings file of a project."),
+    "model": ("configuration", "List, fetch, locate or remove models."),
+    "demo": ("queries", "Try search on the sample notes of the package."),
+    "completion": ("configuration", "Print a completion script for your shell."),
+}
+"""Command → its module and its line in the help, so that `--help` imports no command."""
+
+SYNONYMS = {
+    "remember": "add", "store": "add", "save": "add", "find": "search", "query": "search", "ask": "recall",
+    "context": "recall", "delete": "forget", "remove": "forget", "rm": "forget", "update": "edit", "show": "get",
+    "ls": "list", "restore": "undo", "log": "history", "ingest": "index", "settings": "config", "explain": "why-not",
+}  # fmt: skip
+"""Names that newcomers try → the command they mean."""
+
+
+class Commands(click.Group):
+    """A group that imports a command's module only when the command is run.
+
+    `table` maps each command to its module in `package` and its line in the help.
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        table: Mapping[str, tuple[str, str]],
+        package: str,
+        synonyms: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._table = table
+        self._package = package
+        self._synonyms = synonyms or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click passes it)
+        """The commands in the order of the table."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command, whose module is imported now."""
+        if cmd_name not in self._table:
+            return None
+        module = importlib.import_module(f"{self._package}.{self._table[cmd_name][0]}")
+        command = getattr(module, _attribute(cmd_name))
+        return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first argument; an unknown one gets a suggestion."""
+        name = args[0]
+        if name in self._table or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        likely = [self._synonyms[name]] if name in self._synonyms else get_close_matches(name, self._table, 1)
+        hint = f" Did you mean {likely[0]!r}?" if likely else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """The commands that begin like this, from the table alone, and the flags."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=text) for name, (_, text) in self._table.items()]
+        # Not the group's own method: it would import every module for its command's help.
+        flags = super(click.Group, self).shell_complete(ctx, incomplete)
+        return [*(item for item in names if item.value.startswith(incomplete)), *flags]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
+
+
+def _attribute(command: str) -> str:
+    """The function of a command: its name, with a trailing underscore where Python uses that name."""
+    name = command.replace("-", "_")
+    return f"{name}_" if hasattr(builtins, name) or keyword.iskeyword(name) else name
+
+
+@click.command(
+    cls=Commands,
+    table=COMMANDS,
+    package="recollect.cli",
+    synonyms=SYNONYMS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="recollect")
+@common
+@click.pass_context
+def app(context: click.Context, /, **options: Any) -> None:
+    """Hybrid memory search: keyword and vector search over your facts and notes.
+
+    \b
+    Start here:
+      recollect index ~/notes
+      recollect search "where did I put the spare key?"
+    """  # noqa: D301  (click reads the backspace as "keep these lines")
+    context.obj = options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one return for each way to end)
+    """Run a command and return its exit code: 0 found or done, 1 nothing found, 2 wrong usage, 3 failed."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in words
+    try:
+        color = False if os.environ.get("NO_COLOR") else None
+        outcome = app.main(args=words, prog_name="recollect", standalone_mode=False, color=color)
+        sys.stdout.flush()
+    except RecollectError as error:
+        _print_error(error.as_dict()["error"], as_json, clean=one_line)
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        hint = f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
+        message = plain_text(error.format_message())  # several lines where it lists the choices
+        _print_error({"code": "usage", "message": message, "hint": hint}, as_json)
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        echo("interrupted; everything stored so far is kept", err=True)
+        return 130
+    except SystemExit as stop:
+        # click exits this way when the reader of a pipe has closed it (`| head`).
+        return _pipe_closed() if isinstance(stop.__context__, BrokenPipeError) else int(stop.code or 0)
+    except BrokenPipeError:
+        return _pipe_closed()
+    except OSError as error:
+        message = f"cannot write the output: {error.strerror or error}"
+        _print_error({"code": "failed", "message": message, "hint": ""}, as_json)
+        return 3
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _pipe_closed() -> int:
+    """A closed pipe is no error; without this the interpreter would complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _print_error(error: Mapping[str, str], as_json: bool, clean: Callable[[str], str] = str) -> None:
+    if as_json:
+        echo(json.dumps({"error": error}), err=True)
+        return
+    echo(f"{click.style('error:', fg='red', bold=True)} {clean(error['message'])}", err=True)
+    if error["hint"]:
+        echo(f"  {clean(error['hint'])}", err=True)

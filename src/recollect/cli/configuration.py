@@ -313,7 +313,7 @@ def completion(shell: str) -> None:
     """  # noqa: D301  (click reads the backspace as "keep these lines")
     from click.shell_completion import get_completion_class
 
-    from recollect.cli.commands import app
+    from recollect.cli import app
 
     kind = get_completion_class(shell)
     if kind is None:

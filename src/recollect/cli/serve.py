@@ -267,7 +267,7 @@ def mcp(read_only: bool, **options: Any) -> None:
     # Standard output belongs to the protocol: send the log to standard error before the SDK sets up its own.
     log_to_stderr()
     try:
-        from recollect.mcp.server import build
+        from recollect.mcp import build
     except ImportError as error:
         raise missing_package(error, "`recollect mcp`", "mcp") from error
     with open_memory(options) as memory, _on_signal(lambda: _close_and_exit(memory)):

@@ -14,7 +14,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from recollect.mcp.server import build
+from recollect.mcp import build
 from recollect.web import responses
 from recollect.web.access import Access, Asker
 from recollect.web.middleware import MOST_BYTES

@@ -25,8 +25,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from support import ROOT
 
-from recollect.cli import hook
-from recollect.cli.commands import app
+from recollect.cli import app, hook
 
 FOLDER = ROOT / "integrations" / "clients"
 PLUGIN = FOLDER.parent / "claude-code" / ".mcp.json"

@@ -5,8 +5,7 @@ import re
 import click
 from support import ROOT
 
-from recollect.cli import hook
-from recollect.cli.commands import app
+from recollect.cli import app, hook
 
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 

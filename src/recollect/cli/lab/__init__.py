@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from recollect.cli.commands import Commands
+from recollect.cli import Commands
 from recollect.cli.flags import load_settings, open_memory
 from recollect.cli.terminal import notice, progress
 from recollect.errors import FailedError, UsageError
