@@ -22,17 +22,9 @@ from recollect.memory.opening import language_model
 from recollect.memory.shapes import iso
 from recollect.models.rerankers import RERANKERS, passage
 from recollect.pipeline import Pipeline
-from recollect.sources import (
-    Breaker,
-    ExternalSource,
-    HydeSource,
-    KeywordSource,
-    ResultMatcher,
-    Screened,
-    VectorSource,
-    screened,
-)
-from recollect.sources.external import FAILURES
+from recollect.sources.external import FAILURES, Breaker, ExternalSource, Screened, screened
+from recollect.sources.local import HydeSource, KeywordSource, VectorSource
+from recollect.sources.matcher import ResultMatcher
 from recollect.stages import Confidence, Rerank, RerankScores, order
 from recollect.types import ExternalSystem, Notes, Query, Record, Reranker, Scope, Source, Store
 

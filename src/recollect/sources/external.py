@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from recollect.config import SourceSettings
@@ -27,8 +27,6 @@ GRACE_S = 0.02
 MOST_BYTES_OF_QUERY = 32 * 1024
 """Linux takes 128 KiB as one argument of a command, and servers take less than that in an address."""
 
-_log = logging.getLogger("recollect.sources")
-
 FAILURES = 3
 """Failures in a row after which a system is paused."""
 
@@ -37,6 +35,8 @@ LONGEST_REST_S = 600.0
 """Each failed probe doubles the pause, up to this."""
 
 REASON_CHARACTERS = 160
+
+_log = logging.getLogger("recollect.sources")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,10 @@ class BreakerState:
 
 @dataclass(slots=True)
 class Breaker:
-    """The breaker of one system. Its state is stored in the notes, so that separate commands share it."""
+    """A circuit breaker: a system that keeps failing is not queried for a while, and then tried once.
+
+    Its state is stored in the notes, so that separate commands share it.
+    """
 
     name: str
     notes: Notes
@@ -112,29 +115,21 @@ class Breaker:
             return self._load()
 
     def _load(self) -> BreakerState:
+        """The state; a new one if there is no note, or none that can be read."""
         if self._state is None:
-            self._state = _read(self.notes.get(self._key))
+            try:
+                failures, rest, until, reason = json.loads(self.notes.get(f"breaker:{self.name}") or "")
+                self._state = BreakerState(int(failures), float(rest), float(until), str(reason))
+            except (ValueError, TypeError):
+                self._state = BreakerState()
         return self._state
 
     def _store(self, state: BreakerState) -> None:
         self._state = state
         try:
-            self.notes.put(self._key, json.dumps([state.failures, state.rest, state.until, state.reason]))
+            self.notes.put(f"breaker:{self.name}", json.dumps(astuple(state)))
         except RecollectError:
             return  # a busy or closed store: the state stays in this process
-
-    @property
-    def _key(self) -> str:
-        return f"breaker:{self.name}"
-
-
-def _read(note: str | None) -> BreakerState:
-    """The state in a note; a new one if the note is not readable."""
-    try:
-        failures, rest, until, reason = json.loads(note) if note else (0, 0.0, 0.0, "")
-        return BreakerState(int(failures), float(rest), float(until), str(reason))
-    except (ValueError, TypeError):
-        return BreakerState()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +144,14 @@ class ExternalSource:
 
     @property
     def name(self) -> str:
-        """Its name in settings, traces and results."""
         return self.settings.name
 
     @property
     def bounded(self) -> bool:
-        """Whether its scores are comparable as they are."""
         return self.settings.bounded
 
     @property
     def timeout(self) -> float:
-        """Seconds after which nobody waits for it."""
         return self.settings.timeout_ms / 1000
 
     def within(self, scope: Scope) -> ExternalSource:
@@ -167,7 +159,6 @@ class ExternalSource:
         return replace(self, breaker=self.breaker.within(scope), matcher=replace(self.matcher, scoped=True))
 
     def search(self, query: Query) -> RankedList:
-        """The system's results that the query may see."""
         if not query.text.strip():
             return RankedList(self.name, warnings=("the query is empty",))
         size = len(query.text.encode("utf-8", "replace"))
@@ -179,36 +170,30 @@ class ExternalSource:
         if not self.insist:
             self.breaker.enter()
         rows = self._rows(query)
-        self.breaker.succeeded()
         ranked = self.matcher.match(rows[: self.settings.fetch_k], query)
         # A list shorter than requested is complete: the system found no more among the documents it ranked.
         return replace(ranked, among=self.settings.fetch_k if len(rows) < self.settings.fetch_k else None)
 
-    def _answer(self, external: ExternalQuery) -> list[ExternalRow]:
-        answer = ask_in_time(self.system, external, self.settings.timeout_ms)
-        return read_rows(answer, self.settings.results, self.settings.fields)
-
     def _rows(self, query: Query) -> list[ExternalRow]:
-        own = time.monotonic() + self.timeout
+        """The rows of the system's answer; the breaker learns of every failure that is the system's."""
+        settings, own = self.settings, time.monotonic() + self.timeout
         deadline = own if query.deadline is None else min(own, query.deadline)
-        external = ExternalQuery(query.text, self.settings.fetch_k, query.filter.scope, deadline)
+        external = ExternalQuery(query.text, settings.fetch_k, query.filter.scope, deadline)
         try:
-            return self._answer(external)
-        except TooLong:
-            self.breaker.released()  # another query may fit
-            raise
-        except TimedOut:
-            if deadline < own:
-                self.breaker.released()  # the query had less time than the system may take
+            answer = ask_in_time(self.system, external, settings.timeout_ms)
+            rows = read_rows(answer, settings.results, settings.fields)
+        except BaseException as error:
+            # Another query may fit, and one that had less time than the system may take proves nothing.
+            excused = isinstance(error, TooLong) or (isinstance(error, TimedOut) and deadline < own)
+            if excused or not isinstance(error, RecollectError):
+                self.breaker.released()
+            elif isinstance(error, TimedOut):
+                self.breaker.failed(f"no answer within {settings.timeout_ms} ms")
             else:
-                self.breaker.failed(f"no answer within {self.settings.timeout_ms} ms")
+                self.breaker.failed(error.message)
             raise
-        except RecollectError as error:
-            self.breaker.failed(error.message)
-            raise
-        except BaseException:
-            self.breaker.released()
-            raise
+        self.breaker.succeeded()
+        return rows
 
 
 def ask_in_time(system: ExternalSystem, query: ExternalQuery, timeout_ms: float) -> Any:
@@ -218,7 +203,16 @@ def ask_in_time(system: ExternalSystem, query: ExternalQuery, timeout_ms: float)
     `timeout_ms` is for the message.
     """
     answer: Future[Any] = Future()
-    thread = threading.Thread(target=_answer, args=(answer, system, query), name="external system", daemon=True)
+
+    def run() -> None:
+        try:
+            answer.set_result(system.ask(query))
+        except RecollectError as error:
+            answer.set_exception(error)
+        except BaseException as error:  # noqa: BLE001  (an edge: the system may be anybody's, and may even exit)
+            answer.set_exception(SourceFailed(f"{type(error).__name__}: {error}"))
+
+    thread = threading.Thread(target=run, name="external system", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
@@ -237,15 +231,6 @@ def ask_in_time(system: ExternalSystem, query: ExternalQuery, timeout_ms: float)
     raise TimedOut(late, hint="raise timeout_ms of this source")
 
 
-def _answer(answer: Future[Any], system: ExternalSystem, query: ExternalQuery) -> None:
-    try:
-        answer.set_result(system.ask(query))
-    except RecollectError as error:
-        answer.set_exception(error)
-    except BaseException as error:  # noqa: BLE001  (an edge: the system may be anybody's, and may even exit)
-        answer.set_exception(SourceFailed(f"{type(error).__name__}: {error}"))
-
-
 class Screened:
     """A source for scoped callers: its errors do not say where it is or how it is run. The details are logged.
 
@@ -257,7 +242,6 @@ class Screened:
         self.name, self.bounded, self.timeout = source.name, source.bounded, source.timeout
 
     def search(self, query: Query) -> RankedList:
-        """The source's results."""
         try:
             return self._source.search(query)
         except Exception as error:  # an edge, as in the pipeline: a source may raise anything
@@ -276,22 +260,19 @@ def screened(name: str, write: Callable[[str], str]) -> Callable[[str], str]:
     return screened_write
 
 
-_SCREENED: tuple[tuple[type[SourceFailed], str], ...] = (
-    (TimedOut, "no answer in time"),
-    (LeftAlone, "left alone after repeated failures"),
-    (TooLong, "the query is too long for this source"),
-)
-
-
 def _screened_error(name: str, error: Exception) -> SourceFailed:
     """The same failure without details; they are logged if there are any."""
-    for kind, message in _SCREENED:
-        if isinstance(error, kind):
-            failure = kind(message)
-            break
-    else:
-        failure = SourceFailed(STORE_FAILED if isinstance(error, StoreError) else "the source failed")
+    failure = SourceFailed("the source failed")
+    match error:
+        case TimedOut():
+            failure = TimedOut("no answer in time")
+        case LeftAlone():
+            return LeftAlone("left alone after repeated failures")
+        case TooLong():
+            return TooLong("the query is too long for this source")
+        case StoreError():
+            failure = SourceFailed(STORE_FAILED)
     details = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
-    if not isinstance(error, LeftAlone | TooLong) and details != failure.message:
+    if details != failure.message:
         _log.warning("the source %s failed: %s", name, details)
     return failure

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from recollect.analysis import lead, snippet
 from recollect.errors import EmbedderError, RecollectError, StoreError
-from recollect.types import ActiveSpace, Embedder, Filter, KeywordIndex, LegibilityEmbedder, Query, RankedList
+from recollect.types import ActiveSpace, Filter, KeywordIndex, LegibilityEmbedder, Query, RankedList
+
+if TYPE_CHECKING:
+    from recollect.types import Vector
 
 COVERED, COVERED_ALONE = 0.1, 0.2
 """Share of the query's information, as BM25 weighs its words, that the best record must contain for full trust.
@@ -40,7 +44,6 @@ class KeywordSource:
     timeout: float | None = None
 
     def search(self, query: Query) -> RankedList:
-        """The visible records that share a word with the query, by BM25."""
         analyzer = self.index.analyzer
         terms = analyzer.query(query.text)
         if not terms:
@@ -75,18 +78,14 @@ class VectorSource:
     timeout: float | None = None
 
     def search(self, query: Query) -> RankedList:
-        """The visible records nearest to the query."""
         if not query.text.strip():
             return RankedList(self.name, warnings=("the query is empty",))
         serving = self.serving(query.deadline)
-        lag, warnings = _catch_up(serving, query.filter)
-        if lag > CATCH_UP and not self.alone:
-            _refuse_incomplete(serving, query.filter)
-        ranked = serving.index.search(serving.embedder.query(query.text), query.filter, query.depth)
-        trust = _legibility(serving.embedder, query.text, ranked)
-        if trust < 1:
+        lag, warnings = _catch_up(serving, query.filter, alone=self.alone)
+        ranked = _nearest(serving, serving.embedder.query(query.text), query)
+        if ranked.trust < 1:
             warnings += (f"{serving.embedder.name} does not read this language well; meaning counts less",)
-        return replace(_with_leads(ranked), warnings=warnings, trust=trust, lag=lag)
+        return replace(ranked, warnings=warnings, lag=lag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +104,9 @@ class HydeSource:
 
     @property
     def name(self) -> str:
-        """`hyde`, or the name of the source that it replaces."""
         return "vector" if self.replaces else "hyde"
 
     def search(self, query: Query) -> RankedList:
-        """The visible records nearest to the hypothetical answer."""
         if not query.text.strip():
             return RankedList(self.name, warnings=("the query is empty",))
         serving = self.serving(query.deadline)
@@ -121,26 +118,26 @@ class HydeSource:
                 raise
             warnings = (f"HyDE fell back to the question itself: {error.message}",)
             vector = serving.embedder.query(query.text)
-        ranked = serving.index.search(vector, query.filter, query.depth)
-        trust = _legibility(serving.embedder, query.text, ranked)
-        return replace(_with_leads(ranked), warnings=warnings, trust=trust)
+        return replace(_nearest(serving, vector, query), warnings=warnings)
 
 
-def _with_leads(ranked: RankedList) -> RankedList:
-    """The list with the beginning of each text as its snippet."""
-    return replace(ranked, entries=[replace(hit, snippet=partial(lead, hit.record.text)) for hit in ranked.entries])
+def _nearest(serving: ActiveSpace, vector: Vector, query: Query) -> RankedList:
+    """The records nearest to a vector; the trust is how well the model reads the query and the best record."""
+    ranked = serving.index.search(vector, query.filter, query.depth)
+    hits = [replace(hit, snippet=partial(lead, hit.record.text)) for hit in ranked.entries]
+    trust = 1.0
+    if isinstance(serving.embedder, LegibilityEmbedder):
+        best = hits[0].record.text[:READ_CHARACTERS] if hits else query.text
+        trust = min(serving.embedder.legibility(query.text), serving.embedder.legibility(best))
+    return replace(ranked, entries=hits, trust=trust)
 
 
-def _legibility(embedder: Embedder, text: str, ranked: RankedList) -> float:
-    """How well a model reads a query and the best record it found; 1 if the model cannot tell."""
-    if not isinstance(embedder, LegibilityEmbedder):
-        return 1.0
-    best = embedder.legibility(ranked.entries[0].record.text[:READ_CHARACTERS]) if ranked.entries else 1.0
-    return min(embedder.legibility(text), best)
+def _catch_up(serving: ActiveSpace, where: Filter, *, alone: bool) -> tuple[int, tuple[str, ...]]:
+    """Embed the records of the filter that have no vector if that is quick; how many of all lack one, and warnings.
 
-
-def _catch_up(serving: ActiveSpace, where: Filter) -> tuple[int, tuple[str, ...]]:
-    """Embed the records of the filter that have no vector if that is quick; how many of all lack one, and warnings."""
+    While many records have no vector, those that have one would outrank better ones: unless the source is `alone`, this
+    is an error.
+    """
     warnings = [serving.warning] if serving.warning else []
     lag = serving.index.coverage()[1]
     waiting = serving.index.missing(CATCH_UP + 1, where) if lag else []
@@ -152,14 +149,11 @@ def _catch_up(serving: ActiveSpace, where: Filter) -> tuple[int, tuple[str, ...]
             lag = serving.index.coverage()[1]
         except StoreError:  # its message names the store's path, which is not for every caller
             warnings.append("some records have no vector, and none can be stored now: `recollect doctor` says why")
+    if lag > CATCH_UP and not alone:
+        covered, missing = serving.index.coverage(where)  # records that the query cannot see do not matter
+        if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
+            raise EmbedderError(
+                f"only {covered:,} of {covered + missing:,} records have a vector yet",
+                hint="`recollect embed` computes the missing ones",
+            )
     return lag, tuple(warnings)
-
-
-def _refuse_incomplete(serving: ActiveSpace, where: Filter) -> None:
-    """Raise an error while many records have no vector: those that have one would outrank better ones."""
-    covered, missing = serving.index.coverage(where)  # records that the query cannot see do not matter
-    if missing > CATCH_UP and missing > MOST_MISSING * (covered + missing):
-        raise EmbedderError(
-            f"only {covered:,} of {covered + missing:,} records have a vector yet",
-            hint="`recollect embed` computes the missing ones",
-        )

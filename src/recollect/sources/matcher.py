@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -35,17 +35,58 @@ _HINT = "it must print one JSON document, or one a line, in UTF-8"
 
 def parse(content: bytes, system: str, secrets: Collection[str] = ()) -> Any:
     """The JSON document, or the list of documents that stand one a line. Errors quote no answer with a secret in it."""
-    text = _decode(content, system, secrets)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        quoted = excerpt(content.decode("utf-8", "replace"), secrets)
+        message = f"{system} answered with what is not UTF-8 (byte {error.start + 1}): {quoted}"
+        raise SourceFailed(message, hint=_HINT) from error
     if not text.strip():
         raise SourceFailed(f"{system} answered with nothing", hint=f"{_HINT}; no results are an empty list: []")
     try:
         return _load(text)
     except (ValueError, RecursionError) as error:
-        lines = [line for line in text.split("\n") if line.strip()]  # U+2028 may stand inside a document
-        documents = _load_lines(lines, system, secrets) if len(lines) > 1 else None
-        if documents is None:
-            raise _wrong(f"{system} answered with what is not JSON", error, text, secrets) from error
-        return documents
+        reason = error
+    documents: list[Any] = []
+    lines = (line for line in text.split("\n") if line.strip())  # U+2028 may stand inside a document
+    for number, line in enumerate(lines, 1):
+        try:
+            documents.append(_load(line))
+        except (ValueError, RecursionError) as error:
+            if number == 1:  # the lines were not meant as documents
+                raise _unreadable(f"{system} answered with what is not JSON", reason, text, secrets) from reason
+            message = f"{system} answered with JSON lines of which number {number} is none"
+            raise _unreadable(message, error, line, secrets) from error
+    return documents
+
+
+def _load(text: str) -> Any:
+    value = json.loads(text, parse_constant=_float, parse_float=_float, parse_int=_int)
+    if _HALF_PAIR.search(text):
+        # JSON can contain half surrogate pairs, but they cannot be printed or stored.
+        raw = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+        value = json.loads(raw.decode("utf-16", "replace"))
+    return value
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise ValueError("a number is too large, or is none")
+    return value
+
+
+def _int(digits: str) -> int:
+    if len(digits.lstrip("-")) > MOST_DIGITS:
+        raise ValueError(f"a number has more than {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def _unreadable(message: str, error: Exception, text: str, secrets: Collection[str]) -> SourceFailed:
+    if isinstance(error, json.JSONDecodeError):
+        return SourceFailed(f"{message}: {error.msg} at {excerpt(text, secrets, around=error.pos)}", hint=_HINT)
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+    return SourceFailed(f"{message} that can be read: {reason}: {excerpt(text, secrets)}", hint=_HINT)
 
 
 def excerpt(text: str, secrets: Collection[str] = (), *, around: int = 0, most: int = SHOWN) -> str:
@@ -68,74 +109,6 @@ def secrets_of(named: Mapping[str, str]) -> list[str]:
     return [value for name, value in named.items() if _SECRET.search(name)]
 
 
-def _decode(content: bytes, system: str, secrets: Collection[str]) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        quoted = excerpt(content.decode("utf-8", "replace"), secrets)
-        message = f"{system} answered with what is not UTF-8 (byte {error.start + 1}): {quoted}"
-        raise SourceFailed(message, hint=_HINT) from error
-
-
-def _load(text: str) -> Any:
-    value = json.loads(text, parse_constant=_refuse_constant, parse_float=_float, parse_int=_int)
-    return _without_half_pairs(value) if _HALF_PAIR.search(text) else value
-
-
-def _load_lines(lines: list[str], system: str, secrets: Collection[str]) -> list[Any] | None:
-    """One document a line; None if the first line is not a document, so that the lines were not meant as such."""
-    documents: list[Any] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            documents.append(_load(line))
-        except (ValueError, RecursionError) as error:
-            if number == 1:
-                return None
-            message = f"{system} answered with JSON lines of which number {number} is none"
-            raise _wrong(message, error, line, secrets) from error
-    return documents
-
-
-def _wrong(what: str, error: Exception, text: str, secrets: Collection[str]) -> SourceFailed:
-    match error:
-        case json.JSONDecodeError():
-            return SourceFailed(f"{what}: {error.msg} at {excerpt(text, secrets, around=error.pos)}", hint=_HINT)
-        case RecursionError():
-            return SourceFailed(
-                f"{what} that can be read: it is nested too deeply: {excerpt(text, secrets)}", hint=_HINT
-            )
-    return SourceFailed(f"{what} that can be read: {error}: {excerpt(text, secrets)}", hint=_HINT)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise ValueError("a number is too large")
-    return value
-
-
-def _int(digits: str) -> int:
-    if len(digits.lstrip("-")) > MOST_DIGITS:
-        raise ValueError(f"a number has more than {MOST_DIGITS} digits")
-    return int(digits)
-
-
-def _without_half_pairs(value: Any) -> Any:
-    """The value with half surrogate pairs replaced: JSON can contain them, but they cannot be printed or stored."""
-    match value:
-        case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        case dict():
-            return {_without_half_pairs(key): _without_half_pairs(part) for key, part in value.items()}
-        case list():
-            return [_without_half_pairs(part) for part in value]
-    return value
-
-
 MOST_TEXT = 100_000
 """Characters of an external document that are used."""
 
@@ -152,12 +125,27 @@ class ExternalRow:
 
 
 def read_rows(document: Any, results: str, fields: Mapping[str, str]) -> list[ExternalRow]:
-    """The rows of a document: the list under the dotted name `results`, with `fields` mapped to ours."""
-    rows = dig(document, results) if results else _rows_of(document, fields)
+    """The rows of a document, with `fields` mapped to ours: the list under the dotted name `results`.
+
+    Without `results` it is a bare list, the `results` of an object, or an object that is the only row (one JSON line).
+    """
+    if results or (isinstance(document, dict) and "results" in document):
+        rows = dig(document, results or "results")
+    elif isinstance(document, dict):
+        rows = [document] if any(dig(document, name) is not None for name in fields.values()) else None
+    else:
+        rows = document
     if not isinstance(rows, list):
         where = f"under {results!r}" if results else "at the top of its answer"
         raise SourceFailed(f"there is no list {where}", hint='say where it is: results = "hits.hits"')
-    return [_row(row, fields) for row in rows]
+    read = []
+    for row in rows:
+        if not isinstance(row, dict):
+            raise SourceFailed(f"a row of its answer is {type(row).__name__}, not an object", hint="check `results`")
+        values = {ours: dig(row, theirs) for ours, theirs in fields.items()}
+        texts = {ours: _text(value) for ours, value in values.items() if ours != "score"}
+        read.append(ExternalRow(**texts, score=_score(values.get("score"))))
+    return read
 
 
 def dig(value: Any, path: str) -> Any:
@@ -171,21 +159,6 @@ def dig(value: Any, path: str) -> Any:
             case _:
                 return None
     return value
-
-
-def _rows_of(document: Any, fields: Mapping[str, str]) -> Any:
-    """A bare list, the `results` of an object, or an object that is the only row (one JSON line)."""
-    if not isinstance(document, dict) or "results" in document:
-        return document.get("results") if isinstance(document, dict) else document
-    return [document] if any(dig(document, name) is not None for name in fields.values()) else None
-
-
-def _row(row: Any, fields: Mapping[str, str]) -> ExternalRow:
-    if not isinstance(row, dict):
-        raise SourceFailed(f"a row of its answer is {type(row).__name__}, not an object", hint="check `results`")
-    values = {ours: dig(row, theirs) for ours, theirs in fields.items()}
-    texts = {ours: _text(value) for ours, value in values.items() if ours != "score"}
-    return ExternalRow(**texts, score=_score(values.get("score")))
 
 
 def _text(value: Any) -> str:
@@ -241,21 +214,29 @@ class ResultMatcher:
             hits[record.id] = Hit(record.id, row.score if has_scores else None, None, record, text_hash, snippet)
         return RankedList(self.source, tuple(hits.values()), duplicates=duplicates)
 
-    def _records_of(self, rows: Sequence[ExternalRow], query: Query) -> list[Record | None]:
-        """The record of each row: one of ours, or one made of the row; None if it is hidden or empty."""
+    def _records_of(self, rows: Sequence[ExternalRow], query: Query) -> Iterator[Record | None]:
+        """The record of each row: one of ours, or one made of the row; None if it is hidden or empty.
+
+        A row is hidden if it is a record of ours that the query may not see, or that was forgotten. A path that could
+        be several files is not hidden if all of these are visible.
+        """
         where = query.filter
+        ids = [row.id if self.by == "id" else "" for row in rows]
+        hashes = [fold_hash(row.text) if self.by == "text" and row.text else b"" for row in rows]
         paths = self._paths(rows, where.scope)
-        by_id = self._by_id(rows, where) if self.by == "id" else {}
-        by_text = self._by_text(rows, where) if self.by == "text" else {}
-        by_path = self.joins.by_path(sorted({path for path in paths if path}), where)
-        hidden = self._hidden(rows, paths, by_path, where.scope if self.scoped else None)
-        matched: list[Record | None] = []
-        for index, (row, path) in enumerate(zip(rows, paths, strict=True)):
-            record = by_id.get(row.id) or (by_text.get(fold_hash(row.text)) if row.text else None)
+        keys, texts, files = list(filter(None, ids)), list(filter(None, hashes)), sorted({*paths} - {""})
+        by_id = {record.id: record for record in self.records.get(keys, where)} if keys else {}
+        by_text = self.joins.by_text(texts, where) if texts else {}
+        by_path = self.joins.by_path(files, where)
+        taken = self.joins.taken(keys, texts, files, where.scope if self.scoped else None)
+        hidden = {path for path, count in taken[2].items() if count > len(by_path.get(path, ()))}
+        for row, key, text_hash, path in zip(rows, ids, hashes, paths, strict=True):
+            record = by_id.get(key) or by_text.get(text_hash)
             if record is None and len({candidate.path for candidate in by_path.get(path, ())}) == 1:
                 record = nearest(by_path[path], row.text or query.text)
-            matched.append(record or (None if index in hidden else self._external(row, path, where)))
-        return matched
+            if record is None and not (key in taken[0] or text_hash in taken[1] or path in hidden):
+                record = self._external(row, path, where)
+            yield record
 
     def _paths(self, rows: Sequence[ExternalRow], scope: Scope) -> list[str]:
         """The path of each row: its own, or else the one that its id had in an earlier query of the same scope."""
@@ -264,36 +245,6 @@ class ResultMatcher:
             self.joins.learn(self.source, named, scope)
         known = self.joins.paths(self.source, scope)
         return [row.path or known.get(row.id, "") for row in rows]
-
-    def _by_id(self, rows: Sequence[ExternalRow], where: Filter) -> dict[str, Record]:
-        return {record.id: record for record in self.records.get([row.id for row in rows if row.id], where)}
-
-    def _by_text(self, rows: Sequence[ExternalRow], where: Filter) -> dict[bytes, Record]:
-        return self.joins.by_text([fold_hash(row.text) for row in rows if row.text], where)
-
-    def _hidden(
-        self,
-        rows: Sequence[ExternalRow],
-        paths: Sequence[str],
-        visible: Mapping[str, Sequence[Record]],
-        within: Scope | None,
-    ) -> set[int]:
-        """The indexes of rows that are records of ours that the query may not see, or that were forgotten.
-
-        A path that could be several files is not hidden if all of these are visible.
-        """
-        ids, texts, counts = self.joins.taken(
-            [row.id for row in rows if self.by == "id" and row.id],
-            [fold_hash(row.text) for row in rows if self.by == "text" and row.text],
-            sorted({path for path in paths if path}),
-            within,
-        )
-        files = {path for path, count in counts.items() if count > len(visible.get(path, ()))}
-        return {
-            index
-            for index, (row, path) in enumerate(zip(rows, paths, strict=True))
-            if row.id in ids or (row.text and fold_hash(row.text) in texts) or path in files
-        }
 
     def _external(self, row: ExternalRow, path: str, where: Filter) -> Record | None:
         """A document that is not ours. It has no category, tag or date, so a filter for these excludes it."""

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -49,6 +49,11 @@ _ALWAYS = {b"accept-encoding": b"identity", b"connection": b"close"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
+def _values(query: ExternalQuery) -> dict[str, Any]:
+    """What the names in a template stand for."""
+    return {"query": query.text, "fetch_k": query.fetch_k, "scope": query.scope.as_dict()}
+
+
 class HttpSystem:
     """Sends each query to one address by GET or POST. It follows no redirect, keeps no cookie, shows no secret."""
 
@@ -59,33 +64,30 @@ class HttpSystem:
         self._method: str = options.get("method", "GET" if self._body is None else "POST")
         self._headers: Mapping[str, str] = options.get("headers", {})
         self._token_env: str | None = options.get("token_env")
-        self._check(settings.name)
-        self._secrets = _secrets(self._url, self._headers)
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
-
-    def _check(self, name: str) -> None:
-        if fields(urlsplit(self._url).netloc):
+        parts = urlsplit(self._url)
+        self.host = parts.netloc.rpartition("@")[2]  # without a user name or password
+        if fields(parts.netloc):
             raise UsageError(
-                f"the url of the source {name!r} takes its host from the query: {self.host}",
+                f"the url of the source {settings.name!r} takes its host from the query: {self.host}",
                 hint="write the host itself; {query} belongs after it",
             )
         try:
-            _ = urlsplit(self._url).port
+            _ = parts.port
         except ValueError as error:
-            raise UsageError(f"the source {name!r} cannot ask {self.host}: {error}", hint="check its url") from error
+            message = f"the source {settings.name!r} cannot ask {self.host}: {error}"
+            raise UsageError(message, hint="check its url") from error
         try:
             json.dumps(self._body, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"the body of the source {name!r} cannot be sent as JSON: {error}",
+                f"the body of the source {settings.name!r} cannot be sent as JSON: {error}",
                 hint="use texts, numbers, true, false, lists and tables",
             ) from error
-
-    @property
-    def host(self) -> str:
-        """Host and port, without a user name or password."""
-        return urlsplit(self._url).netloc.rpartition("@")[2]
+        # A password, and keys in the address or in a header, with and without a word such as Bearer before them.
+        named = secrets_of(dict(parse_qsl(parts.query))) + secrets_of(self._headers)
+        self._secrets = (parts.password or "", *named, *(text.rpartition(" ")[2] for text in named))
 
     def ask(self, query: ExternalQuery, /) -> Any:
         """The answer of the server as a JSON value. When the query is cancelled, its connection is cut."""
@@ -93,9 +95,32 @@ class HttpSystem:
             raise self._late()
         connection = _Connection()
         query.on_cancel(connection.cut)
-        request = self._request(query)
+        values, secrets = _values(query), self._secrets
+        headers = {b"accept": b"application/json", b"user-agent": b"recollect"}
+        content = None
+        if self._body is not None:
+            content = json.dumps(fill_json(self._body, values), ensure_ascii=False).encode("utf-8", "replace")
+            headers[b"content-type"] = b"application/json"
+        headers |= {_header(name.lower()): _header(fill(text, values)) for name, text in self._headers.items()}
+        if self._token_env is not None:
+            token = self._token(self._token_env)
+            headers[b"authorization"] = _header(f"Bearer {token}")
+            secrets = (*secrets, token)
+        request: dict[str, Any] = {
+            "url": fill(self._url, values, partial(quote, safe="", errors="replace")),
+            "headers": list((headers | _ALWAYS).items()),
+            "content": content,
+            # For each step, not for all of them: it ends an attempt to connect, where there is nothing to cut yet.
+            "timeout": max(query.seconds_left, 0.001),
+            "extensions": {"trace": connection.trace},
+        }
         try:
-            return parse(self._send(request, query, connection), self.host, request.secrets)
+            with self._http().stream(self._method, **request) as response:
+                return parse(self._read(response, secrets), self.host, secrets)
+        except RecollectError:
+            raise
+        except Exception as error:  # an edge: a server's bytes can cause any error in the library
+            raise self._failure(error, query, request["url"], secrets) from error
         finally:
             connection.cut()
 
@@ -106,22 +131,6 @@ class HttpSystem:
         if client is not None:
             client.close()
 
-    def _request(self, query: ExternalQuery) -> _Request:
-        values = _values(query)
-        url = fill(self._url, values, partial(quote, safe="", errors="replace"))
-        headers = {b"accept": b"application/json", b"user-agent": b"recollect"}
-        content = None
-        if self._body is not None:
-            content = json.dumps(fill_json(self._body, values), ensure_ascii=False).encode("utf-8", "replace")
-            headers[b"content-type"] = b"application/json"
-        headers |= {_header(name.lower()): _header(fill(text, values)) for name, text in self._headers.items()}
-        secrets = self._secrets
-        if self._token_env is not None:
-            token = self._token(self._token_env)
-            headers[b"authorization"] = _header(f"Bearer {token}")
-            secrets = (*secrets, token)
-        return _Request(url, headers | _ALWAYS, content, secrets)
-
     def _token(self, variable: str) -> str:
         token = os.environ.get(variable, "").strip()
         if not token:
@@ -130,30 +139,6 @@ class HttpSystem:
                 hint=f"set {variable}, or remove token_env from this source",
             )
         return token
-
-    def _send(self, request: _Request, query: ExternalQuery, connection: _Connection) -> bytes:
-        import httpx2
-
-        try:
-            with self._http().stream(
-                self._method,
-                request.url,
-                headers=list(request.headers.items()),
-                content=request.content,
-                # For each step, not for all of them: it ends an attempt to connect, where there is nothing to cut yet.
-                timeout=max(query.seconds_left, 0.001),
-                extensions={"trace": connection.trace},
-            ) as response:
-                return self._read(response, request)
-        except RecollectError:
-            raise
-        except Exception as error:  # an edge: a server's bytes can cause any error in the library
-            if isinstance(error, httpx2.TimeoutException) or query.seconds_left <= 0:
-                raise self._late() from error
-            what = f"{type(error).__name__}: {excerpt(str(error), request.secrets)}"
-            too_long = isinstance(error, httpx2.InvalidURL) and len(request.url) > MOST_URL
-            failure = TooLong if too_long else SourceFailed
-            raise failure(f"asking {self.host} failed: {what}", hint=_http_hint(error)) from error
 
     def _http(self) -> httpx2.Client:
         """The client, made at first use. No connection outlives its request, and no cookie is kept."""
@@ -170,57 +155,58 @@ class HttpSystem:
                 )
             return self._client
 
-    def _read(self, response: httpx2.Response, request: _Request) -> bytes:
-        if not response.is_success:
-            raise self._refused(response, request)
-        encoding = response.headers.get("content-encoding", "identity")
-        if encoding.lower() != "identity":
+    def _read(self, response: httpx2.Response, secrets: tuple[str, ...]) -> bytes:
+        """The body of an answer; an error for a status that is none, an encoding, or too many bytes."""
+        status, encoding = response.status_code, response.headers.get("content-encoding", "identity")
+        if response.has_redirect_location:
+            where = excerpt(urlsplit(response.headers["location"]).hostname or "another path", secrets)
+            raise SourceFailed(
+                f"{self.host} answered {status}, a redirect to {where}, which is not followed",
+                hint="give that address as url if it is the right one",
+            )
+        if response.is_success and encoding.lower() != "identity":
             raise SourceFailed(
                 f"{self.host} answered in the encoding {excerpt(encoding)}, which was not requested",
                 hint="have the server honour Accept-Encoding: identity",
             )
+        most = MOST_BYTES if response.is_success else ERROR_BYTES
         content = bytearray()
         for piece in response.iter_raw():
             content += piece
-            if len(content) > MOST_BYTES:
-                raise SourceFailed(
-                    f"{self.host} answered with more than {MOST_BYTES // 2**20} MiB",
-                    hint="ask it for fewer or shorter results",
-                )
+            if len(content) > most:
+                break
+        if not response.is_success:
+            page = excerpt(content.decode("utf-8", "replace"), secrets) if content.strip() else "nothing more"
+            failure = TooLong if status in TOO_LONG else SourceFailed
+            hint = HINTS.get(status, "the server's message says why")
+            raise failure(f"{self.host} answered {status}: {page}", hint=hint)
+        if len(content) > most:
+            raise SourceFailed(
+                f"{self.host} answered with more than {MOST_BYTES // 2**20} MiB",
+                hint="ask it for fewer or shorter results",
+            )
         return bytes(content)
 
-    def _refused(self, response: httpx2.Response, request: _Request) -> SourceFailed:
-        status = response.status_code
-        if response.has_redirect_location:
-            where = urlsplit(response.headers["location"]).hostname or "another path"
-            where = excerpt(where, request.secrets)
-            return SourceFailed(
-                f"{self.host} answered {status}, a redirect to {where}, which is not followed",
-                hint="give that address as url if it is the right one",
-            )
-        content = bytearray()
-        for piece in response.iter_raw():
-            content += piece
-            if len(content) > ERROR_BYTES:
-                break
-        page = excerpt(content.decode("utf-8", "replace"), request.secrets) if content.strip() else "nothing more"
-        failure = TooLong if status in TOO_LONG else SourceFailed
-        return failure(
-            f"{self.host} answered {status}: {page}", hint=HINTS.get(status, "the server's message says why")
-        )
+    def _failure(self, error: Exception, query: ExternalQuery, url: str, secrets: tuple[str, ...]) -> SourceFailed:
+        """The error of the library as ours."""
+        import httpx2
+
+        if isinstance(error, httpx2.TimeoutException) or query.seconds_left <= 0:
+            return self._late()
+        failure, hint = SourceFailed, "check that the server runs and that the url of this source is right"
+        match error:
+            case httpx2.InvalidURL():
+                failure = TooLong if len(url) > MOST_URL else SourceFailed
+                hint = "check the url of this source; a long query is better sent in a body"
+            case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol():
+                hint = "check the url and the headers of this source"
+            case httpx2.ProxyError() | ImportError():
+                hint = "check the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)"
+        reason = f"{type(error).__name__}: {excerpt(str(error), secrets)}"
+        return failure(f"asking {self.host} failed: {reason}", hint=hint)
 
     def _late(self) -> TimedOut:
         return TimedOut(f"{self.host} did not answer in time", hint="raise timeout_ms of this source")
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """One HTTP request. `secrets` must not appear in an error."""
-
-    url: str
-    headers: dict[bytes, bytes]
-    content: bytes | None
-    secrets: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -237,10 +223,9 @@ class _Connection:
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Called by the client at each step (httpx2's extension `trace`)."""
-        if event.endswith(".connect_tcp.complete"):
-            self._take(info["return_value"].get_extra_info("socket"))
-
-    def _take(self, original: socket.socket) -> None:
+        if not event.endswith(".connect_tcp.complete"):
+            return
+        original: socket.socket = info["return_value"].get_extra_info("socket")
         with self._lock:
             if self._cut:
                 _shut_down(original)
@@ -266,34 +251,9 @@ def _shut_down(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def _values(query: ExternalQuery) -> dict[str, Any]:
-    """What the names in a template stand for."""
-    return {"query": query.text, "fetch_k": query.fetch_k, "scope": query.scope.as_dict()}
-
-
 def _header(text: str) -> bytes:
     """A header's name or value, without line breaks, which could begin another header."""
     return _CONTROL.sub("", text).strip().encode("utf-8", "replace")
-
-
-def _secrets(url: str, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets in the settings: a password, and keys in the address or in a header."""
-    parts = urlsplit(url)
-    named = secrets_of(dict(parse_qsl(parts.query))) + secrets_of(headers)
-    return (parts.password or "", *named, *(text.rpartition(" ")[2] for text in named))
-
-
-def _http_hint(error: Exception) -> str:
-    import httpx2
-
-    match error:
-        case httpx2.InvalidURL():
-            return "check the url of this source; a long query is better sent in a body"
-        case httpx2.LocalProtocolError() | httpx2.UnsupportedProtocol():
-            return "check the url and the headers of this source"
-        case httpx2.ProxyError() | ImportError():
-            return "check the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)"
-    return "check that the server runs and that the url of this source is right"
 
 
 STDERR_BYTES = 2048
@@ -336,121 +296,89 @@ class CommandSystem:
         self._cwd = os.path.expanduser(settings.options["cwd"]) if "cwd" in settings.options else None  # noqa: PTH111
 
     def ask(self, query: ExternalQuery, /) -> Any:
-        """The program's output as a JSON value."""
+        """The program's output as a JSON value. Nothing of the program is left afterwards."""
         if query.seconds_left <= 0:
             raise TimedOut(f"no time was left to run {self._program}")
-        with self._running(query) as process:
-            output = _Output(process, query, self._program)
-            output.read()
-        if process.returncode:
-            raise self._failed(process.returncode, output.err)
-        if not output.out.strip():
-            return []  # as with grep: it succeeded and found nothing
-        return parse(bytes(output.out), self._program, secrets_of(self._env))
-
-    def close(self) -> None:
-        """Nothing stays open between two queries."""
-
-    @contextlib.contextmanager
-    def _running(self, query: ExternalQuery) -> Iterator[subprocess.Popen[bytes]]:
-        """The running program; nothing of it is left afterwards."""
+        process = self._start(query)
         try:
-            process = self._start(query)
-        except (OSError, ValueError) as error:
-            raise self._not_started(error) from error
-        try:
-            yield process
+            out, err = self._read(process, query)
         except OSError as error:
             raise SourceFailed(f"{self._program} cannot be read: {error}") from error
         finally:
             _kill(process)
+        secrets, code = secrets_of(self._env), process.returncode
+        if code:
+            how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+            end = err.decode("utf-8", "replace").strip()[-REASON_CHARACTERS:]
+            reason = excerpt(end, secrets, most=REASON_CHARACTERS) if end else "nothing on standard error"
+            raise SourceFailed(f"{self._program} {how}: {reason}", hint="run the same command by hand to see why")
+        # As with grep, a program that succeeds and prints nothing has found nothing.
+        return parse(bytes(out), self._program, secrets) if out.strip() else []
+
+    def close(self) -> None:
+        """Nothing stays open between two queries."""
 
     def _start(self, query: ExternalQuery) -> subprocess.Popen[bytes]:
         values = _values(query)
-        arguments = [_argument(fill(argument, values)) for argument in self._arguments]
         env: dict[str, str | bytes] = dict(os.environ)
         env.update({name: _argument(fill(value, values)) for name, value in self._env.items()})
-        return subprocess.Popen(  # noqa: S603 - the program is the settings' own; the query only fills arguments
-            [_argument(self._program), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            cwd=self._cwd,
-            env=env,
-            start_new_session=True,
-        )
-
-    def _not_started(self, error: OSError | ValueError) -> SourceFailed:
-        if self._cwd is not None and not os.path.isdir(self._cwd):  # noqa: PTH112
-            return SourceFailed(
-                f"{self._program} cannot be run in {self._cwd}, which is no folder", hint="check `cwd` in its settings"
+        try:
+            return subprocess.Popen(  # noqa: S603 - the program is the settings' own; the query only fills arguments
+                [_argument(self._program), *(_argument(fill(argument, values)) for argument in self._arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                cwd=self._cwd,
+                env=env,
+                start_new_session=True,
             )
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        failure = TooLong if isinstance(error, OSError) and error.errno == errno.E2BIG else SourceFailed
-        return failure(f"{self._program} cannot be started: {reason}", hint=_command_hint(error, self._program))
+        except (OSError, ValueError) as error:
+            if self._cwd is not None and not os.path.isdir(self._cwd):  # noqa: PTH112
+                message = f"{self._program} cannot be run in {self._cwd}, which is no folder"
+                raise SourceFailed(message, hint="check `cwd` in its settings") from error
+            failure, hint = SourceFailed, "run the same command by hand to see why"
+            match error:
+                case FileNotFoundError():
+                    hint = f"check that {self._program} is installed and in PATH, and that its interpreter is there"
+                case PermissionError():
+                    hint = f"check that {self._program} may be executed"
+                case OSError(errno=errno.E2BIG):
+                    failure, hint = TooLong, "use a shorter query: one argument can be 128 KiB long on most systems"
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise failure(f"{self._program} cannot be started: {reason}", hint=hint) from error
 
-    def _failed(self, code: int, err: bytearray) -> SourceFailed:
-        how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
-        end = err.decode("utf-8", "replace").strip()[-REASON_CHARACTERS:]
-        reason = excerpt(end, secrets_of(self._env), most=REASON_CHARACTERS) if end else "nothing on standard error"
-        return SourceFailed(f"{self._program} {how}: {reason}", hint="run the same command by hand to see why")
+    def _read(self, process: subprocess.Popen[bytes], query: ExternalQuery) -> tuple[bytearray, bytearray]:
+        """Standard output and the end of standard error, until the program has ended and both are closed.
 
-
-@dataclass(slots=True)
-class _Output:
-    """Both outputs of a running program, read side by side until it has ended or the time is up."""
-
-    process: subprocess.Popen[bytes]
-    query: ExternalQuery
-    program: str
-    out: bytearray = field(default_factory=bytearray)
-    err: bytearray = field(default_factory=bytearray)
-    _until: float | None = None
-
-    def read(self) -> None:
-        """Read until the program has ended and its outputs are closed, or `DRAIN_S` after it has ended."""
-        with selectors.DefaultSelector() as selector:
-            for stream, add in ((self.process.stdout, self._add_out), (self.process.stderr, self._add_err)):
-                if stream is not None:
-                    selector.register(stream, selectors.EVENT_READ, add)
-            while selector.get_map() and not self._complete():
-                for key, _ in selector.select(min(POLL_S, self.query.seconds_left)):
-                    content = os.read(key.fd, _READ_BYTES)
-                    if content:
-                        key.data(content)
-                    else:
-                        selector.unregister(key.fileobj)
+        A process that it has started may keep them open: they are read for `DRAIN_S` after the program has ended.
+        """
+        out, err = bytearray(), bytearray()
+        until = None
         pause = 0.0005  # outputs close just before a program ends
-        while not _ended(self.process):
-            self._check_time()
-            time.sleep(min(pause, self.query.seconds_left))
-            pause = min(2 * pause, POLL_S)
-
-    def _complete(self) -> bool:
-        """Whether the program has ended, and a process it left running has had its time to write."""
-        if self._until is None and _ended(self.process):
-            self._until = min(self.query.deadline, time.monotonic() + DRAIN_S)
-        if self._until is not None:
-            return time.monotonic() >= self._until
-        self._check_time()
-        return False
-
-    def _check_time(self) -> None:
-        if self.query.seconds_left <= 0:
-            raise TimedOut(f"{self.program} did not end in time", hint="raise timeout_ms of this source")
-
-    def _add_out(self, content: bytes) -> None:
-        self.out += content
-        if len(self.out) > MOST_BYTES:
-            raise SourceFailed(
-                f"{self.program} printed more than {MOST_BYTES // 2**20} MiB",
-                hint="have it print fewer or shorter results",
-            )
-
-    def _add_err(self, content: bytes) -> None:
-        self.err += content
-        del self.err[:-STDERR_BYTES]
+        with selectors.DefaultSelector() as selector:
+            for stream, content in ((process.stdout, out), (process.stderr, err)):
+                if stream is not None:
+                    selector.register(stream, selectors.EVENT_READ, content)
+            while until is None or (selector.get_map() and time.monotonic() < until):
+                if not selector.get_map():
+                    pause = min(2 * pause, POLL_S)
+                for key, _ in selector.select(min(POLL_S if selector.get_map() else pause, query.seconds_left)):
+                    piece = os.read(key.fd, _READ_BYTES)
+                    key.data.extend(piece)
+                    if not piece:
+                        selector.unregister(key.fileobj)
+                del err[:-STDERR_BYTES]
+                if len(out) > MOST_BYTES:
+                    raise SourceFailed(
+                        f"{self._program} printed more than {MOST_BYTES // 2**20} MiB",
+                        hint="have it print fewer or shorter results",
+                    )
+                if until is None and _ended(process):
+                    until = min(query.deadline, time.monotonic() + DRAIN_S)
+                elif until is None and query.seconds_left <= 0:
+                    raise TimedOut(f"{self._program} did not end in time", hint="raise timeout_ms of this source")
+        return out, err
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
@@ -483,14 +411,3 @@ def _argument(text: str) -> bytes:
         return os.fsencode(text)
     except UnicodeEncodeError:  # half a surrogate pair
         return text.encode("utf-8", "replace")
-
-
-def _command_hint(error: OSError | ValueError, program: str) -> str:
-    match error:
-        case FileNotFoundError():
-            return f"check that {program} is installed and in PATH, and that the interpreter it names is there"
-        case PermissionError():
-            return f"check that {program} may be executed"
-        case OSError(errno=errno.E2BIG):
-            return "use a shorter query: one argument can be 128 KiB long on most systems"
-    return "run the same command by hand to see why"
