@@ -16,7 +16,7 @@ from psycopg import errors as pg
 
 from recollect.errors import StoreError
 from recollect.ranking import fold_hash
-from recollect.stores.postgres.database import Connection, PostgresDatabase, escape, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.keywords import MERGE_TALLIES, IndexWriter, PostgresKeywords, TermCounts, space_numbers
 from recollect.stores.postgres.records import CHANNEL
@@ -137,7 +137,7 @@ class PostgresContents(Contents):
             case "vector":
                 self._database.write(lambda connection: _load_vectors(connection, _new(connection, parts)))
             case kind:
-                rows = [list(map(_escaped, part.values)) for part in parts]
+                rows = [part.values for part in parts]
                 columns, values = ", ".join(FIELDS[kind]), ", ".join(["%s"] * len(FIELDS[kind]))
                 insert = f"INSERT INTO {_TABLES[kind]} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
                 self._database.write(lambda connection: connection.cursor().executemany(insert, rows))
@@ -247,9 +247,9 @@ def ascending(column: str, sql_type: str) -> str:
 
 
 def _part(kind: str, row: Sequence[Any]) -> Part:
-    values = [unescape(value) if isinstance(value, str) else value for value in row]
+    values = list(row)
     if kind == "record":
-        values[5] = tuple(map(unescape, values[5]))
+        values[5] = tuple(values[5])
     elif kind == "history":
         values[4] = json.loads(row[4])
     elif kind == "vector":
@@ -283,11 +283,7 @@ def _new(connection: Connection, parts: Sequence[Part]) -> list[Part]:
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(map(_escaped, column)) for column in zip(*rows, strict=True)]
-
-
-def _escaped(value: Any) -> Any:
-    return escape(value) if isinstance(value, str) else value
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 # -- load ----------------------------------------------------------------------------------------------------
@@ -319,11 +315,11 @@ def _insert_records(connection: Connection, parts: Mapping[Part, TermCounts]) ->
     with connection.cursor().copy(f"COPY records ({', '.join(_COPIED)}) FROM STDIN") as copy:
         for part, terms in parts.items():
             copy.write_row(_row(part, scopes[_scope(part)], terms))
-    ids = [escape(part.values[0]) for part in parts]
+    ids = [part.values[0] for part in parts]
     rows: dict[str, int] = dict(connection.execute("SELECT id, row FROM records WHERE id = ANY(%s)", (ids,)).fetchall())
     forgotten = FIELDS["record"].index("forgotten_at")
     live = {
-        rows[escape(part.values[0])]: (scopes[_scope(part)], terms)
+        rows[part.values[0]]: (scopes[_scope(part)], terms)
         for part, terms in parts.items()
         if part.values[forgotten] is None
     }
@@ -348,9 +344,9 @@ def _row(part: Part, scope: int, terms: TermCounts) -> list[Any]:
     hashes = (b"", b"") if values["purged"] else (fold_hash(values["text"]), passage_hash(passage))
     values["fold"], values["passage"] = hashes
     values["time"] = values["created_at"] if values["happened_at"] is None else values["happened_at"]
-    values["tags"] = [escape(tag) for tag in values["tags"]]
+    values["tags"] = list(values["tags"])
     values["scope"], values["length"] = scope, terms.length
-    return [_escaped(values[name]) for name in _COPIED]
+    return [values[name] for name in _COPIED]
 
 
 def _insert_postings(connection: Connection, live: Mapping[int, tuple[int, TermCounts]]) -> None:
@@ -374,16 +370,16 @@ def _insert_events(connection: Connection, parts: Sequence[Part], *, renumber: b
     """Insert new events with their own numbers, or with new ones."""
     if not parts:
         return
-    ids = list({escape(part.values[1]) for part in parts})
+    ids = list({part.values[1] for part in parts})
     rows = connection.execute("SELECT id, row, scope FROM records WHERE id = ANY(%s)", (ids,))
     records = {key: (row, scope) for key, row, scope in rows}
     number = "" if renumber else ", seq"
     with connection.cursor().copy(f"COPY history (row, scope, id, action, at, detail{number}) FROM STDIN") as copy:
         for part in parts:
             seq, key, action, at, detail = part.values
-            if escape(key) not in records:
+            if key not in records:
                 raise StoreError(f"event {seq} of the history is of {key!r}, and there is no such record")
-            event = [*records[escape(key)], escape(key), action, at, json.dumps(detail)]
+            event = [*records[key], key, action, at, json.dumps(detail)]
             copy.write_row(event if renumber else [*event, seq])
     if not renumber:
         last = max(part.values[0] for part in parts)

@@ -19,9 +19,12 @@ from urllib.parse import quote, urlencode, urlsplit
 import psycopg
 from psycopg import errors as pg
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.adapt import AdaptersMap, Loader
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import TupleRow
+from psycopg.types.string import StrDumperUnknown
 
 from recollect.config import parameters, shown_place
 from recollect.errors import StoreError, UsageError
@@ -68,18 +71,32 @@ _ESCAPE = "\x10"
 _ESCAPED = re.compile(f"{_ESCAPE}([{_ESCAPE}0])")
 
 
-def escape(value: Any) -> Any:
-    """A string as PostgreSQL can store it: its text type cannot hold NUL. None stays None."""
-    if value is None or ("\0" not in value and _ESCAPE not in value):
-        return value
-    return value.replace(_ESCAPE, _ESCAPE * 2).replace("\0", f"{_ESCAPE}0")
+class _TextDumper(StrDumperUnknown):
+    """Writes NUL, which PostgreSQL's text type cannot hold, as two characters."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        if "\0" in obj or _ESCAPE in obj:
+            obj = obj.replace(_ESCAPE, _ESCAPE * 2).replace("\0", f"{_ESCAPE}0")
+        return obj.encode()
 
 
-def unescape(value: Any) -> Any:
-    """The string that `escape` was given."""
-    if not value or _ESCAPE not in value:
-        return value
-    return _ESCAPED.sub(lambda match: "\0" if match[1] == "0" else _ESCAPE, value)
+class _TextLoader(Loader):
+    """Reads what `_TextDumper` wrote."""
+
+    def load(self, data: Buffer) -> str:
+        text = str(data, "utf-8")
+        return _ESCAPED.sub(lambda match: "\0" if match[1] == "0" else _ESCAPE, text) if _ESCAPE in text else text
+
+
+class _BinaryTextLoader(_TextLoader):
+    format = Format.BINARY
+
+
+ADAPTERS = AdaptersMap(psycopg.adapters)
+"""How values travel: every string may hold every character."""
+ADAPTERS.register_dumper(str, _TextDumper)
+ADAPTERS.register_loader("text", _TextLoader)
+ADAPTERS.register_loader("text", _BinaryTextLoader)
 
 
 class Pool:
@@ -118,7 +135,7 @@ class Pool:
 
     def connect(self) -> Connection:
         """A new connection outside the pool and outside transactions."""
-        connection = psycopg.connect(**self._parameters, autocommit=True)
+        connection = psycopg.connect(**self._parameters, autocommit=True, context=ADAPTERS)
         try:
             connection.execute(self._prepare)
         except BaseException:
@@ -380,7 +397,7 @@ def _set_scope(scope: Scope | None) -> str:
     parts = {"user": caller.user, "agent": caller.agent, "session": caller.session}
     parts["scope"] = caller.key  # for rows that belong to exactly this scope
     values = (
-        f"set_config('recollect.{part}', {sql.Literal(escape(value or '')).as_string(None)}, true)"
+        f"set_config('recollect.{part}', {sql.Literal(value or '').as_string(ADAPTERS)}, true)"
         for part, value in parts.items()
     )
     return f"SELECT {', '.join(values)}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.database import Connection, PostgresDatabase, escape, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.rows import SELECT, Condition, from_row, matching, meta, visible_scopes
 from recollect.stores.rows import micros
 from recollect.types import GLOBAL, Files, FileState, Filter, Joins, Notes, Record, Scope, now
@@ -43,10 +43,10 @@ class PostgresFiles(Files):
         return PostgresFiles(self._database, scope)
 
     def known(self, root: str) -> dict[str, FileState]:
-        return self._states(f"{_STATE} WHERE root = %s", escape(root))
+        return self._states(f"{_STATE} WHERE root = %s", root)
 
     def states(self, paths: Sequence[str]) -> dict[str, FileState]:
-        return self._states(f"{_STATE} WHERE path = ANY(%s)", [escape(path) for path in paths])
+        return self._states(f"{_STATE} WHERE path = ANY(%s)", list(paths))
 
     def roots(self) -> dict[str, Mapping[str, Any] | None]:
         with self._database.read() as connection:
@@ -55,7 +55,7 @@ class PostgresFiles(Files):
                 " (SELECT root, told FROM roots UNION ALL SELECT root, NULL FROM files) AS known"
                 ' GROUP BY root ORDER BY root COLLATE "C"'
             )
-            return {unescape(root): json.loads(options) if options else None for root, options in rows}
+            return {root: json.loads(options) if options else None for root, options in rows}
 
     def ingested(self, digests: Sequence[str]) -> set[str]:
         with self._database.read() as connection:
@@ -65,13 +65,13 @@ class PostgresFiles(Files):
     def chunks(self, path: str) -> list[Record]:
         with self._database.read(self._scope) as connection:
             condition = "WHERE path = %s AND kind = 'chunk' AND forgotten_at IS NULL ORDER BY row"
-            return [from_row(row) for row in connection.execute(f"{SELECT} {condition}", (escape(path),))]
+            return [from_row(row) for row in connection.execute(f"{SELECT} {condition}", (path,))]
 
     def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
-        parts = [escape(part) for part in (scope.user, scope.agent, scope.session)]
-        values = ([escape(path) for path in paths], *parts, [escape(tag) for tag in tags])
+        parts = (scope.user, scope.agent, scope.session)
+        values = (list(paths), *parts, list(tags))
         with self._database.read(self._scope) as connection:
-            return {str(unescape(path)) for (path,) in connection.execute(_DIFFERING, values)}
+            return {path for (path,) in connection.execute(_DIFFERING, values)}
 
     def chunk_key(self) -> bytes:
         with self._database.read() as connection:
@@ -81,7 +81,7 @@ class PostgresFiles(Files):
     def _states(self, sql: str, value: object) -> dict[str, FileState]:
         with self._database.read(self._scope) as connection:
             rows = connection.execute(sql, (value,))
-            return {unescape(row[0]): FileState(unescape(row[0]), unescape(row[1]), *row[2:]) for row in rows}
+            return {row[0]: FileState(*row) for row in rows}
 
 
 def _create_chunk_key(connection: Connection) -> str:
@@ -100,15 +100,15 @@ class PostgresNotes(Notes):
 
     def get(self, key: str) -> str | None:
         with self._database.read() as connection:
-            _set_note_key(connection, escape(key))
-            row = connection.execute("SELECT value FROM notes WHERE key = %s", (escape(key),)).fetchone()
-        return None if row is None else str(unescape(row[0]))
+            _set_note_key(connection, key)
+            row = connection.execute("SELECT value FROM notes WHERE key = %s", (key,)).fetchone()
+        return None if row is None else str(row[0])
 
     def put(self, key: str, value: str) -> None:
         """Store a note, or skip it if that fails now: it is only a cache."""
         if not self._database.read_only:
             with contextlib.suppress(StoreError):
-                self._database.write(lambda connection: _put_note(connection, escape(key), escape(value)))
+                self._database.write(lambda connection: _put_note(connection, key, value))
 
 
 def _set_note_key(connection: Connection, key: str) -> None:
@@ -156,18 +156,14 @@ class PostgresJoins(Joins):
     def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
         with self._database.read(scope) as connection:
             rows = connection.execute(
-                "SELECT id, path FROM joins WHERE source = %s AND scope = %s", (escape(source), escape(scope.key))
+                "SELECT id, path FROM joins WHERE source = %s AND scope = %s", (source, scope.key)
             )
-            return {unescape(key): unescape(path) for key, path in rows}
+            return dict(rows)
 
     def learn(self, source: str, paths: Mapping[str, str], scope: Scope = GLOBAL) -> None:
         """Store new paths, or skip them if that fails now: they are only a cache."""
         known = self.paths(source, scope)
-        new = [
-            (escape(source), escape(scope.key), escape(key), escape(path))
-            for key, path in paths.items()
-            if known.get(key) != path
-        ]
+        new = [(source, scope.key, key, path) for key, path in paths.items() if known.get(key) != path]
         if new and not self._database.read_only:
             with contextlib.suppress(StoreError):
                 self._database.write(lambda connection: _learn(connection, new), scope)
@@ -198,12 +194,12 @@ class PostgresJoins(Joins):
         with self._database.read(within) as connection:
             scopes = {"scopes": [] if within is None else visible_scopes(connection, within)}
             with connection.pipeline():
-                taken_ids = connection.execute(by_id, {**scopes, "ids": [escape(key) for key in ids]})
+                taken_ids = connection.execute(by_id, {**scopes, "ids": list(ids)})
                 taken_folds = connection.execute(by_fold, {**scopes, "folds": list(folds)})
                 forms = {path: dict(zip(("same", "ending"), _path_forms(path), strict=True)) for path in paths}
                 counts = {path: connection.execute(by_path, {**scopes, **form}) for path, form in forms.items()}
             return (
-                {unescape(key) for (key,) in taken_ids},
+                {key for (key,) in taken_ids},
                 {bytes(fold) for (fold,) in taken_folds},
                 {path: int(count) for path, cursor in counts.items() for (count,) in cursor},
             )
@@ -232,4 +228,4 @@ def _path_forms(path: str) -> tuple[list[str], str | None]:
     name = _SCHEME.sub("", path).removeprefix("./")
     same = dict.fromkeys((path, name, f"/{name}", os.path.expanduser(name)))  # noqa: PTH111  (no error without a home)
     ending = f"/{name.lstrip('/')}"
-    return [escape(form) for form in same], escape(ending) if ending != "/" else None
+    return list(same), ending if ending != "/" else None

@@ -30,7 +30,7 @@ from recollect.stores.health import (
     altered,
 )
 from recollect.stores.postgres.contents import INDEX_LOCK
-from recollect.stores.postgres.database import PostgresDatabase, unescape
+from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.keywords import IndexWriter
 from recollect.stores.postgres.schema import MIGRATIONS, version
 from recollect.stores.postgres.store import PostgresStore
@@ -264,7 +264,7 @@ def _stored_texts(server: Server) -> Iterator[tuple[Any, ...]]:
     while rows := server.rows(_TEXTS, last):
         last = rows[-1][0]
         for _, key, kind, title, text, fold, passage in rows:
-            yield unescape(key), kind, unescape(title), unescape(text), bytes(fold), bytes(passage)
+            yield key, kind, title, text, bytes(fold), bytes(passage)
 
 
 def _role(server: Server) -> Finding:
@@ -347,7 +347,7 @@ def _wrong_tallies(_: Analyzer, server: Server) -> str:
 
 def _wrong_terms(analyzer: Analyzer, server: Server) -> str:
     def terms(title: str, text: str) -> Any:
-        return writer.terms(Record("", unescape(text), title=unescape(title)))
+        return writer.terms(Record("", text, title=title))
 
     writer = IndexWriter(lambda: analyzer)
     missing = sum(bool(terms(*row).counts) for row in server.rows(_WITHOUT_TERMS, MOST_CHARACTERS, SAMPLE))
@@ -357,7 +357,7 @@ def _wrong_terms(analyzer: Analyzer, server: Server) -> str:
     for key, title, text, length, counts in server.rows(_SAMPLE_TERMS, step, MOST_CHARACTERS, SAMPLE):
         expected = terms(title, text)
         if length != expected.length or (counts or {}) != expected.counts:
-            return f"the terms of the record {unescape(key)} are wrong"
+            return f"the terms of the record {key} are wrong"
     stray = server.number(_STRAY_TERMS)
     return f"it has terms of {stray:,} records that were forgotten or belong to another scope" if stray else ""
 

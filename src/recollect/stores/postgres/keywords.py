@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import StoreError
-from recollect.stores.postgres.database import Connection, PostgresDatabase, escape
+from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.rows import SELECT, best, filtered_rows, from_row, meta, set_meta
 from recollect.stores.rows import analyzer_of, passage_hash, usable_language
 from recollect.types import Filter, KeywordIndex, RankedList, Record
@@ -178,7 +178,7 @@ class IndexWriter:
 def term_key(term: str) -> str:
     """A term as the index stores it."""
     if len(term) <= MAX_TERM_LENGTH:
-        return str(escape(term))
+        return term
     return f"#{hashlib.blake2b(term.encode(), digest_size=16).hexdigest()}"
 
 

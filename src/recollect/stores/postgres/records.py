@@ -15,7 +15,7 @@ from psycopg import errors as pg
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
-from recollect.stores.postgres.database import Connection, PostgresDatabase, escape, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter
 from recollect.stores.postgres.rows import COLUMNS, SELECT, find_scope, from_row, matching, scope_number, to_row
 from recollect.stores.rows import EPOCH, micros, moment, passage_hash
@@ -86,7 +86,7 @@ class Rows(ledger.Table):
     def prepare(self, changes: Sequence[Change]) -> None:
         """Lock the texts and records of some changes, and learn which of them are new."""
         puts = [change for change in changes if isinstance(change, Put)]
-        ids = list({escape(key) for key in ids_of(changes)})
+        ids = list(set(ids_of(changes)))
         texts = merged_texts(changes)
         with self.connection.pipeline():
             spaces = self.connection.execute("SELECT space FROM spaces ORDER BY space")
@@ -117,14 +117,13 @@ class Rows(ledger.Table):
             buffer.clear()
 
     def look(self, key: str) -> ledger.RecordState | None:
-        escaped = escape(key)
-        if escaped in self._buffer:
+        if key in self._buffer:
             self.flush()
-        if escaped in self._new_ids:
+        if key in self._new_ids:
             return None
         row = self.connection.execute(
             f"{SELECT.replace(' FROM', ', forgotten_at, passage FROM', 1)} WHERE id = %s FOR UPDATE OF records",
-            (escaped,),
+            (key,),
         ).fetchone()
         if row is None:
             return None
@@ -143,7 +142,7 @@ class Rows(ledger.Table):
         return next((other for other in same if other.scope == record.scope), None)
 
     def insert(self, record: Record) -> None:
-        self._buffer[escape(record.id)] = record
+        self._buffer[record.id] = record
         self._buffered_texts.add(record.text_hash)
 
     def replace(self, record: Record, before: Record) -> None:
@@ -159,7 +158,7 @@ class Rows(ledger.Table):
         self.flush()
         self.connection.execute(
             "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE id = %s",
-            (escape(by), micros(at), escape(key)),
+            (by, micros(at), key),
         )
 
     def hide(self, key: str, *, purge: bool) -> None:
@@ -179,15 +178,15 @@ class Rows(ledger.Table):
             self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
 
     def saw(self, change: SetFileState) -> None:
-        self.connection.execute("DELETE FROM files WHERE path = %s", (escape(change.path),))
+        self.connection.execute("DELETE FROM files WHERE path = %s", (change.path,))
         if (state := change.state) is not None:
-            values = (escape(state.path), escape(state.root), state.mtime_ns, state.size, state.digest)
+            values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
             self.connection.execute("INSERT INTO files VALUES (%s, %s, %s, %s, %s)", values)
 
     def mirrors(self, change: SetFolderOptions) -> None:
         self.connection.execute(
             "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",
-            (escape(change.root), json.dumps(change.options)),
+            (change.root, json.dumps(change.options)),
         )
 
     def ingested(self, digest: str) -> None:
@@ -199,11 +198,11 @@ class Rows(ledger.Table):
     def last(self, key: str) -> int | None:
         self.flush()
         self.look(key)  # locks the record, so that no event is added
-        row = self.connection.execute("SELECT max(seq) FROM history WHERE id = %s", (escape(key),)).fetchone()
+        row = self.connection.execute("SELECT max(seq) FROM history WHERE id = %s", (key,)).fetchone()
         return None if row is None else row[0]
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
-        self._events.append((escape(key), action, micros(now()), json.dumps(detail, default=_as_text)))
+        self._events.append((key, action, micros(now()), json.dumps(detail, default=_as_text)))
 
     def _insert(self, records: Sequence[Record]) -> list[IndexedRecord]:
         scopes = [self._scope(record.scope) for record in records]
@@ -221,7 +220,7 @@ class Rows(ledger.Table):
     def _refuse_taken(self, ids: Sequence[str]) -> None:
         """Ids that another transaction has just inserted. If their records are visible, the changes are made again."""
         for key in ids:
-            if self.connection.execute("SELECT 1 FROM records WHERE id = %s", (escape(key),)).fetchone() is None:
+            if self.connection.execute("SELECT 1 FROM records WHERE id = %s", (key,)).fetchone() is None:
                 raise UsageError(
                     f"the id {key!r} is taken by a record of another scope", hint="leave the id out, or use another"
                 )
@@ -235,7 +234,7 @@ class Rows(ledger.Table):
 
     def _row(self, key: str) -> int:
         self.flush()
-        return _number(self.connection.execute("SELECT row FROM records WHERE id = %s", (escape(key),)).fetchone())
+        return _number(self.connection.execute("SELECT row FROM records WHERE id = %s", (key,)).fetchone())
 
     def _erase(self, row: int) -> None:
         """Remove the content of a purged record from the record, its history and the vectors."""
@@ -329,17 +328,17 @@ class PostgresRecords(Records):
         condition, values = matching(where) if where else ("forgotten_at IS NULL", [])
         with self._database.read(self._reader(where)) as connection:
             sql = f"{SELECT} WHERE {condition} AND id = ANY(%s)"
-            rows = connection.execute(sql, [*values, [escape(key) for key in ids]])
+            rows = connection.execute(sql, [*values, list(ids)])
             records = {record.id: record for record in map(from_row, rows)}
         return [records[key] for key in ids if key in records]
 
     def history(self, record_id: str) -> list[Event]:
         with self._database.read(self._scope) as connection:
             rows = connection.execute(
-                "SELECT seq, id, action, at, detail FROM history WHERE id = %s ORDER BY seq", (escape(record_id),)
+                "SELECT seq, id, action, at, detail FROM history WHERE id = %s ORDER BY seq", (record_id,)
             )
             return [
-                Event(seq, unescape(key), action, moment(at) or EPOCH, json.loads(detail))
+                Event(seq, key, action, moment(at) or EPOCH, json.loads(detail))
                 for seq, key, action, at, detail in rows
             ]
 
@@ -347,9 +346,9 @@ class PostgresRecords(Records):
         with self._database.read(self._scope) as connection:
             row = connection.execute(
                 'SELECT "user", agent, session FROM records JOIN scopes USING (scope) WHERE id = %s AND passage <> %s',
-                (escape(record_id), b""),
+                (record_id, b""),
             ).fetchone()
-        return None if row is None else Scope(*map(unescape, row))
+        return None if row is None else Scope(*row)
 
     def _reader(self, where: Filter | None) -> Scope | None:
         """The scope to read as: that of the filter, or ours if the filter names none."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from recollect.stores.postgres.database import Connection, escape, unescape
+from recollect.stores.postgres.database import Connection
 from recollect.stores.rows import EPOCH, distinct, micros, moment, passage_hash
 from recollect.types import Filter, Hit, RankedList, Record, Scope
 
@@ -31,10 +31,10 @@ def to_row(record: Record) -> list[Any]:
     """The values of `COLUMNS`."""
     first, last = record.lines or (None, None)
     return [
-        escape(record.id), record.kind, escape(record.text), escape(record.title), escape(record.category),
-        [escape(tag) for tag in record.tags], record.importance, record.decay, micros(record.time),
+        record.id, record.kind, record.text, record.title, record.category,
+        list(record.tags), record.importance, record.decay, micros(record.time),
         micros(record.created_at), micros(record.happened_at), micros(record.expires_at), micros(record.edited_at),
-        escape(record.superseded_by), micros(record.superseded_at), escape(record.source), escape(record.path), first,
+        record.superseded_by, micros(record.superseded_at), record.source, record.path, first,
         last, record.text_hash, passage_hash(record.passage),
     ]  # fmt: skip
 
@@ -46,23 +46,23 @@ def from_row(row: Sequence[Any]) -> Record:
         superseded_by, superseded_at, source, path, first, last, user, agent, session,
     ) = row  # fmt: skip
     return Record(
-        id=unescape(key),
-        text=unescape(text),
+        id=key,
+        text=text,
         kind=kind,
-        title=unescape(title),
-        category=unescape(category),
-        tags=tuple(map(unescape, tags)),
-        scope=Scope(unescape(user), unescape(agent), unescape(session)),
+        title=title,
+        category=category,
+        tags=tuple(tags),
+        scope=Scope(user, agent, session),
         importance=importance,
         decay=decay,
         created_at=moment(created) or EPOCH,
         happened_at=moment(happened),
         expires_at=moment(expires),
         edited_at=moment(edited),
-        superseded_by=unescape(superseded_by),
+        superseded_by=superseded_by,
         superseded_at=moment(superseded_at),
-        source=unescape(source),
-        path=unescape(path),
+        source=source,
+        path=path,
         lines=None if first is None else (first, last),
     )
 
@@ -93,13 +93,13 @@ def find_scope(scope: Scope) -> Condition:
     """The statement that finds the number of a scope."""
     parts = {'"user"': scope.user, "agent": scope.agent, "session": scope.session}
     same = " AND ".join(f"{name} IS NULL" if value is None else f"{name} = %s" for name, value in parts.items())
-    return f"SELECT scope FROM scopes WHERE {same}", [escape(value) for value in parts.values() if value is not None]
+    return f"SELECT scope FROM scopes WHERE {same}", [value for value in parts.values() if value is not None]
 
 
 def scope_number(connection: Connection, scope: Scope) -> int:
     """The number of a scope, which is created if it is new."""
     find, parameters = find_scope(scope)
-    values = [escape(value) for value in (scope.user, scope.agent, scope.session)]
+    values = (scope.user, scope.agent, scope.session)
     while (row := connection.execute(find, parameters).fetchone()) is None:  # another process may create it, too
         connection.execute(
             'INSERT INTO scopes ("user", agent, session) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING', values
@@ -119,7 +119,7 @@ def _visible_to(scope: Scope) -> Condition:
         if value is None:
             conditions.append((f"{column} IS NULL", []))
         else:
-            conditions.append((f"({column} IS NULL OR {column} = %s)", [escape(value)]))
+            conditions.append((f"({column} IS NULL OR {column} = %s)", [value]))
     return _all(conditions)
 
 
@@ -205,9 +205,9 @@ def _of_time(where: Filter) -> Iterator[Condition]:
 def _of_fields(where: Filter) -> Iterator[Condition]:
     for column, names in (("category", where.categories), ("kind", where.kinds)):
         if names:
-            yield f"{column} = ANY(%s)", [[escape(name) for name in names]]
+            yield f"{column} = ANY(%s)", [list(names)]
     if where.tags:
-        yield "tags @> %s::text[]", [[escape(tag) for tag in where.tags]]
+        yield "tags @> %s::text[]", [list(where.tags)]
     if where.path is not None:
         yield "path LIKE ANY(%s)", [_path_patterns(where.path)]
     if where.since:
@@ -218,7 +218,7 @@ def _of_fields(where: Filter) -> Iterator[Condition]:
 
 def _path_patterns(pattern: str) -> list[str]:
     """A path filter names a file or a folder, by its whole path or its last parts, with `*` as a wildcard."""
-    name = escape(pattern.removeprefix("./").rstrip("/"))
+    name = pattern.removeprefix("./").rstrip("/")
     for special in ("\\", "%", "_"):
         name = name.replace(special, f"\\{special}")
     name = name.replace("*", "%")

@@ -14,7 +14,7 @@ from recollect.errors import RecollectError, StoreError
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.kinds import StoreKind
 from recollect.stores.postgres.contents import PostgresContents, has_store
-from recollect.stores.postgres.database import Connection, PostgresDatabase, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.failures import CONNECTION_LOST, translated
 from recollect.stores.postgres.files import PostgresFiles, PostgresJoins, PostgresNotes
 from recollect.stores.postgres.keywords import IndexWriter, PostgresKeywords
@@ -121,11 +121,9 @@ class PostgresStore:
                 for name, sql in _FACETS.items()
             }
         parts = ("user", "agent", "session")
-        scopes = [{part: unescape(name) for part, name in zip(parts, row, strict=True) if name is not None}
+        scopes = [{part: name for part, name in zip(parts, row, strict=True) if name is not None}
                   for row in cursors["scopes"]]  # fmt: skip
-        names: dict[str, list[Any]] = {
-            facet: [unescape(name) for (name,) in cursors[facet]] for facet in ("categories", "tags")
-        }
+        names: dict[str, list[Any]] = {facet: [name for (name,) in cursors[facet]] for facet in ("categories", "tags")}
         return {**names, "scopes": scopes}
 
     def scrub(self) -> str | None:

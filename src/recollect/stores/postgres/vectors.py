@@ -11,7 +11,7 @@ import numpy as np
 from psycopg import errors as pg
 
 from recollect.errors import EmbedderError, StoreError
-from recollect.stores.postgres.database import Connection, PostgresDatabase, escape, unescape
+from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.rows import Condition, FilteredRows, filtered_rows, hits, matching, set_meta
 from recollect.stores.rows import distinct, passage_hash
 from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace, VectorSpaces
@@ -124,9 +124,9 @@ class PostgresVectors(VectorIndex):
         with self._database.read(self._scope) as connection:
             rows = connection.cursor(binary=True).execute(
                 "SELECT id, vector FROM records JOIN embeddings USING (passage) WHERE space = %s AND id = ANY(%s)",
-                (self._number, [escape(key) for key in ids]),
+                (self._number, list(ids)),
             )
-            return {unescape(key): _unpack([vector])[0] for key, vector in rows}
+            return {key: _unpack([vector])[0] for key, vector in rows}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         condition, values = matching(where) if where else ("true", [])
@@ -137,7 +137,7 @@ class PostgresVectors(VectorIndex):
                 f" WHERE vector IS NULL AND {condition} ORDER BY vectors.row LIMIT %s) AS without",
                 [*values, limit],
             )
-            return [unescape(passage) for (passage,) in rows]
+            return [passage for (passage,) in rows]
 
     def known(self, passages: Sequence[str]) -> set[str]:
         hashes = {passage_hash(passage): passage for passage in passages}
