@@ -228,8 +228,8 @@ def _routes() -> Iterator[str]:
 
 def _openapi() -> dict[str, Any]:
     from recollect import Memory, config
+    from recollect.web.access import Tokens
     from recollect.web.app import Serving, build
-    from recollect.web.tokens import Tokens
 
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -16,8 +16,8 @@ from recollect.mcp import build
 from recollect.memory import shapes
 from recollect.memory.recall import TOKENS
 from recollect.ranking import HALF_LIVES
+from recollect.web.app import MOST_SESSIONS
 from recollect.web.middleware import MOST_BYTES
-from recollect.web.sessions import MOST_SESSIONS
 
 PAGE = (DOCS / "mcp.md").read_text(encoding="utf-8")
 

@@ -32,9 +32,9 @@ def surfaces(folder: Path) -> dict:
 
     from recollect import Memory, config, mcp
     from recollect.cli import app
+    from recollect.web.access import Tokens
     from recollect.web.app import Serving, build
     from recollect.web.inputs import controls
-    from recollect.web.tokens import Tokens
 
     sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
     import render_reference

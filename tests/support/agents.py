@@ -22,7 +22,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from recollect.types import Scope
-from recollect.web.tokens import Caller, Tokens
+from recollect.web.access import Caller, Tokens
 
 
 def in_a_thread(work: Callable[[], Awaitable[Any]]) -> Any:

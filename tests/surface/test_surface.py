@@ -25,8 +25,8 @@ import recollect
 from recollect import Memory, errors, mcp, testing
 from recollect.cli import app, main
 from recollect.config import Settings
+from recollect.web.access import Tokens
 from recollect.web.app import Serving, build
-from recollect.web.tokens import Tokens
 
 FOLDER = Path(__file__).parent
 

@@ -20,7 +20,7 @@ import httpx2
 import pytest
 
 from recollect.types import Scope
-from recollect.web.tokens import Caller, Tokens
+from recollect.web.access import Caller, Tokens
 
 STARTING_SECONDS = 60
 

@@ -19,7 +19,7 @@ from support.timing import within
 
 from recollect import Memory
 from recollect.config import Settings
-from recollect.web.changes import MOST_WAITING, Waiting
+from recollect.web.operations import MOST_WAITING, Waiting
 
 from .conftest import Home, Server, everything, head_and_body, refused, until
 
@@ -169,7 +169,7 @@ def test_told_to_end_the_server_does_not_wait_for_who_waits(home: Home) -> None:
 
 def test_a_change_that_comes_late_is_not_missed(new_schema, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who took a number first may commit last: those who wait are told, and those who had just been answered too."""
-    monkeypatch.setattr("recollect.web.changes.SETTLING_SECONDS", 0.4)
+    monkeypatch.setattr("recollect.web.operations.SETTLING_SECONDS", 0.4)
     place = new_schema()
     url, _, schema = place.rpartition("&schema=")
 

@@ -17,7 +17,7 @@ import pytest
 
 from recollect import Memory, Scope
 from recollect.config import Settings
-from recollect.web.tokens import Caller, Tokens
+from recollect.web.access import Caller, Tokens
 
 from .conftest import homes, refused
 

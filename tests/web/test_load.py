@@ -18,7 +18,7 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.types import Scope
 from recollect.web import workers as lanes
-from recollect.web.tokens import Caller, Tokens
+from recollect.web.access import Caller, Tokens
 
 from .conftest import homes, refused, until
 

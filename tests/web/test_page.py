@@ -18,10 +18,10 @@ from recollect.cli.serve import GRACE_SECONDS, PORT
 from recollect.evaluation import studies
 from recollect.memory.shapes import FOUND_CHARACTERS
 from recollect.memory.validation import MAX_TEXT
-from recollect.web import middleware, record_routes, responses, search_routes, workers
-from recollect.web.changes import LONGEST_SECONDS, MOST_WAITING
+from recollect.web import middleware, record_routes, responses, workers
 from recollect.web.inputs import MOST_LISTED
 from recollect.web.middleware import MOST_BYTES
+from recollect.web.operations import LONGEST_SECONDS, MOST_WAITING
 
 PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
 ROWS = re.findall(
@@ -133,8 +133,8 @@ def test_the_limits_are_the_codes():
     for name, numbers in rows.items():
         assert all(number in table[name] for number in numbers), (name, table[name])
     heavy = f"a list of more than {record_routes.LIGHT_LISTED} records, and a search for more than"
-    assert f"{heavy} {search_routes.LIGHT_RESULTS} results, deeper than {search_routes.LIGHT_DEPTH}\n" in PAGE
-    assert f"more than {search_routes.LIGHT_CHARACTERS:,} characters" in PAGE
+    assert f"{heavy} {record_routes.LIGHT_RESULTS} results, deeper than {record_routes.LIGHT_DEPTH}\n" in PAGE
+    assert f"more than {record_routes.LIGHT_CHARACTERS:,} characters" in PAGE
     assert workers.IDLE_SECONDS == 300
 
 

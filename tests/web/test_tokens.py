@@ -10,8 +10,8 @@ import subprocess
 import pytest
 
 from recollect.types import Scope
-from recollect.web import tokens as module
-from recollect.web.tokens import Caller, Tokens
+from recollect.web import access as module
+from recollect.web.access import Caller, Tokens
 
 from .conftest import refused
 

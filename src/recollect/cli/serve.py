@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
     from recollect.config import Settings
     from recollect.memory import Memory
-    from recollect.web.tokens import Tokens
-    from recollect.web.workers import Recipe
+    from recollect.web.access import Tokens
 
 PORT = 8377
 
@@ -100,7 +100,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         hint = "recollect token add NAME creates one; without tokens, only --host 127.0.0.1 is allowed"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listen(host, port) as listener, open_memory(options, fetch=False) as memory:
-        app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}, recipe=_recipe(memory)))
+        app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}, reopen=_reopen(memory)))
         logging.getLogger("asyncio").addFilter(AcceptFilter())
         settings = uvicorn.Config(
             app, http=limited_protocol(), ws="none", backlog=ACCEPTED_AT_ONCE, log_config=None, access_log=False,
@@ -135,13 +135,12 @@ def _listen(host: str, port: int) -> socket.socket:
         raise FailedError(f"cannot listen on {host}:{port}: {reason}", hint=hint) from error
 
 
-def _recipe(memory: Memory) -> Recipe | None:
+def _reopen(memory: Memory) -> Callable[[], Memory] | None:
     """How another process opens the same memory; None for a store in memory, which no other process can open."""
-    from recollect.memory import default_store
-    from recollect.web.workers import Recipe
+    from recollect.memory import Memory, default_store
 
     place = memory.settings.store or str(default_store())
-    return None if place == ":memory:" else Recipe(place, memory.settings)
+    return None if place == ":memory:" else partial(Memory.open, place, settings=memory.settings, fetch=False)
 
 
 def _server(settings: uvicorn.Config, on_shutdown: Callable[[], None]) -> uvicorn.Server:
@@ -211,7 +210,7 @@ def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json
     """
     from recollect.memory.validation import merge_scope
     from recollect.types import GLOBAL
-    from recollect.web.tokens import Caller
+    from recollect.web.access import Caller
 
     caller = Caller(name, merge_scope(GLOBAL, None, scope), owner=owner, read_only=read_only)
     secret = open_tokens(tokens_at).add(caller)
@@ -250,7 +249,7 @@ def remove(name: str, tokens_at: Path | None, as_json: bool) -> None:
 
 def open_tokens(file: Path | None, *, none: bool = False) -> Tokens:
     """The tokens of a file, by default the user's own; an empty set with `none`."""
-    from recollect.web.tokens import Tokens, tokens_file
+    from recollect.web.access import Tokens, tokens_file
 
     return Tokens(None if none else file or tokens_file())
 

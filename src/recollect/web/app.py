@@ -1,31 +1,35 @@
-"""The HTTP application, built from a memory and its tokens."""
+"""The HTTP application, built from a memory and its tokens: the JSON API, MCP and the page."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette import types as asgi
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import FileResponse
 from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
 
-from recollect import __version__
+from recollect import __version__, mcp
 from recollect.memory import Memory
 from recollect.types import GLOBAL
-from recollect.web import changes, evaluation_routes, operations, record_routes, responses, search_routes
-from recollect.web.access import Access
-from recollect.web.changes import Waiting
-from recollect.web.middleware import Guard, Hosts, Metrics, is_loopback
-from recollect.web.operations import Indexer
-from recollect.web.sessions import Agents
-from recollect.web.tokens import Caller, Tokens
-from recollect.web.workers import Lanes, Recipe
+from recollect.web import evaluation_routes, operations, record_routes, responses
+from recollect.web.access import Access, Asker, Caller, Tokens
+from recollect.web.middleware import MOST_BYTES, Guard, Hosts, Metrics, is_loopback
+from recollect.web.workers import Lanes
 
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. The token decides the caller and its scope; a request that names another scope is refused."""
@@ -33,10 +37,18 @@ ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint
 MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")
 """Headers of MCP clients that CORS allows."""
 
+MOST_SESSIONS = 1_000
+"""MCP sessions that one caller may have open."""
+
+_CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+"""The middleware has checked host and origin already."""
+
+_STATIC = str(files("recollect.web") / "static")
+
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """The setup of a server. With a `recipe`, heavy requests of scoped callers run in other processes."""
+    """The setup of a server. With `reopen`, heavy requests of scoped callers run in processes that open the memory."""
 
     host: str = "127.0.0.1"
     read_only: bool = False
@@ -44,7 +56,7 @@ class Serving:
     lab: Path | None = None
     allowed_hosts: Sequence[str] = ()
     allowed_origins: Sequence[str] = ()
-    recipe: Recipe | None = None
+    reopen: Callable[[], Memory] | None = None
 
 
 def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
@@ -53,8 +65,8 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
     local = Caller("local", memory.scope, owner=memory.scope == GLOBAL)
     access = Access(memory, tokens, local, demanded=not is_loopback(serving.host), read_only=serving.read_only)
     agents = Agents(access)
-    indexer = Indexer(memory, tuple(str(Path(folder).resolve()) for folder in serving.folders))
-    waiting, lanes = Waiting(memory), Lanes(serving.recipe)
+    indexer = operations.Indexer(memory, tuple(str(Path(folder).resolve()) for folder in serving.folders))
+    waiting, lanes = operations.Waiting(memory), Lanes(serving.reopen)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -67,39 +79,89 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
             indexer.close()
 
     hosts = Hosts(serving.host, serving.allowed_hosts, serving.allowed_origins)
+    middleware = [Middleware(Guard, hosts=hosts, metrics=metrics)]
+    if serving.allowed_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(serving.allowed_origins),
+                allow_methods=["GET", "POST", "PATCH", "DELETE"],
+                allow_headers=["Authorization", "Content-Type", "X-Request-Id", *MCP_HEADERS],
+                expose_headers=["X-Request-Id", MCP_HEADERS[0]],
+            )
+        )
     app = FastAPI(
         title="Recollect", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None,
-        middleware=[Middleware(Guard, hosts=hosts, metrics=metrics), *_cors(serving.allowed_origins)],
-        separate_input_output_schemas=False, generate_unique_id_function=_method_name,
+        middleware=middleware, separate_input_output_schemas=False,
+        generate_unique_id_function=lambda route: route.name.strip("_"),
     )  # fmt: skip
-    app.state.access, app.state.metrics, app.state.indexer = access, metrics, indexer
-    app.state.lab, app.state.started, app.state.changes = serving.lab, time.monotonic(), waiting
-    app.state.lanes = lanes
+    state = {
+        "access": access, "metrics": metrics, "indexer": indexer, "changes": waiting, "lanes": lanes,
+        "lab": serving.lab, "started": time.monotonic(),
+    }  # fmt: skip
+    for name, value in state.items():
+        setattr(app.state, name, value)
     responses.install(app)
-    for router in (search_routes.router, record_routes.router, changes.router, evaluation_routes.router):
+    routers = (record_routes.search_router, record_routes.router, evaluation_routes.router, operations.router)
+    for router in routers:
         app.include_router(router, responses=responses.DOCUMENTED)
-    app.include_router(operations.router)
     app.include_router(operations.public)
-    ours = (search_routes, record_routes, changes, evaluation_routes, operations)
-    routers = (*(module.router for module in ours), operations.pages, operations.public)
-    app.state.addresses = [route for router in routers for route in router.routes]
+    app.add_api_route("/", _page, methods=["GET", "HEAD"], include_in_schema=False)
+    every = [route for router in (*routers, operations.public, app) for route in router.routes]
+    app.state.addresses = [route for route in every if isinstance(route, Route)]
     app.router.routes.append(Route("/mcp", agents))
-    operations.mount(app)
+    app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     return app
 
 
-def _method_name(route: APIRoute) -> str:
-    """The operation id of a route: the name of its function."""
-    return route.name.strip("_")
+def _page() -> FileResponse:
+    """The page; it reads its data from the API."""
+    return FileResponse(f"{_STATIC}/index.html", media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
-def _cors(origins: Sequence[str]) -> list[Middleware]:
-    """CORS is closed except for the origins that were named."""
-    if not origins:
-        return []
-    allowed: dict[str, Any] = {
-        "allow_methods": ["GET", "POST", "PATCH", "DELETE"],
-        "allow_headers": ["Authorization", "Content-Type", "X-Request-Id", *MCP_HEADERS],
-        "expose_headers": ["X-Request-Id", MCP_HEADERS[0]],
-    }
-    return [Middleware(CORSMiddleware, allow_origins=list(origins), **allowed)]
+@dataclass(slots=True)
+class Agents:
+    """The endpoint /mcp: a server for each caller. A session belongs to the caller who opened it."""
+
+    access: Access
+    _managers: dict[Caller, StreamableHTTPSessionManager] = field(default_factory=dict)
+    _tasks: TaskGroup | None = None
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
+
+    @contextlib.asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Keep sessions alive while the application runs."""
+        async with anyio.create_task_group() as self._tasks:
+            try:
+                yield
+            finally:
+                self._tasks.cancel_scope.cancel()
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Answer one request of an agent."""
+        # The file of tokens may have to be read again.
+        asker = await anyio.to_thread.run_sync(self.access.asker, Headers(scope=scope).get("authorization"))
+        async with self._lock:
+            manager = self._managers.get(asker.caller)
+            if manager is None:
+                manager = self._managers[asker.caller] = await self._started(asker)
+        await manager.handle_request(scope, receive, send)
+
+    async def _started(self, asker: Asker) -> StreamableHTTPSessionManager:
+        if self._tasks is None:
+            raise RuntimeError("the application is not running")
+        public = partial(responses.logged, request_id=f"mcp {asker.caller.name}")
+        server = mcp.build(asker.memory, read_only=not self.access.may_write(asker.caller), public=public)
+        # An answer in one piece outlives the order to end; a stream of events is cut off by it.
+        server.streamable_http_app(
+            json_response=True, transport_security=_CHECKED, max_sessions=MOST_SESSIONS,
+            max_request_body_size=MOST_BYTES,
+        )  # fmt: skip
+        await self._tasks.start(_run_manager, server.session_manager)
+        return server.session_manager
+
+
+async def _run_manager(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:
+    async with manager.run():
+        task_status.started()
+        await anyio.sleep_forever()

@@ -21,8 +21,8 @@ from recollect.evaluation.scoring import MEASURES, parse_measures
 from recollect.evaluation.trials import SYSTEMS, TrialPlan
 from recollect.memory import Memory, default_store
 from recollect.types import Work
-from recollect.web.access import Asker, Owns, Reads
-from recollect.web.inputs import MOST_NAME, Id
+from recollect.web.access import Asker
+from recollect.web.inputs import MOST_NAME, Id, Owns, Reads
 from recollect.web.responses import Json, documented
 from recollect.web.workers import Lanes
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from recollect.errors import Forbidden
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, TOKENS
 from recollect.memory.validation import MAX_TEXT
 from recollect.options import FILTERS, GROUPS, HTTP, PAGE, SCOPE, SEARCH, Bounds, Option, Slider
 from recollect.ranking import HALF_LIVES
+from recollect.web.access import Access, Asker
 
 MOST_QUERY = 100_000
 MOST_NAME = 1_000
@@ -26,17 +30,65 @@ Id = Annotated[str, Field(min_length=1, max_length=MOST_NAME, description="The i
 When = Annotated[Name, Field(min_length=1, description="2026-03-14, 2026-03-14T15:09Z, or a span: 36h, 3d, 2w.")]
 
 
+def _reader(
+    request: Request,
+    _shown: Annotated[
+        HTTPAuthorizationCredentials | None,
+        Depends(HTTPBearer(auto_error=False, description="A token that `recollect token add` made.")),
+    ] = None,
+) -> Asker:
+    access: Access = request.app.state.access
+    asker = access.asker(request.headers.get("authorization"))
+    request.state.owner = asker.caller.owner
+    return asker
+
+
+Reads = Annotated[Asker, Depends(_reader)]
+"""The caller of a request; `Writes`, `Owns` and `OwnsAndWrites` also check what the caller may do."""
+
+
+def _writer(request: Request, asker: Reads) -> Asker:
+    if not request.app.state.access.may_write(asker.caller):
+        raise Forbidden("only reading is allowed here", hint="a server and a token without --read-only may write")
+    return asker
+
+
+Writes = Annotated[Asker, Depends(_writer)]
+
+
+def _owner(asker: Reads) -> Asker:
+    if not asker.caller.owner:
+        raise Forbidden("only the owner of the store may do this", hint="`recollect token add NAME --owner`")
+    return asker
+
+
+Owns = Annotated[Asker, Depends(_owner)]
+
+
+def _owning_writer(asker: Writes) -> Asker:
+    return _owner(asker)
+
+
+OwnsAndWrites = Annotated[Asker, Depends(_owning_writer)]
+
+
 class _Body(BaseModel):
     # Strict: a word that looks like a number, or a number for a yes, is more often a mistake than meant.
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    def said(self, *without: str) -> dict[str, Any]:
+    def set_fields(self, *without: str) -> dict[str, Any]:
         """The fields that were set, without these."""
-        left = self.model_dump(exclude=set(without), exclude_none=True)
-        return {name: value for name, value in left.items() if value not in ([], {})}
+        fields = self.model_dump(exclude=set(without), exclude_none=True)
+        return {name: value for name, value in fields.items() if value not in ([], {})}
 
 
-def _fields(options: Iterable[Option], *, repeated: bool = False) -> dict[str, Any]:
+class _Parameters(BaseModel):
+    def set_fields(self, *without: str) -> dict[str, Any]:
+        """The parameters that were set, without these."""
+        return {name: value for name, value in self.model_dump(exclude=set(without)).items() if value}
+
+
+def _fields(*options: Option, repeated: bool = False) -> dict[str, Any]:
     """The fields of a model, one for each option that can be set over HTTP; null means left out.
 
     With `repeated` a list has the name of one of its parts, as in an address: `tag=a&tag=b`.
@@ -70,17 +122,21 @@ def _type(option: Option) -> Any:
     return {"flag": bool, "names": Names, "time": When, "text": Name}[option.kind]
 
 
-class ScopeBody(create_model("ScopeFields", __base__=_Body, **_fields(SCOPE))):  # type: ignore[misc]
+class ScopeBody(create_model("ScopeFields", __base__=_Body, **_fields(*SCOPE))):  # type: ignore[misc]
     """A scope; only a caller without a scope may name one."""
 
 
-class Filters(create_model("FilterFields", __base__=_Body, **_fields(FILTERS))):  # type: ignore[misc]
-    """Which records may be found. Several categories mean any of them, several tags all of them."""
+_ANY_SCOPE = [option for option in FILTERS if option.name == "any_scope"]
 
-    scope: ScopeBody | None = None
+_LISTED = create_model("ListFields", __base__=_Parameters, **_fields(*FILTERS, *SCOPE, repeated=True))
 
 
-_LISTED = create_model("ListFields", **_fields((*FILTERS, *SCOPE), repeated=True))
+class ScopeParameters(create_model("ScopeParts", __base__=_Parameters, **_fields(*SCOPE))):  # type: ignore[misc]
+    """A scope, as parameters of an address."""
+
+
+class FacetParameters(ScopeParameters, create_model("AnyScope", __base__=_Parameters, **_fields(*_ANY_SCOPE))):  # type: ignore[misc]
+    """The scope whose facets are listed, or any."""
 
 
 class ListParameters(_LISTED):  # type: ignore[misc, valid-type]
@@ -89,20 +145,24 @@ class ListParameters(_LISTED):  # type: ignore[misc, valid-type]
     limit: int = Field(50, ge=1, le=MOST_LISTED)
     offset: int = Field(0, ge=0, le=1_000_000_000)
 
-    def filters(self) -> dict[str, Any]:
-        """The filters of `Memory.list` that are set."""
-        return {name: value for name, value in self.model_dump(exclude={"limit", "offset"}).items() if value}
+
+_SEARCHED = create_model(
+    "SearchFields", __base__=_Body, **_fields(*FILTERS), scope=(ScopeBody | None, None), **_fields(*SEARCH)
+)
 
 
-class SearchBody(create_model("SearchFields", __base__=Filters, **_fields(SEARCH))):  # type: ignore[misc]
-    """A query and its options; an option that is left out has the value of the server's settings."""
+class SearchBody(_SEARCHED):  # type: ignore[misc, valid-type]
+    """A query and its options; an option that is left out has the value of the server's settings.
+
+    Several categories mean any of them, several tags all of them.
+    """
 
     query: str = Field(max_length=MOST_QUERY, examples=["where is the spare key?"])
     explain: bool = Field(False, description="Also each result's factors and moves.")
 
     def options(self, *without: str) -> dict[str, Any]:
         """The options of `Memory.search`."""
-        options: dict[str, Any] = self.said("query", "explain", *without)
+        options: dict[str, Any] = self.set_fields("query", "explain", *without)
         return options
 
 
@@ -144,10 +204,6 @@ class Edited(_Fields):
     """New values of a fact's fields; null clears a field, a field that is not set stays."""
 
     text: str | None = Field(None, min_length=1, max_length=MAX_TEXT)
-
-    def changes(self) -> dict[str, Any]:
-        """The fields that were set, including null."""
-        return self.model_dump(exclude_unset=True)
 
 
 class Supersession(_Body):

@@ -1,51 +1,208 @@
-"""Status, settings, facets, indexing, metrics, health, and the page."""
+"""Waiting for changes, status, settings, facets, indexing, metrics and health."""
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
 import logging
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.responses import FileResponse, Response
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
 
 from recollect import __version__
-from recollect.errors import Forbidden, RecollectError, UsageError
+from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
 from recollect.memory import Memory
+from recollect.memory.history import VisibleChanges
 from recollect.memory.shapes import iso
-from recollect.types import now
-from recollect.web.access import Owns, OwnsAndWrites, Reads, told
-from recollect.web.inputs import Indexing, Name, controls
+from recollect.types import Scope, now
+from recollect.web.inputs import FacetParameters, Indexing, Owns, OwnsAndWrites, Reads, controls
+from recollect.web.middleware import ENDING
 from recollect.web.responses import (
-    DOCUMENTED,
     INTERNAL,
     Busy,
+    ChangesAnswer,
+    Crowded,
     Facets,
     Health,
-    JobAnswer,
+    IndexingJob,
     Json,
     SettingsAnswer,
     StatusAnswer,
     documented,
 )
+from recollect.web.workers import disconnected
 
-router = APIRouter(tags=["operations"], responses=DOCUMENTED)
+_log = logging.getLogger("recollect.web")
+
+router = APIRouter(tags=["operations"])
 public = APIRouter(tags=["operations"])
 
-_EXPOSED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+MOST_WAITING = 100
+"""Callers of one scope that may wait at the same time."""
+
+LONGEST_SECONDS = 55
+"""Seconds of one wait; less than the minute after which proxies give up."""
+
+QUIET_SECONDS = 0.25
+"""Seconds within which the listening thread notices that it should end."""
+
+PAUSE_SECONDS = 0.2
+"""Seconds between two notifications; changes in between are reported together."""
+
+REST_SECONDS = 2.0
+"""Seconds between two looks at a store that cannot notify."""
+
+SETTLING_SECONDS = 1.0
+"""Seconds after an answer in which a late change may have been missed: who waits again waits at least as long."""
+
+
+class _Side:
+    """Callers of one scope who wait: each with a future, and the number of the last change that it knows."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.waiting: dict[asyncio.Future[None], int] = {}
+        self.newest = 0
+        """The number of the newest line of history; of callers bound to a scope, how many lines they may see."""
+        self._memory = memory
+        self._visible: VisibleChanges | None = None
+        self._late = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def unsettled(self) -> float:
+        """How many seconds are left of those in which a late change may have been missed."""
+        return self._late + SETTLING_SECONDS - time.monotonic()
+
+    def look(self) -> bool:
+        """Whether anything has changed since the last look."""
+        with self._lock:
+            if self._visible is None:
+                self._visible = VisibleChanges(self._memory.store.changes, self._memory.caller)
+                moved = False
+            else:
+                moved = self._visible.refresh()
+            if moved and self._visible.newest == self.newest:
+                self._late = time.monotonic()
+            self.newest = self._visible.newest
+            return moved
+
+    def wake(self, *, everybody: bool = False) -> None:
+        """Wake the callers who know an older state, or all; runs in the event loop."""
+        for waiter, after in self.waiting.items():
+            if not waiter.done() and (everybody or after != self.newest or self.unsettled > 0):
+                waiter.set_result(None)
+
+
+class Waiting:
+    """All callers who wait for changes of one memory; one thread listens for them."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._sides: dict[Scope | None, _Side] = {}
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+
+    async def changed(self, request: Request, memory: Memory, after: int | None, seconds: float) -> tuple[int, bool]:
+        """The newest that this side of the memory sees, and whether that is another than `after`: now, or in time."""
+        self._check()
+        side = self._sides.setdefault(memory.caller, _Side(memory))
+        if after is None or not seconds:
+            await self._look(side)
+            return side.newest, after not in (None, side.newest)
+        if len(side.waiting) >= MOST_WAITING:
+            raise Crowded("too many are waiting for changes", hint="ask again later, or with wait=0 now and then")
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        side.waiting[waiter] = after
+        left = asyncio.ensure_future(disconnected(request))
+        try:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._listen, args=(loop,), name="changes", daemon=True)
+                self._thread.start()
+            await self._look(side)
+            if after != side.newest:
+                return side.newest, True
+            late = side.unsettled
+            patience = min(seconds, late) if late > 0 else seconds
+            await asyncio.wait([waiter, left], timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            self._check()
+            return side.newest, waiter.done() or 0 < late <= seconds
+        finally:
+            left.cancel()
+            del side.waiting[waiter]
+
+    def end(self) -> None:
+        """Answer all waiting callers and accept no more; runs in the event loop."""
+        self._ended.set()
+        for side in self._sides.values():
+            side.wake(everybody=True)
+
+    def close(self, patience: float = 2.0) -> None:
+        """Stop listening."""
+        self.end()
+        if self._thread is not None:
+            self._thread.join(patience)
+
+    def _check(self) -> None:
+        if self._ended.is_set():
+            raise FailedError(ENDING.message, hint=ENDING.hint)
+
+    async def _look(self, side: _Side) -> None:
+        if await to_thread.run_sync(side.look):
+            side.wake()
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        logged = ""
+        while not self._ended.is_set():
+            try:
+                self._wake_on_changes(loop)
+            except RecollectError as error:
+                if error.message != logged and not self._ended.is_set():
+                    _log.warning("changes are not heard of: %s", error.message)
+                logged = error.message
+                self._ended.wait(REST_SECONDS)
+            except RuntimeError:  # the loop has ended before us
+                return
+
+    def _wake_on_changes(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._memory.store.changes.listen(QUIET_SECONDS) as ticks:
+            changed = True  # what happened before anybody listened
+            while not self._ended.is_set():
+                if changed:
+                    for side in list(self._sides.values()):
+                        if side.waiting and side.look():
+                            loop.call_soon_threadsafe(side.wake)
+                    self._ended.wait(PAUSE_SECONDS)
+                changed = next(ticks)
+
+
+@router.get("/v1/changes", **documented(ChangesAnswer))
+async def get_changes(  # holds no thread while it waits
+    asker: Reads,
+    request: Request,
+    *,
+    after: Annotated[int | None, Query(ge=0, le=2**62, description="The `seq` of the last answer.")] = None,
+    wait: Annotated[float, Query(ge=0, le=LONGEST_SECONDS, description="Seconds, at the most.")] = 25,
+) -> Json:
+    """Whether something that the caller may see has changed: as soon as it does, or when the wait is over.
+
+    Without `after` it says at once where things stand.
+    """
+    start = time.monotonic()
+    seq, changed = await request.app.state.changes.changed(request, asker.memory, after, wait)
+    request.state.waited = time.monotonic() - start
+    return Json({"seq": seq, "changed": changed})
+
 
 _HEALTH = documented(Health)
 _HEALTH["responses"][503] = {"model": Health, "description": "The store was deleted or replaced: restart the server."}
-
-Part = Annotated[Name | None, Query()]
 
 
 @public.head("/healthz", include_in_schema=False)
@@ -59,6 +216,9 @@ async def get_health(request: Request) -> Json:  # waits for no thread, so that 
     return Json({"status": "ok"})
 
 
+_EXPOSED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+
 @router.get("/metrics", response_model=None, response_class=Response, responses=_EXPOSED)
 def get_metrics(asker: Owns, request: Request) -> Response:
     """Counts and durations for Prometheus; no content of queries."""
@@ -69,85 +229,62 @@ def get_metrics(asker: Owns, request: Request) -> Response:
 @router.get("/v1/status", **documented(StatusAnswer))
 def get_status(asker: Reads, request: Request) -> Json:
     """The content of the store and how current its indexes are; for the owner also the state of sources and server."""
-    state = request.app.state
-    found: dict[str, Any] = {
+    state, owner = request.app.state, asker.caller.owner
+    status: dict[str, Any] = {
         **asker.memory.status(),
         "scope": asker.memory.scope.as_dict(),
-        "sources": list(asker.memory.sources()) if asker.caller.owner else [],
+        "sources": list(asker.memory.sources()) if owner else [],
         "uptime_s": round(time.monotonic() - state.started, 1),
         "version": __version__,
     }
-    if asker.caller.owner:
-        found |= {"latency": {"search": state.metrics.latency()}, "index": state.indexer.job.as_dict()}
-    return Json(found)
+    if owner:
+        status |= {"latency": {"search": state.metrics.latency()}, "index": asdict(state.indexer.job)}
+    return Json(status)
 
 
 @router.get("/v1/settings", **documented(SettingsAnswer))
 def get_settings(asker: Reads, request: Request) -> Json:
     """The default search options, and the caller."""
-    memory, caller = asker.memory, told(asker.caller, request.app.state.access)
-    search = dataclasses.asdict(memory.settings.search)
+    read_only = not request.app.state.access.may_write(asker.caller)
     return Json(
         {
-            "search": search,
+            "search": asdict(asker.memory.settings.search),
             "controls": controls(),
-            "vectors": memory.embeddings.configured,
-            "caller": caller,
+            "vectors": asker.memory.embeddings.configured,
+            "caller": {**asker.caller.as_dict(), "read_only": read_only},
             "version": __version__,
         }
     )
 
 
 @router.get("/v1/facets", **documented(Facets))
-def get_facets(
-    asker: Reads, request: Request, *,
-    any_scope: bool = False, user: Part = None, agent: Part = None, session: Part = None,
-) -> Json:  # fmt: skip
+def get_facets(asker: Reads, request: Request, visible: Annotated[FacetParameters, Query()]) -> Json:
     """The categories, tags and scopes of visible records, and the sources."""
-    said = {"any_scope": any_scope, "user": user, "agent": agent, "session": session}
-    found = asker.memory.facets(**{name: value for name, value in said.items() if value})
-    owner = asker.caller.owner
-    scopes = asker.memory.facets(any_scope=True)["scopes"] if owner else []
-    roots = request.app.state.indexer.roots() if owner else []
-    sources = [source["name"] for source in asker.memory.sources()]
-    return Json({**found, "scopes": scopes, "roots": roots, "sources": sources})
+    memory, owner = asker.memory, asker.caller.owner
+    return Json(
+        {
+            **memory.facets(**visible.set_fields()),
+            "scopes": memory.facets(any_scope=True)["scopes"] if owner else [],
+            "roots": request.app.state.indexer.roots() if owner else [],
+            "sources": [source["name"] for source in memory.sources()],
+        }
+    )
 
 
-@router.get("/v1/index", **documented(JobAnswer))
+@router.get("/v1/index", **documented(IndexingJob))
 def get_index(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
     """The last indexing run, or the current one."""
-    return Json(request.app.state.indexer.job.as_dict())
+    return Json(asdict(request.app.state.indexer.job))
 
 
-@router.post("/v1/index", **documented(JobAnswer, 202))
+@router.post("/v1/index", **documented(IndexingJob, 202))
 def start_index(body: Indexing, asker: OwnsAndWrites, request: Request) -> Json:  # noqa: ARG001
     """Index folders again in the background: those already indexed, or named when the server was started."""
-    return Json(request.app.state.indexer.start(body.paths, dry_run=body.dry_run).as_dict(), 202)
-
-
-_log = logging.getLogger("recollect.web")
+    return Json(asdict(request.app.state.indexer.start(body.paths, dry_run=body.dry_run)), 202)
 
 
 class _Stopped(Exception):
     """The server is shutting down."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexingJob:
-    """One indexing run."""
-
-    state: str = "idle"
-    paths: tuple[str, ...] = ()
-    done: int = 0
-    total: int = 0
-    report: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
-    started_at: str | None = None
-    took_ms: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The job as JSON."""
-        return {**asdict(self), "paths": list(self.paths)}
 
 
 @dataclass(slots=True)
@@ -167,14 +304,14 @@ class Indexer:
 
     def start(self, paths: Sequence[str], *, dry_run: bool) -> IndexingJob:
         """Start a run; raises Busy if one is running."""
-        wanted = tuple(self._allowed(path) for path in paths) or tuple(self.roots())
-        if not wanted:
+        allowed = tuple(self._allowed(path) for path in paths) or tuple(self.roots())
+        if not allowed:
             raise UsageError("no folder is indexed yet", hint="recollect serve --folder DIR, or `recollect index DIR`")
         with self._lock:
             if self.job.state == "running":
                 raise Busy("indexing is under way", hint="GET /v1/index says how far it is")
-            started = self.job = IndexingJob("running", wanted, started_at=iso(now()))
-            self._thread = threading.Thread(target=self._run, args=(wanted, dry_run), name="indexing", daemon=True)
+            started = self.job = IndexingJob("running", allowed, started_at=iso(now()))
+            self._thread = threading.Thread(target=self._run, args=(allowed, dry_run), name="indexing", daemon=True)
             self._thread.start()
             return started
 
@@ -186,19 +323,20 @@ class Indexer:
 
     def _run(self, paths: tuple[str, ...], dry_run: bool) -> None:
         start = time.monotonic()
+        ended: dict[str, Any]
         try:
             report = self.memory.reindex(
                 paths, new=self.folders, dry_run=dry_run, reading=self._progress, progress=self._progress
             )
-            ended = replace(self.job, state="done", report=asdict(report))
+            ended = {"state": "done", "report": asdict(report)}
         except _Stopped:
-            ended = replace(self.job, state="stopped")
+            ended = {"state": "stopped"}
         except RecollectError as error:
-            ended = replace(self.job, state="failed", error=error.as_dict()["error"])
+            ended = {"state": "failed", "error": error.as_dict()["error"]}
         except Exception:  # noqa: BLE001  (the edge of a thread)
             _log.exception("indexing failed")
-            ended = replace(self.job, state="failed", error=dict(INTERNAL))
-        self.job = replace(ended, took_ms=round((time.monotonic() - start) * 1000, 1))
+            ended = {"state": "failed", "error": INTERNAL}
+        self.job = replace(self.job, **ended, took_ms=round((time.monotonic() - start) * 1000, 1))
 
     def _progress(self, done: int, total: int) -> None:
         if self._stop.is_set():
@@ -207,28 +345,10 @@ class Indexer:
 
     def _allowed(self, path: str) -> str:
         try:
-            wanted = Path(path).expanduser().resolve()
-            inside = any(wanted.is_relative_to(Path(root).resolve()) for root in self.roots())
+            folder = Path(path).expanduser().resolve()
+            inside = any(folder.is_relative_to(Path(root).resolve()) for root in self.roots())
         except (OSError, ValueError, RuntimeError):
             inside = False
         if not inside:
             raise Forbidden("that folder is not indexed, and may not be from here", hint="recollect serve --folder DIR")
-        return str(wanted)
-
-
-FOLDER = files("recollect.web") / "static"
-
-pages = APIRouter(include_in_schema=False)
-
-
-@pages.head("/")
-@pages.get("/")
-def page() -> FileResponse:
-    """The page; it reads its data from the API."""
-    return FileResponse(str(FOLDER / "index.html"), media_type="text/html", headers={"Cache-Control": "no-cache"})
-
-
-def mount(app: FastAPI) -> None:
-    """Serve its styles and scripts."""
-    app.include_router(pages)
-    app.mount("/static", StaticFiles(directory=str(FOLDER)), name="static")
+        return str(folder)

@@ -1,7 +1,9 @@
-"""Single records: list, add, read, edit, supersede, forget, undo, history, file."""
+"""Search, recall and why-not; and single records: list, add, read, edit, supersede, forget, undo, history, file."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -9,27 +11,21 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 
+from recollect.errors import Forbidden
 from recollect.memory import Memory
+from recollect.memory.folders import Excerpt
 from recollect.memory.history import chain
-from recollect.memory.payloads import StoredRecord
-from recollect.memory.shapes import bounded, event_dict, record_dict
+from recollect.memory.payloads import RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
+from recollect.memory.recall import recall
+from recollect.memory.shapes import answer_dict, bounded, event_dict, recall_dict, record_dict, verdict_dict
 from recollect.memory.validation import merge_scope
-from recollect.types import GLOBAL, Record, Work, now
-from recollect.web.access import Asker, Reads, Writes
-from recollect.web.inputs import (
-    MOST_NAME,
-    Edited,
-    Forgetting,
-    ListParameters,
-    Name,
-    NewRecord,
-    ScopeBody,
-    Supersession,
-    Undoing,
-)
+from recollect.options import SCOPE_PARTS
+from recollect.types import GLOBAL, Record, Trace, Work, now
+from recollect.web import inputs
+from recollect.web.access import Asker
+from recollect.web.inputs import Reads, ScopeBody, ScopeParameters, SearchBody, Writes
 from recollect.web.responses import (
     ChangedRecord,
-    FileAnswer,
     ForgottenRecords,
     HistoryAnswer,
     Json,
@@ -38,7 +34,84 @@ from recollect.web.responses import (
     documented,
     encoded,
 )
-from recollect.web.workers import Lanes
+from recollect.web.workers import DEEPEST, limits
+
+LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
+"""A search within these limits, or within those of the settings, is not a heavy request."""
+
+LIGHT_LISTED = 200
+"""A longer list is a heavy request."""
+
+search_router = APIRouter(tags=["search"])
+
+
+@search_router.post("/v1/search", **documented(SearchAnswer))
+async def search(body: SearchBody, asker: Reads, request: Request) -> Json:
+    """Search: the best results first, with the rank that each source gave."""
+    return await _answered(request, asker, body, _searched, body.query, body.options(), body.explain)
+
+
+@search_router.post("/v1/recall", **documented(RecallBlock))
+async def recall_(body: inputs.RecallBody, asker: Reads, request: Request) -> Json:
+    """The results of a query as one fenced block for a model's context, with citations."""
+    return await _answered(request, asker, body, _recalled, body.query, body.options("tokens"), body.tokens)
+
+
+@search_router.post("/v1/why-not", **documented(VerdictAnswer))
+async def why_not(body: inputs.WhyNotBody, asker: Reads, request: Request) -> Json:
+    """Why a record is missing from the results, and what would bring it back."""
+    _refuse_costly(asker, body)
+    arguments = body.query, body.target, body.options("target")
+    return Json(await request.app.state.lanes.run(request, asker, _explained, *arguments))
+
+
+async def _answered(
+    request: Request, asker: Asker, body: SearchBody, function: Callable[..., tuple[bytes, Trace]], *arguments: Any
+) -> Json:
+    """The result of a function of a search: at once if it is light, else in a queue."""
+    _refuse_costly(asker, body)
+    usual = asker.memory.settings.search
+    if (
+        (body.limit or 0) <= max(LIGHT_RESULTS, usual.limit)
+        and (body.fetch_k or 0) <= max(LIGHT_DEPTH, usual.fetch_k)
+        and len(body.query) <= LIGHT_CHARACTERS
+    ):
+        content, trace = await to_thread.run_sync(function, asker.memory, limits(asker.caller), *arguments)
+    else:
+        content, trace = await request.app.state.lanes.run(request, asker, function, *arguments)
+    request.app.state.metrics.saw_search(trace)
+    return Json(content)
+
+
+def _searched(memory: Memory, work: Work, query: str, options: dict[str, Any], explain: bool) -> tuple[bytes, Trace]:
+    answer = memory.search(query, work=work, **options)
+    found = answer_dict(answer, explain=explain)
+    return encoded({**found, "results": [bounded(result) for result in found["results"]]}), answer.trace
+
+
+def _recalled(memory: Memory, work: Work, query: str, options: dict[str, Any], tokens: int) -> tuple[bytes, Trace]:
+    answer = memory.search(query, work=work, **options)
+    return encoded(recall_dict(recall(answer, tokens=tokens))), answer.trace
+
+
+def _explained(memory: Memory, work: Work, query: str, target: str, options: dict[str, Any]) -> bytes:
+    """The verdict; the change that brings the record back has the fields of a request, with `scope` as one field."""
+    verdict = verdict_dict(query, memory.why_not(query, target, work=work, **options))
+    change = verdict["change"]
+    if parts := {part: change.pop(part) for part in SCOPE_PARTS if part in change}:
+        change["scope"] = {**options.get("scope", {}), **parts}
+    return encoded({**verdict, "record": bounded(verdict["record"]) if verdict["record"] else None})
+
+
+def _refuse_costly(asker: Asker, body: SearchBody) -> None:
+    """Options that send the query elsewhere or fetch a model are for the owner only."""
+    if asker.caller.owner:
+        return
+    for name in ("hyde", "rerank"):
+        if getattr(body, name) and not getattr(asker.memory.settings.search, name):
+            raise Forbidden(f"only the owner may switch on {name}", hint=f"leave out `{name}`")
+    if (body.fetch_k or 0) > DEEPEST:
+        raise Forbidden(f"only the owner may read sources deeper than {DEEPEST:,}", hint="a smaller `fetch_k`")
 
 
 class _Anything(PathConvertor):
@@ -51,25 +124,19 @@ register_url_convertor("anything", _Anything())
 
 router = APIRouter(tags=["records"])
 
-LIGHT_LISTED = 200
-"""A longer list is a heavy request."""
-
-RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description="The id of a record; may hold slashes.")]
-Part = Annotated[Name | None, Query()]
+RecordId = Annotated[
+    str, Path(min_length=1, max_length=inputs.MOST_NAME, description="The id of a record; may hold slashes.")
+]
 
 
-def _side(asker: Asker, named: dict[str, str]) -> Memory:
+def _in_scope(asker: Asker, scope: ScopeBody | ScopeParameters | None) -> Memory:
     """The caller's memory; the owner may name the scope of the record."""
+    named = scope.set_fields() if scope else {}
     return asker.memory.scoped(merge_scope(GLOBAL, named, {})) if named else asker.memory
 
 
-def _named(asker: Reads, user: Part = None, agent: Part = None, session: Part = None) -> Memory:
-    parts = {"user": user, "agent": agent, "session": session}
-    return _side(asker, {part: value for part, value in parts.items() if value})
-
-
-def _told(asker: Asker, scope: ScopeBody | None) -> Memory:
-    return _side(asker, scope.said() if scope else {})
+def _named(asker: Reads, scope: Annotated[ScopeParameters, Query()]) -> Memory:
+    return _in_scope(asker, scope)
 
 
 Named = Annotated[Memory, Depends(_named)]
@@ -77,21 +144,26 @@ Named = Annotated[Memory, Depends(_named)]
 
 
 @router.get("/v1/records", **documented(RecordList))
-async def list_records(asker: Reads, request: Request, asked: Annotated[ListParameters, Query()]) -> Json:
+async def list_records(asker: Reads, request: Request, wanted: Annotated[inputs.ListParameters, Query()]) -> Json:
     """Records, newest first."""
-    limit, offset, filters = asked.limit, asked.offset, asked.filters()
-    if limit <= LIGHT_LISTED:
-        return Json(await to_thread.run_sync(_listed, asker.memory, Work(), limit, offset, filters))
-    lanes: Lanes = request.app.state.lanes
-    return Json(await lanes.run(request, asker, _listed, limit, offset, filters))
+    arguments = wanted.limit, wanted.offset, wanted.set_fields("limit", "offset")
+    if wanted.limit <= LIGHT_LISTED:
+        return Json(await to_thread.run_sync(_listed, asker.memory, Work(), *arguments))
+    return Json(await request.app.state.lanes.run(request, asker, _listed, *arguments))
+
+
+def _listed(memory: Memory, work: Work, limit: int, offset: int, filters: dict[str, Any]) -> bytes:
+    records = memory.list(limit=limit, offset=offset, **filters)
+    work.check()
+    return encoded({"records": [bounded(record_dict(record)) for record in records], "limit": limit, "offset": offset})
 
 
 @router.post("/v1/records", **documented(ChangedRecord, 201))
-def add_record(body: NewRecord, asker: Writes) -> Json:
+def add_record(body: inputs.NewRecord, asker: Writes) -> Json:
     """Add a record. The same text in the same scope is one record: adding it again updates it."""
     began = now()
-    stored = asker.memory.add(body.text, supersedes=body.supersedes, **body.said("text", "supersedes"))
-    return _changed(asker.memory, stored, began, 201)
+    fields = body.set_fields("text", "supersedes")
+    return _changed(asker.memory, asker.memory.add(body.text, supersedes=body.supersedes, **fields), began, 201)
 
 
 @router.get("/v1/records/{id:anything}", **documented(StoredRecord))
@@ -101,10 +173,10 @@ def get_record(id: RecordId, memory: Named) -> Json:  # noqa: A002  (the word of
 
 
 @router.patch("/v1/records/{id:anything}", **documented(ChangedRecord))
-def edit_record(id: RecordId, body: Edited, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001
+def edit_record(id: RecordId, body: inputs.Edited, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001
     """Edit a fact in place. The old version stays in its history."""
     began = now()
-    return _changed(memory, memory.edit(id, **body.changes()), began)
+    return _changed(memory, memory.edit(id, **body.model_dump(exclude_unset=True)), began)
 
 
 @router.delete("/v1/records/{id:anything}", **documented(ForgottenRecords))
@@ -114,22 +186,22 @@ def delete_record(id: RecordId, asker: Writes, memory: Named) -> Json:  # noqa: 
 
 
 @router.post("/v1/forget", **documented(ForgottenRecords))
-def forget(body: Forgetting, asker: Writes) -> Json:
+def forget(body: inputs.Forgetting, asker: Writes) -> Json:
     """Forget records: all of them, or none if one is unknown."""
-    return _forgotten(_told(asker, body.scope), body.ids)
+    return _forgotten(_in_scope(asker, body.scope), body.ids)
 
 
 @router.post("/v1/supersede", **documented(ChangedRecord))
-def supersede(body: Supersession, asker: Writes) -> Json:
+def supersede(body: inputs.Supersession, asker: Writes) -> Json:
     """Supersede a record by a new text or another record; returns the new record."""
-    began, memory = now(), _told(asker, body.scope)
+    began, memory = now(), _in_scope(asker, body.scope)
     return _changed(memory, memory.supersede(body.id, body.by, text=body.text, at=body.at), began)
 
 
 @router.post("/v1/undo", **documented(Undone))
-def undo(body: Undoing, asker: Writes) -> Json:
+def undo(body: inputs.Undoing, asker: Writes) -> Json:
     """Undo the last change to a record: that it was added, edited, superseded or forgotten."""
-    undone, record = _told(asker, body.scope).undo(body.id, seq=body.seq)
+    undone, record = _in_scope(asker, body.scope).undo(body.id, seq=body.seq)
     return Json({"undone": undone, "record": record_dict(record) if record else None})
 
 
@@ -141,22 +213,10 @@ def get_history(id: RecordId, memory: Named) -> Json:  # noqa: A002
     return Json({"id": id, "events": events, "chain": chain(memory, record) if record else [id]})
 
 
-@router.get("/v1/file/{id:anything}", **documented(FileAnswer))
+@router.get("/v1/file/{id:anything}", **documented(Excerpt))
 def get_file(id: RecordId, memory: Named) -> Json:  # noqa: A002
     """The current lines of a chunk's file."""
-    found = memory.excerpt(id)
-    return Json(
-        {
-            "path": found.path, "first_line": found.first_line, "text": found.text, "lines": list(found.lines),
-            "total_lines": found.total_lines, "freshness": found.freshness,
-        }
-    )  # fmt: skip
-
-
-def _listed(memory: Memory, work: Work, limit: int, offset: int, filters: dict[str, Any]) -> bytes:
-    found = memory.list(limit=limit, offset=offset, **filters)
-    work.check()
-    return encoded({"records": [bounded(record_dict(one)) for one in found], "limit": limit, "offset": offset})
+    return Json(asdict(memory.excerpt(id)))
 
 
 def _forgotten(memory: Memory, ids: list[str]) -> Json:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, NotRequired
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import ConfigDict, with_config
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 from typing_extensions import TypedDict
 
 from recollect.errors import (
@@ -30,6 +29,7 @@ from recollect.errors import (
     without_place,
 )
 from recollect.memory.payloads import HistoryEvent, SourceHealth, StoredRecord, extensible
+from recollect.web.access import Unauthorized
 
 
 class Json(Response):
@@ -95,17 +95,6 @@ class HistoryAnswer(TypedDict):
     chain: list[str]
 
 
-class FileAnswer(TypedDict):
-    """The lines of a file around a chunk."""
-
-    path: str
-    first_line: int
-    text: str
-    lines: list[int]
-    total_lines: int
-    freshness: str
-
-
 class ChangesAnswer(TypedDict):
     """The number of the newest change that the caller may see, and whether it is a new one."""
 
@@ -142,18 +131,18 @@ class SettingsAnswer(TypedDict):
     version: str
 
 
-@extensible
-class JobAnswer(TypedDict):
+@dataclass(frozen=True, slots=True)
+class IndexingJob:
     """The last indexing run, or the current one."""
 
-    state: str
-    paths: list[str]
-    done: int
-    total: int
-    report: dict[str, Any] | None
-    error: dict[str, Any] | None
-    started_at: str | None
-    took_ms: float | None
+    state: str = "idle"
+    paths: tuple[str, ...] = ()
+    done: int = 0
+    total: int = 0
+    report: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    started_at: str | None = None
+    took_ms: float | None = None
 
 
 @extensible
@@ -165,7 +154,7 @@ class StatusAnswer(TypedDict):
     scope: dict[str, str]
     sources: list[SourceHealth]
     latency: NotRequired[dict[str, Any]]
-    index: NotRequired[JobAnswer]
+    index: NotRequired[IndexingJob]
     uptime_s: float
     version: str
 
@@ -174,15 +163,6 @@ class Health(TypedDict):
     """The server is healthy."""
 
     status: str
-
-
-_log = logging.getLogger("recollect")
-
-
-class Unauthorized(UsageError):
-    """No token, or an unknown one."""
-
-    code: ClassVar[str] = "unauthorized"
 
 
 class ForbiddenHost(Forbidden):
@@ -203,6 +183,12 @@ class Busy(UsageError):
     code: ClassVar[str] = "busy"
 
 
+class Crowded(FailedError):
+    """Too many callers wait already."""
+
+    code: ClassVar[str] = "crowded"
+
+
 STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
     (Unauthorized, 401),
     (Forbidden, 403),
@@ -221,9 +207,14 @@ _CODES = {
     400: "usage", 404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large",
     415: "unsupported_media_type",
 }  # fmt: skip
+"""The codes of errors that the framework or the middleware finds."""
+
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
+
+INTERNAL = {"code": "internal", "message": "something went wrong here", "hint": "the server's log says what"}
 
 
-@with_config(ConfigDict(extra="allow"))
+@extensible
 class ErrorBody(TypedDict):
     """What happened, what to do next, and the id of the request."""
 
@@ -253,8 +244,6 @@ _WORDS = {
     504: "A part took longer than it may.",
 }
 
-INTERNAL = {"code": "internal", "message": "something went wrong here", "hint": "the server's log says what"}
-
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": words} for status, words in _WORDS.items()
 }
@@ -266,30 +255,26 @@ def answer(error: RecollectError, request_id: str, *, owner: bool = False) -> JS
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
     if not owner or (isinstance(error, StoreError) and "://" in error.message):
         error = logged(error, request_id)
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
-    headers |= {"Retry-After": "1"} if status == 503 else {}  # noqa: PLR2004
-    return body(status, request_id, headers, **error.as_dict()["error"])
+    return body(status, request_id, _HEADERS.get(status), **error.as_dict()["error"])
 
 
 def logged(error: RecollectError, request_id: str) -> RecollectError:
     """The error without the store's address; the log has it."""
     public = without_place(error)
     if public is not error:
-        _log.warning("%s: %s", request_id, error.message)
+        logging.getLogger("recollect").warning("%s: %s", request_id, error.message)
     return public
 
 
 def plain(error: HTTPException, request_id: str) -> JSONResponse:
     """An error of the framework as a response."""
-    code = _CODES.get(error.status_code, "http")
-    hint = "GET /openapi.json says what there is"
-    headers = dict(error.headers or {})
-    return body(error.status_code, request_id, headers, code=code, message=str(error.detail), hint=hint)
+    code, hint = _CODES.get(error.status_code, "http"), "GET /openapi.json says what there is"
+    return body(error.status_code, request_id, error.headers, code=code, message=str(error.detail), hint=hint)
 
 
-def body(status: int, request_id: str, headers: dict[str, str] | None = None, **told: str) -> JSONResponse:
+def body(status: int, request_id: str, headers: Mapping[str, str] | None = None, **error: str) -> JSONResponse:
     """Any error as a response."""
-    return JSONResponse({"error": {**told, "request_id": request_id}}, status, headers=headers)
+    return JSONResponse({"error": {**error, "request_id": request_id}}, status, headers=headers)
 
 
 def install(app: FastAPI) -> None:
@@ -301,34 +286,21 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def misfit(request: Request, error: RequestValidationError) -> JSONResponse:
-        if _is_no_json(request, error):
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        faults = error.errors()
+        unread = any(fault["loc"] == ("body",) and fault["type"] != "missing" for fault in faults)
+        if unread and kind != "application/json":
             return plain(HTTPException(415, "a body is JSON: Content-Type: application/json"), request.state.request_id)
+        # The values are not repeated: they may be long or private.
+        message = "; ".join(f"{'.'.join(map(str, fault['loc']))[:100]}: {fault['msg'][:200]}" for fault in faults[:10])
         hint = "GET /openapi.json has the schema of every request"
-        return body(422, request.state.request_id, code="invalid", message=_in_words(error), hint=hint)
+        return body(422, request.state.request_id, code="invalid", message=message, hint=hint)
 
     @app.exception_handler(HTTPException)
     def theirs(request: Request, error: HTTPException) -> JSONResponse:
         if error.status_code == 405:  # noqa: PLR2004
-            error.headers = {"Allow": ", ".join(sorted(_methods(request)))}
+            # All methods of the path; the framework names those of its first route only.
+            routes: Iterable[Route] = request.app.state.addresses
+            here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+            error.headers = {"Allow": ", ".join(sorted({method for route in here for method in route.methods or ()}))}
         return plain(error, request.state.request_id)
-
-
-def _methods(request: Request) -> set[str]:
-    """All methods of a path; the framework names those of its first route only."""
-    routes: Iterable[APIRoute] = request.app.state.addresses
-    here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return {method for route in here for method in route.methods or ()}
-
-
-def _is_no_json(request: Request, error: RequestValidationError) -> bool:
-    """Whether the body was refused because it is not JSON."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind != "application/json" and any(
-        one["loc"] == ("body",) and one["type"] != "missing" for one in error.errors()
-    )
-
-
-def _in_words(error: RequestValidationError) -> str:
-    """What is wrong with the body, without its values, which may be long or private."""
-    found = error.errors()[:10]
-    return "; ".join(f"{'.'.join(str(part) for part in one['loc'])[:100]}: {one['msg'][:200]}" for one in found)

@@ -25,7 +25,7 @@ from support import postgres as server_kit
 
 from recollect import Memory, Scope
 from recollect.config import Settings
-from recollect.web.tokens import Caller, Tokens
+from recollect.web.access import Caller, Tokens
 
 DEPLOY = ROOT / "deploy"
 SECRETS = ("admin", "owner", "service", "replica")

@@ -9,7 +9,6 @@ const FEW = 24;
 const SCOPE = ["user", "agent", "session"];
 /** Filters that only the owner can set. */
 const OWNERS = ["any_scope", ...SCOPE];
-const LABELS = { any_scope: "any scope", as_of: "as of", superseded: "with superseded" };
 
 /** The filters: `element` (a panel that opens), `chips` (what is set), `update()`, `toggle()`. */
 export function filters(desk) {
@@ -40,7 +39,8 @@ export function filters(desk) {
   }
 
   function chip(name, value) {
-    const words = value === true ? LABELS[name] ?? name : `${LABELS[name] ?? name}: ${value}`;
+    const label = FILTERS.find((filter) => filter.name === name).label.replace(/ \(.*/, "").toLowerCase();
+    const words = value === true ? label : `${label}: ${value}`;
     const without = () => (Array.isArray(desk.state.filters[name])
       ? set(name, desk.state.filters[name].filter((one) => one !== value)) : set(name, null));
     return button([h("bdi", null, words), h("span", { "aria-hidden": "true" }, "✕")], without,
