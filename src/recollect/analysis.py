@@ -11,79 +11,15 @@ from __future__ import annotations
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regex import Match, Pattern
-
-
-_LISTS = {
-    "english": """
-        a about above after again against all am an and any are arent as at be because been before being below
-        between both but by can cannot cant could couldnt d did didnt do does doesnt doing dont down during each
-        few for from further had hadnt has hasnt have havent having he her here hers herself him himself his how
-        i if im in into is isnt it its itself ive just let ll m me more most my myself no nor not now
-        of off on once only or other our ours ourselves out over own re s same shall she should shouldnt so some
-        such t than that thats the their theirs them themselves then there theres these they theyre this those
-        through to too under until up us ve very was wasnt we were werent what whats when where which while who
-        whom whose why will with wont would wouldnt you your youre yours yourself yourselves
-    """,
-    "german": """
-        aber als am an auch auf aus bei bin bis bist da damit dann das dass dein deine dem den der des dich die dir
-        doch du durch ein eine einem einen einer eines er es euch euer für hat hatte hatten hier ich ihm ihn ihnen
-        ihr ihre im in ins ist ja kann kein keine können man mein meine mich mir mit nach nicht noch nun nur ob oder
-        ohne sehr sein seine sich sie sind so soll über um und uns unser unter vom von vor war waren was weil welche
-        wenn wer werden wie wir wird wo wurde wurden zu zum zur
-    """,
-    "french": """
-        à au aux avec ce ces cet cette c d dans de des du elle elles en est et été être eu eux fait il ils j je l la
-        le les leur leurs lui m ma mais me même mes moi mon n ne nos notre nous on ont ou où par pas pour qu que quel
-        quelle qui s sa se ses si son sont sur t ta te tes toi ton tu un une vos votre vous y
-    """,
-    "spanish": """
-        a al algo ante antes como con contra cual cuando de del desde donde dos el él ella ellas ellos en entre era
-        es esa ese eso esta está estas este esto estos fue ha hasta hay la las le les lo los más me mi mis muy nada
-        ni no nos o os para pero por porque que qué quien se ser si sí sin sobre son su sus también te tiene todo tu
-        tus un una uno y ya yo
-    """,
-    "italian": """
-        a ad ai al alla alle allo anche c che chi ci come con cui da dal dalla dei del della delle di do e è ed era
-        essere gli ha hanno ho i il in io l la le lei li lo loro lui ma me mi mia mio ne nei nel nella no noi non o per
-        perché più quale quando quanto quella quello questa questo se sei si sì sia sono su sua sul sulla suo tra tu
-        tua tuo tutti tutto un una uno vi voi
-    """,
-    "portuguese": """
-        a ao aos as às até com como da das de dela dele do dos e é ela elas ele eles em entre era essa esse esta está
-        este eu foi há isso isto já lhe mais mas me mesmo meu minha muito na não nas nem no nos nós o os ou para pela
-        pelo por qual quando que quem se sem ser seu sua são só também te tem um uma você
-    """,
-    "dutch": """
-        aan al als bij dan dat de der deze die dit doch door dus een en er ge geen had heb hebben heeft hem het hier
-        hij hoe hun iets ik in is ja je kan maar me meer men met mij mijn na naar niet nog nu of om omdat onder ons
-        ook op over te tegen toch toen tot u uit uw van veel voor want waren was wat we wel werd wie wij wil worden
-        zal ze zei zich zij zijn zo zonder zou
-    """,
-    "swedish": """
-        alla att av blev bli blir de dem den denna deras det detta dig din du där då efter ej eller en er ett från för
-        ha hade han hans har hon hur här i icke in inte jag kan man med men mig min mitt mot mycket ni nu när och om
-        oss på sedan sig sin sitt skulle som så till under upp ut utan vad var vara vem vi vid vilken än är över
-    """,
-    "russian": """
-        а без бы был была были было быть в вам вас во вот все всё вы да для до его ее её если есть еще ещё же за и из
-        или им их к как ко когда кто ли мне мы на над нас не него нее нет ни них но ну о об он она они оно от по под
-        при с со так там то тогда того тоже только ты у уже что чтобы эта эти это этот я
-    """,
-}
-
-STOPWORDS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {language: frozenset(words.split()) for language, words in _LISTS.items()}
-)
-
+    from regex import Pattern
 
 VERSION = 2
 """Raised whenever the same text would give other terms: an index built by another version is rebuilt."""
@@ -102,7 +38,7 @@ MAX_TERM = 80
 MAX_QUERY_TERMS = 512
 """Distinct terms of one query; further terms of a long pasted text make no visible difference."""
 
-KEPT_WORDS = 100_000
+CACHED_WORDS = 100_000
 """Words whose terms are cached, in each thread: about 20 MB."""
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
@@ -123,13 +59,7 @@ _PARTS = r"""
 _IGNORED = r"\p{Default_Ignorable_Code_Point}"  # soft hyphens, joiners, directions, the style of an emoji
 _PIECES = r"[\x00-\x7f]+(?![^\x00-\x7f]) | \X"  # plain stretches whole, the rest letter by letter
 _TOO_MANY_MARKS = r"(?<=\p{M}{30})\p{M}+"
-
-_CONTRACTED = frozenset(
-    ("ain", "aren", "can", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "here", "how", "isn", "let",
-     "mustn", "needn", "shan", "shouldn", "that", "there", "wasn", "weren", "what", "when", "where", "who", "why",
-     "won", "wouldn")
-)  # fmt: skip
-"""The first parts of contractions that are stop words, besides the stop words themselves."""
+_ENDINGS = ("t", "d", "ll", "m", "re", "ve", "s")  # of English contractions
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,78 +91,63 @@ class Analyzer:
     def tokens(self, text: str) -> Iterator[Token]:
         """The terms of a document, stop words marked, in the order of the text."""
         normal, places = _normalised(text)
-        for match in _patterns().words.finditer(normal):
-            for term, start, end, stop in self._terms_at(match):
+        for match in _pattern(_WORDS).finditer(normal):
+            if match.lastgroup == "run":
+                terms = _grams(match.group(), match.start())
+            else:
+                terms = [(term, *match.span(), stop) for term, stop in self._terms_of(match.group())]
+            for term, start, end, stop in terms:
                 yield Token(term, places[start][0] if places else start, places[end - 1][1] if places else end, stop)
 
     def query(self, text: str) -> list[str]:
         """The distinct terms of a query: no stop words, unless it has nothing else; pairs, not single characters."""
-        kept: dict[str, None] = {}
+        words: dict[str, None] = {}
         stops: dict[str, None] = {}
-        for match in _patterns().words.finditer(_normalised(text)[0]):
+        for match in _pattern(_WORDS).finditer(_normalised(text)[0]):
             if match.lastgroup == "run":
-                kept.update(dict.fromkeys(_query_grams(match.group())))
+                grams = _grams(match.group(), 0)
+                words.update((gram[0], None) for gram in grams[1::2] or grams)
             else:
                 for term, stop in self._terms_of(match.group()):
-                    (stops if stop else kept)[term] = None
-            if len(kept) >= MAX_QUERY_TERMS:
+                    (stops if stop else words)[term] = None
+            if len(words) >= MAX_QUERY_TERMS:
                 break
-        return list(kept or stops)[:MAX_QUERY_TERMS]
-
-    def _terms_at(self, match: Match[str]) -> Iterator[tuple[str, int, int, bool]]:
-        start, end = match.span()
-        if match.lastgroup == "run":
-            yield from _grams(match.group(), start)
-        else:
-            for term, stop in self._terms_of(match.group()):
-                yield term, start, end, stop
+        return list(words or stops)[:MAX_QUERY_TERMS]
 
     def _terms_of(self, word: str) -> tuple[tuple[str, bool], ...]:
         cache: dict[str, tuple[tuple[str, bool], ...]] = self._local.__dict__.setdefault("cache", {})
         known = cache.get(word)
         if known is None:
-            if len(cache) > KEPT_WORDS:
+            if len(cache) > CACHED_WORDS:
                 cache.clear()
             known = cache[word] = tuple(self._analyse(word).items())
         return known
 
     def _analyse(self, word: str) -> dict[str, bool]:
         """The terms of one word of the text, each with whether it is a stop word."""
+        stops = _stopwords(self.language)
         plain = word.replace("\u2019", "'").removesuffix("'s").removesuffix("'S")
-        if plain[-1:] in "+#":
-            return self._signed(plain.casefold())
-        if "'" in plain and self._says_nothing(plain.casefold()):
-            lower = plain.casefold()
+        lower = plain.casefold()
+        if plain[-1:] in "+#":  # `C++` is not C; `notepad++` is also a notepad
+            name = lower.rstrip("+#")
+            return {f"{name[:MAX_TERM]}{lower[len(name) :]}": False} | (self._analyse(name) if len(name) > 1 else {})
+        before, apostrophe, after = lower.partition("'")
+        contracted = before in stops or before in _stopwords("contracted")
+        if apostrophe and self.language == "english" and contracted and after in _ENDINGS:
             # "dont" is what many type; "she'll" without its apostrophe would be another word.
             return {lower.replace("'", "") if lower.endswith("'t") else lower: True}
-        parts = [part.casefold().replace(",", "") for part in _patterns().parts.findall(plain)]
+        parts = [part.casefold().replace(",", "") for part in _pattern(_PARTS).findall(plain)]
         if not parts:
             return {plain: False} if len(plain) == 1 and plain != "_" else {}  # an emoji, or underlining
         whole = "".join(parts)
         if len(parts) > 1 and not any(c.isalpha() for c in plain):
-            whole = plain.casefold()
-        terms = {self._stem(whole)[:MAX_TERM]: whole in self._stops}
-        if len(parts) > 1 and whole not in self._stops:
+            whole = lower
+        terms = {self._stem(whole)[:MAX_TERM]: whole in stops}
+        if len(parts) > 1 and whole not in stops:
             for part in parts:
                 if len(part) > 1 or part.isdigit():
-                    terms.setdefault(self._stem(part)[:MAX_TERM], part in self._stops)
+                    terms.setdefault(self._stem(part)[:MAX_TERM], part in stops)
         return terms
-
-    def _signed(self, word: str) -> dict[str, bool]:
-        """`C++` is not C; `notepad++` is also a notepad."""
-        name = word.rstrip("+#")
-        terms = {f"{name[:MAX_TERM]}{word[len(name) :]}": False}
-        return terms | self._analyse(name) if len(name) > 1 else terms
-
-    def _says_nothing(self, word: str) -> bool:
-        """Whether a contraction consists of stop words."""
-        before, _, after = word.partition("'")
-        known = before in self._stops or before in _CONTRACTED
-        return self.language == "english" and known and after in ("t", "d", "ll", "m", "re", "ve", "s")
-
-    @property
-    def _stops(self) -> frozenset[str]:
-        return STOPWORDS.get(self.language, frozenset())
 
     def _stem(self, word: str) -> str:
         """The stem without accents. English has accents on loans only, and stems them better without."""
@@ -252,20 +167,12 @@ class Analyzer:
         return self._local.stemmer
 
 
-def _grams(run: str, start: int) -> Iterator[tuple[str, int, int, bool]]:
-    places = [match.span() for match in _patterns().characters.finditer(run)]
-    for i, (left, right) in enumerate(places):
-        yield run[left:right].casefold()[:MAX_TERM], start + left, start + right, False
-        if i + 1 < len(places):
-            end = places[i + 1][1]
-            yield run[left:end].casefold()[:MAX_TERM], start + left, start + end, False
-
-
-def _query_grams(run: str) -> list[str]:
-    characters = _patterns().characters.findall(run)
-    if len(characters) == 1:
-        return [run.casefold()[:MAX_TERM]]
-    return [(a + b).casefold()[:MAX_TERM] for a, b in pairwise(characters)]
+def _grams(run: str, start: int) -> list[tuple[str, int, int, bool]]:
+    """The characters of a run and the pair that begins with each: character, pair, character, …, character."""
+    places = [match.span() for match in _pattern(r"\X").finditer(run)]
+    following = zip_longest(places, places[1:])
+    spans = [span for place, after in following for span in (place, after and (place[0], after[1])) if span]
+    return [(run[left:right].casefold()[:MAX_TERM], start + left, start + right, False) for left, right in spans]
 
 
 def _normalised(text: str) -> tuple[str, list[tuple[int, int]]]:
@@ -273,60 +180,53 @@ def _normalised(text: str) -> tuple[str, list[tuple[int, int]]]:
 
     One letter with its marks is normalised at a time, so that every span is known.
     """
-    patterns = _patterns()
-    if text.isascii() or (unicodedata.is_normalized("NFKC", text) and not patterns.ignored.search(text)):
+    if text.isascii() or (unicodedata.is_normalized("NFKC", text) and not _pattern(_IGNORED).search(text)):
         return text, []
     pieces: list[str] = []
     places: list[tuple[int, int]] = []
-    for match in patterns.pieces.finditer(text):
+    for match in _pattern(_PIECES).finditer(text):
         start, end = match.span()
         if match.group().isascii():
             pieces.append(match.group())
             places += [(at, at + 1) for at in range(start, end)]
             continue
-        seen = patterns.ignored.sub("", patterns.marks.sub("", match.group()))
-        pieces.append(unicodedata.normalize("NFKC", seen))
+        visible = _pattern(_IGNORED).sub("", _pattern(_TOO_MANY_MARKS).sub("", match.group()))
+        pieces.append(unicodedata.normalize("NFKC", visible))
         places += [(start, end)] * len(pieces[-1])
     return "".join(pieces), places
 
 
 def _plain_latin(word: str) -> str:
     """The word without the accents of Latin letters; in other scripts marks are letters of their own."""
-    kept: list[str] = []
+    letters: list[str] = []
     latin = False
     for character in unicodedata.normalize("NFD", word):
-        if unicodedata.combining(character):
-            if latin:
-                continue
-        else:
+        if not unicodedata.combining(character):
             latin = unicodedata.name(character, "").startswith("LATIN")
-        kept.append(character)
-    return unicodedata.normalize("NFC", "".join(kept))
-
-
-class _Patterns(NamedTuple):
-    words: Pattern[str]
-    parts: Pattern[str]
-    characters: Pattern[str]
-    ignored: Pattern[str]
-    marks: Pattern[str]
-    pieces: Pattern[str]
+            letters.append(character)
+        elif not latin:
+            letters.append(character)
+    return unicodedata.normalize("NFC", "".join(letters))
 
 
 @cache
-def _patterns() -> _Patterns:
-    # `regex` is loaded by the first text, not by `import recollect`.
-    import regex
+def _pattern(source: str) -> Pattern[str]:
+    import regex  # loaded by the first text, not by `import recollect`
 
-    sources = (_WORDS, _PARTS, r"\X", _IGNORED, _TOO_MANY_MARKS, _PIECES)
-    return _Patterns(*(regex.compile(source, regex.VERSION1 | regex.VERBOSE) for source in sources))
+    return regex.compile(source, regex.VERSION1 | regex.VERBOSE)
+
+
+@cache
+def _stopwords(language: str) -> frozenset[str]:
+    """The stop words of a language; of `contracted`, the first parts of contractions that are stop words, too."""
+    lines = Path(__file__).with_name("stopwords.txt").read_text("utf-8").splitlines()
+    return frozenset(next((line for line in lines if line.startswith(f"{language}:")), "").split()[1:])
 
 
 WIDTH = 240
 """Characters of a snippet: three or four lines of a terminal."""
 
-
-SEEN = 20_000
+SEARCHED = 20_000
 """Characters of a text that are searched for the window: a whole book would take half a second."""
 
 
@@ -335,15 +235,15 @@ def snippet(text: str, terms: Collection[str], analyzer: Analyzer, *, width: int
 
     Only the first characters of a very long text are searched.
     """
-    wanted = set(terms)
-    hits = [(token.start, token.end, token.term) for token in analyzer.tokens(text[:SEEN]) if token.term in wanted]
+    known = set(terms)
+    hits = [(token.start, token.end, token.term) for token in analyzer.tokens(text[:SEARCHED]) if token.term in known]
     if not hits:
         return lead(text, width=width)
     first, last = _best_stretch(hits, width)
     # At most a third of the window is what comes before, so that the match is read in its sentence.
     start = max(0, first - min(width // 3, width - (last - first)))
-    if start > 0:
-        start = _after_space(text, start, first)
+    if start > 0 and not text[start - 1].isspace():
+        start = next((at + 1 for at in range(start, first) if text[at].isspace()), start)
     return _line(text, start, _before_space(text, min(len(text), start + width), last))
 
 
@@ -365,13 +265,6 @@ def _best_stretch(hits: list[tuple[int, int, str]], width: int) -> tuple[int, in
         if len(inside) > best:
             best, stretch = len(inside), (hits[left][0], min(end, hits[left][0] + width))
     return stretch
-
-
-def _after_space(text: str, start: int, limit: int) -> int:
-    """The first start of a word from `start` on, if there is one before `limit`."""
-    if text[start - 1].isspace():
-        return start
-    return next((at + 1 for at in range(start, limit) if text[at].isspace()), start)
 
 
 def _before_space(text: str, end: int, limit: int) -> int:
