@@ -131,6 +131,12 @@ def reason(error: Exception) -> str:
     return error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
 
 
+def described_error(error: Exception) -> str:
+    """Why something failed, and what to do about it."""
+    hint = error.hint if isinstance(error, RecollectError) else ""
+    return f"{reason(error)} ({hint})" if hint else reason(error)
+
+
 def merge_duplicates(lists: Sequence[RankedList]) -> tuple[list[RankedList], dict[str, Hit], int]:
     """Give hits of the same id or the same text one id.
 
@@ -237,8 +243,7 @@ def _warnings(
     warnings = [warning for ranked in lists for warning in ranked.warnings]
     for ranked in lists:
         if ranked.error is not None:
-            hint = ranked.error.hint if isinstance(ranked.error, RecollectError) else ""
-            warnings.append(f"{ranked.source} did not answer: {reason(ranked.error)}" + (f" ({hint})" if hint else ""))
+            warnings.append(f"{ranked.source} did not answer: {described_error(ranked.error)}")
         elif METHODS[query.ranking.fusion].by_score and any(hit.score is None for hit in ranked.entries):
             warnings.append(f"{ranked.source} gives no scores; its ranks stand in for them")
     warnings += [f"{name} was left out: {why}" for name, why in absent if why]

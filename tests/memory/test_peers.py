@@ -11,8 +11,7 @@ import pytest
 from recollect import Memory
 from recollect.config import SYSTEMS, Settings, SourceSettings
 from recollect.errors import UsageError
-from recollect.memory.assembly import open_system
-from recollect.memory.peers import PeerStore
+from recollect.memory.systems import PeerStore, open_system
 from recollect.types import GLOBAL, ExternalQuery
 
 

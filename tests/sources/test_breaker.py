@@ -291,7 +291,7 @@ class Scene:
         """The memory (again), with these settings of the source."""
         sources = (SourceSettings("wiki", "stand", fields=OURS, **{"timeout_ms": 20_000, **said}),)
         self.memory = self._open(embedder="none", settings=Settings(sources=sources))
-        self.memory._external["wiki"].breaker.clock = self.clock
+        self.memory.external["wiki"].breaker.clock = self.clock
         return self.memory
 
     def answers(self, answer: Callable[[Any], Any]) -> None:

@@ -141,7 +141,7 @@ def test_a_system_that_cannot_be_closed_does_not_keep_the_store_open(scene: Scen
         if outcome:
             raise outcome.pop()
 
-    memory._external["a"].system.close = close
+    memory.external["a"].system.close = close
     with contextlib.suppress(OSError):
         memory.close()
     assert scene.stand.CLOSED == ["b"]

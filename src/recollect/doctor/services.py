@@ -14,10 +14,9 @@ from typing import Any
 from recollect.config import Settings, SourceSettings
 from recollect.doctor.setup import SERVICES, Setup
 from recollect.errors import RecollectError, SourceFailed
-from recollect.memory.assembly import open_system
-from recollect.memory.opening import embedder_opener
+from recollect.memory.systems import open_system
 from recollect.models.catalogue import MODELS, Model, cache_root, digest, fetch_command
-from recollect.models.embedders import EMBEDDERS
+from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import RERANKERS
 from recollect.registry import Registry
 from recollect.sources.external import FAILURES, Breaker, BreakerState, ask_in_time
@@ -108,7 +107,7 @@ def _server(setup: Setup, spec: str) -> Finding:
     brief = replace(setup.settings, openai=replace(openai, timeout=min(openai.timeout, LONGEST_S), retries=0))
     began = time.monotonic()
     try:
-        length = embedder_opener(brief, lambda _: None, None)(spec).query(WORD).shape[0]
+        length = open_embedder(spec, settings=brief).query(WORD).shape[0]
     except RecollectError as error:
         return Finding("model", "warning", f"{spec}: {error.message}", error.hint)
     took = (time.monotonic() - began) * 1000

@@ -20,9 +20,8 @@ from recollect.config.trust import PROJECT_FILE
 from recollect.config.values import shown_place
 from recollect.errors import ConfigError, RecollectError
 from recollect.memory import Memory, default_store
-from recollect.memory.opening import embedder_opener
 from recollect.models.catalogue import MODELS
-from recollect.models.embedders import EMBEDDERS
+from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.stores import STORES, StoreKind, kind_of, scheme_of
 from recollect.stores.health import Examination, Finding, Reporter, is_file, readable_by_others
 
@@ -93,7 +92,7 @@ def fingerprint(settings: Settings) -> str:
         if name in MODELS:
             return EMBEDDERS.load(name)(settings.embedder).fingerprint
         if name in ("hashing", *SERVICES):
-            return embedder_opener(settings, lambda _: None, None)(settings.embedder).fingerprint
+            return open_embedder(settings.embedder, settings=settings).fingerprint
     except RecollectError:
         pass  # the check of the model reports what is wrong with it
     return ""

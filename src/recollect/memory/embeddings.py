@@ -12,8 +12,8 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.models.embedders import is_self_contained
@@ -25,7 +25,6 @@ from recollect.types import (
     LegibilityEmbedder,
     Progress,
     Scope,
-    VectorIndex,
     VectorSpace,
     VectorSpaces,
 )
@@ -37,27 +36,42 @@ BATCH = 64
 LONGEST_NAME = 100
 """Characters of a model's name that a message shows."""
 
-OpenEmbedder: TypeAlias = Callable[[str], Embedder]
-"""Opens an embedder by name, or raises an error that says why it cannot."""
+_Model = TypeVar("_Model")
 
 
-@dataclass(slots=True)
-class _Current:
-    """What answered last, shared by all views of a store."""
+class OpenedModels(Generic[_Model]):
+    """Models by name, each opened when first needed. One that failed to open is not tried again.
 
-    serving: ActiveSpace | None = None
+    Only a model that is not on this machine is looked for again: it may have been fetched meanwhile.
+    """
+
+    def __init__(self, open_model: Callable[[str], _Model]) -> None:
+        self._open = open_model
+        self._opened: dict[str, _Model | RecollectError] = {}
+
+    def __getitem__(self, name: str) -> _Model:
+        if name not in self._opened or isinstance(self._opened[name], ModelMissing):
+            try:
+                self._opened[name] = self._open(name)
+            except RecollectError as error:
+                self._opened[name] = error
+        opened = self._opened[name]
+        if isinstance(opened, RecollectError):
+            raise opened
+        return opened
 
 
 class Embeddings:
-    """The vectors of one store. Models are opened when first needed; one that failed to open is not tried again."""
+    """The vectors of one store, and the models that make them."""
 
-    def __init__(self, spaces: VectorSpaces, embedder: str | Embedder | None, open_embedder: OpenEmbedder) -> None:
+    def __init__(
+        self, spaces: VectorSpaces, embedder: str | Embedder | None, open_embedder: Callable[[str], Embedder]
+    ) -> None:
         self._spaces = spaces
         self._configured = None if embedder in (None, "none") else embedder
-        self._open = open_embedder
+        self._models = OpenedModels(open_embedder)
         self._lock = threading.Lock()
-        self._opened: dict[str, Embedder | RecollectError] = {}
-        self._current = _Current()
+        self._serving: dict[str, ActiveSpace] = {}  # by the fingerprint of the space; shared by all views
         self._caller: Scope | None = None
 
     def within(self, spaces: VectorSpaces, caller: Scope | None = None) -> Embeddings:
@@ -79,18 +93,24 @@ class Embeddings:
 
         One caller at a time opens a model; the others wait for it until their deadline, a time of `time.monotonic`.
         """
-        with self._turn(deadline):
+        if not self._lock.acquire(timeout=-1.0 if deadline is None else max(0.0, deadline - time.monotonic())):
+            raise TimedOut("the model was not ready in time")
+        try:
             active = self._spaces.active
-            current = self._current.serving
-            if current is None or active is None or active.fingerprint != current.space.fingerprint:
-                current = self._current.serving = self._choose(active)
+            current = self._serving.get(active.fingerprint) if active else None
+            if current is None:
+                current = self._choose(active)
+                self._serving[current.space.fingerprint] = current
+        finally:
+            self._lock.release()
         if self._caller is None:
             return current
         return replace(current, embedder=_ScopedEmbedder(current.embedder, self._caller))
 
     def missing(self, where: Filter | None = None) -> int:
-        """How many records (that pass the filter) have no vector in the space that answered last."""
-        current = self._current.serving
+        """How many records (that pass the filter) have no vector in the active space, if that has answered here."""
+        active = self._spaces.active if self._serving else None
+        current = self._serving.get(active.fingerprint) if active else None
         return current.index.coverage(where)[1] if current and current.index.coverage()[1] else 0
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Any]:
@@ -103,57 +123,35 @@ class Embeddings:
     ) -> None:
         """Compute and save the vectors that these passages lack in the active space.
 
-        With `visible`, a stored passage that is not among them is embedded all the same (and not saved twice): the
-        time that takes must not tell a scoped caller what other scopes have stored.
+        With `visible`, a stored passage that is not among them is embedded all the same (and not saved twice).
         """
-        serving, known, new = self._plan(passages, visible)
+        serving = self.serving()
+        known = set(serving.index.known(passages))
+        spared = known if visible is None else known.intersection(visible)
+        new = [passage for passage in dict.fromkeys(passages) if passage not in spared]
         for start in range(0, len(new), BATCH):
             batch = new[start : start + BATCH]
-            _save(serving.index, batch, _embed(serving.embedder, batch), set(batch) - known)
+            vectors = embed(serving.embedder, batch)
+            rows = [row for row, passage in enumerate(batch) if passage not in known]
+            if rows:
+                serving.index.save([batch[row] for row in rows], vectors[rows])
             if progress:
                 progress(start + len(batch), len(new))
-
-    def prepare(
-        self, passages: Sequence[str], *, visible: Collection[str] | None = None
-    ) -> Callable[[Sequence[str]], None]:
-        """Embed passages as `ensure` does without saving; returns a function that saves the vectors of some of them."""
-        serving, known, new = self._plan(passages, visible)
-        vectors = _embed(serving.embedder, new) if new else None
-        return lambda stored: _save(serving.index, new, vectors, set(stored) - known)
 
     def fill(self, progress: Progress | None = None) -> int:
         """Compute every missing vector of the configured model, then make its space the active one."""
         embedder = self._embedder()
-        space = self._space_of(embedder, self._spaces.active)
+        space = _space_of(embedder, self._spaces.active)
         index = self._spaces.open(space)
-        total, done, last = index.coverage()[1], 0, set[str]()
+        total, done, last = index.coverage()[1], 0, list[str]()
         # A passage that does not match its stored hash stays missing (`doctor` reports it), so stop when none is new.
-        while (batch := index.missing(BATCH)) and set(batch) != last:
-            _save(index, batch, _embed(embedder, batch), batch)
-            done, last = done + len(batch), set(batch)
+        while (batch := index.missing(BATCH)) and set(batch) != set(last):
+            index.save(batch, embed(embedder, batch))
+            done, last = done + len(batch), batch
             if progress:
                 progress(min(done, total), total)
         self._spaces.activate(space)
         return done
-
-    def _plan(
-        self, passages: Sequence[str], visible: Collection[str] | None
-    ) -> tuple[ActiveSpace, set[str], list[str]]:
-        """What serves, the passages that have a vector, and those to embed."""
-        serving = self.serving()
-        known = set(serving.index.known(passages))
-        spared = known if visible is None else known & set(visible)
-        return serving, known, [passage for passage in dict.fromkeys(passages) if passage not in spared]
-
-    @contextlib.contextmanager
-    def _turn(self, deadline: float | None) -> Iterator[None]:
-        wait = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        if not self._lock.acquire(timeout=wait):
-            raise TimedOut("the model was not ready in time")
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     def _choose(self, active: VectorSpace | None) -> ActiveSpace:
         embedder = self._embedder()
@@ -161,17 +159,15 @@ class Embeddings:
             if self._spaces.open(active).coverage()[0]:
                 return self._serve_old(active, embedder)
             active = None
-        space = self._space_of(embedder, active)
+        space = _space_of(embedder, active)
         if active is None:
             self._spaces.activate(space)
         return ActiveSpace(embedder, self._spaces.open(space), space)
 
     def _serve_old(self, active: VectorSpace, embedder: Embedder) -> ActiveSpace:
         """Let the old model answer until the new one's vectors are complete, if the store may name it."""
-        name, move = (
-            model_label(active.embedder),
-            f"`recollect embed --embedder {embedder.name}` moves to {embedder.name}",
-        )
+        name = model_label(active.embedder)
+        move = f"`recollect embed --embedder {embedder.name}` moves to {embedder.name}"
         changed = EmbedderError(f"the store's vectors were made by another version of {name}", hint=move)
         if not is_self_contained(active.embedder):
             if active.embedder == embedder.name:
@@ -179,7 +175,7 @@ class Embeddings:
             hint = f'`recollect embed` computes vectors with {embedder.name}; to use {name}, set embedder = "{name}"'
             raise EmbedderError(unconfigured_model(name), hint=hint)
         try:
-            old = self._opened_once(active.embedder)
+            old = self._models[active.embedder]
         except RecollectError as error:
             message = f"the store's vectors were made by {name}, which cannot be used now: {error.message}"
             raise EmbedderError(message, hint=move) from error
@@ -187,41 +183,35 @@ class Embeddings:
             raise changed
         return ActiveSpace(old, self._spaces.open(active), active, f"{name} still answers; {move}")
 
-    def _space_of(self, embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
-        if active is not None and active.fingerprint == embedder.fingerprint:
-            return active
-        with errors_of(embedder):
-            dimension = embedder.query("How long is a vector?").shape[0]
-        return VectorSpace(embedder.fingerprint, embedder.name, dimension)
-
     def _embedder(self) -> Embedder:
         if self._configured is None:
             raise UsageError("no embedder is configured", hint="set one: --embedder arctic-embed-s")
-        return self._opened_once(self._configured) if isinstance(self._configured, str) else self._configured
-
-    def _opened_once(self, name: str) -> Embedder:
-        # A missing model is looked for again: it may have been fetched meanwhile.
-        if name not in self._opened or isinstance(self._opened[name], ModelMissing):
-            try:
-                self._opened[name] = self._open(name)
-            except RecollectError as error:
-                self._opened[name] = error
-        opened = self._opened[name]
-        if isinstance(opened, RecollectError):
-            raise opened
-        return opened
+        return self._models[self._configured] if isinstance(self._configured, str) else self._configured
 
 
-def _embed(embedder: Embedder, passages: Sequence[str]) -> Matrix:
+def _space_of(embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
+    if active is not None and active.fingerprint == embedder.fingerprint:
+        return active
+    with errors_of(embedder):
+        dimension = embedder.query("How long is a vector?").shape[0]
+    return VectorSpace(embedder.fingerprint, embedder.name, dimension)
+
+
+def embed(embedder: Embedder, passages: Sequence[str]) -> Matrix:
+    """The vectors of passages."""
     with errors_of(embedder):
         return embedder.passages(passages)
 
 
-def _save(index: VectorIndex, passages: Sequence[str], vectors: Any, wanted: Collection[str]) -> None:
-    """Save the vectors of those passages that are wanted."""
-    rows = [row for row, passage in enumerate(passages) if passage in wanted]
-    if rows:
-        index.save([passages[row] for row in rows], vectors if len(rows) == len(passages) else vectors[rows])
+@contextlib.contextmanager
+def errors_of(embedder: Embedder) -> Iterator[None]:
+    """Turn whatever an embedder raises, which may be third-party code, into an `EmbedderError`."""
+    try:
+        yield
+    except RecollectError:
+        raise
+    except Exception as error:
+        raise EmbedderError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error
 
 
 def vector_status(spaces: VectorSpaces, records: int, where: Filter | None) -> dict[str, Any]:
@@ -248,41 +238,17 @@ def model_label(name: str) -> str:
     return label if len(label) <= LONGEST_NAME else f"{label[:LONGEST_NAME]}…"
 
 
-@dataclass(frozen=True, slots=True)
 class _ScopedEmbedder:
     """An embedder for the callers of one scope: a cached query vector of other callers is not reused for them."""
 
-    inner: Embedder
-    scope: Scope
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self.inner.fingerprint
-
-    def passages(self, texts: Sequence[str]) -> Matrix:
-        return self.inner.passages(texts)
+    def __init__(self, inner: Embedder, scope: Scope) -> None:
+        self._inner, self._scope = inner, scope
+        self.name, self.fingerprint, self.passages = inner.name, inner.fingerprint, inner.passages
 
     def query(self, text: str) -> Vector:
-        return (
-            self.inner.query_of(self.scope.key, text)
-            if isinstance(self.inner, CachingEmbedder)
-            else self.inner.query(text)
-        )
+        if isinstance(self._inner, CachingEmbedder):
+            return self._inner.query_of(self._scope.key, text)
+        return self._inner.query(text)
 
     def legibility(self, text: str) -> float:
-        return self.inner.legibility(text) if isinstance(self.inner, LegibilityEmbedder) else 1.0
-
-
-@contextlib.contextmanager
-def errors_of(embedder: Embedder) -> Iterator[None]:
-    """Turn whatever an embedder raises, which may be third-party code, into an `EmbedderError`."""
-    try:
-        yield
-    except RecollectError:
-        raise
-    except Exception as error:
-        raise EmbedderError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error
+        return self._inner.legibility(text) if isinstance(self._inner, LegibilityEmbedder) else 1.0

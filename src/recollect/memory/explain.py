@@ -17,6 +17,7 @@ from recollect.config.sources import RETRIEVERS
 from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
+from recollect.options import FILTERS
 from recollect.pipeline import CUTS, Pipeline, all_failed, fused_results, reason
 from recollect.sources.matcher import below
 from recollect.stages import freshness
@@ -106,6 +107,13 @@ def why_not(
         return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(str(path))}")
     change = _working_change(prepare, options, record, first)
     return replace(verdict, change={"where": None, **options, **change} if change and options else change)
+
+
+def filter_parts(where: Filter) -> dict[str, Any]:
+    """A filter as single arguments of `Memory.search`."""
+    kind = where.kinds[0] if len(where.kinds) == 1 else None
+    parts = {option.name: getattr(where, option.column or option.name) for option in FILTERS}
+    return {"scope": where.scope, **parts, "kind": kind}
 
 
 # -- which record is meant ----------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from recollect.config import Settings
 from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read, split, tokens
 from recollect.memory.embeddings import Embeddings, errors_of
-from recollect.memory.opening import language_model
-from recollect.models.openai import Llm
+from recollect.models.openai import Llm, open_llm
 from recollect.types import ActiveSpace, Change, Filter, MarkIngested, Progress, Put, Record, Scope, Store, Supersede
 
 if TYPE_CHECKING:
+    from recollect.memory.memory import Memory
     from recollect.types import Vector
 
 MODES = ("run", "plan", "dry-run")
@@ -93,17 +93,10 @@ class Extraction:
 
 
 def extract(
-    store: Store,
-    embeddings: Embeddings,
-    settings: Settings,
-    *,
-    workspace: str | Path | None,
-    paths: Sequence[str] | None,
-    mode: str,
-    scope: Scope,
-    progress: Progress | None = None,
+    memory: Memory, *, workspace: str | Path | None, paths: Sequence[str] | None, mode: str, progress: Progress | None
 ) -> Extraction:
     """Read the files, send every piece that was not read before to the model, and store the new facts."""
+    store, settings, scope = memory.store, memory.settings, memory.scope
     if mode not in MODES:
         raise UsageError(f"unknown mode {mode!r}", hint=f"there are {', '.join(MODES)}")
     root = _workspace(workspace)
@@ -113,13 +106,13 @@ def extract(
     report.waiting = list(waiting.values())
     if not waiting:
         return report
-    neighbours = FactNeighbours(embeddings, scope, report.warnings)
+    neighbours = FactNeighbours(memory.embeddings, scope, report.warnings)
     known = store.records.list(Filter(scope=scope, kinds=("fact",)), limit=MOST_FACTS)
     judge = Judge(known, neighbours, similarity=settings.ingest.similarity, scope=scope)
     report.estimate(judge)
     if mode == "dry-run":
         return report
-    llm = language_model(settings)
+    llm = open_llm(settings.llm)
     for number, (digest, piece) in enumerate(waiting.items(), 1):
         verdicts = _verdicts(llm, piece, judge, report)
         if verdicts is not None and mode == "run" and _store(store, piece, verdicts, digest, report):

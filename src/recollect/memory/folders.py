@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.ingest import FileChanges, IndexOptions, IndexRun, Report, in_batches, resolve_roots
 from recollect.ingest.discovery import HEAD, MAX_FILE, NotAFile, decode, holds_key, is_text, open_regular
 from recollect.stages import freshness
 from recollect.types import FileState, Progress, Record, Scope, SetFolderOptions, Store
+
+if TYPE_CHECKING:
+    from recollect.memory.memory import Memory
 
 UNKNOWN_OPTIONS = "its indexing options are not known; run `recollect index` on it once more"
 MIXED_OPTIONS = "contains folders that were indexed with other options; run `recollect index` on each of them"
@@ -25,69 +28,79 @@ LINE_CHARACTERS = 2_000
 """Characters of a line that an excerpt shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class FolderIndexer:
-    """Brings the chunks of a store up to date with files. `embed` computes missing vectors, if there is an embedder."""
+def index(
+    memory: Memory,
+    paths: Sequence[str | Path],
+    options: IndexOptions,
+    *,
+    dry_run: bool = False,
+    reading: Progress | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Index these paths, and remember the options for the next time."""
+    report = _index(memory, paths, options, dry_run, reading)
+    _embed(memory, report, progress)
+    return report
 
-    store: Store
-    embed: Callable[[Progress | None], int] | None
-    announce: Callable[[str], None]
-    dry_run: bool = False
-    reading: Progress | None = None
-    embedding: Progress | None = None
 
-    def index(self, paths: Sequence[str | Path], options: IndexOptions) -> Report:
-        """Index these paths, and remember the options for the next time."""
-        report = self._index(paths, options)
-        self._embed(report)
-        return report
+def reindex(
+    memory: Memory,
+    paths: Sequence[str],
+    new: Sequence[str],
+    *,
+    dry_run: bool = False,
+    reading: Progress | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Index paths, by default all folders, as the last time; paths in `new` folders with default options."""
+    total = Report(dry_run=dry_run)
+    roots = memory.store.files.roots()
+    for path in paths or dict.fromkeys([*new, *roots]):
+        options = _stored_options(path, roots, new, memory.scope) if Path(path).exists() else "not there"
+        if isinstance(options, str):
+            total.skipped[path] = options
+        else:
+            _add(total, _index(memory, [path], options, dry_run, reading))
+    _embed(memory, total, progress)
+    return total
 
-    def reindex(self, paths: Sequence[str], new: Sequence[str], scope: Scope) -> Report:
-        """Index paths with the options of the last time; paths in `new` folders with default options for `scope`."""
-        total = Report(dry_run=self.dry_run)
-        roots = self.store.files.roots()
-        for path in paths:
-            options = _stored_options(path, roots, new, scope) if Path(path).exists() else "not there"
-            if isinstance(options, str):
-                total.skipped[path] = options
-            else:
-                _add(total, self._index([path], options))
-        self._embed(total)
-        return total
 
-    def _index(self, paths: Sequence[str | Path], options: IndexOptions) -> Report:
-        report = Report(dry_run=self.dry_run)
-        roots = resolve_roots(paths, force=options.force)
-        run = IndexRun(roots, self.store.files, options, report)
-        refused: dict[str, str] = {}
-        for batch in chain([list(run.missing_marks())], in_batches(run.steps(self.reading))):
-            if not self.dry_run:
-                self._apply(batch, refused)
-        for path, reason in refused.items():
-            report.fail(path, reason)
-        if not self.dry_run:
-            self.store.records.apply([[SetFolderOptions(str(root), options.as_dict()) for root in roots]])
-        return report
+def _index(
+    memory: Memory, paths: Sequence[str | Path], options: IndexOptions, dry_run: bool, reading: Progress | None
+) -> Report:
+    report = Report(dry_run=dry_run)
+    roots = resolve_roots(paths, force=options.force)
+    run = IndexRun(roots, memory.store.files, options, report)
+    refused: dict[str, str] = {}
+    for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
+        if not dry_run:
+            _apply(memory.store, [step for step in batch if step.path not in refused], refused)
+    for path, reason in refused.items():
+        report.fail(path, reason)
+    if not dry_run:
+        memory.store.records.apply([[SetFolderOptions(str(root), options.as_dict()) for root in roots]])
+    return report
 
-    def _apply(self, batch: Sequence[FileChanges], refused: dict[str, str]) -> None:
-        """Store the changes of files. A file that the store refuses stays as it was; the others are stored."""
-        steps = [step for step in batch if step.path not in refused]
+
+def _apply(store: Store, steps: Sequence[FileChanges], refused: dict[str, str]) -> None:
+    """Store the changes of files. A file that the store refuses stays as it was; the others are stored."""
+    try:
+        store.records.apply(step.changes for step in steps)
+    except UsageError:
+        for step in steps:
+            if step.path not in refused:
+                try:
+                    store.records.apply([step.changes])
+                except UsageError as error:
+                    refused[step.path] = f"not stored: {error.message}"
+
+
+def _embed(memory: Memory, report: Report, progress: Progress | None) -> None:
+    if memory.embeddings.configured and not report.dry_run:
         try:
-            self.store.records.apply(step.changes for step in steps)
-        except UsageError:
-            for step in steps:
-                if step.path not in refused:
-                    try:
-                        self.store.records.apply([step.changes])
-                    except UsageError as error:
-                        refused[step.path] = f"not stored: {error.message}"
-
-    def _embed(self, report: Report) -> None:
-        if self.embed is not None and not self.dry_run:
-            try:
-                report.embedded = self.embed(self.embedding)
-            except RecollectError as error:
-                self.announce(f"indexed without vectors: {error.message}")
+            report.embedded = memory.embed(progress=progress)
+        except RecollectError as error:
+            memory.announce(f"indexed without vectors: {error.message}")
 
 
 def _stored_options(

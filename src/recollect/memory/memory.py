@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from recollect.config import Settings
+from recollect import config
+from recollect.config import SearchOptions, Settings
 from recollect.errors import Forbidden, UnknownRecord, UsageError
-from recollect.memory.assembly import Assembly, ExternalSources, Rerankers
+from recollect.memory.assembly import Rerankers, assemble, override_options, with_options
 from recollect.memory.calibration import Calibration
 from recollect.memory.embeddings import Embeddings, vector_status
 from recollect.memory.history import changes, visible_history
-from recollect.memory.opening import check_embedder, embedder_opener, load_settings, open_in_language
 from recollect.memory.recall import TOKENS, Recall, recall
-from recollect.memory.request import QueryBuilder, filter_parts, with_options
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.validation import clean_names, merge_scope, parse_id
+from recollect.memory.systems import ExternalSources
+from recollect.memory.validation import (
+    FILTER_ARGUMENTS,
+    change_filter,
+    clean_names,
+    make_filter,
+    merge_scope,
+    parse_id,
+)
 from recollect.memory.writer import Writer
+from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import open_reranker
 from recollect.pipeline import Pipeline
+from recollect.stores import open_store
 from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store, Work
 
 if TYPE_CHECKING:
     from recollect.ingest import Report
     from recollect.memory.explain import Verdict
     from recollect.memory.extraction import Extraction
-    from recollect.memory.folders import Excerpt, FolderIndexer
+    from recollect.memory.folders import Excerpt
     from recollect.moving import Moved
 
 _log = logging.getLogger("recollect")
@@ -43,7 +51,28 @@ WORKERS = 64
 """The most threads for sources. They are started as needed; a source that hangs must not block another."""
 
 
-class Memory:
+def default_store() -> Path:
+    """The store that is used when none is named."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
+
+
+def _report_language(actual: str, language: str | None, wanted: str, announce: Callable[[str], None]) -> None:
+    """A store keeps its language: another one is refused, or announced if only the settings want it."""
+    if language is not None:
+        raise UsageError(
+            f"the store's language is {actual}, not {language}",
+            hint=f"leave the language out; Memory.change_language({language!r}) or `recollect language {language}`"
+            " changes it",
+        )
+    announce(
+        f"the settings say language = {wanted!r}, and the store keeps its own, {actual};"
+        f" `recollect language {wanted}` changes it"
+    )
+
+
+class Memory(Writer):
     """A store of records that can be searched. Create one with `Memory.open`.
 
     Example::
@@ -72,16 +101,16 @@ class Memory:
         fetch: bool = True,
     ) -> None:
         self.settings = settings
+        self.announce = announce
         self.scope = settings.scope.scope()
-        self.caller: Scope | None = None
+        self.caller = None
         self.store = store = store.within(self.scope) if self.scope != GLOBAL else store
-        self.embeddings = Embeddings(store.spaces, embedder, embedder_opener(settings, announce, fetching, fetch))
-        self._announce = announce
-        self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
-        self._external = ExternalSources(settings, store)
-        self._calibration = Calibration(store, self.embeddings)
-        reranker = partial(open_reranker, announce=announce, progress=fetching, fetch=fetch)
-        self._rerankers = Rerankers(store, self._executor, reranker)
+        opening: dict[str, Any] = {"announce": announce, "progress": fetching, "fetch": fetch}
+        self.embeddings = Embeddings(store.spaces, embedder, partial(open_embedder, settings=settings, **opening))
+        self.executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="recollect")
+        self.external = ExternalSources(settings, store)
+        self.calibration = Calibration(store, self.embeddings)
+        self.rerankers = Rerankers(store, self.executor, partial(open_reranker, **opening))
 
     @classmethod
     def open(
@@ -111,11 +140,19 @@ class Memory:
             UsageError: The embedder is unknown, or the store has another language.
             StoreError: The store cannot be opened.
         """
-        settings = settings or load_settings(announce)
-        embedder = embedder if embedder is not None else settings.embedder
-        check_embedder(embedder)
-        opened = open_in_language(store, settings, language, announce)
+        if settings is None:
+            loaded = config.load()
+            for note in loaded.notes:
+                announce(note)
+            settings = loaded.settings
+        embedder = settings.embedder if embedder is None else embedder
+        if isinstance(embedder, str) and embedder != "none":
+            EMBEDDERS.check(embedder.partition(":")[0])
+        wanted = language or settings.language
+        opened = open_store(str(store or settings.store or default_store()), language=wanted)
         try:
+            if wanted is not None and wanted != opened.keywords.analyzer.language:
+                _report_language(opened.keywords.analyzer.language, language, wanted, announce)
             return cls(opened, settings, embedder, announce=announce, fetching=fetching, fetch=fetch)
         except BaseException:
             opened.close()
@@ -153,85 +190,9 @@ class Memory:
 
     def close(self) -> None:
         """Close the store and stop all threads. Calling it twice is harmless."""
-        self._executor.shutdown(wait=True)
-        self._external.close()
+        self.executor.shutdown(wait=True)
+        self.external.close()
         self.store.close()
-
-    # -- writing --------------------------------------------------------------------------------------------
-
-    def add(
-        self,
-        text: str,
-        *,
-        scope: Scope | Mapping[str, str] | None = None,
-        user: str | None = None,
-        agent: str | None = None,
-        session: str | None = None,
-        supersedes: str | None = None,
-        **fields: Any,
-    ) -> Record:
-        """Store a text and return its record.
-
-        The same text in the same scope is stored once: adding it again updates the record. If no vector can be computed
-        now, the record is stored without one, which is announced; `embed` computes it later.
-
-        Args:
-            text: The text, up to a million characters.
-            scope: The scope of the record; or name its parts with `user`, `agent` and `session`.
-            supersedes: The id of a record that the new one replaces.
-            fields: Other fields of the record: id, kind, title, category, tags, importance, decay, created_at,
-                happened_at, expires_at, source, path, lines. Times are `datetime` objects or text such as
-                `2026-03-14`; a span such as `2w` means two weeks ago, for `expires_at` in two weeks.
-
-        Raises:
-            UsageError: A field is unknown or has a wrong value, or the id belongs to another scope or to a chunk.
-            UnknownRecord: There is no visible record with the id `supersedes`.
-            Forbidden: A scoped caller names another scope.
-        """
-        named = {"scope": scope, "user": user, "agent": agent, "session": session}
-        return self._writer.add({**fields, **named, "text": text}, supersedes)
-
-    def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
-        """Store many records, each given as `{"text": …}` with the other arguments of `add` as keys.
-
-        All are checked before the first is stored, and an error names the number of the wrong one. If the store fails
-        on the way, the error says how many were stored.
-        """
-        return self._writer.add_many(records, progress)
-
-    def edit(self, record_id: str, **fields: Any) -> Record:
-        """Correct a fact in place and return it. None clears a field; the old values stay in its history.
-
-        Editable are text, title, category, tags, importance, decay, happened_at, expires_at and source. If not the
-        record but the world has changed, use `supersede`, so that the old fact can still be found with `as_of`.
-        """
-        return self._writer.edit(record_id, fields)
-
-    def supersede(
-        self, record_id: str, by: str | None = None, *, text: str | None = None, at: datetime | str | None = None
-    ) -> Record:
-        """Replace a record by a newer one, which is returned. The old one is left out of answers from then on.
-
-        The newer one is an existing record (`by` its id), or a new `text`, which takes over the scope, title, category,
-        tags, importance and decay of the old one. `at` is when it became true; by default the time of the new record.
-        Raises `UsageError` if the old record is superseded already.
-        """
-        return self._writer.supersede(record_id, by, text, at)
-
-    def forget(self, *ids: str, purge: bool = False) -> None:
-        """Hide records from every answer, all of them or none. `undo` brings a forgotten record back.
-
-        With `purge` their content is erased from the store, which cannot be undone.
-        """
-        self._writer.forget(ids, purge)
-
-    def undo(self, record_id: str, *, seq: int | None = None) -> tuple[str, Record | None]:
-        """Undo the last change to a record: `add`, `update`, `supersede` or `forget`. A purge cannot be undone.
-
-        With `seq`, a number from its history, the change is undone only if it is still the last one. Returns the action
-        that was undone and the record as it is now, or None if it is forgotten.
-        """
-        return self._writer.undo(record_id, seq)
 
     # -- files ----------------------------------------------------------------------------------------------
 
@@ -270,11 +231,12 @@ class Memory:
         """
         self._require_owner()
         from recollect.ingest import IndexOptions
+        from recollect.memory import folders
 
         paths = [paths] if isinstance(paths, str | Path) else list(paths)
         scope = merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
         options = IndexOptions(scope, clean_names("tags", tags), tuple(include), tuple(exclude), force, confirm)
-        return self._indexer(dry_run, reading, progress).index(paths, options)
+        return folders.index(self, paths, options, dry_run=dry_run, reading=reading, progress=progress)
 
     @traced("index", indexed)
     def reindex(
@@ -291,8 +253,9 @@ class Memory:
         `new` are folders that may be indexed for the first time, for the scope of this memory.
         """
         self._require_owner()
-        folders = list(paths) or list(dict.fromkeys([*new, *self.store.files.roots()]))
-        return self._indexer(dry_run, reading, progress).reindex(folders, new, self.scope)
+        from recollect.memory import folders
+
+        return folders.reindex(self, paths, new, dry_run=dry_run, reading=reading, progress=progress)
 
     def ingest_files(
         self,
@@ -310,10 +273,7 @@ class Memory:
         self._require_owner()
         from recollect.memory.extraction import extract
 
-        return extract(
-            self.store, self.embeddings, self.settings,
-            workspace=workspace, paths=paths, mode=mode, scope=self.scope, progress=progress,
-        )  # fmt: skip
+        return extract(self, workspace=workspace, paths=paths, mode=mode, progress=progress)
 
     def excerpt(self, record_id: str) -> Excerpt:
         """Return the lines around a chunk in its file. A scoped caller sees only a file that is still as indexed."""
@@ -362,9 +322,9 @@ class Memory:
 
     def sources(self) -> Sequence[Mapping[str, Any]]:
         """Return the sources that a search can use, and whether each has been answering."""
-        return self._external.health()
+        return self.external.health()
 
-    def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
+    def changes(self, quiet: float = 1.0) -> AbstractContextManager[Iterator[bool]]:
         """Wait for changes to the store, by any process.
 
         The iterator yields True when something visible may have changed, False after `quiet` seconds without a change::
@@ -429,7 +389,7 @@ class Memory:
     def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
         """Return the pipeline and the query that `search` would run with these options, to inspect or run them."""
         self.store.check()
-        return self._queries.prepare(text, self._queries.request(options), work)
+        return assemble(self, text, *self._request(options), work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Explain why a record is or is not in the answer to `text`, and which change of options would bring it back.
@@ -438,13 +398,16 @@ class Memory:
         stage that dropped the record, its rank in every source, and a `change` that has been tried.
         """
         self.store.check()
-        from recollect.memory.explain import why_not
+        from recollect.memory.explain import filter_parts, why_not
 
-        queries = self._queries
-        request = queries.request(options)
-        parts = filter_parts(request.filter) if options.get("where") is not None else {}
-        prepare = partial(queries.prepare_changed, text, request, work)
-        return why_not(self.store.within(request.filter.scope), prepare, target, parts, caller=self.caller)
+        where, search = self._request(options)
+
+        def prepare(change: Mapping[str, Any]) -> tuple[Pipeline, Query]:
+            changed = change_filter(where, change, self.caller)
+            return assemble(self, text, changed, override_options(search, change), work)
+
+        parts = filter_parts(where) if options.get("where") is not None else {}
+        return why_not(self.store.within(where.scope), prepare, target, parts, caller=self.caller)
 
     def get(
         self,
@@ -461,23 +424,20 @@ class Memory:
         everything = scope is None and wanted == GLOBAL and self.caller is None
         return next((record for record in records if everything or wanted.admits(record.scope)), None)
 
-    def require(self, record_id: str) -> Record:
-        """Return the visible record with this id; raise `UnknownRecord` if there is none."""
-        return self._writer.require(record_id)
-
     def history(self, record_id: str) -> list[Event]:
         """Return every change to a record, oldest first, also of a forgotten one.
 
         Raises `UnknownRecord` if there never was such a record. For a scoped caller the events are numbered from 1.
         """
-        events = self.store.records.history(parse_id(record_id))
-        if not events or not self._writer.knows(record_id):
+        key = parse_id(record_id)
+        events = self.store.records.history(key)
+        if not events or not self._knows(key):
             raise UnknownRecord(record_id)
         return events if self.caller is None else visible_history(self.store.records, events, self.caller)
 
     def facets(self, **filters: Any) -> dict[str, Any]:
         """Return the categories, tags and scopes of visible records. Scope and filters are those of `list`."""
-        return self.store.facets(self._queries.filter(filters))
+        return self.store.facets(make_filter(filters, self.scope, self.caller))
 
     def list(
         self,
@@ -496,27 +456,14 @@ class Memory:
             if not isinstance(value, int) or not least <= value <= MOST_LISTED:
                 raise UsageError(f"{name} must be a whole number from {least}", hint=f"up to {MOST_LISTED:,}")
         named = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
-        return self.store.records.list(self._queries.filter({**filters, **named}), limit=limit, offset=offset)
+        visible = make_filter({**filters, **named}, self.scope, self.caller)
+        return self.store.records.list(visible, limit=limit, offset=offset)
 
-    # -- parts ----------------------------------------------------------------------------------------------
-
-    @property
-    def _queries(self) -> QueryBuilder:
-        assembly = Assembly(
-            self.store, self.embeddings, self.settings, self._executor, self._rerankers, self._external,
-            self._calibration,
-        )  # fmt: skip
-        return QueryBuilder(assembly, self.scope, self.caller)
-
-    @property
-    def _writer(self) -> Writer:
-        return Writer(self.store, self.embeddings, self._announce, self.scope, self.caller)
-
-    def _indexer(self, dry_run: bool, reading: Progress | None, embedding: Progress | None) -> FolderIndexer:
-        from recollect.memory.folders import FolderIndexer
-
-        embed = (lambda progress: self.embed(progress=progress)) if self.embeddings.configured else None
-        return FolderIndexer(self.store, embed, self._announce, dry_run, reading, embedding)
+    def _request(self, arguments: Mapping[str, Any]) -> tuple[Filter, SearchOptions]:
+        """The filter and the search options that arguments of `search` stand for."""
+        narrowing = {name: value for name, value in arguments.items() if name in FILTER_ARGUMENTS}
+        where = make_filter(narrowing, self.scope, self.caller)
+        return where, override_options(self.settings.search, arguments)
 
     def _visible(self) -> Filter | None:
         """The filter for all that a scoped caller can see; None for the owner, who sees everything."""

@@ -4,65 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
 from recollect.config.values import FILLED, TEXT, ValueCheck, brief, is_text, number, one_of
-from recollect.errors import UsageError
-from recollect.options import FILTERS, SCOPE_PARTS, Option
+from recollect.errors import Forbidden, UsageError
+from recollect.options import FILTER_NAMES, FILTERS, SCOPE_PARTS, Option
 from recollect.ranking import HALF_LIVES
-from recollect.types import KINDS, Record, Scope, now
+from recollect.types import KINDS, Filter, Record, Scope, now
 
 MAX_TEXT = 1_000_000
 """Characters of one record. A longer text belongs into a file, which `recollect index` splits."""
 
-TIMES = ("created_at", "happened_at", "expires_at")
+FILTER_ARGUMENTS = ("where", "scope", *SCOPE_PARTS, *FILTER_NAMES)
+"""The arguments of `Memory.search` that say which records it may find; the others are search options."""
 
 _SPAN = re.compile(r"(\d{1,9})\s*(min|h|d|w|mo|y)", re.ASCII)
-_UNITS = {
-    "min": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-    "mo": timedelta(days=30),
-    "y": timedelta(days=365),
-}
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list | tuple | set | frozenset) and all(map(is_text, value))
-
-
-def _is_lines(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(line, int) for line in value)  # noqa: PLR2004
-
-
-_TIME = ValueCheck(lambda at: isinstance(at, str | datetime), "a time")
-
-_FIELDS: Mapping[str, ValueCheck] = MappingProxyType(
-    {
-        **dict.fromkeys(("text", "id"), FILLED),
-        "kind": one_of(KINDS),
-        **dict.fromkeys(("title", "category", "source", "path"), TEXT),
-        "tags": ValueCheck(_is_texts, "a list of texts"),
-        "importance": number(0, 1),
-        "decay": one_of(HALF_LIVES),
-        **dict.fromkeys(TIMES, _TIME),
-        "lines": ValueCheck(_is_lines, "two line numbers"),
-    }
-)
-"""The fields of a record that can be set, and the values they take."""
+_MINUTES = {"min": 1, "h": 60, "d": 1_440, "w": 10_080, "mo": 43_200, "y": 525_600}
 
 
 def make_record(values: Mapping[str, Any], default: Scope) -> Record:
     """A record from its fields, checked; None means left out."""
     _check(isinstance(values, Mapping), f"a record must be an object, not {brief(values)}", '{"text": "…"}')
-    given = {name: value for name, value in values.items() if value is not None}
-    scope = merge_scope(default, given.pop("scope", None), {part: given.pop(part, None) for part in SCOPE_PARTS})
-    _check("text" in given, "a record needs a text", '{"text": "…"}')
-    return Record(**{"id": uuid4().hex, "scope": scope, **make_fields(given)})
+    fields = {name: value for name, value in values.items() if value is not None}
+    scope = merge_scope(default, fields.pop("scope", None), {part: fields.pop(part, None) for part in SCOPE_PARTS})
+    _check("text" in fields, "a record needs a text", '{"text": "…"}')
+    return Record(**{"id": uuid4().hex, "scope": scope, **make_fields(fields)})
 
 
 def make_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,24 +42,50 @@ def make_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in values.items():
         _check(name in _FIELDS, f"unknown field {name!r}", f"there are {', '.join(_FIELDS)}, scope")
-        if value is None and name not in ("id", "text"):
+        check, needed = _FIELDS[name], name in ("id", "text")
+        if value is None and not needed:
             fields[name] = getattr(blank, name)
             continue
-        _check(not (is_text(value) and name in ("id", "text") and not value.strip()), f"{name} must not be empty", "")
-        _check(_FIELDS[name].admits(value), f"{name} must be {_FIELDS[name].expected}, not {brief(value)}", "")
+        _check(not (needed and is_text(value) and not value.strip()), f"{name} must not be empty")
+        _check(check.admits(value), f"{name} must be {check.expected}, not {brief(value)}")
         too_long = name == "text" and len(value) > MAX_TEXT
         _check(not too_long, f"the text is longer than {MAX_TEXT:,} characters", "split it, or index it as a file")
-        fields[name] = _cleaned(name, value)
+        fields[name] = check.convert(value)
     return fields
 
 
-def filter_fields(filters: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `Filter` for filters by name, checked; None is a filter that lets everything through."""
-    return {option.column or option.name: _parsed(option, filters[option.name]) for option in FILTERS
-            if option.name in filters}  # fmt: skip
+def make_filter(arguments: Mapping[str, Any], default: Scope, caller: Scope | None) -> Filter:
+    """The filter that scope and filter arguments stand for, or the one that is given as `where`."""
+    for name in arguments:
+        known = f"there are {', '.join(FILTER_NAMES)}"
+        _check(name in FILTER_ARGUMENTS, f"unknown filter {name!r}", known)
+    where: Filter | None = arguments.get("where")
+    parts = {name: value for name, value in arguments.items() if name != "where" and value is not None}
+    narrowed = change_filter(Filter(default), parts, caller)
+    if where is None:
+        return narrowed
+    if caller is not None:
+        raise _other_scope()
+    alone = narrowed.scope == default and not parts.keys() & set(FILTER_NAMES)
+    _check(alone, "give a filter as `where` or in single parts, not both", "put all into `where`")
+    return replace(where, now=now())  # a Filter that was made earlier is applied as of now
 
 
-def _parsed(option: Option, value: Any) -> Any:
+def change_filter(where: Filter, arguments: Mapping[str, Any], caller: Scope | None) -> Filter:
+    """The filter with the conditions that the arguments name; None removes one. A scoped caller keeps its scope."""
+    scope = merge_scope(where.scope, arguments.get("scope"), {part: arguments.get(part) for part in SCOPE_PARTS})
+    if caller is not None and (scope != caller or arguments.get("any_scope")):
+        raise _other_scope()
+    named = [option for option in FILTERS if option.name in arguments]
+    fields = {option.column or option.name: _filter_value(option, arguments[option.name]) for option in named}
+    return replace(where, scope=scope, **fields)
+
+
+def _other_scope() -> Forbidden:
+    return Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
+
+
+def _filter_value(option: Option, value: Any) -> Any:
     match option.kind:
         case "flag":
             return bool(value)
@@ -99,12 +96,10 @@ def _parsed(option: Option, value: Any) -> Any:
     if value is None or (value == "" and not option.allowed):
         return () if option.allowed else None
     if option.allowed:
-        known = ", ".join(option.allowed)
-        _check(
-            is_text(value) and value in option.allowed, f"unknown {option.name} {brief(value)}", f"there are {known}"
-        )
+        known = is_text(value) and value in option.allowed
+        _check(known, f"unknown {option.name} {brief(value)}", f"there are {', '.join(option.allowed)}")
         return (value,)
-    _check(is_text(value), f"{option.name} must be text, not {brief(value)}", "")
+    _check(is_text(value), f"{option.name} must be text, not {brief(value)}")
     return clean(value)
 
 
@@ -126,9 +121,8 @@ def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime
     if value is None:
         return None
     try:
-        if isinstance(value, str) and (span := _SPAN.fullmatch(value.strip())):
-            distance = int(span[1]) * _UNITS[span[2]]
-            return now() + distance if ahead else now() - distance
+        if isinstance(value, str) and (span := _span(value)) is not None:
+            return now() + span if ahead else now() - span
         at = value if isinstance(value, datetime) else datetime.fromisoformat(value.strip())
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError, AttributeError):
@@ -140,9 +134,15 @@ def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime
 
 def parse_span(text: str) -> timedelta:
     """A span of time: `90min`, `36h`, `3d`, `2w`, `3mo`, `1y`."""
+    span = _span(text)
+    if span is None:
+        raise UsageError(f"{brief(text)} is not a span of time", hint="write 90min, 36h, 3d, 2w, 3mo, 1y")
+    return span
+
+
+def _span(text: str) -> timedelta | None:
     span = _SPAN.fullmatch(text.strip())
-    _check(span is not None, f"{brief(text)} is not a span of time", "write 90min, 36h, 3d, 2w, 3mo, 1y")
-    return int(span[1]) * _UNITS[span[2]] if span else timedelta()
+    return timedelta(minutes=int(span[1]) * _MINUTES[span[2]]) if span else None
 
 
 def parse_id(value: object) -> str:
@@ -156,25 +156,38 @@ def clean(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _cleaned(name: str, value: Any) -> Any:
-    if name in TIMES:
-        return parse_time(value, ahead=name == "expires_at")
-    match name:
-        case "tags":
-            return tuple(dict.fromkeys(map(clean, value)))
-        case "lines":
-            return tuple(value)
-        case "importance":
-            return float(value)
-    return clean(value)
-
-
 def clean_names(name: str, value: Any) -> tuple[str, ...]:
     """One name or a list of them, as a tuple that can be stored."""
-    _check(is_text(value) or _is_texts(value), f"{name} must be text or a list of texts, not {brief(value)}", "")
+    _check(is_text(value) or _is_texts(value), f"{name} must be text or a list of texts, not {brief(value)}")
     return (clean(value),) if is_text(value) else tuple(map(clean, value))
 
 
-def _check(holds: bool, message: str, hint: str) -> None:
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) and all(map(is_text, value))
+
+
+def _is_lines(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(line, int) for line in value)  # noqa: PLR2004
+
+
+def _check(holds: bool, message: str, hint: str = "") -> None:
     if not holds:
         raise UsageError(message, hint=hint)
+
+
+_TIME = ValueCheck(lambda at: isinstance(at, str | datetime), "a time", parse_time)
+
+_FIELDS: Mapping[str, ValueCheck] = MappingProxyType(
+    {
+        **dict.fromkeys(("text", "id"), FILLED._replace(convert=clean)),
+        "kind": one_of(KINDS),
+        **dict.fromkeys(("title", "category", "source", "path"), TEXT._replace(convert=clean)),
+        "tags": ValueCheck(_is_texts, "a list of texts", lambda tags: tuple(dict.fromkeys(map(clean, tags)))),
+        "importance": number(0, 1),
+        "decay": one_of(HALF_LIVES),
+        **dict.fromkeys(("created_at", "happened_at"), _TIME),
+        "expires_at": _TIME._replace(convert=partial(parse_time, ahead=True)),
+        "lines": ValueCheck(_is_lines, "two line numbers", tuple),
+    }
+)
+"""The fields of a record that can be set, and the values they take."""

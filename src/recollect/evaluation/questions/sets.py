@@ -41,7 +41,7 @@ from recollect.evaluation.questions.setfolder import (
 )
 from recollect.ingest.documents import MAX_FRONT_MATTER, read_document
 from recollect.memory import Memory
-from recollect.memory.opening import language_model
+from recollect.models.openai import open_llm
 from recollect.types import FileState, Filter, KeywordIndex, Progress, Record, Store
 
 DEPTH = 100
@@ -115,7 +115,7 @@ def plan_set(memory: Memory, folder: Path, options: SetOptions, *, bars: Bars = 
     author = _author(memory, folder, options, bars("reading"))
     sent = author.to_send()
     if options.llm:
-        language_model(memory.settings)
+        open_llm(memory.settings.llm)
     expected = [SetQuestion(one.id, "paraphrase", one.path or one.id, one.id) for one in sent]
     questions = author.new_questions(expected)
     lines = [*author.existing.lines, *map(_line, questions)]
@@ -226,7 +226,7 @@ class SetAuthor:
 
     def paraphrases(self, memory: Memory, progress: Progress | None, announce: Callable[[str], None]) -> Paraphrases:
         """Ask the language model of `[llm]` for questions in other words."""
-        paraphraser = Paraphraser(language_model(memory.settings), memory.store.notes, self.records.vocabulary)
+        paraphraser = Paraphraser(open_llm(memory.settings.llm), memory.store.notes, self.records.vocabulary)
         sent = self.to_send()
         announce(f"at most {len(sent):,} calls of {paraphraser.llm.model}, about {count_tokens(sent):,} tokens to send")
         return paraphraser(sent, [line.text for line in self.existing.lines], progress)
