@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import Overtaken, UnknownRecord, UsageError
-from recollect.models.embedders import open_embedder
 from recollect.types import ExpectUnchanged, Forget, Record, Scope, now
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -253,24 +252,24 @@ def test_a_change_that_was_overtaken_is_none(memory: Memory) -> None:
 
 
 class Meanwhile:
-    """The hashing embedder; the first time it is asked for a passage after `then` was set, that happens first."""
+    """The changes of a memory; `then` happens between reading and writing the next one."""
 
-    def __init__(self) -> None:
-        self._inner = open_embedder("hashing:64")
-        self.name, self.fingerprint, self.query = self._inner.name, self._inner.fingerprint, self._inner.query
+    def __init__(self, memory: Memory) -> None:
+        self._apply = memory.store.records.apply
+        memory.store.records.apply = self
         self.then: Callable[[], Any] | None = None
 
-    def passages(self, texts: Any) -> Any:
+    def __call__(self, groups: Any) -> Any:
         then, self.then = self.then, None
         if then:
             then()
-        return self._inner.passages(texts)
+        return self._apply(groups)
 
 
 def test_an_edit_does_not_take_back_anothers(open_memory: Callable[..., Memory]) -> None:
     """Another process edits between reading and writing: both edits hold."""
-    slow = Meanwhile()
-    memory, other = open_memory(embedder=slow), open_memory()
+    memory, other = open_memory(), open_memory()
+    slow = Meanwhile(memory)
     kept = memory.add("The boat is blue.")
     slow.then = lambda: other.edit(kept.id, category="home")
     edited = memory.edit(kept.id, text="The boat is red.")
@@ -283,8 +282,8 @@ def test_an_edit_does_not_take_back_anothers(open_memory: Callable[..., Memory])
 
 def test_an_undo_takes_back_what_is_the_last_when_it_is_written(open_memory: Callable[..., Memory]) -> None:
     """Another process edits between reading and writing: its edit is not lost with the one before it."""
-    slow = Meanwhile()
-    memory, other = open_memory(embedder=slow), open_memory()
+    memory, other = open_memory(), open_memory()
+    slow = Meanwhile(memory)
     kept = memory.add("The boat is blue.")
     memory.edit(kept.id, text="The boat is red.")
     slow.then = lambda: other.edit(kept.id, category="home")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -324,7 +324,7 @@ class Memory(Writer):
         """Return the sources that a search can use, and whether each has been answering."""
         return self.external.health()
 
-    def changes(self, quiet: float = 1.0) -> AbstractContextManager[Iterator[bool]]:
+    def changes(self, quiet: float = 1.0) -> contextlib.AbstractContextManager[Iterator[bool]]:
         """Wait for changes to the store, by any process.
 
         The iterator yields True when something visible may have changed, False after `quiet` seconds without a change::
