@@ -142,7 +142,7 @@ class IndexRun:
         self._known = self._known_states(roots)
         self._differing = self._find_differing(roots)
         absent = self._known.keys() - {file.path for file in self._walk.files}
-        self._ignored = {path for path in absent if self._walk.ignores(path)}
+        self._ignored = {path for path in absent if self._walk.exclusion(path) == ""}
         self._missing = {path for path in absent - self._ignored if self._is_missing(path)}
         self._marked = {path for path in self._missing if self._known[path].mtime_ns == MISSING}
         self._vanished: dict[str, list[str]] = {}
@@ -189,13 +189,17 @@ class IndexRun:
         differing = self._files.differing(list(self._known), options.scope, options.tags)
         if not (options.include or options.exclude):
             return differing
-        selection = PatternSelection.at_root(options.include, options.exclude)
+        selection = PatternSelection(options.include, options.exclude)
         below = {path: next(root for root in roots if Path(path).is_relative_to(root)) for path in differing}
-        return {path for path, root in below.items() if selection.reaches(Path(path).relative_to(root).parts)}
+        return {
+            path
+            for path, root in below.items()
+            if path == str(root) or selection.has(Path(path).relative_to(root).as_posix())
+        }
 
     def _is_missing(self, path: str) -> bool:
         """Whether a file is gone for sure, or is not a file to read any more. An unreadable file is neither."""
-        return self._walk.refuses(path) or (path not in self._walk.skipped and _is_gone(path))
+        return self._walk.exclusion(path) is not None or (path not in self._walk.skipped and _is_gone(path))
 
     def _is_plausible(self, count: int) -> bool:
         """Whether so many files may have been deleted since the last run."""
