@@ -139,7 +139,7 @@ IGNORED: dict[str, tuple[Imported, list[str]]] = {
     ),
     "unknown keys at every depth": (
         search(a=1, query={"b": 1, "hybrid": {"c": 1, "mmr": {"d": 1}, "temporalDecay": {"e": 1}}}, remote={"f": 1}),
-        ["query.hybrid.mmr.d", "query.hybrid.temporalDecay.e", "remote.f", "query.hybrid.c", "query.b", "a"],
+        ["query.hybrid.mmr.d", "query.hybrid.temporalDecay.e", "query.hybrid.c", "query.b", "remote.f", "a"],
     ),
     "without hybrid": (
         hybrid(enabled=False, fusion="rrf", vectorWeight=1, textWeight=0, rrfK=1, mmr={}, temporalDecay={}),

@@ -372,7 +372,7 @@ def test_files_that_changed_or_vanished_are_counted(doctor, path, tmp_path, open
 
 AS_NOBODY = """
 import os, sys
-import recollect.doctor, recollect.cli.maintenance, recollect.cli.output, recollect.models.hashing
+import recollect.doctor, recollect.cli.maintenance, recollect.cli.queries, recollect.models.hashing
 from recollect.cli import main
 recollect.doctor.examine(recollect.doctor.Setup())  # loads what may be out of reach for whom it becomes
 if os.geteuid() == 0:

@@ -54,5 +54,5 @@ def test_the_numbers_are_the_codes():
     assert f"more than {MOST_BYTES // 2**20} MiB" in PAGE
     assert f"{MOST_SESSIONS:,} sessions of one caller" in PAGE
     assert f"http://127.0.0.1:{PORT}/mcp" in PAGE
-    assert set(get_args(get_args(mcp.Decay)[0])) == {"", *HALF_LIVES}
-    assert Settings().search.limit == mcp.PARAMETERS["limit"].default
+    assert set(get_args(get_args(mcp.FACT["decay"][0])[0])) == {"", *HALF_LIVES}
+    assert Settings().search.limit == mcp.OPTIONS["limit"][1]

@@ -1,22 +1,24 @@
-"""The group of commands, and the one place where an error becomes text and an exit code."""
+"""The command line: the group of commands, and the one place where an error becomes text and an exit code.
+
+It holds no logic: it reads flags, calls `Memory`, and prints the outcome.
+"""
 
 from __future__ import annotations
 
 import builtins
 import importlib
-import json
-import keyword
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect import __version__
 from recollect.cli.flags import common
-from recollect.cli.terminal import echo, one_line, plain_text
-from recollect.errors import RecollectError
+from recollect.cli.terminal import echo, print_error
+from recollect.errors import FailedError, RecollectError, UsageError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -36,8 +38,8 @@ COMMANDS = {
     "undo": ("crud", "Undo the last change to a record."),
     "history": ("crud", "Show the changes to a record."),
     "index": ("ingestion", "Index folders and files: markdown, plain text and source code."),
-    "watch": ("background", "Index folders, and again whenever their files change."),
-    "service": ("background", "Run `watch` in the background (systemd or launchd)."),
+    "watch": ("ingestion", "Index folders, and again whenever their files change."),
+    "service": ("ingestion", "Run `watch` in the background (systemd or launchd)."),
     "ingest-files": ("ingestion", "Extract facts from files with a language model."),
     "embed": ("ingestion", "Compute missing vectors."),
     "language": ("maintenance", "Show or change the language of the keyword index."),
@@ -73,17 +75,11 @@ class Commands(click.Group):
     """
 
     def __init__(
-        self,
-        *arguments: Any,
-        table: Mapping[str, tuple[str, str]],
-        package: str,
-        synonyms: Mapping[str, str] | None = None,
+        self, *arguments: Any, table: Mapping[str, tuple[str, str]], package: str, synonyms: Mapping[str, str] = {},
         **options: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(*arguments, **options)
-        self._table = table
-        self._package = package
-        self._synonyms = synonyms or {}
+        self._table, self._package, self._synonyms = table, package, synonyms
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click passes it)
         """The commands in the order of the table."""
@@ -94,8 +90,10 @@ class Commands(click.Group):
         if cmd_name not in self._table:
             return None
         module = importlib.import_module(f"{self._package}.{self._table[cmd_name][0]}")
-        command = getattr(module, _attribute(cmd_name))
-        return command if isinstance(command, click.Command) else None
+        name = cmd_name.replace("-", "_")
+        # A function whose name Python uses itself has a trailing underscore.
+        command: click.Command = getattr(module, f"{name}_" if hasattr(builtins, name) or iskeyword(name) else name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -125,12 +123,6 @@ class Commands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
 
 
-def _attribute(command: str) -> str:
-    """The function of a command: its name, with a trailing underscore where Python uses that name."""
-    name = command.replace("-", "_")
-    return f"{name}_" if hasattr(builtins, name) or keyword.iskeyword(name) else name
-
-
 @click.command(
     cls=Commands,
     table=COMMANDS,
@@ -155,47 +147,33 @@ def app(context: click.Context, /, **options: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911  (one return for each way to end)
     """Run a command and return its exit code: 0 found or done, 1 nothing found, 2 wrong usage, 3 failed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    as_json = "--json" in words
     try:
         color = False if os.environ.get("NO_COLOR") else None
         outcome = app.main(args=words, prog_name="recollect", standalone_mode=False, color=color)
         sys.stdout.flush()
-    except RecollectError as error:
-        _print_error(error.as_dict()["error"], as_json, clean=one_line)
-        return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         echo(error.format_message())
         return 0
-    except click.ClickException as error:
-        hint = f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
-        message = plain_text(error.format_message())  # several lines where it lists the choices
-        _print_error({"code": "usage", "message": message, "hint": hint}, as_json)
-        return 2
+    except (RecollectError, click.ClickException) as error:
+        return _failed(error, words)
     except (click.Abort, KeyboardInterrupt):
         echo("interrupted; everything stored so far is kept", err=True)
         return 130
-    except SystemExit as stop:
-        # click exits this way when the reader of a pipe has closed it (`| head`).
-        return _pipe_closed() if isinstance(stop.__context__, BrokenPipeError) else int(stop.code or 0)
-    except BrokenPipeError:
-        return _pipe_closed()
+    except (SystemExit, BrokenPipeError) as stop:
+        # click exits when the reader of a pipe has closed it (`| head`).
+        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+            return int(stop.code or 0)
+        # A closed pipe is no error; without this the interpreter would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
-        message = f"cannot write the output: {error.strerror or error}"
-        _print_error({"code": "failed", "message": message, "hint": ""}, as_json)
-        return 3
+        return _failed(FailedError(f"cannot write the output: {error.strerror or error}"), words)
     return outcome if isinstance(outcome, int) else 0
 
 
-def _pipe_closed() -> int:
-    """A closed pipe is no error; without this the interpreter would complain at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
-
-
-def _print_error(error: Mapping[str, str], as_json: bool, clean: Callable[[str], str] = str) -> None:
-    if as_json:
-        echo(json.dumps({"error": error}), err=True)
-        return
-    echo(f"{click.style('error:', fg='red', bold=True)} {clean(error['message'])}", err=True)
-    if error["hint"]:
-        echo(f"  {clean(error['hint'])}", err=True)
+def _failed(error: RecollectError | click.ClickException, words: Sequence[str]) -> int:
+    if isinstance(error, click.ClickException):
+        hint = f"recollect {words[0]} --help" if words and words[0] in COMMANDS else "recollect --help"
+        error = UsageError(error.format_message(), hint=hint)
+    print_error(error, "--json" in words)
+    return error.exit_code

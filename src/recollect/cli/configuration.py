@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli.flags import common, common_options, json_flag, load_settings
-from recollect.cli.terminal import as_text, echo, emit, indented, notice, one_line, plain, print_table, progress
+from recollect.cli.terminal import as_text, dim, echo, emit, indented, notice, one_line, plain, print_table, progress
 from recollect.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 PROGRAM, COMPLETION_VARIABLE = "recollect", "_RECOLLECT_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
-
-SCOPE_EFFECT = "commands in this folder read and write the records of this {part}"
 
 
 @click.group()
@@ -64,64 +61,57 @@ def config_path(as_json: bool) -> None:
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write into this file.")
 @click.option("--force", is_flag=True, help="Change a file that already has settings; a backup is kept.")
 @json_flag
-def import_settings(file: Path, as_json: bool, **options: Any) -> None:
+def import_settings(file: Path, *, printed: bool, write: bool, output: Path | None, force: bool, as_json: bool) -> None:
     """Convert the memory settings of OpenClaw's FILE (openclaw.json, JSON or JSON5) into Recollect's.
 
     It prints what became of each key, and the settings. Without --write or --output no file is changed.
     """
+    from recollect.config import user_file
     from recollect.config.openclaw import read_document, read_openclaw
+    from recollect.config.settings import write_settings
     from recollect.config.toml import as_toml
 
-    flags = {"printed": "--print", "write": "--write", "output": "--output"}
-    if len(chosen := [flag for name, flag in flags.items() if options[name]]) > 1:
+    flags = {"--print": printed, "--write": write, "--output": output}
+    if len(chosen := [flag for flag, value in flags.items() if value]) > 1:
         raise UsageError(f"{' and '.join(chosen)} exclude each other", hint="choose one")
     imported = read_openclaw(read_document(file))
     heading = f"From {file.name}, by `recollect config import`"
     text = as_toml(imported.settings, heading)
-    written = _write_import(imported, heading, options)
-    if options["printed"] and not as_json:
+    if write:
+        output = Path(common_options({})["config"] or os.environ.get("RECOLLECT_CONFIG") or user_file())
+    written = write_settings(output, imported.settings, force=force, heading=heading) if output else None
+    if printed and not as_json:
         echo(text, nl=False)
-    else:
-        document = _import_document(imported, text, written)
-        emit(as_json, document, lambda: _print_import(imported, text, written))
-    if options["write"]:
-        _warn_overridden(imported)
-
-
-def _write_import(imported: Imported, heading: str, options: dict[str, Any]) -> Written | None:
-    from recollect.config import user_file
-    from recollect.config.settings import write_settings
-
-    path = options["output"]
-    if options["write"]:
-        named = common_options({})["config"] or os.environ.get("RECOLLECT_CONFIG")
-        path = Path(named) if named else user_file()
-    if path is None:
-        return None
-    return write_settings(path, imported.settings, force=options["force"], heading=heading)
-
-
-def _import_document(imported: Imported, text: str, written: Written | None) -> dict[str, Any]:
-    return {
+        return
+    document = {
         "settings": dict(imported.settings),
-        "mapped": [dataclasses.asdict(line) | {"key": line.key or None} for line in imported.mapped],
-        "ignored": [dataclasses.asdict(line) for line in imported.ignored],
+        "mapped": [line._asdict() | {"key": line.key or None} for line in imported.mapped],
+        "ignored": [line._asdict() for line in imported.ignored],
         "toml": text,
         "written": str(written.path) if written else None,
         "changed": written.changed if written else False,
         "backup": str(written.backup) if written and written.backup else None,
     }
+    emit(as_json, document, lambda: _print_import(imported, text, written))
+    if write:  # name the settings that the environment or a project's file overrides
+        with contextlib.suppress(ConfigError):
+            loaded = load_settings({})
+            for name, value in imported.settings.items():
+                if loaded.value(name) != value:
+                    notice(f"{name} is {loaded.value(name)} here: {loaded.origins[name]} overrides the file")
 
 
 def _print_import(imported: Imported, text: str, written: Written | None) -> None:
     """Print what became of each key, then the settings or where they were written."""
     for line in imported.mapped:
         value = ", ".join(line.value) if isinstance(line.value, tuple) else str(line.value)
-        _print_key(f"{line.key or '(not set)'} → {line.setting} = {value}", line.why)
+        echo(plain(f"{line.key or '(not set)'} → {line.setting} = {value}"))
+        echo(dim(indented(one_line(line.why))))
     if imported.ignored:
         echo("\nignored:")
     for left in imported.ignored:
-        _print_key(left.key, left.why)
+        echo(plain(left.key))
+        echo(dim(indented(one_line(left.why))))
     if written is None:
         echo(f"\n{text}", nl=False)
         notice("nothing was changed; --write writes this into your settings, --output FILE into a file for --config")
@@ -130,20 +120,6 @@ def _print_import(imported: Imported, text: str, written: Written | None) -> Non
         notice(f"written to {written.path}{backup}")
     else:
         notice(f"{written.path} already has these settings")
-
-
-def _print_key(key: str, reason: str) -> None:
-    echo(plain(key))
-    echo(click.style(indented(one_line(reason)), dim=True))
-
-
-def _warn_overridden(imported: Imported) -> None:
-    """Name the imported settings that the environment or a project's file overrides."""
-    with contextlib.suppress(ConfigError):
-        loaded = load_settings({})
-        for name, value in imported.settings.items():
-            if loaded.value(name) != value:
-                notice(f"{name} is {loaded.value(name)} here: {loaded.origins[name]} overrides the file")
 
 
 @click.command()
@@ -158,24 +134,25 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
     file sets. Trust ends when the file changes. A trusted file may set [search], and scope.agent and scope.session
     where your own settings do not; nothing else.
     """
-    if show_list and (path or revoke):
-        raise UsageError("--list takes no PATH and no --revoke", hint="recollect trust --list")
+    from recollect.config.trust import PROJECT_FILE, TrustedFiles, project_path
+
     if show_list:
-        _list_trusted(as_json)
-    elif revoke:
-        _revoke_trust(_project_file(path), as_json)
-    else:
-        _trust_file(_project_file(path), as_json)
-
-
-def _project_file(path: Path | None) -> Path:
-    from recollect.config.trust import PROJECT_FILE
-
+        if path or revoke:
+            raise UsageError("--list takes no PATH and no --revoke", hint="recollect trust --list")
+        rows = [(_trust_state(Path(path), digest), path) for path, digest in sorted(TrustedFiles().all().items())]
+        document = [{"path": path, "state": state} for state, path in rows]
+        emit(as_json, document, lambda: print_table(rows, empty="no project's settings file is trusted"))
+        return
     path = (path or Path.cwd()).expanduser()
     path = path / PROJECT_FILE if path.is_dir() and path.name != PROJECT_FILE else path
     if path.name != PROJECT_FILE:
         raise UsageError(f"{path} is not named {PROJECT_FILE}", hint="use another file with --config FILE")
-    return path
+    if revoke:
+        known = TrustedFiles().remove(path)
+        text = f"{project_path(path)} {'is no longer trusted' if known else 'was not trusted'}"
+        emit(as_json, {"path": str(project_path(path)), "revoked": known}, lambda: notice(text))
+    else:
+        _trust_file(path, as_json)
 
 
 def _trust_file(path: Path, as_json: bool) -> None:
@@ -190,31 +167,15 @@ def _trust_file(path: Path, as_json: bool) -> None:
 
     def show() -> None:
         echo(f"{plain(str(file.path))} {'sets:' if values else 'sets nothing'}")
-        print_table([(f"  {name}", as_text(value), _effect(name)) for name, value in values.items()])
+        rows = []
+        for name, value in values.items():
+            table, _, part = name.partition(".")
+            effect = f"commands in this folder read and write the records of this {part}" if table == "scope" else ""
+            rows.append((f"  {name}", as_text(value), effect))
+        print_table(rows)
         notice("trusted until its content changes; `recollect trust --revoke` ends that")
 
     emit(as_json, {"path": str(file.path), "sha256": file.digest, "sets": values}, show)
-
-
-def _effect(name: str) -> str:
-    scope, _, part = name.partition(".")
-    return SCOPE_EFFECT.format(part=part) if scope == "scope" else ""
-
-
-def _revoke_trust(path: Path, as_json: bool) -> None:
-    from recollect.config.trust import TrustedFiles, project_path
-
-    known = TrustedFiles().remove(path)
-    text = f"{project_path(path)} {'is no longer trusted' if known else 'was not trusted'}"
-    emit(as_json, {"path": str(project_path(path)), "revoked": known}, lambda: notice(text))
-
-
-def _list_trusted(as_json: bool) -> None:
-    from recollect.config.trust import TrustedFiles
-
-    rows = [(_trust_state(Path(path), digest), path) for path, digest in sorted(TrustedFiles().all().items())]
-    document = [{"path": path, "state": state} for state, path in rows]
-    emit(as_json, document, lambda: print_table(rows, empty="no project's settings file is trusted"))
 
 
 def _trust_state(path: Path, digest: str) -> str:
@@ -240,7 +201,7 @@ def list_models(as_json: bool) -> None:
     """List the models, and whether each is installed."""
     from recollect.models.catalogue import DEFAULT, MODELS, installed
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": known.name,
             "kind": known.kind,
@@ -253,17 +214,17 @@ def list_models(as_json: bool) -> None:
         }
         for known in MODELS.values()
     ]
-    emit(as_json, rows, lambda: _print_models(rows))
 
+    def show() -> None:
+        table = []
+        for row in rows:
+            name = f"{row['name']}{'*' if row['default'] else ''}"
+            state = "installed" if row["installed"] else "not installed"
+            table.append((name, row["kind"], f"{row['bytes'] / 1e6:.0f} MB", row["licence"], row["from"], state))
+        print_table(table)
+        notice("* the default. Also: openai:MODEL, ollama:MODEL, fastembed:MODEL, sentence-transformers:MODEL, hashing")
 
-def _print_models(rows: list[dict[str, Any]]) -> None:
-    table = []
-    for row in rows:
-        name = row["name"] + ("*" if row["default"] else "")
-        state = "installed" if row["installed"] else "not installed"
-        table.append((name, row["kind"], f"{row['bytes'] / 1e6:.0f} MB", row["licence"], row["from"], state))
-    print_table(table)
-    notice("* the default. Also: openai:MODEL, ollama:MODEL, fastembed:MODEL, sentence-transformers:MODEL, hashing")
+    emit(as_json, rows, show)
 
 
 @model.command("fetch")

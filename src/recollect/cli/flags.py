@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from recollect.cli.terminal import notice, progress
+from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.options import FILTERS, SCOPE, SEARCH, Option
 
 if TYPE_CHECKING:
@@ -30,11 +31,31 @@ _PRINTED_NOTES = "recollect.notes"
 """Key in the context of click: the notes on settings that this command has printed."""
 
 
-def add_flags(options: Iterable[Option], command: F) -> F:
-    """Add the flags of these options to a command, in their order; an option without a flag is skipped."""
-    for option in reversed([option for option in options if option.flag_names]):
-        command = _flag(option)(command)
-    return command
+def flags(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several flags and arguments as one decorator, which adds them in this order."""
+
+    def decorate(command: F) -> F:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command with the common flags and `--json`, which follow its own flags."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        own = function.__dict__.pop("__click_params__", [])
+        function = flags(common, json_flag)(function)
+        function.__dict__["__click_params__"] += own
+        return click.command(name)(function)
+
+    return decorate
+
+
+def _flags_of(*options: Option) -> Callable[[F], F]:
+    return flags(*(_flag(option) for option in options if option.flag_names))
 
 
 def _flag(option: Option) -> Callable[[F], F]:
@@ -54,14 +75,10 @@ def _flag(option: Option) -> Callable[[F], F]:
 
 
 def _default(option: Option) -> str:
-    match option.default:
-        case None | () | False:
-            return ""
-        case True:
-            return " [default: on]"
-        case float(number):
-            return f" [default: {number:g}]"
-    return f" [default: {option.default}]"
+    if option.default is False or option.default in (None, ()):
+        return ""
+    value = "on" if option.default is True else option.default
+    return f" [default: {value:g}]" if isinstance(value, float) else f" [default: {value}]"
 
 
 def complete(words: Callable[[], Iterable[str]], *, many: bool = False) -> Completer:
@@ -86,7 +103,6 @@ def complete_option(name: str, *, many: bool = False) -> Completer | None:
 def _source_names() -> list[str]:
     """The built-in sources and those of the settings, if these can be read."""
     from recollect import config
-    from recollect.errors import RecollectError
 
     try:
         external = config.load().settings.sources
@@ -103,23 +119,22 @@ def _embedder_names() -> Iterable[str]:
 
 def search_flags(command: F) -> F:
     """Every search option and filter, for commands that search."""
-    return add_flags((*SEARCH, *_filters("search")), command)
+    return _flags_of(*SEARCH, *_filters("search"))(command)
 
 
 def option_flags(*names: str) -> Callable[[F], F]:
     """Some search options by name, and the filters."""
-    options = [option for option in SEARCH if option.name in names]
-    return lambda command: add_flags((*options, *_filters("filter")), command)
+    return _flags_of(*(option for option in SEARCH if option.name in names), *_filters("filter"))
 
 
 def filter_flags(command: F) -> F:
     """The filters, for commands that read records without a search."""
-    return add_flags(_filters("filter"), command)
+    return _flags_of(*_filters("filter"))(command)
 
 
 def list_flags(command: F) -> F:
     """The filters of `list`."""
-    return add_flags(_filters("list"), command)
+    return _flags_of(*_filters("list"))(command)
 
 
 def _filters(command: str) -> tuple[Option, ...]:
@@ -146,7 +161,6 @@ def _decay(text: str | None) -> dict[str, object]:
     """The value of --decay as settings: `on`, `off`, or a half-life such as `30d`."""
     if text in (None, "on", "off"):
         return {} if text is None else {"decay": text == "on"}
-    from recollect.errors import UsageError
     from recollect.memory.validation import parse_span
 
     try:
@@ -157,31 +171,24 @@ def _decay(text: str | None) -> dict[str, object]:
     return {"decay": True, "half_life_days": days}
 
 
-def common(command: F) -> F:
-    """The flags of every command; they may stand before the command or after it."""
-    file = click.Path().shell_complete
-    for add in (
-        click.option(
-            "--embedder", metavar="NAME", help="The embedding model; `none` is keyword search only.",
-            shell_complete=complete(_embedder_names),
-        ),
-        partial(add_flags, SCOPE),
-        click.option(
-            "--config", metavar="FILE", help="A settings file, instead of the user's and the project's.",
-            shell_complete=file,
-        ),
-        click.option(
-            "--store", metavar="PLACE", shell_complete=file,
-            help="A file, or a URL such as postgresql://user@host/database (or RECOLLECT_STORE).",
-        ),
-    ):  # fmt: skip
-        command = add(command)
-    return command
+common = flags(
+    click.option(
+        "--store", metavar="PLACE", shell_complete=click.Path().shell_complete,
+        help="A file, or a URL such as postgresql://user@host/database (or RECOLLECT_STORE).",
+    ),
+    click.option(
+        "--config", metavar="FILE", help="A settings file, instead of the user's and the project's.",
+        shell_complete=click.Path().shell_complete,
+    ),
+    _flags_of(*SCOPE),
+    click.option(
+        "--embedder", metavar="NAME", help="The embedding model; `none` is keyword search only.",
+        shell_complete=complete(_embedder_names),
+    ),
+)  # fmt: skip
+"""The flags of every command; they may stand before the command or after it."""
 
-
-def json_flag(command: F) -> F:
-    """`--json`, the same everywhere."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def common_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,8 +237,6 @@ def open_memory(
 
 def read_input(file: str, hint: str) -> bytes:
     """The content of a file, or of standard input for `-`; `hint` says what to name instead of a wrong file."""
-    from recollect.errors import FailedError, UsageError
-
     if file == "-":
         return sys.stdin.buffer.read()
     try:

@@ -1,71 +1,85 @@
-"""Commands on files and vectors: index, embed, ingest-files."""
+"""Commands on files and vectors: index, watch, service, embed, ingest-files."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import F, common, json_flag, open_memory
-from recollect.cli.terminal import counted, echo, emit, notice, one_line, plain, progress
+from recollect.cli.flags import command, common, common_options, flags, json_flag, load_settings, open_memory
+from recollect.cli.terminal import (
+    counted,
+    dim,
+    echo,
+    emit,
+    notice,
+    one_line,
+    plain,
+    print_error,
+    print_table,
+    progress,
+    to_json,
+    until_interrupted,
+)
 from recollect.errors import LlmError, UsageError
+from recollect.options import SCOPE_PARTS
 
 if TYPE_CHECKING:
     from recollect.ingest import Report
     from recollect.ingest.facts import FactVerdict, Piece
+    from recollect.ingest.service import Platform
+    from recollect.ingest.watch import Pass
     from recollect.memory.extraction import Extraction
 
 NAMED_FILES = 5
 """How many skipped files are named for one reason; the others are counted."""
 
 FACT_WIDTH = 100
-INDENT = " " * 12
+
+CHANGES = ("added", "changed", "moved", "removed", "rescoped")
+"""Fields of a report that list files with a change."""
+
+NO_SERVICE = "no Recollect service is installed"
+
+_paths = click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
+_index_flags = flags(
+    click.option("--include", multiple=True, metavar="GLOB", help="Only these files, as in .gitignore; repeatable."),
+    click.option("--exclude", multiple=True, metavar="GLOB", help="Skip these files, as in .gitignore; repeatable."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag every chunk; repeat for more tags."),
+    click.option("--force", is_flag=True, help="Allow a whole home folder."),
+)  # fmt: skip
+"""The flags that choose and tag files, in `index`, `watch` and `service install`."""
 
 
-def index_flags(command: F) -> F:
-    """The flags that choose and tag files, in `index`, `watch` and `service install`."""
-    for flag in (
-        click.option("--force", is_flag=True, help="Allow a whole home folder."),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag every chunk; repeat for more tags."),
-        click.option(
-            "--exclude", multiple=True, metavar="GLOB", help="Skip these files, as in .gitignore; repeat for more."
-        ),
-        click.option(
-            "--include", multiple=True, metavar="GLOB", help="Only these files, as in .gitignore; repeat for more."
-        ),
-    ):
-        command = flag(command)
-    return command
+def _index_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: options[name] for name in ("tags", "include", "exclude", "force")}
 
 
-@click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
-@index_flags
+@command()
+@_paths
+@_index_flags
 @click.option("--dry-run", is_flag=True, help="Print what would change, and change nothing.")
 @click.option("--confirm", is_flag=True, help="Remove missing files from the index, however many.")
-@common
-@json_flag
-def index(as_json: bool, **options: Any) -> None:
+def index(paths: tuple[str, ...], dry_run: bool, confirm: bool, as_json: bool, **options: Any) -> None:
     """Index each PATH, a folder or a file: markdown, plain text and source code.
 
     Run it again at any time: it reads only files that changed, and removes files that are gone from the index.
     """
-    names = ("paths", "tags", "include", "exclude", "dry_run", "confirm", "force")
+    chosen = {**_index_options(options), "dry_run": dry_run, "confirm": confirm}
     with open_memory(options) as memory:
-        report = memory.index(
-            **{name: options[name] for name in names}, reading=progress("reading"), progress=progress("embedding")
-        )
-    owner = _owner(memory.scope.as_dict(), options["tags"])
+        report = memory.index(paths, **chosen, reading=progress("reading"), progress=progress("embedding"))
+    owner = ", ".join(f"{part} {name}" for part, name in memory.scope.as_dict().items()) or "everybody"
+    if tags := options["tags"]:
+        owner += f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}"
     emit(as_json, dataclasses.asdict(report), lambda: _print_report(report, owner))
-
-
-def _owner(scope: Mapping[str, str], tags: Sequence[str]) -> str:
-    """The scope that the files belong to, and their tags."""
-    scope_text = ", ".join(f"{part} {name}" for part, name in scope.items()) or "everybody"
-    return scope_text + (f", with the tag{'s' if len(tags) > 1 else ''} {', '.join(tags)}" if tags else "")
 
 
 def _print_report(report: Report, owner: str) -> None:
@@ -81,18 +95,9 @@ def _print_report(report: Report, owner: str) -> None:
         echo(plain(f"{counted(count, 'file')} {belong} to {owner}"))
     if report.dry_run:
         signs = {"+": report.added, "~": report.changed, "-": report.removed}
-        lines = [f"{sign} {plain(path)}" for sign, paths in signs.items() for path in paths]
-        for line in [*lines, *(f"> {plain(old)} → {plain(new)}" for old, new in report.moved.items())]:
-            echo(line)
-    _print_skipped(report)
-    if count := len(report.unconfirmed):
-        notice(
-            f"{counted(count, 'file')} disappeared at once and were kept in the index. "
-            "If they are really gone, run again with --confirm"
-        )
-
-
-def _print_skipped(report: Report) -> None:
+        lines = [f"{sign} {path}" for sign, paths in signs.items() for path in paths]
+        for line in [*lines, *(f"> {old} → {new}" for old, new in report.moved.items())]:
+            echo(plain(line))
     reasons: dict[str, list[str]] = {}
     for path, reason in report.skipped.items():
         reasons.setdefault(reason, []).append(path)
@@ -101,11 +106,196 @@ def _print_skipped(report: Report) -> None:
             notice(f"skipped {plain(path)}: {reason}")
         if len(paths) > NAMED_FILES:
             notice(f"skipped {len(paths) - NAMED_FILES:,} more: {reason}")
+    if count := len(report.unconfirmed):
+        notice(
+            f"{counted(count, 'file')} disappeared at once and were kept in the index. "
+            "If they are really gone, run again with --confirm"
+        )
 
 
-@click.command()
+@command()
+@_paths
+@_index_flags
+@click.option("--once", is_flag=True, help="Index once and exit.")
+@click.option(
+    "--rescan", type=click.FloatRange(min=0, min_open=True), default=10, show_default=True, metavar="MINUTES",
+    help="Also compare whole folders this often, in case the system missed a change.",
+)  # fmt: skip
+def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **options: Any) -> int:
+    """Index the folders PATH…, and again whenever their files change, until Ctrl-C."""
+    from recollect.ingest import watch as watching
+
+    roots = watching.folders(paths)
+    reports: dict[Path, Report] = {}
+    with until_interrupted(), open_memory(options) as memory, contextlib.ExitStack() as locks:
+
+        def index(root: Path) -> Report:
+            return memory.index(root, **_index_options(options), progress=progress("embedding"))
+
+        if once:
+            passes = [watching.compare(root, index) for root in roots]
+            for done in passes:
+                _print_pass(done, reports, as_json)
+            return 3 if any(done.error for done in passes) else 0
+        store = memory.status()["store"]
+        file = None if "://" in store else watching.absolute(store)
+        for root in roots:
+            locks.enter_context(watching.sole_watcher(root, str(file or store)))
+        for done in watching.watch(roots, index, rescan=rescan * 60, ignore=file, announce=notice):
+            _print_pass(done, reports, as_json)
+    return 0
+
+
+def _print_pass(done: Pass, reports: dict[Path, Report], as_json: bool) -> None:
+    """Print a line for a pass that changed something; as JSON a line for every pass. `reports` has the last ones."""
+    if done.error is not None:
+        print_error(done.error, as_json)
+    if done.report is None:
+        return
+    before, reports[done.root] = reports.get(done.root), done.report
+    at = datetime.now().astimezone()
+    if as_json:
+        line = {"at": at.isoformat(timespec="seconds"), "root": str(done.root), "took_ms": round(done.took_ms, 1)}
+        skipped = dict(done.report.skipped.items() - (before.skipped if before else {}).items())
+        echo(to_json(line | dataclasses.asdict(done.report) | {"skipped": skipped}))
+        return
+    root = plain(str(done.root))
+    counts = {kind: len(getattr(done.report, kind)) for kind in CHANGES}
+    if any(counts.values()):
+        echo(f"{at:%H:%M:%S}  {root}: {', '.join(f'{count:,} {kind}' for kind, count in counts.items() if count)}")
+    missing = done.report.unconfirmed
+    if missing and missing != (before.unconfirmed if before else []):
+        notice(
+            f"{counted(len(missing), 'file')} of {root} disappeared at once and were kept in the index. "
+            f"If they are really gone: recollect index --confirm {shlex.quote(root)}"
+        )
+
+
+@click.group()
+def service() -> None:
+    """Run `recollect watch` in the background: as a systemd user unit, or with launchd on macOS."""
+
+
+_any_paths = click.argument("paths", nargs=-1, type=click.Path(), metavar="[PATH…]")
+_platform = click.option(
+    "--platform", type=click.Choice(["systemd", "launchd"]), help="The service manager, if not that of this machine."
+)
+
+
+@service.command()
+@_paths
+@_index_flags
+@click.option("--timer", is_flag=True, help="Index every ten minutes instead of watching; for network drives.")
+@click.option("--print", "only_print", is_flag=True, help="Print the unit files without installing them.")
+@_platform
 @common
 @json_flag
+def install(
+    paths: tuple[str, ...], *, only_print: bool, platform: Platform | None, as_json: bool, **options: Any
+) -> None:
+    """Install a service that watches the folders PATH…, and start it if the service manager can be reached."""
+    from recollect.ingest import service as services
+    from recollect.ingest.watch import folders
+
+    manager = platform or services.native_platform()
+    watcher = services.Service(folders(paths), tuple(_watch_flags(options)), options["timer"])
+    files, commands = services.units(watcher, manager), services.enable_commands(watcher, manager)
+    if only_print:
+        text = "\n".join(f"# {plain(str(unit.path))}\n{unit.text}" for unit in files)
+        value = [{"path": str(unit.path), "text": unit.text} for unit in files]
+        emit(as_json, value, lambda: echo(text, nl=False))
+        return
+    services.write(files)
+    if ran := services.reachable(manager):
+        services.run(commands)
+    _emit_actions("wrote", [unit.path for unit in files], commands, ran, as_json)
+
+
+@service.command()
+@_any_paths
+@_platform
+@json_flag
+def uninstall(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> int:
+    """Stop and remove the service of the folders PATH…; without PATH, every service of Recollect."""
+    from recollect.ingest import service as services
+
+    manager = platform or services.native_platform()
+    files = _installed(paths, manager)
+    commands = services.disable_commands(files, manager)
+    ran = services.reachable(manager)
+    if ran:
+        services.run(commands)
+    for path in files:
+        path.unlink()
+    if ran and files:
+        services.run(services.reload_commands(manager))
+    _emit_actions("removed", files, commands, ran, as_json)
+    return 0 if files else 1
+
+
+def _emit_actions(
+    verb: str, files: Sequence[Path], commands: Sequence[Sequence[str]], ran: bool, as_json: bool
+) -> None:
+    """The files that were written or removed, and the commands that were run or are left to the user."""
+    lines = [f"{verb} {path}" for path in files]
+    if commands:
+        lines += ["done:" if ran else "now run:", *(f"  {shlex.join(command)}" for command in commands)]
+    value = {"files": [str(path) for path in files], "commands": commands, "ran": ran}
+    emit(as_json, value, lambda: echo("\n".join(map(plain, lines))) if files else notice(NO_SERVICE))
+
+
+@service.command()
+@_any_paths
+@_platform
+@json_flag
+def status(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> int:
+    """Show the service of the folders PATH… and whether it runs; without PATH, every service of Recollect."""
+    from recollect.ingest import service as services
+
+    manager = platform or services.native_platform()
+    reachable = services.reachable(manager)
+    files = _installed(paths, manager)
+    rows = [(services.state(path, manager) if reachable else "unknown", str(path)) for path in files]
+    value = [{"path": path, "state": state} for state, path in rows]
+    emit(as_json, value, lambda: print_table(rows, empty=NO_SERVICE))
+    return 0 if rows else 1
+
+
+def _installed(paths: Sequence[str], manager: Platform) -> list[Path]:
+    """The files of the service of these folders, which need not exist any more; without folders, of every service."""
+    from recollect.ingest import service as services
+    from recollect.ingest.watch import absolute
+
+    folders = tuple(dict.fromkeys(map(absolute, paths)))
+    return services.installed(manager, services.Service(folders).name if folders else None)
+
+
+def _watch_flags(options: Mapping[str, Any]) -> list[str]:
+    """The flags of `watch` in the unit file: a service has neither this folder nor this environment."""
+    from recollect.config import has_secret, user_file
+    from recollect.memory import default_store
+    from recollect.stores import kind_of
+
+    loaded = load_settings(options)
+    own_file = str(user_file())  # the service reads it too, and it may change later
+    flags = []
+    store = loaded.settings.store or str(default_store())
+    kind = kind_of(store)
+    if not kind.shared or loaded.origins["store"] != own_file:  # the URL of a server may hold a password
+        flags.append(f"--store={kind.absolute(store)}")
+        if has_secret(store):
+            notice("other users of this machine can see the password in --store; put it into ~/.pgpass instead")
+    if config := common_options(options)["config"] or os.environ.get("RECOLLECT_CONFIG"):
+        flags.append(f"--config={Path(config).absolute()}")
+    named = ("embedder", *(f"scope.{part}" for part in SCOPE_PARTS))
+    elsewhere = [name for name in named if loaded.origins[name] not in ("default", own_file)]
+    flags += [f"--{name.removeprefix('scope.')}={value}" for name in elsewhere if (value := loaded.value(name))]
+    for flag, name in (("include", "include"), ("exclude", "exclude"), ("tag", "tags")):
+        flags += [f"--{flag}={value}" for value in options[name]]
+    return [*flags, *(["--force"] if options["force"] else [])]
+
+
+@command()
 def embed(as_json: bool, **options: Any) -> None:
     """Compute missing vectors: after a change of model, or for records that were added without one."""
     with open_memory(options) as memory:
@@ -113,13 +303,11 @@ def embed(as_json: bool, **options: Any) -> None:
     emit(as_json, {"embedded": count}, f"{count:,} embedded")
 
 
-@click.command("ingest-files")
+@command("ingest-files")
 @click.option("--dry-run", is_flag=True, help="Show which files and chunks would be sent; send nothing.")
 @click.option("--plan", is_flag=True, help="Ask the model and show its facts; store nothing.")
 @click.option("--workspace", metavar="DIR", help="The folder to read: OPENCLAW_WORKSPACE, else the current folder.")
 @click.option("--paths", metavar="GLOBS", help='Files in the workspace: "skills/**/*.md,TOOLS.md,AGENTS.md".')
-@common
-@json_flag
 def ingest_files(
     dry_run: bool, plan: bool, workspace: str | None, paths: str | None, as_json: bool, **options: Any
 ) -> int:
@@ -143,50 +331,48 @@ def _print_extraction(report: Extraction) -> None:
         notice(f"skipped {plain(path)}: {reason}")
     for warning in report.warnings:
         notice(warning)
+    summary = report.as_dict()
     if report.mode == "dry-run":
-        for file in report.as_dict()["files"]:
+        for file in summary["files"]:
             to_send = f"{len(file['waiting'])} to send, about {file['tokens']:,} tokens"
             echo(f"{plain(file['name'])}  {counted(file['chunks'], 'chunk')}, {to_send}")
             for chunk in file["waiting"]:
-                echo(click.style(f"    lines {chunk['lines'][0]}-{chunk['lines'][1]}", dim=True))
+                echo(dim(f"    lines {chunk['lines'][0]}-{chunk['lines'][1]}"))
     elif report.mode == "plan":
         for piece, verdict in report.verdicts:
-            echo(_fact(piece, verdict))
+            _print_fact(piece, verdict)
     for piece, error in report.failed:
         place = one_line(f"{piece.name}:{piece.lines[0]}-{piece.lines[1]}  {error}")
         echo(f"{click.style('failed', fg='red')} {place}", err=True)
-    echo(_extraction_summary(report))
+    nothing = f"no file to read in {plain(str(report.workspace))}"
+    echo(_extraction_summary(report.mode, summary) if report.pieces else nothing)
 
 
-def _fact(piece: Piece, verdict: FactVerdict) -> str:
-    """A fact that the model extracted, its place in the file, and what happens to it."""
+def _extraction_summary(mode: str, summary: Mapping[str, Any]) -> str:
+    chunks = summary["chunks"]
+    text = (
+        f"{counted(len(summary['files']), 'file')}, {counted(chunks['total'], 'chunk')}, {chunks['done']} read before"
+    )
+    if mode == "dry-run":
+        return f"{text}; {chunks['waiting']} to send, about {summary['tokens']:,} tokens; nothing was sent"
+    counts = ", ".join(f"{count} {action}" for action, count in summary["counts"].items())
+    unstored = "; nothing was stored" if mode == "plan" else ""
+    return f"{text}, {chunks['sent']} sent, {chunks['failed']} failed: {counts}{unstored}"
+
+
+def _print_fact(piece: Piece, verdict: FactVerdict) -> None:
+    """Print a fact that the model extracted, its place in the file, and what happens to it."""
     color = {"add": "green", "supersedes": "yellow"}.get(verdict.action, "white")
+    echo(f"{click.style(verdict.action.ljust(11), fg=color)} {_short(verdict.text)}")
     first, last = verdict.lines or piece.lines
     quote = f"  “{_short(verdict.span, FACT_WIDTH - 30)}”" if verdict.span else ""
-    details = [f"{plain(piece.name)}:{first}-{last}{quote}"]
+    echo(dim(f"{'':12}{plain(piece.name)}:{first}-{last}{quote}"))
+    reason = "instead of" if verdict.action == "supersedes" else plain(verdict.reason)
     if verdict.other:
-        reason = "instead of" if verdict.action == "supersedes" else plain(verdict.reason)
-        details.append(f"{reason}: {_short(verdict.other.text)}")
+        echo(dim(f"{'':12}{reason}: {_short(verdict.other.text)}"))
     elif verdict.reason:
-        details.append(plain(verdict.reason))
-    head = f"{click.style(verdict.action.ljust(11), fg=color)} {_short(verdict.text)}"
-    return "\n".join([head, *(click.style(f"{INDENT}{line}", dim=True) for line in details)])
+        echo(dim(f"{'':12}{plain(verdict.reason)}"))
 
 
 def _short(text: str, width: int = FACT_WIDTH) -> str:
     return plain(textwrap.shorten(text, width))
-
-
-def _extraction_summary(report: Extraction) -> str:
-    if not report.pieces:
-        return f"no file to read in {plain(str(report.workspace))}"
-    summary = report.as_dict()
-    chunks = summary["chunks"]
-    files = counted(len(summary["files"]), "file")
-    read = f"{files}, {counted(chunks['total'], 'chunk')}, {chunks['done']} read before"
-    if report.mode == "dry-run":
-        return f"{read}; {chunks['waiting']} to send, about {summary['tokens']:,} tokens; nothing was sent"
-    counts = ", ".join(f"{count} {action}" for action, count in summary["counts"].items())
-    return f"{read}, {chunks['sent']} sent, {chunks['failed']} failed: {counts}" + (
-        "; nothing was stored" if report.mode == "plan" else ""
-    )

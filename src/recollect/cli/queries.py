@@ -2,67 +2,69 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import common, common_options, filters_of, json_flag, open_memory, search_flags, search_options
-from recollect.cli.terminal import echo, emit, notice, plain, progress
+from recollect.cli import terminal
+from recollect.cli.flags import command, common_options, filters_of, open_memory, search_flags, search_options
+from recollect.cli.terminal import MARGIN, dim, echo, emit, notice, one_line, plain, plain_text, where, width
+from recollect.fusion import METHODS
+from recollect.options import FILTERS, SEARCH
+from recollect.types import now
 
 if TYPE_CHECKING:
-    from recollect.memory import Memory
-    from recollect.types import Answer
+    from recollect.memory.explain import Placement, Verdict
+    from recollect.types import Answer, Result
 
 DEMO_ANSWERS = 5
 """How many answers the demo prints; all judged questions are scored."""
 
+FLAGS = {option.name: option.flag_names[0] for option in (*SEARCH, *FILTERS) if option.flag_names}
+"""Option → its flag."""
 
-@click.command()
+
+@command()
 @click.argument("query")
 @search_flags
 @click.option("--explain", is_flag=True, help="Show how each score was computed.")
-@common
-@json_flag
 def search(query: str, explain: bool, as_json: bool, **options: Any) -> int:
     """Search for QUERY: the best results first, with the rank that each source gave."""
-    from recollect.cli.output import print_answer
     from recollect.memory.shapes import answer_dict
 
     with open_memory(options, search_options(options), reads=True) as memory:
         answer = memory.search(query, **filters_of(options))
         # Print before the memory closes: closing waits for sources that are late.
-        emit(as_json, answer_dict(answer, explain=explain), lambda: print_answer(answer, explain=explain))
+        emit(as_json, answer_dict(answer, explain=explain), lambda: _print_answer(answer, explain))
     return 0 if answer.results else 1
 
 
-@click.command(name="why-not")
+@command("why-not")
 @click.argument("query")
 @click.argument("target", metavar="ID_OR_PATH")
 @search_flags
-@common
-@json_flag
 def why_not(query: str, target: str, as_json: bool, **options: Any) -> None:
     """Explain why a record is missing from the results for QUERY, and what would bring it back.
 
     Use the same flags as the search. ID_OR_PATH names a record, or a file, whose best chunk is then explained.
     """
-    from recollect.cli.output import print_verdict
     from recollect.memory.shapes import verdict_dict
 
     with open_memory(options, search_options(options), reads=True) as memory:
         verdict = memory.why_not(query, target, **filters_of(options))
-    emit(as_json, verdict_dict(query, verdict), lambda: print_verdict(verdict, options["tags"]))
+    emit(as_json, verdict_dict(query, verdict), lambda: _print_verdict(verdict, options["tags"]))
 
 
-@click.command()
+@command()
 @click.argument("query", required=False)
 @click.option("--tokens", type=int, metavar="N", help="Size limit of the block (1500; 1000 with --hook).")
 @click.option("--hook", is_flag=True, help="Answer the prompt hook of an agent program: JSON in, JSON out.")
 @search_flags
-@common
-@json_flag
 def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **options: Any) -> int:
     """Search for QUERY and print one block of text for a model's context: fenced, marked as data, with numbers to cite.
 
@@ -89,54 +91,52 @@ def recall(query: str | None, tokens: int | None, hook: bool, as_json: bool, **o
     return 0 if recalled.citations else 1
 
 
-@click.command()
-@common
-@json_flag
+@command()
 def demo(as_json: bool, **options: Any) -> None:
     """Index the sample notes, search them, and show which source found what."""
     from recollect import sample
     from recollect.config import Settings
+    from recollect.errors import SearchFailed
     from recollect.memory import Memory
+
+    def right(answers: Sequence[Answer]) -> int:
+        """For how many questions the first result is a relevant note."""
+        firsts = (answer.results[0].record.path or "" if answer.results else "" for answer in answers)
+        return sum(path.endswith(question.relevant) for path, question in zip(firsts, questions, strict=True))
 
     flags = common_options(options)
     store = flags["store"] or ":memory:"
+    questions = sample.questions()
+    alone = {}
     with Memory.open(store, embedder=flags["embedder"], settings=Settings(), announce=notice) as memory:
-        report = memory.index(sample.NOTES, progress=progress("embedding"))
-        questions = sample.questions()
+        report = memory.index(sample.NOTES, progress=terminal.progress("embedding"))
         answers = [memory.search(question.text, limit=3) for question in questions]
-        fused = sum(map(_right_first, answers, questions))
-        alone = {name: _right_alone(memory, questions, name) for name in ("keyword", "vector")}
+        for source in ("keyword", "vector"):
+            try:
+                alone[source] = right([memory.search(one.text, limit=1, sources=[source]) for one in questions])
+            except SearchFailed:
+                alone[source] = 0
+    scores = {**alone, "fused": right(answers)}
 
     def show() -> None:
         echo(f"{len(report.added)} notes indexed: {plain(str(sample.NOTES))}\n")
         step = max(1, len(questions) // DEMO_ANSWERS)
         for number in [*range(0, len(questions), step)][:DEMO_ANSWERS]:
             _print_example(questions[number].text, answers[number])
-        _print_scores(len(questions), fused, alone)
+        program = "recollect" if shutil.which("recollect") else sys.argv[0]
+        echo(
+            f"The right note came first for {scores['fused']} of {len(questions)} judged questions "
+            f"(keyword alone {scores['keyword']}, vector alone {scores['vector']}).\n\n"
+            "Now with your own notes:\n"
+            f"  {program} index ~/notes\n"
+            f'  {program} search "…" --explain\n'
+            f'  {program} add "The spare key is under the blue pot." --tag home'
+        )
 
-    right = {**alone, "fused": fused}
-    emit(as_json, {"notes": len(report.added), "questions": len(questions), "right_at_1": right}, show)
-
-
-def _right_first(answer: Answer, question: Any) -> bool:
-    """Whether the first result is a relevant note."""
-    return bool(answer.results) and (answer.results[0].record.path or "").endswith(question.relevant)
-
-
-def _right_alone(memory: Memory, questions: list[Any], source: str) -> int:
-    """How many questions one source alone answers with a relevant note first."""
-    from recollect.errors import SearchFailed
-
-    try:
-        answers = [memory.search(question.text, limit=1, sources=[source]) for question in questions]
-    except SearchFailed:
-        return 0
-    return sum(map(_right_first, answers, questions))
+    emit(as_json, {"notes": len(report.added), "questions": len(questions), "right_at_1": scores}, show)
 
 
 def _print_example(question: str, answer: Answer) -> None:
-    from recollect.cli.output import where
-
     echo(click.style(f"? {question}", bold=True))
     for rank, result in enumerate(answer.results, 1):
         ranks = "  ".join(f"{name} #{share.rank}" for name, share in result.shares.items())
@@ -145,13 +145,95 @@ def _print_example(question: str, answer: Answer) -> None:
     echo()
 
 
-def _print_scores(total: int, fused: int, alone: dict[str, int]) -> None:
-    command = "recollect" if shutil.which("recollect") else sys.argv[0]
-    echo(
-        f"The right note came first for {fused} of {total} judged questions "
-        f"(keyword alone {alone['keyword']}, vector alone {alone['vector']}).\n\n"
-        "Now with your own notes:\n"
-        f"  {command} index ~/notes\n"
-        f'  {command} search "…" --explain\n'
-        f'  {command} add "The spare key is under the blue pot." --tag home'
-    )
+def _print_answer(answer: Answer, explain: bool) -> None:
+    """Print the results on standard output, the summary and the warnings on standard error."""
+    for rank, result in enumerate(answer.results, 1):
+        echo(_headline(rank, result))
+        if place := where(result.record):
+            stale = f" ({result.freshness} since it was indexed)" if result.freshness in ("changed", "missing") else ""
+            echo(dim(f"    {place}{stale}"))
+        echo(terminal.indented(plain_text(result.snippet)))
+        if explain:
+            echo(dim(_explanation(result)))
+    ranking, trace = answer.query.ranking, answer.trace
+    if explain:
+        for source in trace.sources:
+            counts = f"{source.status:<8} {source.hits:>5} hits {source.took_ms:8.1f} ms  {source.reason}"
+            echo(dim(plain(f"  {source.name:<10} {counts}").rstrip()), err=True)
+        for stage in trace.stages:
+            counts = f"{stage.given:>5} → {stage.left:<5} {'':>9}{stage.took_ms:8.1f} ms"
+            echo(dim(f"  {stage.name:<10} {counts}"), err=True)
+    how = f"{ranking.fusion} k={ranking.rrf_k:g}" if "rrf_k" in METHODS[ranking.fusion].reads else ranking.fusion
+    outcome = terminal.counted(len(answer.results), "result") if answer.results else "nothing found"
+    outcome = f"no answer: {trace.abstained}" if trace.abstained else outcome
+    notice(f"{outcome} · {trace.mode} · {how} · {trace.took_ms:.0f} ms")
+    for warning in trace.warnings:
+        echo(click.style(one_line(f"note: {warning}"), fg="yellow"), err=True)
+
+
+def _headline(rank: int, result: Result) -> str:
+    record = result.record
+    name = plain_text(textwrap.shorten(record.title or record.text, max(30, width() - 40), placeholder=" …"))
+    score = f"{result.score:.2f}"
+    score += "" if result.confidence is None else f" (confidence {result.confidence:.2f})"
+    ranks = "  ".join(f"{plain(source)} #{share.rank}" for source, share in result.shares.items())
+    ranks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
+    name, score, ranks = click.style(name, bold=True), click.style(score, fg="green"), click.style(ranks, fg="cyan")
+    return f"{rank:>2}. {name}  {score}  {ranks}"
+
+
+def _explanation(result: Result) -> str:
+    lines = []
+    for name, share in result.shares.items():
+        score = "–" if share.score is None else f"{share.score:.4f}"
+        lines.append(f"      {plain(name)}: rank {share.rank}, score {score} → {share.contribution:.6f}")
+    factors = "".join(f" × {name} {factor:.4f}" for name, factor in result.factors.items())
+    moves = "".join(f", moved by {stage} from {old} to {new}" for stage, (old, new) in result.moves.items())
+    fused = f"fused score {result.fused:.6f}, {result.base:.4f} of the highest possible"
+    return "\n".join([*lines, f"      {fused}{factors} → {result.total:.4f}{moves}"])
+
+
+def _print_verdict(verdict: Verdict, tags: Sequence[str]) -> None:
+    """Print where the record was lost, its rank in each source's list, and what to do."""
+    if verdict.record is not None:
+        name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
+        echo(click.style(plain_text(name), bold=True))
+        echo(dim(f"{MARGIN}{plain(verdict.record.id)}  {where(verdict.record)}".rstrip()))
+    in_results = verdict.stage == "found"
+    echo(click.style("found", fg="green") if in_results else click.style(f"lost at: {verdict.stage}", fg="yellow"))
+    echo(terminal.indented(one_line(verdict.reason)))
+    for source, place in verdict.places.items():
+        echo(dim(plain(f"{MARGIN}{source:<10} {_rank(place)}")))
+    if verdict.change:
+        echo(plain(f"brings it back: the same search {_changed_flags(verdict.change, tags)}"))
+    elif verdict.advice:
+        echo(f"what to do: {one_line(verdict.advice)}")
+    elif not in_results:
+        echo("no single option of search brings it back")
+
+
+def _rank(place: Placement) -> str:
+    if place.rank is None:
+        return place.note
+    score = "" if place.score is None else f", score {place.score:.4f}"
+    return f"rank {place.rank:,} of a list read to {place.fetch_k:,}{score} {place.note}".rstrip()
+
+
+def _changed_flags(change: Mapping[str, Any], tags: Sequence[str]) -> str:
+    """The flags to add and to leave out, for a change of options and the tags of the query."""
+    added, removed = [], []
+    for name, value in change.items():
+        flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+        match value:
+            case None | ():
+                removed.append(flag)
+            case tuple() | list() if name == "tags":
+                removed += [f"{flag} {shlex.quote(tag)}" for tag in tags if tag not in value]
+            case tuple() | list():
+                added += [f"{flag} {shlex.quote(str(part))}" for part in value]
+            case bool():
+                added.append(flag if value else f"--no-{name.replace('_', '-')}")
+            case _:
+                added.append(f"{flag} {shlex.quote(str(value))}")
+    without = [f"without {', '.join(removed)}"] if removed else []
+    return " and ".join([*([" ".join(added)] if added else []), *without])

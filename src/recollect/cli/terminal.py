@@ -16,9 +16,14 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from recollect.errors import RecollectError
+    from recollect.types import Record
 
 HIDDEN = (
     "\x00-\x1f\x7f-\x9f"  # control characters, C0 and C1
@@ -82,9 +87,24 @@ def emit(as_json: bool, value: object, text: str | Callable[[], None]) -> None:
         echo(text)
 
 
+def dim(text: str) -> str:
+    """The text in a weak colour."""
+    return click.style(text, dim=True)
+
+
 def notice(message: str) -> None:
     """Print a message for a person on standard error."""
-    echo(click.style(one_line(message), dim=True), err=True)
+    echo(dim(one_line(message)), err=True)
+
+
+def print_error(error: RecollectError, as_json: bool) -> None:
+    """Print an error on standard error: as JSON on one line, or the message and below it the hint."""
+    if as_json:
+        echo(to_json(error.as_dict()), err=True)
+        return
+    echo(f"{click.style('error:', fg='red', bold=True)} {one_line(error.message)}", err=True)
+    if error.hint:
+        echo(f"  {one_line(error.hint)}", err=True)
 
 
 def print_table(rows: Sequence[tuple[str, ...]], empty: str = "") -> None:
@@ -105,6 +125,19 @@ def width() -> int:
 def indented(text: str) -> str:
     """The text wrapped to the width of the terminal, with a margin."""
     return textwrap.fill(text, width(), initial_indent=MARGIN, subsequent_indent=MARGIN)
+
+
+def where(record: Record) -> str:
+    """The file and lines of a record, relative to the current folder or the home folder where possible."""
+    if record.path is None:
+        return ""
+    path = Path(record.path)
+    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if path.is_relative_to(base):
+            path = Path(prefix) / path.relative_to(base)
+            break
+    first, last = record.lines or (0, 0)
+    return plain(f"{path}:{first}-{last}" if last > first else f"{path}:{first}" if first else str(path))
 
 
 def as_text(value: Any) -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, Union
 
 from recollect.config.values import FILLED, FLAG, LONGEST, ValueCheck, brief, is_filled, number, whole
 from recollect.errors import ConfigError
@@ -25,32 +24,26 @@ MOST_BYTES = 4_000_000
 MOST_RELAXED = 200_000
 """Characters of JSON5: its parser takes a second for 130,000 of a usual file, and for 15,000 of the worst."""
 
-_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
-
 
 def read_document(path: Path) -> object:
     """The JSON or JSON5 document of a file; ConfigError where it is none."""
-    text = _read_text(path)
-    try:
-        try:
-            return json.loads(text, object_pairs_hook=_object)
-        except ValueError as error:
-            return _read_json5(text, path, error)
-    except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply to be settings", hint="name an openclaw.json") from error
-
-
-def _read_text(path: Path) -> str:
+    hint = "name an openclaw.json"
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise ConfigError(f"{path} is larger than {MOST_BYTES:,} bytes", hint="name an openclaw.json")
-        return data.decode("utf-8-sig")
+            raise ConfigError(f"{path} is larger than {MOST_BYTES:,} bytes", hint=hint)
+        text = data.decode("utf-8-sig")
+        try:
+            return json.loads(text, object_pairs_hook=_object)
+        except ValueError as error:
+            return _read_json5(text, path, error)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}", hint="check the name") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not text in UTF-8", hint="name an openclaw.json") from error
+        raise ConfigError(f"{path} is not text in UTF-8", hint=hint) from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply to be settings", hint=hint) from error
 
 
 def _read_json5(text: str, path: Path, not_json: ValueError) -> object:
@@ -80,11 +73,7 @@ def _object(pairs: Any) -> dict[str, Any]:
     return found
 
 
-# -- what became of a document -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Mapped:
+class Mapped(NamedTuple):
     """A setting of ours. `key` is its path in the document; empty if the document relies on OpenClaw's default."""
 
     key: str
@@ -93,16 +82,14 @@ class Mapped:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(NamedTuple):
     """A key that sets nothing, and the reason. Its value is not kept, because it may be a secret."""
 
     key: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(NamedTuple):
     """The settings that a document stands for, and the keys that have no counterpart."""
 
     mapped: tuple[Mapped, ...] = ()
@@ -114,73 +101,77 @@ class Imported:
         return MappingProxyType({line.setting: line.value for line in self.mapped})
 
 
+# -- reading the keys ----------------------------------------------------------------------------------------------
+
+Keys: TypeAlias = Mapping[str, Union[ValueCheck, "Keys"]]
+"""The keys of an object that are read: each with the check of its value, or with the keys of the object below it."""
+
+Values: TypeAlias = Mapping[str, Any]
+"""An object of the document; or the values that were read, by the path of their key inside a section."""
+
+_PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
+
+
+def _at(path: str, key: str) -> str:
+    """The path of a key, as JSON paths are written."""
+    if not _PLAIN.fullmatch(key) or len(key) > LONGEST:
+        return f"{path}[{brief(key)}]"
+    return _below(path, key)
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _checked(path: str, value: Any, check: ValueCheck) -> Any:
+    if not check.admits(value):
+        message = f"{path} must be {check.expected}, not {brief(value)}"
+        raise ConfigError(message, hint="correct it in the file, or remove it")
+    return check.convert(value)
+
+
+def _find(document: Values, path: str) -> Values | None:
+    """The object at a dotted path, or None where there is none."""
+    place = ""
+    for key in path.split("."):
+        if key not in document:
+            return None
+        place = _at(place, key)
+        document = _checked(place, document[key], OBJECT)
+    return document
+
+
+def _read(document: Values, keys: Keys, section: str, path: str = "") -> dict[str, Any]:
+    """The values of the keys that a section sets, each checked."""
+    values: dict[str, Any] = {}
+    for key, known in keys.items():
+        if key in document:
+            below = _below(path, key)
+            value = _checked(_below(section, below), document[key], known if isinstance(known, ValueCheck) else OBJECT)
+            values |= {below: value} if isinstance(known, ValueCheck) else _read(value, known, section, below)
+    return values
+
+
+def _unknown(document: Values, keys: Keys, path: str, reasons: Mapping[str, str], otherwise: str) -> Iterator[Ignored]:
+    """The keys that are not read, those of the objects inside first."""
+    for key, known in keys.items():
+        if key in document and not isinstance(known, ValueCheck):
+            yield from _unknown(document[key], known, _at(path, key), reasons, otherwise)
+    yield from (Ignored(_at(path, key), reasons.get(key, otherwise)) for key in document if key not in keys)
+
+
 def _is_storable(value: object) -> bool:
     """Whether this is text that can be stored: not only white space, and no half of a surrogate pair."""
     return is_filled(value) and not any("\ud800" <= sign <= "\udfff" for sign in str(value))
 
 
 SHARE = number(0, 1)
+COUNT = whole(1, 10_000)
+MANY = whole(1, 1_000_000)
 TEXT = FILLED._replace(admits=_is_storable)
 TEXTS = ValueCheck(lambda value: isinstance(value, list) and all(map(_is_storable, value)), "a list of texts", tuple)
+OBJECT = ValueCheck(lambda value: isinstance(value, dict), "an object, for example { }")
 FUSION = ValueCheck(lambda value: value in ("weighted", "rrf"), 'the text "weighted" or "rrf"')
-
-
-@dataclass(frozen=True, slots=True)
-class JsonObject:
-    """An object of the document and its path there."""
-
-    values: Mapping[str, Any]
-    path: str = ""
-
-    def at(self, key: str) -> str:
-        """The path of a key, as JSON paths are written."""
-        if not _PLAIN.fullmatch(key) or len(key) > LONGEST:
-            return f"{self.path}[{brief(key)}]"
-        return self.below(key)
-
-    def below(self, path: str) -> str:
-        """The path of a key below this object, from the top of the document."""
-        return f"{self.path}.{path}" if self.path else path
-
-    def find(self, path: str) -> JsonObject | None:
-        """The object at a dotted path, or None where there is none."""
-        here = self
-        for key in path.split(".") if path else ():
-            if key not in here.values:
-                return None
-            if not isinstance(here.values[key], dict):
-                raise here.wrong(key, "an object, for example { }")
-            here = JsonObject(here.values[key], here.at(key))
-        return here
-
-    def read(self, keys: Mapping[str, ValueCheck]) -> dict[str, Any]:
-        """The values of the keys that are there, by their path below this object, each checked."""
-        values: dict[str, Any] = {}
-        for path, check in keys.items():
-            parent, _, name = path.rpartition(".")
-            place = self.find(parent)
-            if place is not None and name in place.values:
-                if not check.admits(place.values[name]):
-                    raise place.wrong(name, check.expected)
-                values[path] = check.convert(place.values[name])
-        return values
-
-    def wrong(self, key: str, expected: str) -> ConfigError:
-        """The error for a key that holds something else than is expected."""
-        message = f"{self.at(key)} must be {expected}, not {brief(self.values[key])}"
-        return ConfigError(message, hint="correct it in the file, or remove it")
-
-    def unknown(self, path: str, known: Iterable[str], reasons: Mapping[str, str], otherwise: str) -> Iterator[Ignored]:
-        """The keys of the object at a path that are not known, each with its reason."""
-        place = self.find(path)
-        names = {key[len(path) :].lstrip(".").partition(".")[0] for key in known if key.startswith(path)}
-        for key in place.values if place is not None else ():
-            if key not in names:
-                yield Ignored(place.at(key) if place else "", reasons.get(key, otherwise))
-
-
-Values: TypeAlias = Mapping[str, Any]
-"""Path of a key → its value, for the keys that a document sets."""
 
 
 class Row(NamedTuple):
@@ -194,13 +185,13 @@ class Row(NamedTuple):
     default: Any
     why: str
 
-    def apply(self, values: Values, section: JsonObject) -> Iterator[Mapped]:
-        """The setting that comes of a document, if any."""
+    def apply(self, values: Values, section: str) -> Iterator[Mapped]:
+        """The setting that comes of a section, if any."""
         key = next((key for key in self.key.split("|") if key in values), "")
         value = values.get(key)
         value = self.default(value, values) if callable(self.default) else self.default if value is None else value
         if value is not None:
-            yield Mapped(section.below(key) if key else "", self.setting, value, self.why)
+            yield Mapped(_below(section, key) if key else "", self.setting, value, self.why)
 
 
 # -- memorySearch --------------------------------------------------------------------------------------------------
@@ -212,50 +203,45 @@ WEIGHTS = MappingProxyType({VECTOR: 0.7, WORDS: 0.3})
 OPENAI_MODEL = "text-embedding-3-small"
 """The model that OpenClaw asks for at OpenAI where none is named."""
 
-KEYS: Mapping[str, ValueCheck] = MappingProxyType(
-    {
-        **dict.fromkeys((f"{HYBRID}.enabled", f"{MMR}.enabled", f"{DECAY}.enabled"), FLAG),
-        **dict.fromkeys((*WEIGHTS, f"{MMR}.lambda", "query.minScore", "minScore"), SHARE),
-        **dict.fromkeys(("query.maxResults", "maxResults"), whole(1, 10_000)),
-        **dict.fromkeys((f"{HYBRID}.candidateMultiplier", f"{DECAY}.halfLifeDays"), whole(1, 1_000_000)),
-        f"{HYBRID}.fusion": FUSION,
-        f"{HYBRID}.rrfK": number(0, 1_000_000),
-        **dict.fromkeys(("provider", "model"), TEXT),
-    }
-)
-"""The keys of memorySearch that are read."""
-
-HYBRID_ONLY = ("fusion", "vectorWeight", "textWeight", "rrfK", "mmr", "temporalDecay")
+HYBRID_ONLY: Keys = {
+    "fusion": FUSION, "vectorWeight": SHARE, "textWeight": SHARE, "rrfK": number(0, 1_000_000),
+    "mmr": {"enabled": FLAG, "lambda": SHARE}, "temporalDecay": {"enabled": FLAG, "halfLifeDays": MANY},
+}  # fmt: skip
 """Keys of `hybrid` that OpenClaw does not read where `hybrid.enabled` is false."""
 
+
+def _search_keys(hybrid_only: Keys) -> Keys:
+    hybrid: Keys = {"enabled": FLAG, "candidateMultiplier": MANY, **hybrid_only}
+    query: Keys = {"maxResults": COUNT, "minScore": SHARE, "hybrid": hybrid}
+    return {"query": query, "maxResults": COUNT, "minScore": SHARE, "provider": TEXT, "model": TEXT, "remote": {}}
+
+
 NO_COUNTERPART = "Recollect has no such setting"
-LEFT: Mapping[str, str] = MappingProxyType(
-    {
-        "$include": "included files are not read; import each of them that holds memorySearch",
-        "enabled": "Recollect searches when it is asked to",
-        "fallback": "where a model does not answer, Recollect searches by words and says so",
-        "local": "Recollect runs models of its own; `recollect model list` shows them",
-        "sources": "Recollect searches what was indexed: `recollect index FOLDER`",
-        "extraPaths": "index them: `recollect index PATH…`",
-        "rememberAcrossConversations": "Recollect searches what was indexed: `recollect index FOLDER`",
-        "store": "OpenClaw's index is not read; Recollect keeps its own (`store`), made by `recollect index`",
-        "chunking": "Recollect splits files at their headings and paragraphs",
-        "sync": "`recollect watch FOLDER` keeps an index current",
-        "cache": "embeddings are always cached, by model and text",
-        "multimodal": "Recollect indexes text only",
-        "experimental": "session transcripts are not indexed by themselves; `recollect index` takes their folder",
-        "qmd": "qmd can be an external source, see docs/sources.md",
-        "outputDimensionality": "write `dimensions` under [openai] if the model takes it",
-        "inputType": "write `query_prefix` and `passage_prefix` under [openai] if the model takes them",
-        "queryInputType": "write `query_prefix` under [openai] if the model takes it",
-        "documentInputType": "write `passage_prefix` under [openai] if the model takes it",
-        "apiKey": "keys are not copied; Recollect reads them from the environment, by default OPENAI_API_KEY",
-        "headers": "headers are not copied; they may hold keys",
-        "batch": "Recollect sends texts in batches of its own",
-        "nonBatchConcurrency": "Recollect sends texts in batches of its own",
-        "baseUrl": 'texts are sent only where you say: `base_url` under [openai], and embedder = "openai:MODEL"',
-    }
-)
+LEFT: Mapping[str, str] = {
+    "$include": "included files are not read; import each of them that holds memorySearch",
+    "enabled": "Recollect searches when it is asked to",
+    "fallback": "where a model does not answer, Recollect searches by words and says so",
+    "local": "Recollect runs models of its own; `recollect model list` shows them",
+    "sources": "Recollect searches what was indexed: `recollect index FOLDER`",
+    "extraPaths": "index them: `recollect index PATH…`",
+    "rememberAcrossConversations": "Recollect searches what was indexed: `recollect index FOLDER`",
+    "store": "OpenClaw's index is not read; Recollect keeps its own (`store`), made by `recollect index`",
+    "chunking": "Recollect splits files at their headings and paragraphs",
+    "sync": "`recollect watch FOLDER` keeps an index current",
+    "cache": "embeddings are always cached, by model and text",
+    "multimodal": "Recollect indexes text only",
+    "experimental": "session transcripts are not indexed by themselves; `recollect index` takes their folder",
+    "qmd": "qmd can be an external source, see docs/sources.md",
+    "outputDimensionality": "write `dimensions` under [openai] if the model takes it",
+    "inputType": "write `query_prefix` and `passage_prefix` under [openai] if the model takes them",
+    "queryInputType": "write `query_prefix` under [openai] if the model takes it",
+    "documentInputType": "write `passage_prefix` under [openai] if the model takes it",
+    "apiKey": "keys are not copied; Recollect reads them from the environment, by default OPENAI_API_KEY",
+    "headers": "headers are not copied; they may hold keys",
+    "batch": "Recollect sends texts in batches of its own",
+    "nonBatchConcurrency": "Recollect sends texts in batches of its own",
+    "baseUrl": 'texts are sent only where you say: `base_url` under [openai], and embedder = "openai:MODEL"',
+}
 """Key → why it sets nothing, and what to do instead."""
 
 
@@ -320,35 +306,41 @@ def read_openclaw(document: object) -> Imported:
     if not isinstance(document, dict):
         message = f"the file must hold an object, not {brief(document)}"
         raise ConfigError(message, hint='it begins with { "agents": … }')
-    root = JsonObject(document)
-    search = root.find("agents.defaults.memorySearch") or root.find("memorySearch")
-    plugin = _find_plugin(root)
-    if search is None and plugin is None:
+    sections = {path: _find(document, path) for path in ("agents.defaults.memorySearch", "memorySearch")}
+    lines: list[Mapped | Ignored] = []
+    for path, search in sections.items():
+        if search is not None:
+            lines += _search(search, path)
+            break
+    plugin = _find_plugin(document)
+    if not lines and plugin is None:
         raise ConfigError(
             "the file sets nothing for memory: it has no agents.defaults.memorySearch",
             hint="name OpenClaw's own openclaw.json; an empty memorySearch: { } stands for OpenClaw's defaults",
         )
-    lines = [*(_search(search) if search else ()), *(_plugin(plugin) if plugin else ()), *_elsewhere(root)]
+    lines += [*(_plugin(*plugin) if plugin else ()), *_elsewhere(document)]
     mapped = tuple(line for line in lines if isinstance(line, Mapped))
     return Imported(mapped, tuple(line for line in lines if isinstance(line, Ignored)))
 
 
-def _search(search: JsonObject) -> Iterator[Mapped | Ignored]:
-    values = search.read(KEYS)
+def _search(search: Values, section: str) -> Iterator[Mapped | Ignored]:
+    values = _read(search, _search_keys(HYBRID_ONLY), section)
     hybrid = values.get(f"{HYBRID}.enabled") is not False
     for row in (*(BLEND if hybrid else VECTORS_ONLY), _depth(values), *RESULTS):
-        yield from row.apply(values, search)
+        yield from row.apply(values, section)
     if hybrid and f"{DECAY}.halfLifeDays" in values and not values.get(f"{DECAY}.enabled"):
-        yield Ignored(search.below(f"{DECAY}.halfLifeDays"), "temporalDecay is not enabled")
+        yield Ignored(f"{section}.{DECAY}.halfLifeDays", "temporalDecay is not enabled")
     for name in ("maxResults", "minScore"):
         if name in values and f"query.{name}" in values:
-            yield Ignored(search.at(name), f"{search.below(f'query.{name}')} is read")
-    yield from _provider(search, values)
-    off = () if hybrid else HYBRID_ONLY
-    known = [key for key in (*KEYS, "remote.") if not key.startswith(tuple(f"{HYBRID}.{name}" for name in off))]
-    reasons = {**LEFT} | dict.fromkeys(off, "OpenClaw reads it only where hybrid.enabled is true")
-    for path in (*((MMR, DECAY) if hybrid else ()), "remote", HYBRID, "query", ""):
-        yield from search.unknown(path, known, reasons, NO_COUNTERPART)
+            yield Ignored(f"{section}.{name}", f"{section}.query.{name} is read")
+    elsewhere = "baseUrl" in search.get("remote", {})
+    yield from _provider(values.get("provider"), values.get("model"), section, elsewhere)
+    reasons = (
+        LEFT
+        if hybrid
+        else {**LEFT, **dict.fromkeys(HYBRID_ONLY, "OpenClaw reads it only where hybrid.enabled is true")}
+    )
+    yield from _unknown(search, _search_keys(HYBRID_ONLY if hybrid else {}), section, reasons, NO_COUNTERPART)
 
 
 def _depth(values: Values) -> Row:
@@ -359,18 +351,16 @@ def _depth(values: Values) -> Row:
     return Row("search.fetch_k", f"{HYBRID}.candidateMultiplier", lambda *_: min(MOST_CANDIDATES, limit * times), why)
 
 
-def _provider(search: JsonObject, values: Values) -> Iterator[Mapped | Ignored]:
+def _provider(provider: str | None, model: str | None, section: str, elsewhere: bool) -> Iterator[Mapped | Ignored]:
     """The same embedding model where Recollect asks it in the same place; otherwise what to write."""
-    remote = search.find("remote")
-    provider, model = values.get("provider"), values.get("model")
-    spec = None if remote and "baseUrl" in remote.values else _spec(provider, model)
+    spec = None if elsewhere else _spec(provider, model)
     same = "search by words only" if spec == "none" else "the same model; texts are sent to it when they are indexed"
     instead = "Recollect asks openai:MODEL, ollama:MODEL or models of its own (`recollect model list`); set `embedder`"
     if provider in ("openai", "openai-compatible", "ollama"):
         instead = 'Recollect would ask it elsewhere; write embedder = "openai:MODEL" or "ollama:MODEL" yourself'
-    for key in ("provider", "model"):
-        if key in values:
-            path = search.at(key)
+    for key, value in (("provider", provider), ("model", model)):
+        if value is not None:
+            path = f"{section}.{key}"
             yield Ignored(path, instead) if spec is None else Mapped(path, "embedder", spec, same)
 
 
@@ -387,18 +377,19 @@ def _spec(provider: str | None, model: str | None) -> str | None:
     return None
 
 
-def _elsewhere(root: JsonObject) -> Iterator[Ignored]:
+def _elsewhere(document: Values) -> Iterator[Ignored]:
     """Keys outside memorySearch that are about memory."""
-    for path in ("", "agents", "agents.defaults"):
-        place = root.find(path)
-        if place is not None and "$include" in place.values:
-            yield Ignored(place.at("$include"), LEFT["$include"])
-    if root.find("agents.defaults.memorySearch") is not None and "memorySearch" in root.values:
+    agents = _find(document, "agents") or {}
+    defaults = _find(document, "agents.defaults") or {}
+    for path, place in (("", document), ("agents", agents), ("agents.defaults", defaults)):
+        if "$include" in place:
+            yield Ignored(_at(path, "$include"), LEFT["$include"])
+    if "memorySearch" in defaults and "memorySearch" in document:
         yield Ignored("memorySearch", "agents.defaults.memorySearch is read")
-    if "memory" in root.values:
+    if "memory" in document:
         yield Ignored("memory", f"settings of OpenClaw's other engine; {LEFT['qmd']}")
-    agents = (root.find("agents") or JsonObject({})).values.get("list", [])
-    for index, agent in enumerate(agents if isinstance(agents, list) else []):
+    listed = agents.get("list")
+    for index, agent in enumerate(listed if isinstance(listed, list) else []):
         if isinstance(agent, dict) and "memorySearch" in agent:
             why = "settings of one agent; import them as a file of their own, and name that with --config"
             yield Ignored(f"agents.list[{index}].memorySearch", why)
@@ -411,16 +402,11 @@ PLUGIN_ONLY = "a setting of the plugin that Recollect has no counterpart for"
 NEW, OLD = "queryExpansion", "search"
 """`queryExpansion` is the plugin's new name for `search.hyde…`, and goes before it there as it does here."""
 
-PLUGIN_KEYS: Mapping[str, ValueCheck] = MappingProxyType(
-    {
-        "ingest.paths": TEXTS,
-        "ingest.chunkSize": whole(100, 100_000),
-        "ingest.overlap": whole(0, 50_000),
-        f"{NEW}.timeoutMs": number(1, 3_600_000),
-        **dict.fromkeys((f"{NEW}.enabled", f"{OLD}.hydeEnabled"), FLAG),
-        **dict.fromkeys((f"{NEW}.model", f"{OLD}.hydeModel"), TEXT),
-    }
-)
+PLUGIN_KEYS: Keys = {
+    "ingest": {"paths": TEXTS, "chunkSize": whole(100, 100_000), "overlap": whole(0, 50_000)},
+    OLD: {"hydeEnabled": FLAG, "hydeModel": TEXT},
+    NEW: {"enabled": FLAG, "model": TEXT, "timeoutMs": number(1, 3_600_000)},
+}
 """The keys of the plugin that are read."""
 
 PLUGIN = (
@@ -441,27 +427,27 @@ PLUGIN = (
 """What the settings of the plugin mean here."""
 
 
-def _find_plugin(root: JsonObject) -> JsonObject | None:
-    """The plugin's `config` in openclaw.json, or a file that is that and nothing else."""
+def _find_plugin(document: Values) -> tuple[Values, str] | None:
+    """The plugin's `config` in openclaw.json and its path, or a file that is that and nothing else."""
     for name in PLUGIN_NAMES:
-        if (entries := root.find("plugins.entries")) and (found := entries.find(f"{name}.config")) is not None:
-            return found
-    alone = "agents" not in root.values and "plugins" not in root.values
-    search = root.values.get(OLD)
+        path = f"plugins.entries.{name}.config"
+        if (found := _find(document, path)) is not None:
+            return found, path
+    search = document.get(OLD)
     hyde = isinstance(search, dict) and any(key.startswith("hyde") for key in search)
-    return root if alone and (hyde or "ingest" in root.values or NEW in root.values) else None
+    alone = not {"agents", "plugins"} & document.keys()
+    return (document, "") if alone and (hyde or "ingest" in document or NEW in document) else None
 
 
-def _plugin(plugin: JsonObject) -> Iterator[Mapped | Ignored]:
-    values = plugin.read(PLUGIN_KEYS)
+def _plugin(plugin: Values, section: str) -> Iterator[Mapped | Ignored]:
+    values = _read(plugin, PLUGIN_KEYS, section)
     for row in PLUGIN:
-        yield from row.apply(values, plugin)
+        yield from row.apply(values, section)
         first, *others = row.key.split("|")
         if first in values:
-            yield from (Ignored(plugin.below(key), f"{plugin.below(first)} is read") for key in others if key in values)
+            why = f"{_below(section, first)} is read"
+            yield from (Ignored(_below(section, key), why) for key in others if key in values)
     if values.get("ingest.paths") == ():
-        yield Ignored(
-            f"{plugin.path}.ingest.paths".lstrip("."), "no path is named; `recollect ingest-files` takes paths"
-        )
-    for path in ("ingest", OLD, NEW, ""):
-        yield from plugin.unknown(path, [*PLUGIN_KEYS, "memorySearch"], {}, PLUGIN_ONLY)
+        yield Ignored(_below(section, "ingest.paths"), "no path is named; `recollect ingest-files` takes paths")
+    # memorySearch may stand beside the plugin's keys in a file of its own, and was read before.
+    yield from _unknown(plugin, {**PLUGIN_KEYS, "memorySearch": FLAG}, section, {}, PLUGIN_ONLY)
