@@ -8,8 +8,10 @@ import pytest
 from support.http import Hub
 
 from recollect.errors import ModelError
-from recollect.models.catalogue import ARCTIC_EMBED_S, model_path
+from recollect.models.catalogue import MODELS, model_path
 from recollect.models.fetch import fetch
+
+ARCTIC_EMBED_S = MODELS["arctic-embed-s"]
 
 NAME = ARCTIC_EMBED_S.name
 

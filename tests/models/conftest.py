@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from support.http import Hub
 
-from recollect.models.catalogue import ARCTIC_EMBED_S
+from recollect.models.catalogue import MODELS
 from recollect.models.fetch import fetch
 from recollect.models.onnx import OnnxEmbedder
+
+ARCTIC_EMBED_S = MODELS["arctic-embed-s"]
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,11 @@ import pytest
 from recollect.errors import ModelError, UsageError
 from recollect.models import catalogue as cache_module
 from recollect.models import fetch as fetching
-from recollect.models.catalogue import ARCTIC_EMBED_S, digest, installed, model_path, remove, staging
+from recollect.models.catalogue import MODELS, digest, installed, model_path, remove, staging
 from recollect.models.embedders import open_embedder
 from recollect.models.fetch import fetch
+
+ARCTIC_EMBED_S = MODELS["arctic-embed-s"]
 
 NAME = ARCTIC_EMBED_S.name
 MODEL, TOKENIZER = ARCTIC_EMBED_S.files

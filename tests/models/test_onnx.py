@@ -10,10 +10,13 @@ import pytest
 
 from recollect.errors import ConfigError, ModelError, UsageError
 from recollect.models import onnx
-from recollect.models.catalogue import ARCTIC_EMBED_S, MINILM_L12_RERANKER
+from recollect.models.catalogue import MODELS
 from recollect.models.embedders import open_embedder
 from recollect.models.onnx import OnnxEmbedder
 from recollect.types import Embedder
+
+ARCTIC_EMBED_S = MODELS["arctic-embed-s"]
+MINILM_L12_RERANKER = MODELS["minilm-l12-reranker"]
 
 QUESTION = "How do I repair a leaking dishwasher?"
 SENTENCES = (

