@@ -28,7 +28,7 @@ from statistics import fmean
 from benchmarks.quality import table
 from recollect.config import Settings
 from recollect.evaluation import Dataset, read_dataset
-from recollect.evaluation.corpora import open_corpus
+from recollect.evaluation.recording import open_corpus
 from recollect.memory import Memory
 from recollect.types import Forget, Put
 

@@ -22,9 +22,8 @@ from statistics import mean
 from typing import Any
 
 from recollect.config import Settings
-from recollect.evaluation.corpora import open_corpus
 from recollect.evaluation.datasets import Dataset, read_dataset
-from recollect.evaluation.recording import record
+from recollect.evaluation.recording import open_corpus, record
 from recollect.evaluation.scoring import Comparison, Estimate, compare, estimate, evaluate
 from recollect.evaluation.trials import SYSTEMS
 

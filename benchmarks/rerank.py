@@ -25,7 +25,7 @@ from typing import TypeAlias
 from benchmarks.quality import table
 from recollect.config import SearchOptions
 from recollect.evaluation import Dataset, evaluate, read_dataset
-from recollect.evaluation.corpora import open_corpus
+from recollect.evaluation.recording import open_corpus
 from recollect.evaluation.scoring import by_place, compare
 from recollect.memory import Memory
 from recollect.models.rerankers import open_reranker, passage

@@ -16,8 +16,7 @@ from typing import Any
 
 from benchmarks.quality import APART, SETS, questions, table, write
 from recollect.config import Settings
-from recollect.evaluation.corpora import open_corpus
-from recollect.evaluation.recording import Recording, record
+from recollect.evaluation.recording import Recording, open_corpus, record
 from recollect.evaluation.scoring import by_place, evaluate
 
 MOST_QUESTIONS = 150

@@ -178,7 +178,7 @@ def test_the_gate_refuses_other_data(run, data, home):
         (("nowhere",), "is no folder"),
         (("notes", "--compare", "bm25"), "no system 'bm25'"),
         (("notes", "--measures", "Fun@3"), "Fun@3"),
-        (("notes", "--run", "gone.trec"), "gone.trec is no file"),
+        (("notes", "--run", "gone.trec"), "gone.trec does not exist"),
         (("notes", "--against", "them"), "no system 'them'"),
         (("notes", "--split", "dev"), "split 'dev'"),
         (("notes", "--qrels", "x"), "its own questions"),

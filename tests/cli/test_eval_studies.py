@@ -5,7 +5,7 @@ import pytest
 
 from recollect import config
 from recollect.cli.lab import tune
-from recollect.evaluation import sweep, tuning
+from recollect.evaluation import tuning
 
 WORDS = [
     "night",
@@ -143,7 +143,7 @@ def test_overlap_of_one_source_is_refused(run, small):
 @pytest.fixture
 def few_settings(monkeypatch):
     """A grid that is tried quickly."""
-    tried = [{**curve, "fetch_k": 100} for curve in sweep.curves(["blend", "rrf"], ks=[60], shares=[0.3, 0.5])]
+    tried = [{**curve, "fetch_k": 100} for curve in tuning.curves(["blend", "rrf"], ks=[60], shares=[0.3, 0.5])]
     monkeypatch.setattr(tuning, "candidates", lambda: tried)
     monkeypatch.setattr(tuning, "refinements", lambda chosen: [{**chosen, "mmr": True}])
 

@@ -285,7 +285,7 @@ def test_the_command_writes_the_page_and_the_plots(files, capsys):
     ("words", "code", "message"),
     [
         ([], 2, "there is nothing to report on"),
-        (["none.json"], 2, "none.json is no file"),
+        (["none.json"], 2, "none.json does not exist"),
         (["broken.json"], 2, "broken.json is not JSON"),
         (["list.json"], 2, "list.json: this is no evaluation report"),
         (["empty.json"], 2, "nothing that can be drawn"),

@@ -189,7 +189,7 @@ def test_of_many_settings_the_best_of_each_method_is_named():
     found = results.sweep_chart(samples.sweep(ks=tuple(range(1, 14))))
     assert [curve.name for curve in found.curves] == ["borda k=1", "weighted k=1", "rrf k=1"]
     assert len(found.others) == 36
-    assert found.knees == [50]
+    assert found.knee == 50
 
 
 def test_without_depths_another_number_is_the_axis():

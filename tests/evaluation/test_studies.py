@@ -6,9 +6,8 @@ import pytest
 
 from recollect.errors import UsageError
 from recollect.evaluation import studies
-from recollect.evaluation.corpora import find_targets
 from recollect.evaluation.datasets import read_any
-from recollect.evaluation.trials import TrialPlan
+from recollect.evaluation.recording import find_targets
 from recollect.types import Scope
 
 NIGHT = ("night train", {"d1": 1})
@@ -35,24 +34,17 @@ def test_every_question_has_an_id_of_its_own():
 def test_a_borrowed_memory_stays_open(memory):
     """A study leaves the memory open for its owner."""
     memory.add("night train", id="d1")
-    report = studies.run(memory, studies.make_dataset([NIGHT]), TrialPlan(measures=("P@1",)))
+    report = studies.run(memory, None, studies.make_dataset([NIGHT]), measures=("P@1",))
     assert report["systems"]["default"]["per_query"]["P@1"] == {"night train": 1.0}
     assert memory.search("night").results
 
 
-@pytest.mark.parametrize(
-    "study",
-    [
-        lambda memory, dataset, work: studies.run(memory, dataset, TrialPlan(latency=1), work=work),
-        lambda memory, dataset, work: studies.sweep(memory, dataset, work=work),
-        lambda memory, dataset, work: studies.overlap(memory, dataset, work=work),
-    ],
-)
+@pytest.mark.parametrize("study", [studies.run, studies.sweep, studies.overlap])
 def test_a_study_that_takes_too_long_is_given_up(memory, study):
     """Between two questions, with a hint; the memory itself has no limit."""
     memory.add("night train", id="d1")
     with pytest.raises(UsageError, match="longer than -1 s"):
-        study(memory, studies.make_dataset([NIGHT]), studies.StudyWork(-1))
+        study(memory, studies.StudyWork(-1), studies.make_dataset([NIGHT]))
     assert memory.search("night").results
 
 

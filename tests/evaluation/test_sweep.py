@@ -5,7 +5,7 @@ import pytest
 
 from recollect.evaluation.datasets import Dataset
 from recollect.evaluation.recording import JudgedSet, JudgedSets, Recording, ReplayOutcome, record, record_sets
-from recollect.evaluation.sweep import check_prefix, churn, curves, knee, sweep
+from recollect.evaluation.tuning import check_prefix, churn, curves, knee, sweep
 
 WORDS = [
     "night",

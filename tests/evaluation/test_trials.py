@@ -7,8 +7,8 @@ import pytest
 
 from recollect.config import Settings
 from recollect.errors import UsageError
-from recollect.evaluation.corpora import open_corpus, place_of
 from recollect.evaluation.datasets import Dataset, apart, read_judged
+from recollect.evaluation.recording import open_corpus, place_of
 from recollect.evaluation.runs import write_trec
 from recollect.evaluation.scoring import estimate
 from recollect.evaluation.trials import (
@@ -253,25 +253,25 @@ def test_the_gate_tells_a_fall_from_noise():
     """Many questions falling together is a fall; as much up as down is noise; a rise is none."""
     before = [0.5] * 40
     (fall,) = gate(fake(before), fake([0.4] * 20 + [0.5] * 20))
-    assert fall.fell
-    assert fall.comparison.difference.mean == pytest.approx(-0.05)
+    assert fall["fell"]
+    assert fall["difference"]["mean"] == pytest.approx(-0.05)
     (noise,) = gate(fake(before), fake([0.3, 0.68] * 20))
-    assert not noise.fell
-    assert noise.comparison.difference.mean < 0
-    assert noise.noticeable == pytest.approx(1.96 * 0.19 / 40**0.5, rel=0.1)
-    assert abs(noise.comparison.difference.mean) < noise.noticeable
-    assert not gate(fake(before), fake([0.9] * 40))[0].fell
-    assert gate(fake(before), fake(before))[0].comparison.p == 1.0
+    assert not noise["fell"]
+    assert noise["difference"]["mean"] < 0
+    assert noise["noticeable"] == pytest.approx(1.96 * 0.19 / 40**0.5, rel=0.1)
+    assert abs(noise["difference"]["mean"]) < noise["noticeable"]
+    assert not gate(fake(before), fake([0.9] * 40))[0]["fell"]
+    assert gate(fake(before), fake(before))[0]["p"] == 1.0
 
 
 def test_the_gate_knows_when_it_cannot_know():
     """Where fewer than six questions changed no fall is significant, and it says so instead of giving a number."""
     (check,) = gate(fake([1.0] * 40), fake([0.0] * 5 + [1.0] * 35))
-    assert not check.fell
-    assert check.noticeable is None
+    assert not check["fell"]
+    assert check["noticeable"] is None
     (check,) = gate(fake([1.0] * 40), fake([0.0] * 6 + [1.0] * 34))
-    assert check.fell
-    assert check.noticeable == pytest.approx(4 / 40)
+    assert check["fell"]
+    assert check["noticeable"] == pytest.approx(4 / 40)
 
 
 def test_the_gate_compares_only_what_can_be_compared():

@@ -4,7 +4,6 @@ import random
 import pytest
 
 from recollect.config import SearchOptions
-from recollect.evaluation.sweep import curves, setting_label
 from recollect.evaluation.tuning import (
     INNER,
     OUTER,
@@ -12,14 +11,16 @@ from recollect.evaluation.tuning import (
     candidates,
     changes,
     choose,
-    completed,
+    curves,
     deal,
+    default_settings,
     refinements,
+    setting_label,
     simplest,
     tune,
 )
 
-DEFAULT = completed({}, SearchOptions())
+DEFAULT = default_settings(SearchOptions())
 QUESTIONS = [f"q{number}" for number in range(120)]
 GRID = [
     {"fusion": "weighted", "fetch_k": depth, "vector_weight": weight} for depth in (50, 200) for weight in range(15)
@@ -49,7 +50,7 @@ def noise(seed, gain=lambda _options: 0.0, spread=0.15):
 @pytest.mark.ci
 def test_no_signal_keeps_the_default():
     """Where settings differ by chance alone, the best of thirty on the same questions is not taken for better."""
-    kept = [tune(noise(seed), PLAN).keeps_default for seed in range(40)]
+    kept = [tune(noise(seed), PLAN)["keep_default"] for seed in range(40)]
     assert sum(kept) >= 38
 
 
@@ -66,7 +67,7 @@ def test_shuffled_judgments_keep_the_default():
 
         return values
 
-    assert sum(tune(shuffled(seed), PLAN).keeps_default for seed in range(40)) >= 38
+    assert sum(tune(shuffled(seed), PLAN)["keep_default"] for seed in range(40)) >= 38
 
 
 def test_a_planted_gain_is_found():
@@ -77,26 +78,26 @@ def test_a_planted_gain_is_found():
         return 0.15 if all(options[name] == value for name, value in best.items()) else 0.0
 
     found = tune(noise("planted", gain), PLAN)
-    assert not found.keeps_default
-    assert found.chosen == best
-    assert found.stability()[0]["settings"] == best
-    assert found.stability()[0]["folds"] >= OUTER - 1
-    assert 0.05 < found.comparison.difference.mean < 0.2
-    assert found.held_out.n == len(QUESTIONS)
+    assert not found["keep_default"]
+    assert found["chosen"] == best
+    assert found["stability"][0]["settings"] == best
+    assert found["stability"][0]["folds"] >= OUTER - 1
+    assert 0.05 < found["gain"]["mean"] < 0.2
+    assert found["held_out"]["n"] == len(QUESTIONS)
 
 
 def test_a_gain_of_a_refinement_is_found():
     found = tune(noise("aged", lambda options: 0.2 if options["half_life_days"] else 0.0), PLAN)
-    assert not found.keeps_default
-    assert found.chosen["half_life_days"] == 30.0
+    assert not found["keep_default"]
+    assert found["chosen"]["half_life_days"] == 30.0
 
 
 def test_a_setting_that_is_worse_is_not_taken():
     found = tune(noise("worse", lambda options: -0.3 * (options["fusion"] == "weighted"), spread=0), PLAN)
-    assert found.keeps_default
-    assert found.chosen == {}
-    assert found.comparison.difference.mean == 0
-    assert found.comparison.p == 1
+    assert found["keep_default"]
+    assert found["chosen"] == {}
+    assert found["gain"]["mean"] == 0
+    assert found["p"] == 1
 
 
 @pytest.mark.parametrize("held_out", range(OUTER))
@@ -110,9 +111,11 @@ def test_held_out_judgments_do_not_reach_the_choice(held_out):
         return {key: bribe if key in fold else value for key, value in true(options).items()}
 
     before, after = tune(true, PLAN), tune(changed, PLAN)
-    assert before.folds[held_out].chosen == after.folds[held_out].chosen
+    assert before["folds"][held_out]["chosen"] == after["folds"][held_out]["chosen"]
     others = [place for place in range(OUTER) if place != held_out]
-    assert any(before.folds[place].chosen != after.folds[place].chosen for place in others), "the bribe was too small"
+    assert any(before["folds"][place]["chosen"] != after["folds"][place]["chosen"] for place in others), (
+        "the bribe was too small"
+    )
 
 
 def test_the_choice_asks_for_nothing_but_its_questions():
@@ -133,7 +136,7 @@ def test_each_setting_is_tried_once():
         return noise("once")(options)
 
     found = tune(values, PLAN)
-    assert len(asked) == len(set(asked)) == found.tried
+    assert len(asked) == len(set(asked)) == found["tried"]
 
 
 def test_folds_are_equal_disjoint_and_whole_whatever_the_order():

@@ -451,9 +451,9 @@ pairs = [{"a": "keyword", "b": "vector", "both": 1, "only_a": 1, "only_b": 1, "n
 library.put("one", {"pairs": pairs, "data": {"name": "set"}})
 assert [stored.kind for stored in library.all()] == ["overlap"]
 (section,) = library.sections("one")
-assert section["svg"] == ""
-assert "recollect[eval]" in section["more"][-1], section["more"]
-assert section["tables"][0]["rows"]
+assert section.svg == ""
+assert "recollect[eval]" in section.more[-1], section.more
+assert section.tables[0].rows
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import threading
 import unicodedata
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from recollect.config.toml import write_private
 from recollect.errors import FailedError, UsageError
 from recollect.evaluation.plots import drawing, inline
-from recollect.evaluation.report import ReportPart, compose
+from recollect.evaluation.report import FigureTable, compose
 from recollect.evaluation.results import KINDS, kind, label, part
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -31,18 +32,26 @@ _drawing_lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class StoredReport:
-    """A report in the folder; `kind` is the study, `data` the name of its set, `mark` changes with the file."""
+    """A report in the folder; `kind` is the study, `data` the name of its set."""
 
     name: str
-    kind: str
+    kind: Literal["run", "sweep", "overlap"]
     data: str
     at: str
-    path: Path
-    mark: tuple[int, int]
 
-    def as_dict(self) -> dict[str, str]:
-        """Return it as JSON."""
-        return {"name": self.name, "kind": self.kind, "data": self.data, "at": self.at}
+
+@dataclass(frozen=True, slots=True)
+class DrawnSection:
+    """One finding: text, a plot (`shows` describes it), tables, and its data."""
+
+    key: str
+    title: str
+    lead: str
+    more: list[str]
+    svg: str
+    shows: str
+    source: str
+    tables: Sequence[FigureTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +62,25 @@ class ReportLibrary:
 
     def all(self) -> list[StoredReport]:
         """Return every report, newest first."""
-        return sorted(self._reports(), key=lambda report: (-report.mark[0], report.name))
+        return [report for _, _, report in sorted(self._reports(), key=lambda row: (-row[1][0], row[2].name))]
 
-    def sections(self, name: str) -> list[dict[str, Any]] | None:
+    def sections(self, name: str) -> list[DrawnSection] | None:
         """Return the sections of a report with their plots; None if there is no such report.
 
         Without matplotlib the plots are empty, and each section says how to install it.
         """
-        report = next((report for report in self._reports() if report.name == name), None)
-        if report is None:
-            return None
-        with _drawing_lock:
-            return _drawn(report.path, report.mark)
+        for path, mark, report in self._reports():
+            if report.name == name:
+                with _drawing_lock:
+                    return _drawn(path, mark)
+        return None
 
     def check_free(self, name: str) -> None:
         """Refuse a name that is taken, or that is not a valid file name on every system."""
         if not _valid(name):
             hint = f"use at most {LONGEST_NAME} letters, digits, spaces, `-`, `_` and `.`, a letter or digit first"
             raise UsageError(f"{label(name)!r} cannot be the name of a report", hint=hint)
-        if self._path(name).exists():
+        if (self.folder / f"{name}.json").exists():
             raise UsageError(f"there is a report {name!r} already", hint="choose another name, or remove that file")
 
     def put(self, name: str, report: Mapping[str, Any]) -> None:
@@ -79,41 +88,31 @@ class ReportLibrary:
         self.check_free(name)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_private(self._path(name), json.dumps(report, ensure_ascii=False, indent=1))
+            write_private(self.folder / f"{name}.json", json.dumps(report, ensure_ascii=False, indent=1))
         except OSError as error:
             hint = "check that the server may write there, or name another folder: `recollect serve --lab DIR`"
             raise FailedError(f"{self.folder} cannot be written: {error.strerror or error}", hint=hint) from error
 
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.json"
+    def _reports(self) -> Iterator[tuple[Path, tuple[int, int], StoredReport]]:
+        """Yield each report with its path and a mark that changes with the file.
 
-    def _reports(self) -> Iterator[StoredReport]:
-        """Read the folder. Names come from its listing, never from a caller, and links may not lead out of it."""
+        Names come from the folder's listing, never from a caller, and links may not lead out of it.
+        """
         try:
-            folder, paths = self.folder.resolve(), sorted(self.folder.glob("*.json"))
+            folder, links = self.folder.resolve(), sorted(self.folder.glob("*.json"))
         except OSError as error:
             raise FailedError(f"{self.folder} cannot be read: {error.strerror or error}") from error
-        for path in paths:
-            if path.stem.isprintable() and not path.name.startswith("."):
-                yield from _stored(path, folder)
-
-
-def _stored(link: Path, folder: Path) -> Iterator[StoredReport]:
-    try:
-        path = link.resolve()
-        if path.parent != folder:
-            return
-        status = path.stat()
-        mark = (status.st_mtime_ns, status.st_size)
-        head = _head(path, mark) if path.is_file() and status.st_size <= MOST_BYTES else None
-    except (OSError, RuntimeError):  # a link to itself raises one or the other
-        return
-    if head is not None:
-        yield StoredReport(link.stem, *head, datetime.fromtimestamp(status.st_mtime, UTC).isoformat(), path, mark)
+        for link in (link for link in links if link.stem.isprintable() and not link.name.startswith(".")):
+            with suppress(OSError, RuntimeError):  # a link to itself raises one or the other
+                path, status = link.resolve(), link.stat()
+                mark, at = (status.st_mtime_ns, status.st_size), datetime.fromtimestamp(status.st_mtime, UTC)
+                readable = path.parent == folder and path.is_file() and status.st_size <= MOST_BYTES
+                if readable and (head := _head(path, mark)):
+                    yield path, mark, StoredReport(link.stem, *head, at.isoformat())
 
 
 @lru_cache(maxsize=1024)
-def _head(path: Path, mark: tuple[int, int]) -> tuple[str, str] | None:  # noqa: ARG001  (part of the cache key)
+def _head(path: Path, mark: tuple[int, int]) -> tuple[Any, str] | None:  # noqa: ARG001  (part of the cache key)
     """Read kind and data of a report, or None if the file is none."""
     try:
         report = json.loads(path.read_bytes())
@@ -123,31 +122,21 @@ def _head(path: Path, mark: tuple[int, int]) -> tuple[str, str] | None:  # noqa:
 
 
 @lru_cache(maxsize=8)
-def _drawn(path: Path, mark: tuple[int, int]) -> list[dict[str, Any]]:  # noqa: ARG001
+def _drawn(path: Path, mark: tuple[int, int]) -> list[DrawnSection]:  # noqa: ARG001
     try:
-        named = compose([json.loads(path.read_bytes())])
+        parts = compose([json.loads(path.read_bytes())])
     except (OSError, ValueError, RecursionError) as error:
         raise FailedError(f"the report changed while it was read: {error}", hint="try again") from error
+    svgs, notes = dict.fromkeys(parts, ""), []
     try:
         with drawing():
-            return [_section(key, one, inline(one.draw(), f"plot-{key}", one.title, one.shows))
-                    for key, one in named.items()]  # fmt: skip
+            svgs = {key: inline(one.draw(), f"plot-{key}", one.title, one.shows) for key, one in parts.items()}
     except UsageError as error:
-        note = f"Not drawn: {error.message} ({error.hint})."
-        return [_section(key, one, "", note) for key, one in named.items()]
-
-
-def _section(key: str, section: ReportPart, svg: str, *notes: str) -> dict[str, Any]:
-    return {
-        "key": key,
-        "title": section.title,
-        "lead": section.lead,
-        "more": [*section.more, *notes],
-        "svg": svg,
-        "shows": section.shows,
-        "source": section.source,
-        "tables": [asdict(table) for table in section.tables],
-    }
+        notes = [f"Not drawn: {error.message} ({error.hint})."]
+    return [
+        DrawnSection(key, one.title, one.lead, [*one.more, *notes], svgs[key], one.shows, one.source, one.tables)
+        for key, one in parts.items()
+    ]
 
 
 def _valid(name: str) -> bool:

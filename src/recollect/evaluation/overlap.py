@@ -8,14 +8,15 @@ lists with nothing in common and 1 for equal lists. `PairRecall` counts the rele
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
 from recollect.errors import SearchFailed
-from recollect.evaluation.recording import JudgedSet, JudgedSets, Recording
+from recollect.evaluation.recording import JudgedSets, Recording
 from recollect.ranking import fold
 from recollect.types import RankedList, Record
 
@@ -74,8 +75,14 @@ class FusionSetup:
 
 def overlaps(questions: Sequence[Mapping[str, Sequence[str]]]) -> list[Overlap]:
     """Compare every pair of sources. Each question maps source → ids, best first."""
-    names = list(dict.fromkeys(name for lists in questions for name in lists))
-    return [_over(a, b, questions) for a, b in itertools.combinations(names, 2)]
+    names, pairs = list(dict.fromkeys(name for lists in questions for name in lists)), []
+    for a, b in itertools.combinations(names, 2):
+        compared = [compare(a, b, lists[a], lists[b]) for lists in questions if a in lists and b in lists]
+        nonempty = [one for one in compared if one.queries]
+        columns = [[getattr(one, name) for one in nonempty] for name in ("both", "only_a", "only_b", "share", "rbo")]
+        depth = max((one.depth for one in nonempty), default=0)
+        pairs.append(Overlap(a, b, len(nonempty), depth, *(fmean(column) if column else 0.0 for column in columns)))
+    return pairs
 
 
 def compare(a: str, b: str, first: Sequence[str], second: Sequence[str]) -> Overlap:
@@ -92,9 +99,7 @@ def rbo(first: Sequence[str], second: Sequence[str], p: float = PERSISTENCE) -> 
     short, long = sorted((first, second), key=len)
     if not short:
         return 0.0
-    common, total, seen = 0, 0.0, (set[str](), set[str]())
-    at_short = 0
-    agreement = 0.0
+    common, at_short, total, agreement, seen = 0, 0, 0.0, 0.0, (set[str](), set[str]())
     for depth, document in enumerate(long, 1):
         seen[0].add(document)
         common += document in seen[1]
@@ -167,18 +172,13 @@ def _terms(setup: FusionSetup, a: str, b: str, relation: str) -> str:
     return f"{fetch_k}, k {setup.k:g} and the weights {weights}"
 
 
-def _over(a: str, b: str, questions: Iterable[Mapping[str, Sequence[str]]]) -> Overlap:
-    compared = [compare(a, b, lists[a], lists[b]) for lists in questions if a in lists and b in lists]
-    nonempty = [one for one in compared if one.queries]
-    if not nonempty:
-        return Overlap(a, b, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    means = (fmean(getattr(one, name) for one in nonempty) for name in ("both", "only_a", "only_b", "share", "rbo"))
-    return Overlap(a, b, len(nonempty), max(one.depth for one in nonempty), *means)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PairRecall:
-    """How many relevant records each of two sources has in its top `depth`, over pairs of question and record."""
+    """How many relevant records each of two sources has in its top `depth`, over pairs of question and record.
+
+    The rest are shares: `union` of either source, which no fusion of the two can exceed; `gain` of the union over the
+    better source; `overlap` of the records of both among those of either.
+    """
 
     a: str
     b: str
@@ -188,56 +188,37 @@ class PairRecall:
     only_a: int
     only_b: int
     neither: int
+    relevant: int = field(init=False)
+    recall_a: float = field(init=False)
+    recall_b: float = field(init=False)
+    union: float = field(init=False)
+    gain: float = field(init=False)
+    overlap: float = field(init=False)
 
-    @property
-    def relevant(self) -> int:
-        """The number of pairs of a question and a relevant record."""
-        return self.both + self.only_a + self.only_b + self.neither
-
-    @property
-    def recall_a(self) -> float:
-        """The share that the first source finds."""
-        return self._share(self.both + self.only_a)
-
-    @property
-    def recall_b(self) -> float:
-        """The share that the second source finds."""
-        return self._share(self.both + self.only_b)
-
-    @property
-    def union(self) -> float:
-        """The share that either finds; no fusion of the two can find more."""
-        return self._share(self.relevant - self.neither)
-
-    @property
-    def gain(self) -> float:
-        """How far the union is above the better source."""
-        return self.union - max(self.recall_a, self.recall_b)
-
-    @property
-    def overlap(self) -> float:
-        """Of the records that either finds, the share that both find."""
-        either = self.relevant - self.neither
-        return self.both / either if either else 0.0
-
-    def _share(self, count: int) -> float:
-        return count / self.relevant if self.relevant else 0.0
+    def __post_init__(self) -> None:
+        either = self.both + self.only_a + self.only_b
+        self.relevant = either + self.neither
+        counts = (self.both + self.only_a, self.both + self.only_b, either)
+        self.recall_a, self.recall_b, self.union = (count / (self.relevant or 1) for count in counts)
+        self.gain = self.union - max(self.recall_a, self.recall_b)
+        self.overlap = self.both / (either or 1)
 
     def as_dict(self) -> dict[str, object]:
         """Return counts, shares and advice as JSON."""
-        shares = {
-            name: getattr(self, name) for name in ("relevant", "recall_a", "recall_b", "union", "gain", "overlap")
-        }
         word, why = recommendation(self)
-        return {**asdict(self), **shares, "advice": word, "why": why}
+        return {**asdict(self), "advice": word, "why": why}
 
 
 def pair_recalls(recording: Recording, qrels: Mapping[str, Mapping[str, int]], *, depth: int) -> list[PairRecall]:
     """Count for every pair of sources that answered."""
     rows = [row for key in recording.texts for row in _finders(recording.replies[key], qrels.get(key, {}), depth)]
     judged = sum(any(grade > 0 for grade in qrels.get(key, {}).values()) for key in recording.texts)
-    pairs = itertools.combinations(answering_sources(recording), 2)
-    return [_count(a, b, depth, judged, rows) for a, b in pairs]
+    pairs = []
+    for a, b in itertools.combinations(answering_sources(recording), 2):
+        counts = Counter((a in names, b in names) for names in rows)
+        found = (counts[True, True], counts[True, False], counts[False, True], counts[False, False])
+        pairs.append(PairRecall(a, b, depth, judged, *found))
+    return pairs
 
 
 def pool(pairs: Sequence[PairRecall]) -> PairRecall:
@@ -284,22 +265,20 @@ def _finders(replies: Sequence[RankedList], judged: Mapping[str, int], depth: in
         yield frozenset(name for name, listed in hits.items() if any(hit.text_hash in same for hit in listed))
 
 
-def _count(a: str, b: str, depth: int, questions: int, rows: Sequence[frozenset[str]]) -> PairRecall:
-    both = sum(a in names and b in names for names in rows)
-    only_a = sum(a in names and b not in names for names in rows)
-    only_b = sum(b in names and a not in names for names in rows)
-    return PairRecall(a, b, depth, questions, both, only_a, only_b, len(rows) - both - only_a - only_b)
-
-
 def overlap_report(judged: JudgedSets, depth: int) -> dict[str, Any]:
     """Return the JSON of `recollect eval overlap`: every pair of sources over the whole set, and for each corpus."""
-    corpora = [(part.dataset.name, _part_recalls(part, depth)) for part in judged.parts]
     by_pair: dict[tuple[str, str], list[PairRecall]] = {}
-    for one in itertools.chain.from_iterable(pairs for _, pairs in corpora):
-        by_pair.setdefault((one.a, one.b), []).append(one)
+    corpora = []
+    for part in judged.parts:
+        if len(names := answering_sources(part.recording)) < 2:  # noqa: PLR2004
+            message = f"only {' '.join(names) or 'no source'} answered, and overlap compares two sources"
+            raise SearchFailed(message, hint="`recollect status` shows whether an embedder is set")
+        for one in pair_recalls(part.recording, part.dataset.qrels, depth=depth):
+            by_pair.setdefault((one.a, one.b), []).append(one)
+            corpora.append({"set": f"{judged.name}/{part.dataset.name}", **one.as_dict()})
     whole = [{"set": judged.name, **pool(pairs).as_dict()} for pairs in by_pair.values()]
-    parts = [{"set": f"{judged.name}/{name}", **one.as_dict()} for name, pairs in corpora for one in pairs]
-    return {"data": judged.as_dict(), "depth": depth, "pairs": whole, "corpora": parts if len(corpora) > 1 else []}
+    several = len(judged.parts) > 1
+    return {"data": judged.as_dict(), "depth": depth, "pairs": whole, "corpora": corpora if several else []}
 
 
 def join_overlaps(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -311,10 +290,3 @@ def join_overlaps(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     data = {"name": name, "questions": questions, "sets": sets}
     pairs, corpora = ([row for one in reports for row in one[part]] for part in ("pairs", "corpora"))
     return {"data": data, "depth": reports[0]["depth"], "pairs": pairs, "corpora": corpora}
-
-
-def _part_recalls(part: JudgedSet, depth: int) -> list[PairRecall]:
-    if len(names := answering_sources(part.recording)) < 2:  # noqa: PLR2004
-        message = f"only {' '.join(names) or 'no source'} answered, and overlap compares two sources"
-        raise SearchFailed(message, hint="`recollect status` shows whether an embedder is set")
-    return pair_recalls(part.recording, part.dataset.qrels, depth=depth)

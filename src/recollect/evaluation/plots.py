@@ -227,10 +227,10 @@ def sweep_figure(chart: SweepChart) -> Figure:
     axes.grid(axis="y")
     axes.set_xlabel(label(chart.axis))
     axes.set_ylabel(label(chart.measure, 28))
-    for knee in chart.knees:
-        axes.axvline(knee, color=LIGHT["ink"], linewidth=1, linestyle=(0, (2, 2)))
-        at, text = axes.get_xaxis_transform(), f"knee: {knee:g}"
-        axes.annotate(text, (knee, 1), (0, 5), at, "offset points", ha="center", size=SMALL)
+    if chart.knee is not None:
+        axes.axvline(chart.knee, color=LIGHT["ink"], linewidth=1, linestyle=(0, (2, 2)))
+        at, text = axes.get_xaxis_transform(), f"knee: {chart.knee:g}"
+        axes.annotate(text, (chart.knee, 1), (0, 5), at, "offset points", ha="center", size=SMALL)
     short = max(len(curve.name) for curve in chart.curves) <= 20  # noqa: PLR2004  (characters that fit in a column)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3 if short else 1)
     return figure

@@ -1,28 +1,40 @@
-"""Record what every source answers to every judged question once, then replay any number of settings on it."""
+"""Judged sets on their stores: open a corpus, record once what every source answers, and replay any settings on it.
+
+A corpus has a store of its own, cached by its fingerprint; other questions are to the user's own store.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
+from recollect.config import Settings
 from recollect.config.sources import RETRIEVERS
-from recollect.evaluation.corpora import Bars, Targets, find_targets
-from recollect.evaluation.datasets import Dataset, fingerprint_of
-from recollect.evaluation.scoring import Run, deepest, evaluate
+from recollect.errors import UsageError
+from recollect.evaluation.datasets import Dataset, fingerprint_of, judged_documents
+from recollect.evaluation.scoring import Run, by_place, deepest, evaluate
 from recollect.memory import Memory
 from recollect.pipeline import reason
 from recollect.sources.local import COVERED, COVERED_ALONE
-from recollect.types import Progress, RankedList, Work
+from recollect.types import EVERYTHING, Filter, Progress, RankedList, Work
 
 Options: TypeAlias = Mapping[str, Any]
 """Some settings of `[search]`, by name."""
 
+Bars: TypeAlias = Callable[[str], Progress | None]
+"""Makes a progress bar with a label."""
+
 OpenSet: TypeAlias = Callable[[Dataset], AbstractContextManager[Memory]]
 """Opens the memory that a set is measured on."""
+
+BATCH = 1000
+"""Documents stored per transaction."""
 
 DEPTH = 200
 """How deep the sources are read by default: as deep as any setting that is tried."""
@@ -33,6 +45,107 @@ LIMIT = 100
 
 TOP = 10
 """Results of a ranking that are compared between settings."""
+
+MOST_WARNINGS = 5
+"""Different warnings of the sources that are repeated."""
+
+
+# -- stores -------------------------------------------------------------------------------------------------
+
+
+def place_of(dataset: Dataset, settings: Settings) -> str:
+    """Name the store's file. Each embedding model and each language has a file of its own."""
+    parts = [settings.embedder] if settings.embedder not in ("none", Settings().embedder) else []
+    parts += [settings.language] if settings.language not in (None, "english") else []
+    return "-".join(re.sub(r"[^\w.]+", "-", part) for part in (dataset.name, dataset.fingerprint, *parts)) + ".db"
+
+
+def open_corpus(
+    dataset: Dataset,
+    *,
+    settings: Settings | None = None,
+    folder: Path | None = None,
+    progress: Bars = lambda _: None,
+    **opening: Any,
+) -> Memory:
+    """Open the set's own store; documents and vectors that are missing are added first.
+
+    `opening` holds further arguments of `Memory.open`. External sources are left out, since they do not hold the set.
+    """
+    import platformdirs
+
+    settings, corpus = replace(settings or Settings(), sources=()), dataset.corpus
+    folder = folder or Path(platformdirs.user_cache_dir("recollect")) / "eval"
+    place = folder / place_of(dataset, settings)
+    with Memory.open(place, embedder="none", settings=Settings(language=settings.language)) as plain:
+        missing = plain.status()["records"]["total"] < len(corpus)
+        bar = progress(f"storing {dataset.name}") if missing else None
+        for start in range(0, len(corpus) if missing else 0, BATCH):
+            batch = [(row["_id"], row.get("title") or "", row.get("text")) for row in corpus[start : start + BATCH]]
+            plain.add_many({"id": key, "text": text or title or "-", "title": title} for key, title, text in batch)
+            if bar:
+                bar(min(start + BATCH, len(corpus)), len(corpus))
+    with ExitStack() as stack:
+        memory = stack.enter_context(Memory.open(place, settings=settings, **opening))
+        if settings.embedder != "none":
+            memory.embed(progress=progress(f"embedding {dataset.name}"))
+        stack.pop_all()  # the caller closes it
+        return memory
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """The judged documents found in the user's own store: `paths` maps each judged file name to its path there."""
+
+    paths: Mapping[str, str]
+    unknown: int
+
+    def dataset(self, dataset: Dataset) -> Dataset:
+        """Name judged files by their paths in the store."""
+        judgments = dataset.qrels.items()
+        return replace(dataset, qrels={
+            key: {self.paths.get(name, name): grade for name, grade in grades.items()} for key, grades in judgments
+        })  # fmt: skip
+
+    def run(self, run: Run, memory: Memory, qrels: Mapping[str, Mapping[str, int]]) -> Run:
+        """Where files are judged, replace chunks by their files, each at the rank of its first chunk."""
+        if not self.paths:
+            return run
+        ids = {document for ranking in run.values() for document in ranking}
+        paths = {record.id: record.path or record.id for record in memory.store.records.get(sorted(ids))}
+        return {
+            key: by_place(name if name in qrels.get(key, {}) else paths.get(name, name) for name in ranking)
+            for key, ranking in run.items()
+        }
+
+    def external(self, run: Run) -> Run:
+        """Name the files of an external run by their paths in the store."""
+        return {key: by_place(self.paths.get(name, name) for name in ranking) for key, ranking in run.items()}
+
+
+def find_targets(memory: Memory, dataset: Dataset) -> Targets:
+    """Look up every judged document. A path may be absolute, relative, or the unambiguous end of one file's path."""
+    judged, reach = judged_documents(dataset.qrels), within_reach(memory)
+    ids = {record.id for record in memory.store.records.get(sorted(judged), reach)}
+    whole = {name: str(Path(name).expanduser().absolute()) for name in judged - ids}
+    by_path = memory.store.joins.by_path([*whole.values(), *whole], reach)
+    chunks = {name: by_path.get(path) or by_path.get(name) for name, path in whole.items()}
+    files = {name: {str(record.path) for record in records} for name, records in chunks.items() if records}
+    paths = {name: next(iter(matches)) for name, matches in files.items() if len(matches) == 1}
+    if not ids and not paths:
+        raise UsageError(
+            f"none of the {len(judged):,} judged documents is in the store, neither as an id nor as a path",
+            hint="check the store: `recollect list` shows ids, `recollect status` its path",
+        )
+    return Targets(paths, len(judged) - len(ids) - len(paths))
+
+
+def within_reach(memory: Memory) -> Filter:
+    """Return a filter for the records that judgments may name: all, or those that a scoped caller can read."""
+    return replace(EVERYTHING, any_scope=False, scope=memory.caller) if memory.caller is not None else EVERYTHING
+
+
+# -- recordings ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +159,25 @@ class Recording:
 
     def run(self, options: Options, *, limit: int = LIMIT) -> Run:
         """Rank the results of every question under these search options. The score is 1 / rank."""
-        return {key: self._rank(key, options, limit) for key in self.texts}
+        run = {}
+        for key, text in self.texts.items():
+            pipeline, query = self.memory.prepare(text, work=self.work, **{**options, "limit": limit})
+            names = {source.name for source in pipeline.sources}
+            replies = [cut(reply, query.fetch_k) for reply in self.replies[key] if reply.source in names]
+            results = pipeline.answer(query, replies, time.perf_counter()).results
+            run[key] = by_place(result.record.id for result in results)
+        return run
 
-    def _rank(self, key: str, options: Options, limit: int) -> dict[str, float]:
-        pipeline, query = self.memory.prepare(self.texts[key], work=self.work, **{**options, "limit": limit})
-        names = {source.name for source in pipeline.sources}
-        replies = [cut(reply, query.fetch_k) for reply in self.replies[key] if reply.source in names]
-        results = pipeline.answer(query, replies, time.perf_counter()).results
-        return {result.record.id: 1.0 / rank for rank, result in enumerate(results, 1)}
+    @property
+    def warnings(self) -> list[str]:
+        """The most frequent warnings and failures of the sources, each with the number of questions."""
+        counts: Counter[str] = Counter()
+        for reply in (reply for replies in self.replies.values() for reply in replies):
+            counts.update(reply.warnings)
+            if reply.error is not None:
+                counts[f"{reply.source} did not answer: {reason(reply.error)}"] += 1
+        questions = len(self.texts)
+        return [f"{text} ({count:,} of {questions:,} questions)" for text, count in counts.most_common(MOST_WARNINGS)]
 
 
 def record(
@@ -100,18 +224,6 @@ class JudgedSet:
         run = self.recording.run(options, limit=limit)
         return self.targets.run(run, self.recording.memory, self.dataset.qrels) if self.targets else run
 
-    def depth(self, measure: str) -> int:
-        """How many results to rank for `measure`: its cutoff, or more where the chunks of a file count as one."""
-        cutoff = deepest([measure])
-        files = self.targets is not None and bool(self.targets.paths)
-        return max(LIMIT, cutoff) if files or not cutoff else max(TOP, cutoff)
-
-    @property
-    def failures(self) -> Counter[str]:
-        """Why sources did not answer, and how often."""
-        replies = (reply for group in self.recording.replies.values() for reply in group)
-        return Counter(f"{reply.source}: {reason(reply.error)}" for reply in replies if reply.error is not None)
-
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcome:
@@ -131,14 +243,15 @@ class JudgedSets:
 
     def __call__(self, options: Options) -> ReplayOutcome:
         """Replay every question under these options."""
-        values: dict[str, float] = {}
-        tops: dict[str, tuple[str, ...]] = {}
+        outcome, cutoff = ReplayOutcome({}, {}), deepest([self.measure])
         for part in self.parts:
-            run = part.run(options, limit=part.depth(self.measure))
+            # Without a cutoff, or where the chunks of a file count as one, more results are read.
+            deep = not cutoff or bool(part.targets and part.targets.paths)
+            run = part.run(options, limit=max(LIMIT if deep else TOP, cutoff))
             (scored,) = evaluate(part.dataset.qrels, run, [self.measure]).values()
-            values |= scored
-            tops |= {key: tuple(run[key])[:TOP] for key in scored}
-        return ReplayOutcome(values, tops)
+            tops = {key: tuple(run[key])[:TOP] for key in scored}
+            outcome = ReplayOutcome({**outcome.values, **scored}, {**outcome.tops, **tops})
+        return outcome
 
     @property
     def questions(self) -> int:

@@ -18,21 +18,7 @@ from recollect import __version__
 from recollect.errors import UsageError
 from recollect.evaluation import plots, results
 from recollect.evaluation.overlap import percent
-from recollect.evaluation.results import (
-    KINDS,
-    Json,
-    MeasuredSystem,
-    SourcePair,
-    SweepChart,
-    SystemPair,
-    interval_text,
-    label,
-    ms,
-    number,
-    p_value,
-    part,
-    signed,
-)
+from recollect.evaluation.results import KINDS, Json, MeasuredSystem, SystemPair, interval_text, label, ms, number, part
 from recollect.types.search import GRADES
 
 if TYPE_CHECKING:
@@ -41,10 +27,8 @@ if TYPE_CHECKING:
 DRAWN = 6
 """Comparisons that are drawn; the table has all."""
 
-EXTREMES = 5
-"""Questions that are named at either end of a comparison."""
-
-ID_LENGTH = 120
+EXTREMES, ID_LENGTH = 5, 120
+"""Questions that are named at either end of a comparison, and characters of their ids."""
 
 MEANINGS = {
     "nDCG": "how high the relevant documents stand among the first results; 1 is the best possible order",
@@ -110,14 +94,12 @@ def _sections(report: Json) -> Iterator[ReportPart]:
                 yield _systems(systems, pairs, source)
             drawn = [pair for pair in pairs if pair.measure == pairs[0].measure]
             yield from (_gains(pair, source) for pair in drawn[:DRAWN])
-            if any(system.p50 is not None for system in systems):
-                yield _latency(systems, source)
+            if timed := [system for system in systems if system.p50 is not None]:
+                yield _latency(systems, timed, source)
         case "rows":
-            if chart := results.sweep_chart(report):
-                yield _sweep(chart, report, source)
+            yield from _sweep(report, source)
         case "pairs":
-            if sources := results.source_pairs(report):
-                yield _overlap(sources, source)
+            yield from _overlap(report, source)
 
 
 def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], source: str) -> ReportPart:
@@ -131,7 +113,12 @@ def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], sou
     more.append("The axes show the range of the intervals; they do not begin at zero.")
     if pairs:
         head = ("systems", "measure", "difference", "p", "won", "lost", "equal")
-        tables.append(FigureTable("Differences on the same questions", head, list(map(_pair_row, pairs)), (0, 1)))
+        rows = [
+            (f"{label(pair.a)} − {label(pair.b)}", label(pair.measure), *_figures(pair),
+             *(f"{count:,}" for count in (pair.comparison.wins, pair.comparison.losses, pair.comparison.ties)))
+            for pair in pairs
+        ]  # fmt: skip
+        tables.append(FigureTable("Differences on the same questions", head, rows, (0, 1)))
     if len(pairs) > 1:
         more.append(f"One in twenty comparisons of equals would look significant by chance; here are {len(pairs)}.")
     lead = f"{label(best.name)} has the highest {label(names[0])}: {interval_text(best.measures[names[0]])}."
@@ -140,16 +127,15 @@ def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], sou
     return ReportPart("systems", "How well each system finds", lead, more, draw, shows, source, tables)
 
 
-def _pair_row(pair: SystemPair) -> tuple[str, ...]:
-    comparison = pair.comparison
-    counts = (f"{count:,}" for count in (comparison.wins, comparison.losses, comparison.ties))
-    difference = interval_text(comparison.difference, "+")
-    return (f"{label(pair.a)} − {label(pair.b)}", label(pair.measure), difference, p_value(comparison.p), *counts)
+def _figures(pair: SystemPair) -> tuple[str, str]:
+    """The difference and its p value, with no more digits than it has."""
+    p = pair.comparison.p
+    return interval_text(pair.comparison.difference, "+"), f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"  # noqa: PLR2004
 
 
 def _gains(pair: SystemPair, source: str) -> ReportPart:
     comparison, a, b = pair.comparison, label(pair.a), label(pair.b)
-    figures = f"{label(pair.measure)} {interval_text(comparison.difference, '+')}, {p_value(comparison.p)}"
+    figures = f"{label(pair.measure)} {', '.join(_figures(pair))}"
     if not comparison.significant:
         lead = f"{a} and {b}: no significant difference ({figures})."
     else:
@@ -157,34 +143,29 @@ def _gains(pair: SystemPair, source: str) -> ReportPart:
     won, lost, equal = comparison.wins, comparison.losses, comparison.ties
     counts = f"{a} is better on {won:,} questions, {b} on {lost:,}, and {equal:,} are equal."
     more = [counts, "Each step is one question; the dashed line is the mean difference, the grey band its interval."]
+    gains = [(label(key, ID_LENGTH), gain) for key, gain in pair.gains.items()]
+    wins = [(key, results.signed(gain)) for key, gain in gains[:EXTREMES] if gain > 0]
+    losses = [(key, results.signed(-gain)) for key, gain in gains[: -EXTREMES - 1 : -1] if gain < 0]
+    rows = [(*win, *loss) for win, loss in zip_longest(wins, losses, fillvalue=("", ""))]
     head = (f"{a} is better", "by", f"{b} is better", "by")
-    table = FigureTable("The questions that differ most", head, _extremes(pair), (0, 2))
+    table = FigureTable("The questions that differ most", head, rows, (0, 2))
     draw = partial(plots.gains_figure, pair)
     return ReportPart("wins", f"{a} against {b}, question by question", lead, more, draw, counts, source, [table])
 
 
-def _extremes(pair: SystemPair) -> list[tuple[str, ...]]:
-    """The greatest wins beside the greatest losses."""
-    gains = list(pair.gains.items())
-    won = [(label(key, ID_LENGTH), signed(gain)) for key, gain in gains[:EXTREMES] if gain > 0]
-    lost = [(label(key, ID_LENGTH), signed(-gain)) for key, gain in gains[: -EXTREMES - 1 : -1] if gain < 0]
-    return [(*left, *right) for left, right in zip_longest(won, lost, fillvalue=("", ""))]
-
-
-def _latency(systems: Sequence[MeasuredSystem], source: str) -> ReportPart:
-    timed = [one for one in systems if one.p50 is not None]
-    slowest = max(timed, key=lambda one: one.p95 or one.p50 or 0.0)
-    most = slowest.p95 or slowest.p50 or 0.0
+def _latency(systems: Sequence[MeasuredSystem], timed: Sequence[MeasuredSystem], source: str) -> ReportPart:
+    most = {one.name: one.p95 or one.p50 or 0.0 for one in timed}
+    grades = {name: next((word for limit, word in GRADES if took < limit), "bad") for name, took in most.items()}
+    slowest = max(timed, key=lambda one: most[one.name])
     many = "half of the questions" if slowest.p95 is None else "95 of 100 questions"
-    lead = f"The slowest, {label(slowest.name)}, answers {many} within {ms(most)} ({_grade(most)})."
+    took = f"{ms(most[slowest.name])} ({grades[slowest.name]})"
+    lead = f"The slowest, {label(slowest.name)}, answers {many} within {took}."
     limits = ", ".join(f"{word} below {ms(limit)}" for limit, word in GRADES)
     more = [f"Grades: {limits}, bad above. The time axis is logarithmic; each bar begins at zero."]
     head = ("system", "searches", "half within", "95 % within", "slowest", "grade at 95 %")
     rows = [
-        (
-            label(one.name), f"{one.timed:,}" if one.timed else "–", ms(one.p50), ms(one.p95),
-            ms(max(one.took_ms, default=None)), _grade(one.p95 or one.p50 or 0.0),
-        )
+        (label(one.name), f"{one.timed:,}" if one.timed else "–", ms(one.p50), ms(one.p95),
+         ms(max(one.took_ms, default=None)), grades[one.name])
         for one in timed
     ]  # fmt: skip
     shows = "; ".join(f"{label(one.name)}: half within {ms(one.p50)}, 95 % within {ms(one.p95)}" for one in timed)
@@ -193,15 +174,16 @@ def _latency(systems: Sequence[MeasuredSystem], source: str) -> ReportPart:
     return ReportPart("latency", "How long a search takes", lead, more, draw, shows, source, [table])
 
 
-def _grade(took: float) -> str:
-    return next((word for limit, word in GRADES if took < limit), "bad")
-
-
-def _sweep(chart: SweepChart, report: Json, source: str) -> ReportPart:
-    curve, place, best = chart.best
-    measure, axis = label(chart.measure), label(chart.axis)
-    lead = f"The best setting tried is {label(curve.name)} at {axis} {place:g}: {measure} {interval_text(best)}."
-    more = [f"The knee is at {axis} {knee:g}: no deeper setting is significantly better." for knee in chart.knees]
+def _sweep(report: Json, source: str) -> Iterator[ReportPart]:
+    chart = results.sweep_chart(report)
+    if chart is None:
+        return
+    best = max(chart.curves, key=lambda one: one.best[1].mean)
+    measure, axis, (place, mean) = label(chart.measure), label(chart.axis), best.best
+    lead = f"The best setting tried is {label(best.name)} at {axis} {place:g}: {measure} {interval_text(mean)}."
+    more = []
+    if chart.knee is not None:
+        more.append(f"The knee is at {axis} {chart.knee:g}: no deeper setting is significantly better.")
     more.append(
         "Bands and upright lines are 95 % intervals. All curves use the same questions, so they can differ "
         "significantly although their intervals overlap."
@@ -212,20 +194,15 @@ def _sweep(chart: SweepChart, report: Json, source: str) -> ReportPart:
     if checked := number(prefix.get("checked")):
         verdict = "began the longer one in all" if prefix.get("held") else "did NOT begin the longer one in some of"
         more.append(f"A shorter answer {verdict} {checked:,.0f} pairs of live searches.")
-    ends = ((one.points[0][1], one.points[-1][1]) for one in chart.curves)
-    texts = (f"{interval_text(first)} to {interval_text(last)}" for first, last in ends)
-    shows = "; ".join(f"{label(one.name)}: {text}" for one, text in zip(chart.curves, texts, strict=True))
-    tables = [_sweep_table(chart), *_churn(report, axis)]
-    draw = partial(plots.sweep_figure, chart)
-    return ReportPart("sweep", f"What {axis} and fusion change", lead, more, draw, shows, source, tables)
-
-
-def _sweep_table(chart: SweepChart) -> FigureTable:
-    points = [dict(reversed(curve.points)) for curve in chart.curves]
+    names, points = [label(one.name) for one in chart.curves], [dict(reversed(one.points)) for one in chart.curves]
     spots = sorted({spot for curve in points for spot in curve})
     rows = [(f"{spot:g}", *(interval_text(curve.get(spot)) for curve in points)) for spot in spots]
-    head = (label(chart.axis), *(label(one.name) for one in chart.curves))
-    return FigureTable(f"{label(chart.measure)} by {label(chart.axis)}", head, rows)
+    tables = [FigureTable(f"{measure} by {axis}", (axis, *names), rows), *_churn(report, axis)]
+    ends = ((one.points[0][1], one.points[-1][1]) for one in chart.curves)
+    texts = (f"{interval_text(first)} to {interval_text(last)}" for first, last in ends)
+    shows = "; ".join(f"{name}: {text}" for name, text in zip(names, texts, strict=True))
+    draw = partial(plots.sweep_figure, chart)
+    yield ReportPart("sweep", f"What {axis} and fusion change", lead, more, draw, shows, source, tables)
 
 
 def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
@@ -240,34 +217,31 @@ def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
         yield FigureTable("How much of the top ten a step changes", (axis, "changed"), rows)
 
 
-def _overlap(pairs: Sequence[SourcePair], source: str) -> ReportPart:
-    first = pairs[0]
-    a, b = label(first.a), label(first.b)
+def _overlap(report: Json, source: str) -> Iterator[ReportPart]:
+    if not (pairs := results.source_pairs(report)):
+        return
+    first, names = pairs[0], [(label(pair.a), label(pair.b)) for pair in pairs]
     whole = "the relevant documents" if first.neither is not None else "what either finds"
-    lead = f"Of {whole}, {a} and {b} both find {percent(first.both)}"
+    lead = f"Of {whole}, {names[0][0]} and {names[0][1]} both find {percent(first.both)}"
     more = [
-        f"{label(pair.a)} and {label(pair.b)}: {label(words, 400).rstrip('.')}."
-        for pair in pairs
+        f"{a} and {b}: {label(words, 400).rstrip('.')}."
+        for (a, b), pair in zip(names, pairs, strict=True)
         for words in pair.advice
     ]
-    if first.neither is None:
-        lead += "."
-    else:
-        lead += f"; together they reach {percent(first.union)}, the better one alone {percent(first.best)}."
+    if first.neither is not None:
+        lead += f"; together they reach {percent(first.union)}, the better one alone {percent(first.best)}"
         more.append("The line is the union, and no fusion can find more; the dashes are the better source alone.")
     head = ("sources", "both", "only the first", "only the second", "neither", "together", "best alone", "of")
     rows = [
-        (
-            f"{label(pair.a)} · {label(pair.b)}", *map(percent, (pair.both, pair.only_a, pair.only_b)),
-            "–" if pair.neither is None else percent(pair.neither), percent(pair.union), percent(pair.best),
-            f"{pair.total:,.4g}",
-        )
-        for pair in pairs
+        (f"{a} · {b}", percent(pair.both), percent(pair.only_a), percent(pair.only_b),
+         "–" if pair.neither is None else percent(pair.neither), percent(pair.union), percent(pair.best),
+         f"{pair.total:,.4g}")
+        for (a, b), pair in zip(names, pairs, strict=True)
     ]  # fmt: skip
     shows = "; ".join(f"{row[0]}: both {row[1]}, only the first {row[2]}, only the second {row[3]}" for row in rows)
     draw = partial(plots.overlap_figure, pairs)
     table = FigureTable("Shares", head, rows)
-    return ReportPart("overlap", "What the sources find", lead, more, draw, shows, source, [table])
+    yield ReportPart("overlap", "What the sources find", f"{lead}.", more, draw, shows, source, [table])
 
 
 # -- the page -----------------------------------------------------------------------------------------------
@@ -286,15 +260,21 @@ def write_pngs(sections: Mapping[str, ReportPart], folder: Path) -> list[Path]:
 def render(reports: Sequence[Json], sections: Mapping[str, ReportPart] | None = None) -> str:
     """Render the HTML page. The same reports give the same bytes."""
     sections = compose(reports) if sections is None else sections
-    sets = dict.fromkeys(label(part(report, "data").get("name") or "data without a name") for report in reports)
-    title = f"How well search finds: {', '.join(sets)}"
+    title = f"How well search finds: {', '.join(dict.fromkeys(map(results.set_name, reports)))}"
     with plots.drawing():
         parts = [_section_html(key, section) for key, section in sections.items()]
     kinds = ", ".join(dict.fromkeys(KINDS[results.kind(one)][0] for one in reports))
     foot = f"Written by recollect {__version__} from: {kinds}. This page loads nothing from anywhere."
     leads = _elements("li", (_element("a", one.lead, href=f"#{key}") for key, one in sections.items()))
     findings = f'<section class="plain"><h2>Findings</h2><ul class="findings">{leads}</ul></section>'
-    body = [_head(title, reports), findings, *parts, _terms(reports), _element("p", foot, class_="foot")]
+    longest: dict[tuple[str, str], str] = {}  # of each set, the most complete description
+    for report in reports:
+        data = part(report, "data")
+        key = (str(data.get("name")), str(data.get("fingerprint")))
+        longest[key] = max(longest.get(key, ""), results.about(report), key=len)
+    sources = _elements("p", map(escape, longest.values()))
+    head = f'<div class="about">{_element("h1", title)}{sources}</div>'
+    body = [head, findings, *parts, _terms(reports), _element("p", foot, class_="foot")]
     template = Template(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
     palette = "\n  ".join(f"--{role}: light-dark({light}, {dark});" for role, (light, dark) in plots.ROLES.items())
     return template.substitute(title=escape(title), version=__version__, palette=palette, body="\n".join(body))
@@ -307,16 +287,6 @@ def _element(tag: str, text: str, **attributes: str) -> str:
 
 def _elements(tag: str, contents: Iterable[str]) -> str:
     return "".join(f"<{tag}>{content}</{tag}>" for content in contents)
-
-
-def _head(title: str, reports: Iterable[Json]) -> str:
-    longest: dict[tuple[str, str], str] = {}
-    for report in reports:
-        data = part(report, "data")
-        key = (str(data.get("name")), str(data.get("fingerprint")))
-        longest[key] = max(longest.get(key, ""), results.about(report), key=len)
-    sources = _elements("p", map(escape, longest.values()))
-    return f'<div class="about">{_element("h1", title)}{sources}</div>'
 
 
 def _section_html(key: str, section: ReportPart) -> str:
@@ -357,14 +327,14 @@ def _terms(reports: Sequence[Json]) -> str:
     rows = [(name, meaning) for name, meaning in known if meaning]
     rows += [(name, MEANINGS[name]) for name in ("interval", "p", "fingerprint")]
     settings = [pair for report in reports for pair in part(report, "settings").items()]
-    rows += sorted({(label(name), _plain(value)) for name, value in settings if value not in (None, "", [], {})})
+    rows += sorted({(label(name), _setting(value)) for name, value in settings if value not in (None, "", [], {})})
     listed = "".join(_element("dt", name) + _element("dd", text) for name, text in rows)
     warnings = [str(words) for report in reports for words in report.get("warnings") or () if isinstance(words, str)]
     notes = "".join(_element("p", label(words, 400), class_="warning") for words in dict.fromkeys(warnings))
     return f'<section class="plain"><h2>Terms and settings</h2>{notes}<dl>{listed}</dl></section>'
 
 
-def _plain(value: Any) -> str:
+def _setting(value: Any) -> str:
     if isinstance(value, Mapping):
         return label(", ".join(f"{key} {inner}" for key, inner in value.items()), 600)
     return label(value, 200)

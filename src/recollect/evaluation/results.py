@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -57,7 +57,10 @@ class SystemPair:
 
 @dataclass(frozen=True, slots=True)
 class SourcePair:
-    """Shares of the records that two sources find; without `neither` they are shares of the records found."""
+    """Shares of the `total` records that two sources find; without `neither` they are shares of the records found.
+
+    `union` is the share that either finds, which fusion cannot exceed, and `best` that of the better source alone.
+    """
 
     a: str
     b: str
@@ -65,56 +68,31 @@ class SourcePair:
     only_a: float
     only_b: float
     neither: float | None
+    union: float
+    best: float
     total: float
     advice: Sequence[str]
-
-    @property
-    def union(self) -> float:
-        """The share that either finds; fusion cannot find more."""
-        return self.both + self.only_a + self.only_b
-
-    @property
-    def best(self) -> float:
-        """The share that the better of the two finds alone."""
-        return self.both + max(self.only_a, self.only_b)
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One combination of the other options, and its estimate at each value of the axis."""
+    """One combination of the other options, the method first, and its estimate at each value of the axis."""
 
-    options: Json
+    name: str
+    method: str
     points: Sequence[tuple[float, Estimate]]
-
-    @property
-    def best(self) -> tuple[float, Estimate]:
-        """The highest point; of equal ones the first."""
-        return max(self.points, key=lambda point: point[1].mean)
-
-    @property
-    def name(self) -> str:
-        """The options that distinguish it, the method first."""
-        options = dict(self.options)
-        if "vector_weight" in options:
-            options["vector_weight"] = f"{_plain(options.pop('text_weight', 1))}/{_plain(options['vector_weight'])}"
-        return " ".join(f"{_SHORT.get(key, f'{key}=')}{_plain(value)}" for key, value in options.items()) or "as set"
+    best: tuple[float, Estimate]
 
 
 @dataclass(frozen=True, slots=True)
 class SweepChart:
-    """A sweep as curves: those drawn in colour, the others, and the knees on the axis."""
+    """A sweep as curves: those drawn in colour, the others, and the place of the knee on the axis."""
 
     measure: str
     axis: str
     curves: Sequence[Curve]
     others: Sequence[Curve]
-    knees: Sequence[float]
-
-    @property
-    def best(self) -> tuple[Curve, float, Estimate]:
-        """The best curve with its best point."""
-        curve = max(self.curves, key=lambda one: one.best[1].mean)
-        return curve, *curve.best
+    knee: float | None
 
 
 def kind(report: Any) -> str:
@@ -128,6 +106,11 @@ def kind(report: Any) -> str:
     )
 
 
+def set_name(report: Any) -> str:
+    """Return the name of the set that a report is about."""
+    return label(part(report, "data").get("name") or "data without a name")
+
+
 def about(report: Any) -> str:
     """Describe the data of a report: the set's name, its size and its fingerprint."""
     data = part(report, "data")
@@ -135,7 +118,7 @@ def about(report: Any) -> str:
     words = [f"{count:,} {name}" for count, name in counts if isinstance(count, int)]
     marks = [str(one["fingerprint"]) for one in (data, *items(data, "sets")) if one.get("fingerprint")]
     words += [f"fingerprint {' and '.join(map(label, marks))}"] if marks else []
-    return f"{label(data.get('name') or 'data without a name')}: {', '.join(words) or 'size unknown'}"
+    return f"{set_name(report)}: {', '.join(words) or 'size unknown'}"
 
 
 # -- values -------------------------------------------------------------------------------------------------
@@ -190,20 +173,11 @@ def signed(value: float, sign: str = "+") -> str:
     return f"{value:{sign}.3f}".replace("-", "−")
 
 
-def p_value(p: float) -> str:
-    """Write a p value with no more digits than it has."""
-    return f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"  # noqa: PLR2004
-
-
 def ms(value: float | None) -> str:
     """Write a time with a space that does not break."""
     if value is None:
         return "–"
     return f"{value / 1000:.3g}\N{NO-BREAK SPACE}s" if value >= 1000 else f"{value:.3g}\N{NO-BREAK SPACE}ms"  # noqa: PLR2004
-
-
-def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 # -- runs ---------------------------------------------------------------------------------------------------
@@ -212,6 +186,27 @@ def _plain(value: Any) -> str:
 def systems(report: Json) -> list[MeasuredSystem]:
     """Read the systems of a run, in order."""
     return [_system(str(name), body) for name, body in part(report, "systems").items() if isinstance(body, Mapping)]
+
+
+def _system(name: str, body: Json) -> MeasuredSystem:
+    import numpy as np
+
+    per_query = {}
+    for measure in part(body, "per_query"):
+        values = {str(key): number(value) for key, value in part(part(body, "per_query"), measure).items()}
+        if numbers := {key: value for key, value in values.items() if value is not None}:
+            per_query[str(measure)] = numbers
+    measures = {str(measure): mean for measure, row in part(body, "measures").items() if (mean := interval(row))}
+    missing = [measure for measure in per_query if measure not in measures]
+    measures |= {measure: estimate(list(per_query[measure].values())) for measure in missing}
+    latency = part(body, "latency_ms")
+    listed = latency.get("values")
+    times = map(number, listed) if isinstance(listed, list | tuple) else ()
+    took = [time for time in times if time is not None and time >= 0]
+    p50, p95 = (number(latency.get(f"p{percent}")) for percent in (50, 95))
+    if took:
+        p50, p95 = (float(np.percentile(took, at)) if p is None else p for p, at in ((p50, 50), (p95, 95)))
+    return MeasuredSystem(name, measures, per_query, took, len(took) or int(number(latency.get("n")) or 0), p50, p95)
 
 
 def measures_of(measured: Sequence[MeasuredSystem]) -> list[str]:
@@ -233,37 +228,8 @@ def system_pairs(report: Json) -> list[SystemPair]:
     return [pair for row in rows if (pair := _system_pair(row, by_name))]
 
 
-def _system(name: str, body: Json) -> MeasuredSystem:
-    per_query = {str(measure): _numbers(values) for measure, values in part(body, "per_query").items()}
-    per_query = {measure: values for measure, values in per_query.items() if values}
-    means = {str(measure): interval(row) for measure, row in part(body, "measures").items()}
-    measures = {measure: mean for measure, mean in means.items() if mean}
-    measures |= {name: estimate(list(values.values())) for name, values in per_query.items() if name not in measures}
-    latency = part(body, "latency_ms")
-    listed = latency.get("values")
-    times = map(number, listed) if isinstance(listed, list | tuple) else ()
-    took = [time for time in times if time is not None and time >= 0]
-    timed = len(took) or int(number(latency.get("n")) or 0)
-    return MeasuredSystem(name, measures, per_query, took, timed, *(_quantile(latency, took, q) for q in (50, 95)))
-
-
-def _quantile(latency: Json, took: Sequence[float], percent: int) -> float | None:
-    value = number(latency.get(f"p{percent}"))
-    if value is not None or not took:
-        return value
-    import numpy as np
-
-    return float(np.percentile(took, percent))
-
-
-def _numbers(values: Any) -> dict[str, float]:
-    pairs = values.items() if isinstance(values, Mapping) else ()
-    return {str(key): good for key, value in pairs if (good := number(value)) is not None}
-
-
 def _system_pair(row: Json, by_name: Mapping[str, MeasuredSystem]) -> SystemPair | None:
-    a, b = by_name.get(str(row.get("a"))), by_name.get(str(row.get("b")))
-    measure = str(row.get("measure"))
+    a, b, measure = by_name.get(str(row.get("a"))), by_name.get(str(row.get("b"))), str(row.get("measure"))
     if not a or not b or not a.per_query.get(measure) or not b.per_query.get(measure):
         return None
     ours, theirs = a.per_query[measure], b.per_query[measure]
@@ -271,9 +237,10 @@ def _system_pair(row: Json, by_name: Mapping[str, MeasuredSystem]) -> SystemPair
     gains = dict(sorted(gains.items(), key=lambda pair: -pair[1]))
     difference, p = interval(row.get("difference")), number(row.get("p"))
     if difference is None or p is None:
-        return SystemPair(a.name, b.name, measure, compare(ours, theirs), gains)
-    wins, losses = sum(gain > 0 for gain in gains.values()), sum(gain < 0 for gain in gains.values())
-    comparison = Comparison(difference, p, wins, losses, len(gains) - wins - losses)
+        comparison = compare(ours, theirs)
+    else:
+        wins, losses = sum(gain > 0 for gain in gains.values()), sum(gain < 0 for gain in gains.values())
+        comparison = Comparison(difference, p, wins, losses, len(gains) - wins - losses)
     return SystemPair(a.name, b.name, measure, comparison, gains)
 
 
@@ -282,21 +249,21 @@ def _system_pair(row: Json, by_name: Mapping[str, MeasuredSystem]) -> SystemPair
 
 def source_pairs(report: Json) -> list[SourcePair]:
     """Read the pairs of sources of which at least one found something."""
-    rows = items(report, "pairs")
+    rows, pairs = items(report, "pairs"), []
     several = len({repr(row.get("set")) for row in rows}) > 1
-    return [pair for row in rows if (pair := _source_pair(row, f"{row.get('set')}: " if several else ""))]
-
-
-def _source_pair(row: Json, prefix: str) -> SourcePair | None:
-    both, only_a, only_b, neither = (number(row.get(name)) for name in ("both", "only_a", "only_b", "neither"))
-    if both is None or only_a is None or only_b is None:
-        return None
-    counts = (both, only_a, only_b, neither or 0.0)
-    total = sum(counts)
-    if total <= 0 or min(counts) < 0:
-        return None
-    shares = (both / total, only_a / total, only_b / total, None if neither is None else neither / total)
-    return SourcePair(f"{prefix}{row.get('a')}", str(row.get("b")), *shares, total, _advice(row))
+    for row in rows:
+        both, only_a, only_b, neither = (number(row.get(name)) for name in ("both", "only_a", "only_b", "neither"))
+        if both is None or only_a is None or only_b is None:
+            continue
+        total = both + only_a + only_b + (neither or 0.0)
+        if total <= 0 or min(both, only_a, only_b, neither or 0.0) < 0:
+            continue
+        first = f"{row.get('set')}: {row.get('a')}" if several else str(row.get("a"))
+        rest = None if neither is None else neither / total
+        both, only_a, only_b = both / total, only_a / total, only_b / total
+        reach = (both + only_a + only_b, both + max(only_a, only_b))
+        pairs.append(SourcePair(first, str(row.get("b")), both, only_a, only_b, rest, *reach, total, _advice(row)))
+    return pairs
 
 
 def _advice(row: Json) -> list[str]:
@@ -311,58 +278,45 @@ def _advice(row: Json) -> list[str]:
 
 
 def sweep_chart(report: Json) -> SweepChart | None:
-    """Read the curves of a sweep; None where no row has a mean and a number to plot it over."""
+    """Read the curves of a sweep; None where no row has a mean and a number to plot it over.
+
+    The axis is the depth if it was varied, else the numeric option with the most values.
+    """
     rows = [(part(row, "options"), mean) for row in items(report, "rows") if (mean := interval(row))]
-    axis = _axis([options for options, _ in rows])
-    if axis is None:
+    spots: dict[str, set[float]] = {}
+    for name, value in (pair for options, _ in rows for pair in options.items()):
+        if (place := number(value)) is not None:
+            spots.setdefault(name, set()).add(place)
+    if not spots:
         return None
-    varied = _varied([options for options, _ in rows], axis)
-    points: dict[tuple[str, ...], list[tuple[float, Estimate]]] = {}
-    named: dict[tuple[str, ...], Json] = {}
+    axis = AXIS if len(spots.get(AXIS, ())) > 1 else max(spots, key=lambda name: (len(spots[name]), name == AXIS))
+    names = dict.fromkeys(name for options, _ in rows for name in options if name != axis)
+    varied = [name for name in names if len({repr(options.get(name)) for options, _ in rows}) > 1]
+    varied = sorted(varied, key=lambda name: name != "fusion") or [name for name in names if name == "fusion"]
+    groups: dict[str, list[tuple[float, Estimate]]] = {}
+    chosen: dict[str, Json] = {}
     for options, mean in rows:
         if (place := number(options.get(axis))) is not None:
-            key = tuple(repr(options.get(name)) for name in varied)
-            named.setdefault(key, {name: options[name] for name in varied if options.get(name) is not None})
-            points.setdefault(key, []).append((place, mean))
-    curves = [Curve(named[key], sorted(listed, key=lambda point: point[0])) for key, listed in points.items()]
-    chosen = _chosen(curves)
-    others = [curve for curve in curves if curve not in chosen]
-    return SweepChart(str(report.get("measure") or "mean"), axis, chosen, others, sorted(set(_knees(report, axis))))
+            own = {name: options[name] for name in varied if options.get(name) is not None}
+            groups.setdefault(repr(own), []).append((place, mean))
+            chosen.setdefault(repr(own), own)
+    curves = [_curve(chosen[key], points) for key, points in groups.items()]
+    coloured = curves
+    if len(curves) > MOST_CURVES:
+        best: dict[str, Curve] = {}
+        for curve in sorted(curves, key=lambda one: -one.best[1].mean):
+            best.setdefault(curve.method, curve)
+        coloured = list(best.values())[:MOST_CURVES]
+    others = [curve for curve in curves if curve not in coloured]
+    knee = number(part(part(report, "knee"), "options").get(axis))
+    return SweepChart(str(report.get("measure") or "mean"), axis, coloured, others, knee)
 
 
-def _axis(rows: Sequence[Json]) -> str | None:
-    """Return the depth if it was varied, else the numeric option with the most values."""
-    values: dict[str, set[float]] = {}
-    for options in rows:
-        for name, value in options.items():
-            if (place := number(value)) is not None:
-                values.setdefault(str(name), set()).add(place)
-    if len(values.get(AXIS, ())) > 1 or not values:
-        return AXIS if values else None
-    return max(values, key=lambda name: (len(values[name]), name == AXIS))
-
-
-def _varied(rows: Sequence[Json], axis: str) -> list[str]:
-    """Return the other options that differ between rows, the method first."""
-    names = list(dict.fromkeys(str(name) for options in rows for name in options if name != axis))
-    varied = [name for name in names if len({repr(options.get(name)) for options in rows}) > 1]
-    return sorted(varied, key=lambda name: name != "fusion") or [name for name in names if name == "fusion"]
-
-
-def _chosen(curves: Sequence[Curve]) -> list[Curve]:
-    if len(curves) <= MOST_CURVES:
-        return list(curves)
-    best: dict[str, Curve] = {}
-    for curve in sorted(curves, key=lambda one: -one.best[1].mean):
-        best.setdefault(str(next(iter(curve.options.values()), "")), curve)
-    return list(best.values())[:MOST_CURVES]
-
-
-def _knees(report: Json, axis: str) -> Iterator[float]:
-    """Read the knee: a row, a mapping of rows, or a list of rows."""
-    knee = report.get("knee")
-    for row in [knee, *(knee.values() if isinstance(knee, Mapping) else knee if isinstance(knee, list) else ())]:
-        if isinstance(row, Mapping):
-            place = number(row.get(axis, part(row, "options").get(axis)))
-            if place is not None:
-                yield place
+def _curve(options: Json, points: Sequence[tuple[float, Estimate]]) -> Curve:
+    words = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in options.items()}
+    if "vector_weight" in words:
+        words["vector_weight"] = f"{words.pop('text_weight', '1')}/{words['vector_weight']}"
+    name = " ".join(f"{_SHORT.get(key, f'{key}=')}{word}" for key, word in words.items()) or "as set"
+    points = sorted(points, key=lambda point: point[0])
+    best = max(points, key=lambda point: point[1].mean)
+    return Curve(name, str(next(iter(options.values()), "")), points, best)

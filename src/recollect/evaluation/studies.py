@@ -5,19 +5,18 @@ The memory stays open, and `work` limits how long a study may take.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from recollect.errors import UsageError
-from recollect.evaluation.corpora import within_reach
 from recollect.evaluation.datasets import Dataset, fingerprint, judged_documents
 from recollect.evaluation.overlap import overlap_report
-from recollect.evaluation.recording import MEASURE, record_sets
+from recollect.evaluation.recording import JudgedSets, record_sets, within_reach
 from recollect.evaluation.results import label
-from recollect.evaluation.sweep import DEPTHS, curves_of, sweep_report
-from recollect.evaluation.trials import TrialPlan, make_report, run_trials
+from recollect.evaluation.scoring import MEASURES, parse_measures
+from recollect.evaluation.trials import SYSTEMS, TrialPlan, make_report, run_trials
+from recollect.evaluation.tuning import DEPTHS, curves_of, sweep_report
 from recollect.memory import Memory
 from recollect.types import Work
 
@@ -42,12 +41,14 @@ class StudyWork(Work):
 
 
 def make_dataset(questions: Sequence[tuple[str, Mapping[str, int]]], name: str = NAME) -> Dataset:
-    """Make a set of texts and judgments. A question's id is the beginning of its text."""
+    """Make a set of texts and judgments. A question's id is the beginning of its text, numbered where it repeats."""
     queries: dict[str, str] = {}
     for place, (text, _) in enumerate(questions, 1):
         if not text.strip():
             raise UsageError(f"question {place} has no text", hint='{"text": "…", "relevant": ["…"]}')
-        queries[_key(text, queries)] = text
+        head = label(text, KEY_LENGTH)
+        names = (head if number == 1 else f"{head} ({number})" for number in range(1, place + 1))
+        queries[next(name for name in names if name not in queries)] = text
     qrels = {key: dict(grades) for key, (_, grades) in zip(queries, questions, strict=True)}
     return Dataset(name, (), queries, qrels, "", judged=fingerprint(queries, qrels))
 
@@ -62,36 +63,41 @@ def check_known(memory: Memory, dataset: Dataset) -> None:
         raise UsageError(f"there is no record {named}{more}", hint="`relevant` names records by their ids")
 
 
-def run(memory: Memory, dataset: Dataset, plan: TrialPlan, *, work: Work | None = None) -> dict[str, Any]:
+def run(
+    memory: Memory,
+    work: Work | None,
+    dataset: Dataset,
+    compare: Sequence[str] = ("default",),
+    measures: Sequence[str] = MEASURES,
+) -> dict[str, Any]:
     """Return what `recollect eval run --json` prints for these questions."""
     check_known(memory, dataset)
-    trials, corpora = run_trials(replace(plan, work=work), [dataset], lambda _: nullcontext(memory))
+    plan = TrialPlan({name: SYSTEMS[name] for name in compare}, parse_measures(measures), work=work)
+    trials, corpora = run_trials(plan, [dataset], lambda _: nullcontext(memory))
     return make_report(dataset.name, plan, memory.settings, trials, corpora)
 
 
-def sweep(memory: Memory, dataset: Dataset, measure: str = MEASURE, *, work: Work | None = None) -> dict[str, Any]:
+def sweep(
+    memory: Memory, work: Work | None, dataset: Dataset, measures: Sequence[str] = MEASURES[:1]
+) -> dict[str, Any]:
     """Return what `recollect eval sweep --json` prints for these questions."""
-    check_known(memory, dataset)
-    curves, depth = curves_of(memory.settings.search), max(DEPTHS)
-    with record_sets(
-        dataset.name, [dataset], lambda _: nullcontext(memory), measure=measure, depth=depth, work=work
-    ) as judged:
-        return sweep_report(judged, curves, DEPTHS)
+    (measure,) = parse_measures(measures)
+    with _recorded(memory, work, dataset, depth=max(DEPTHS), measure=measure) as judged:
+        return sweep_report(judged, curves_of(memory.settings.search), DEPTHS)
 
 
-def overlap(memory: Memory, dataset: Dataset, *, work: Work | None = None) -> dict[str, Any]:
+def overlap(memory: Memory, work: Work | None, dataset: Dataset) -> dict[str, Any]:
     """Return what `recollect eval overlap --json` prints for these questions."""
-    check_known(memory, dataset)
     pipeline, query = memory.prepare("")
     if len(pipeline.sources) < 2:  # noqa: PLR2004
         hint = "set an embedder, or configure an external source: docs/sources.md"
         raise UsageError("overlap compares two sources, and there are fewer", hint=hint)
-    with record_sets(dataset.name, [dataset], lambda _: nullcontext(memory), depth=query.fetch_k, work=work) as judged:
+    with _recorded(memory, work, dataset, depth=query.fetch_k) as judged:
         return overlap_report(judged, query.fetch_k)
 
 
-def _key(text: str, taken: Mapping[str, str]) -> str:
-    """Return the beginning of a text, numbered where another question begins alike."""
-    head = label(text, KEY_LENGTH)
-    names = (head if number == 1 else f"{head} ({number})" for number in range(1, len(taken) + 2))
-    return next(name for name in names if name not in taken)
+@contextmanager
+def _recorded(memory: Memory, work: Work | None, dataset: Dataset, **options: Any) -> Iterator[JudgedSets]:
+    check_known(memory, dataset)
+    with record_sets(dataset.name, [dataset], lambda _: nullcontext(memory), work=work, **options) as judged:
+        yield judged

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -16,16 +16,14 @@ from types import MappingProxyType
 from typing import Any
 
 from recollect import __version__
-from recollect.config import SearchOptions, Settings
+from recollect.config import Settings
 from recollect.errors import UsageError
-from recollect.evaluation.corpora import Bars, Targets
 from recollect.evaluation.datasets import Dataset, fingerprint_of, lines
-from recollect.evaluation.recording import LIMIT, OpenSet, Recording, record_set
+from recollect.evaluation.recording import LIMIT, Bars, OpenSet, Options, Targets, record_set
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import (
     MEASURES,
     MOST,
-    Comparison,
     Run,
     by_place,
     compare,
@@ -36,10 +34,9 @@ from recollect.evaluation.scoring import (
     without_self,
 )
 from recollect.memory import Memory
-from recollect.pipeline import reason
 from recollect.types import Work, now
 
-SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+SYSTEMS: Mapping[str, Options] = MappingProxyType(
     {
         "keyword": {"sources": ["keyword"]},
         "vector": {"sources": ["vector"]},
@@ -50,13 +47,9 @@ SYSTEMS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """System → its search options; `default` uses the settings unchanged."""
 
-MOST_WARNINGS = 5
-"""Different warnings of the sources that a report repeats."""
-
 FORMAT = 1
 """Version of the report's JSON; raised when an older reader would misread it."""
 
-PERCENTILES = (50, 95, 99)
 NEW_BASELINE = "make a new baseline: eval run … --save FILE"
 
 
@@ -64,13 +57,13 @@ NEW_BASELINE = "make a new baseline: eval run … --save FILE"
 class TrialPlan:
     """Which systems are measured, and how.
 
-    `seeing` holds filters, `latency` is the number of timed searches, `against` the system that the others are compared
-    with, `work` the limits of the whole study.
+    `latency` is the number of timed searches, `against` the system that the others are compared with, `work` the limits
+    of the whole study.
     """
 
-    systems: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"default": SYSTEMS["default"]})
+    systems: Mapping[str, Options] = field(default_factory=lambda: {"default": SYSTEMS["default"]})
     measures: Sequence[str] = MEASURES
-    seeing: Mapping[str, Any] = field(default_factory=dict)
+    filters: Options = field(default_factory=dict)
     limit: int | None = None
     exclude_self: bool = False
     latency: int = 0
@@ -97,7 +90,7 @@ class CorpusRuns:
     runs: Mapping[str, Run] = field(default_factory=dict)
     times: Mapping[str, Sequence[float]] = field(default_factory=dict)
     targets: Targets | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +98,7 @@ class Trial:
     """One measured system: measure → question → value, its run, and the milliseconds of its timed searches."""
 
     system: str
-    options: Mapping[str, Any]
+    options: Options
     values: Mapping[str, Mapping[str, float]]
     run: Run
     times: Sequence[float] = ()
@@ -120,7 +113,7 @@ class ExternalRun:
     run: Run
 
 
-def named_systems(names: str) -> dict[str, Mapping[str, Any]]:
+def named_systems(names: str) -> dict[str, Options]:
     """Parse a comma-separated list of systems; `none` is an empty list."""
     words = [word.strip() for word in names.split(",") if word.strip()]
     if words == ["none"]:
@@ -152,11 +145,19 @@ def run_trials(
 ) -> tuple[list[Trial], list[CorpusRuns]]:
     """Measure every system on every corpus, then score the external runs with the same code."""
     _check_names([*plan.systems, *(one.name for one in external)], plan.against)
-    corpora = list(_corpora(plan, sets, open_set, progress))
+    total, corpora = sum(len(one.queries) for one in sets), []
+    for dataset in sets:
+        if plan.systems:
+            with open_set(dataset) as memory:
+                corpora.append(
+                    _corpus(plan, dataset, memory, progress, -(-plan.latency * len(dataset.queries) // total))
+                )
+        else:
+            corpora.append(CorpusRuns(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown))
     qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
     selves = {key: key.removeprefix(corpus.dataset.prefix) for corpus in corpora for key in corpus.dataset.qrels}
 
-    def trial(name: str, options: Mapping[str, Any], run: Run, times: Sequence[float] = ()) -> Trial:
+    def trial(name: str, options: Options, run: Run, times: Sequence[float] = ()) -> Trial:
         judged = without_self(run, selves) if plan.exclude_self else run
         return Trial(name, options, evaluate(qrels, judged, plan.measures), judged, times)
 
@@ -181,67 +182,38 @@ def _check_names(names: Sequence[str], against: str | None) -> None:
         raise UsageError(f"there is no system {against!r} to compare with", hint=f"choose from {', '.join(names)}")
 
 
-def _corpora(plan: TrialPlan, sets: Sequence[Dataset], open_set: OpenSet, bars: Bars) -> Iterator[CorpusRuns]:
-    total = sum(len(one.queries) for one in sets)
-    for dataset in sets:
-        if not plan.systems:
-            yield CorpusRuns(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown)
-            continue
-        with open_set(dataset) as memory:
-            yield _corpus(plan, dataset, memory, bars, -(-plan.latency * len(dataset.queries) // total))
-
-
 def _corpus(plan: TrialPlan, dataset: Dataset, memory: Memory, bars: Bars, timed: int) -> CorpusRuns:
     search, status = memory.settings.search, memory.status()
     for name, options in plan.systems.items():
         if options.get("sources") == ["vector"] and not memory.embeddings.configured:
             raise UsageError(f"the system {name!r} needs an embedder", hint="--embedder arctic-embed-s")
-    shared = {**plan.seeing, "sources": _sources(plan, search)}
-    bar = bars(f"asking {dataset.name}")
+    named = [options.get("sources", search.sources) for options in plan.systems.values()]
+    sources = None if None in named else list(dict.fromkeys(name for names in named for name in names))
+    shared, bar = {**plan.filters, "sources": sources}, bars(f"asking {dataset.name}")
     part = record_set(memory, dataset, depth=search.fetch_k, options=shared, progress=bar, work=plan.work)
     limit = min(plan.depth + plan.exclude_self, MOST)  # one more, since a question's own document may be dropped
+    systems = {name: {**plan.filters, **options} for name, options in plan.systems.items()}
     return CorpusRuns(
         part.dataset,
         status["records"]["total"] if part.targets else len(dataset.corpus),
         str(status.get("sequence", "")) if part.targets else dataset.fingerprint,
         part.targets.unknown if part.targets else dataset.unknown,
-        {name: part.run({**plan.seeing, **options}, limit=limit) for name, options in plan.systems.items()},
-        {name: list(_latencies(plan, memory, dataset, options, timed)) for name, options in plan.systems.items()},
+        {name: part.run(options, limit=limit) for name, options in systems.items()},
+        {name: _latencies(plan, memory, dataset, options, timed) for name, options in systems.items()},
         part.targets,
-        _source_warnings(part.recording),
+        part.recording.warnings,
     )
 
 
-def _sources(plan: TrialPlan, search: SearchOptions) -> list[str] | None:
-    """All sources that some system uses; None means every source."""
-    named = [options.get("sources", search.sources) for options in plan.systems.values()]
-    return None if None in named else list(dict.fromkeys(name for names in named for name in names))
-
-
-def _latencies(
-    plan: TrialPlan, memory: Memory, dataset: Dataset, options: Mapping[str, Any], count: int
-) -> Iterator[float]:
+def _latencies(plan: TrialPlan, memory: Memory, dataset: Dataset, options: Options, count: int) -> list[float]:
     """Time `count` real searches, in milliseconds, for questions spread over the set, after one to warm up."""
-    if not count:
-        return
-    texts = list(dataset.queries.values())
-    picked = texts[:: max(1, len(texts) // count)][:count]
-    for number, text in enumerate([picked[0], *picked]):
+    texts, times = list(dataset.queries.values()), []
+    picked = texts[:: max(1, len(texts) // count)][:count] if count else []
+    for text in [*picked[:1], *picked]:
         start = time.perf_counter()
-        memory.search(text, work=plan.work, **{**plan.seeing, **options})
-        if number:
-            yield (time.perf_counter() - start) * 1000
-
-
-def _source_warnings(recording: Recording) -> tuple[str, ...]:
-    """The most frequent warnings and failures of the sources, each with the number of questions."""
-    counts: Counter[str] = Counter()
-    for reply in (reply for replies in recording.replies.values() for reply in replies):
-        counts.update(reply.warnings)
-        if reply.error is not None:
-            counts[f"{reply.source} did not answer: {reason(reply.error)}"] += 1
-    questions = len(recording.texts)
-    return tuple(f"{text} ({count:,} of {questions:,} questions)" for text, count in counts.most_common(MOST_WARNINGS))
+        memory.search(text, work=plan.work, **options)
+        times.append((time.perf_counter() - start) * 1000)
+    return times[1:]
 
 
 # -- reports ------------------------------------------------------------------------------------------------
@@ -258,18 +230,35 @@ def make_report(
 ) -> dict[str, Any]:
     """Make the JSON report of docs/evaluation.md: figures, data and settings."""
     names = [trial.system for trial in trials]
+    left_out = {
+        "unjudged": sum(corpus.dataset.unjudged for corpus in corpora),
+        "without_text": sum(corpus.dataset.without_text for corpus in corpora),
+        "unknown_documents": sum(corpus.unknown for corpus in corpora),
+    }
     base = trials[names.index(plan.against or ("default" if "default" in names else names[0]))]
     return {
         "format": FORMAT,
         "version": __version__,
         "at": now().isoformat(timespec="seconds"),
-        "data": _data(name, split, corpora),
+        "data": {
+            "name": name,
+            "split": split,
+            "fingerprint": fingerprint_of(corpus.dataset for corpus in corpora),
+            "documents": sum(corpus.documents for corpus in corpora),
+            "questions": sum(len(corpus.dataset.queries) for corpus in corpora),
+            "corpora": [
+                {"name": corpus.dataset.name, "fingerprint": corpus.mark, "documents": corpus.documents,
+                 "questions": len(corpus.dataset.queries)}
+                for corpus in corpora
+            ],
+            "left_out": left_out,
+        },
         "settings": {
             "embedder": settings.embedder if plan.systems else None,
             "language": settings.language,
             "depth": plan.depth,
             "exclude_self": plan.exclude_self,
-            "filters": {key: value for key, value in plan.seeing.items() if value},
+            "filters": {key: value for key, value in plan.filters.items() if value},
             "search": asdict(settings.search),
         },
         "systems": {trial.system: _system(trial) for trial in trials},
@@ -279,8 +268,8 @@ def make_report(
             for measure, values in trial.values.items()
             if trial is not base
         ],
-        "warnings": _warnings(plan, settings, trials, corpora),
-    }
+        "warnings": _warnings(plan, settings, trials, corpora, left_out),
+    }  # fmt: skip
 
 
 def read_report(path: Path) -> dict[str, Any]:
@@ -302,50 +291,29 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def _system(trial: Trial) -> dict[str, Any]:
+    import numpy as np
+
+    latency: dict[str, Any] = {}
+    if times := trial.times:
+        percentiles = {f"p{at}": round(float(np.percentile(times, at)), 3) for at in (50, 95, 99)}
+        mean, values = round(float(np.mean(times)), 3), [round(time, 3) for time in times]
+        latency = {"n": len(times), "mean": mean, **percentiles, "values": values}
     return {
         "options": dict(trial.options),
         "measures": {measure: asdict(estimate(list(values.values()))) for measure, values in trial.values.items()},
         "per_query": {measure: dict(values) for measure, values in trial.values.items()},
-        "latency_ms": _latency(trial.times),
+        "latency_ms": latency,
     }
 
 
-def _latency(times: Sequence[float]) -> dict[str, Any]:
-    import numpy as np
-
-    if not times:
-        return {}
-    spread = {f"p{at}": round(float(np.percentile(times, at)), 3) for at in PERCENTILES}
-    mean, values = round(float(np.mean(times)), 3), [round(time, 3) for time in times]
-    return {"n": len(times), "mean": mean, **spread, "values": values}
-
-
-def _data(name: str, split: str, corpora: Sequence[CorpusRuns]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "split": split,
-        "fingerprint": fingerprint_of(corpus.dataset for corpus in corpora),
-        "documents": sum(corpus.documents for corpus in corpora),
-        "questions": sum(len(corpus.dataset.queries) for corpus in corpora),
-        "corpora": [
-            {"name": corpus.dataset.name, "fingerprint": corpus.mark, "documents": corpus.documents,
-             "questions": len(corpus.dataset.queries)}
-            for corpus in corpora
-        ],
-        "left_out": _left_out(corpora),
-    }  # fmt: skip
-
-
-def _left_out(corpora: Sequence[CorpusRuns]) -> dict[str, int]:
-    return {
-        "unjudged": sum(corpus.dataset.unjudged for corpus in corpora),
-        "without_text": sum(corpus.dataset.without_text for corpus in corpora),
-        "unknown_documents": sum(corpus.unknown for corpus in corpora),
-    }
-
-
-def _warnings(plan: TrialPlan, settings: Settings, trials: Sequence[Trial], corpora: Sequence[CorpusRuns]) -> list[str]:
-    left, deep, fetch_k = _left_out(corpora), deepest(plan.measures), settings.search.fetch_k
+def _warnings(
+    plan: TrialPlan,
+    settings: Settings,
+    trials: Sequence[Trial],
+    corpora: Sequence[CorpusRuns],
+    left: Mapping[str, int],
+) -> list[str]:
+    deep, fetch_k = deepest(plan.measures), settings.search.fetch_k
     questions = [key for corpus in corpora for key in corpus.dataset.queries]
     empty = {trial.system: sum(not trial.run.get(key) for key in questions) for trial in trials}
     warnings = {
@@ -364,42 +332,34 @@ def _warnings(plan: TrialPlan, settings: Settings, trials: Sequence[Trial], corp
 # -- the gate -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class GateCheck:
-    """One measure of one system, before and after.
+def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Compare every measure of every system that both reports have: one row for each, as in the JSON of `eval gate`.
 
-    `noticeable` is the size from which a fall would be significant; None where too few questions changed.
+    `fell` says whether the measure is significantly lower. `noticeable` is the size from which a fall would be
+    significant; None where too few questions changed.
     """
-
-    system: str
-    measure: str
-    before: float
-    after: float
-    comparison: Comparison
-    noticeable: float | None
-
-    @property
-    def fell(self) -> bool:
-        """Whether the measure is significantly lower."""
-        return self.comparison.difference.mean < 0 and self.comparison.significant
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        numbers = {"before": self.before, "after": self.after, "noticeable": self.noticeable, "fell": self.fell}
-        return {"system": self.system, "measure": self.measure, **numbers, **asdict(self.comparison)}
-
-
-def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[GateCheck]:
-    """Compare every measure of every system that both reports have."""
-    old_settings, new_settings = (report.get("settings", {}) for report in (baseline, new))
-    same = ("exclude_self", "depth", "filters")
-    pairs = {"the data's fingerprint": (baseline["data"]["fingerprint"], new["data"]["fingerprint"])}
-    pairs |= {name: (old_settings.get(name), new_settings.get(name)) for name in same}
+    settings = [report.get("settings", {}) for report in (baseline, new)]
+    pairs = {"the data's fingerprint": [report["data"]["fingerprint"] for report in (baseline, new)]}
+    pairs |= {name: [one.get(name) for one in settings] for name in ("exclude_self", "depth", "filters")}
     for name, (old, current) in pairs.items():
         if old != current:
             message = f"the two reports cannot be compared: {name} was {old} and is {current}"
             raise UsageError(message, hint=NEW_BASELINE)
-    if not (checks := list(_checks(baseline["systems"], new["systems"]))):
+    checks = []
+    for system, body in baseline["systems"].items():
+        measured = new["systems"].get(system, {"per_query": {}})["per_query"]
+        for measure, before in body["per_query"].items():
+            if (after := measured.get(measure)) is None:
+                continue
+            if before.keys() != after.keys() or not before:
+                message = f"{system} has values of {measure} for other questions than before"
+                raise UsageError(message, hint=NEW_BASELINE)
+            comparison = compare(after, before)
+            means = {"before": fmean(before.values()), "after": fmean(after.values())}
+            fell = comparison.difference.mean < 0 and comparison.significant
+            edge = {"noticeable": noticeable(after, before), "fell": fell}
+            checks.append({"system": system, "measure": measure, **means, **edge, **asdict(comparison)})
+    if not checks:
         systems = baseline["systems"].items()
         contents = "; ".join(f"{name}: {', '.join(system['per_query'])}" for name, system in systems)
         raise UsageError(
@@ -407,16 +367,3 @@ def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[GateCheck]
             hint="measure the same systems: --compare and --measures",
         )
     return checks
-
-
-def _checks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[GateCheck]:
-    for system in (name for name in old if name in new):
-        for measure, before in old[system]["per_query"].items():
-            after = new[system]["per_query"].get(measure)
-            if after is None:
-                continue
-            if before.keys() != after.keys() or not before:
-                message = f"{system} has values of {measure} for other questions than before"
-                raise UsageError(message, hint=NEW_BASELINE)
-            means = fmean(before.values()), fmean(after.values())
-            yield GateCheck(system, measure, *means, compare(after, before), noticeable(after, before))

@@ -1,13 +1,15 @@
-"""Choose settings by nested cross-validation: settings chosen on some questions are measured on others.
+"""Try settings on recorded questions: measure a grid of them (`sweep`), or choose some by cross-validation (`tune`).
 
-The questions are dealt into outer folds by a hash of their ids. For each fold, `choose` sees only the other folds, and
-its choice is measured on this fold. These held-out values are compared with the default's on the same questions, and
-only that comparison decides. The settings to write are chosen by the same procedure on all questions.
+Cross-validation is nested. The questions are dealt into outer folds by a hash of their ids. For each fold, `choose`
+reads only the other folds, and its choice is measured on this fold. These held-out values are compared with the
+default's on the same questions, and only that comparison decides. The settings to write are chosen by the same
+procedure on all questions.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections import Counter
@@ -16,16 +18,26 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
-from recollect.config import SearchOptions
-from recollect.evaluation.recording import Options
-from recollect.evaluation.scoring import Comparison, Estimate, compare, estimate
-from recollect.evaluation.sweep import curves, reads
+from recollect.config import SearchOptions, override
+from recollect.evaluation.recording import TOP, JudgedSets, Options, Recording, ReplayOutcome
+from recollect.evaluation.scoring import compare, estimate
 from recollect.fusion import METHODS, NORMALISATIONS
 from recollect.options import SEARCH
 from recollect.types import Progress
 
-OUTER = 5
-INNER = 4
+DEPTHS = (5, 10, 20, 50, 100, 200)
+KS = (1.0, 10.0, 60.0, 100.0)
+"""What is swept by default: depths (`fetch_k`), and values of RRF's constant."""
+
+SHORT, LONG = 1, 50
+"""Two limits: the results of a search with the first must begin those of a search with the second."""
+
+PREFIX_QUESTIONS = 20
+"""Questions that are searched for live to check that."""
+
+OUTER, INNER = 5, 4
+"""The folds of the cross-validation."""
+
 FEWEST = 30
 """With fewer questions no gain of a usual size could be told from chance."""
 
@@ -37,20 +49,55 @@ SHARES = (0.3, 0.5, 0.7)
 HALF_LIVES_DAYS = (30.0, 180.0)
 LAMBDAS = (0.9, 0.7)
 
-TUNED = tuple(option.name for option in SEARCH if option.tuned)
-"""The settings that tuning may change."""
-
 Values: TypeAlias = Mapping[str, float]
 """Question → the value of a measure."""
 
 
+# -- grids --------------------------------------------------------------------------------------------------
+
+
+def curves(
+    fusions: Sequence[str],
+    *,
+    ks: Sequence[float] = (),
+    normalisations: Sequence[str] = (),
+    shares: Sequence[float] = (),
+) -> list[Options]:
+    """Combine every fusion method with each value of the settings it reads; an empty list leaves a setting alone.
+
+    A share is the vector source's part of the weights. Equal weights are 1 and 1, as in the default.
+    """
+    values: dict[str, Sequence[Any]] = {"rrf_k": ks, "normalisation": normalisations}
+    both = [(1.0, 1.0) if share == 0.5 else (round(1 - share, 6), share) for share in shares]  # noqa: PLR2004
+    weights: list[Options] = [{"text_weight": text, "vector_weight": vector} for text, vector in both]
+    grid: list[Options] = []
+    for fusion in fusions:
+        names = [name for name in (METHODS[fusion].reads if fusion in METHODS else ()) if values[name]]
+        for picked in itertools.product(*(values[name] for name in names)):
+            options = {"fusion": fusion, **dict(zip(names, picked, strict=True))}
+            grid += [{**options, **pair} for pair in weights or [{}]]
+    return grid
+
+
+def curves_of(search: SearchOptions, *, fusions: Sequence[str] = (), **values: Sequence[Any]) -> list[Options]:
+    """Return the curves to sweep; by default those of the user's fusion method, rrf and weighted.
+
+    `values` are the arguments of `curves`. Unknown names raise an error.
+    """
+    methods = tuple(fusions) or tuple(dict.fromkeys((search.fusion, "rrf", "weighted")))
+    grid = curves(methods, **{"ks": KS, **values})
+    for options in grid:
+        override(search, options)
+    return grid
+
+
 def candidates() -> list[Options]:
     """Return the settings that tuning tries first, before decay and diversity."""
-    scored = curves(["weighted"], normalisations=tuple(NORMALISATIONS), shares=SHARES)
-    scored += curves(["combmnz"], normalisations=["minmax"], shares=SHARES)
-    ranked = curves(["rrf"], ks=RRF_KS, shares=SHARES)
-    others = curves([name for name in METHODS if not reads(name)], shares=SHARES)
-    return [{**curve, "fetch_k": fetch_k} for curve in (*ranked, *scored, *others) for fetch_k in FETCH_KS]
+    grid = curves(["rrf"], ks=RRF_KS, shares=SHARES)
+    grid += curves(["weighted"], normalisations=tuple(NORMALISATIONS), shares=SHARES)
+    grid += curves(["combmnz"], normalisations=["minmax"], shares=SHARES)
+    grid += curves([name for name in METHODS if not METHODS[name].reads], shares=SHARES)
+    return [{**curve, "fetch_k": fetch_k} for curve in grid for fetch_k in FETCH_KS]
 
 
 def refinements(chosen: Options) -> list[Options]:
@@ -61,24 +108,120 @@ def refinements(chosen: Options) -> list[Options]:
     return [{**chosen, **age, **like} for age in ages for like in likeness]
 
 
-def completed(options: Options, search: SearchOptions) -> dict[str, Any]:
-    """Fill in the tuned settings that the options leave out."""
-    return {name: options.get(name, getattr(search, name)) for name in TUNED}
+def setting_label(options: Options) -> str:
+    """Write settings in short: `rrf k=60`, `weighted minmax .3/.7`."""
+    words = [str(options["fusion"])] if "fusion" in options else []
+    words += [f"k={options['rrf_k']:g}"] if "rrf_k" in options else []
+    words += [str(options["normalisation"])] if "normalisation" in options else []
+    if "vector_weight" in options:
+        words.append(f"{options.get('text_weight', 1.0):g}/{options['vector_weight']:g}")
+    return " ".join(words)
+
+
+# -- the sweep ----------------------------------------------------------------------------------------------
+
+
+def sweep(
+    outcome: Callable[[Options], ReplayOutcome],
+    curves: Sequence[Options],
+    depths: Sequence[int],
+    *,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Measure every curve at every depth.
+
+    The result has the `rows` by curve and depth, each curve's knee (`knees`), the knee with the highest mean (`knee`),
+    and the `churn`: the share of top results that differs between neighbouring settings, along depth and across curves.
+    """
+    depths = sorted(set(depths))
+    points: list[tuple[Options, ReplayOutcome]] = []
+    for curve, depth in itertools.product(curves, depths):
+        options: Options = {**curve, "fetch_k": depth}
+        points.append((options, outcome(options)))
+        if progress:
+            progress(len(points), len(curves) * len(depths))
+    rows: list[dict[str, Any]] = []
+    for options, measured in points:
+        mean = estimate(list(measured.values.values()))
+        rows.append({"options": options, "mean": mean.mean, "low": mean.low, "high": mean.high})
+    starts = range(0, len(points), len(depths))
+    lines = [points[start : start + len(depths)] for start in starts]
+    places = [knee([measured.values for _, measured in line]) for line in lines]
+    knees = [rows[start + place] for start, place in zip(starts, places, strict=True)]
+    along = [step for line in lines for step in _steps(line, "fetch_k")]
+    across = [step for line in zip(*lines, strict=True) for step in _steps(line, "settings")]
+    best = max(knees, key=lambda row: row["mean"])
+    return {"rows": rows, "knee": best, "knees": knees, "churn": along + across}
+
+
+def _steps(points: Sequence[tuple[Options, ReplayOutcome]], along: str) -> Iterator[dict[str, Any]]:
+    for (a, before), (b, after) in itertools.pairwise(points):
+        yield {"from": dict(a), "to": dict(b), "share": churn(before, after), "along": along}
+
+
+def knee(values: Sequence[Values]) -> int:
+    """Return the first position after which nothing is significantly better, by the paired test."""
+    for place, here in enumerate(values[:-1]):
+        later = [compare(deeper, here) for deeper in values[place + 1 :]]
+        if not any(one.significant and one.difference.mean > 0 for one in later):
+            return place
+    return len(values) - 1
+
+
+def churn(before: ReplayOutcome, after: ReplayOutcome) -> float:
+    """Return the share of the top results that is replaced, averaged over the questions."""
+    shares = []
+    for key, top in before.tops.items():
+        longest = min(TOP, max(len(top), len(after.tops[key])))
+        shares.append(1 - len({*top} & {*after.tops[key]}) / longest if longest else 0.0)
+    return fmean(shares)
+
+
+def check_prefix(parts: Sequence[tuple[Recording, Sequence[str]]], curves: Sequence[Options]) -> dict[str, Any]:
+    """Search live with a low and a high limit, and check that the short list begins the long one.
+
+    `parts` holds, for each corpus, its recording and the texts of the questions to search for.
+    """
+    long, broken, questions = LONG, [], sum(len(texts) for _, texts in parts)
+    for recording, texts in parts:
+        memory = recording.memory
+        long = min(LONG, memory.settings.search.fetch_k)  # a higher limit would read the sources deeper
+        for options, text in itertools.product(curves, texts):
+            searches = (memory.search(text, limit=limit, work=recording.work, **options) for limit in (SHORT, long))
+            short, full = ([result.record.id for result in answer.results] for answer in searches)
+            if short != full[:SHORT]:
+                broken.append({"question": text, "options": dict(options)})
+    counts = {"checked": len(curves) * questions, "held": not broken, "questions": questions}
+    return {**counts, "limits": [SHORT, long], "broken": broken}
+
+
+def sweep_report(
+    judged: JudgedSets, curves: Sequence[Options], depths: Sequence[int], *, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Return the JSON of `recollect eval sweep`: the sweep, and the prefix check on some questions of each corpus."""
+    measured = sweep(judged, curves, depths, progress=progress)
+    parts = []
+    for recording in (part.recording for part in judged.parts):
+        texts = list(recording.texts.values())
+        parts.append((recording, texts[:: max(1, -(-len(texts) * len(judged.parts) // PREFIX_QUESTIONS))]))
+    prefix = check_prefix(parts, curves)
+    return {"data": judged.as_dict(), "measure": judged.measure, **measured, "prefix": prefix}
+
+
+# -- the choice ---------------------------------------------------------------------------------------------
+
+
+def default_settings(search: SearchOptions) -> dict[str, Any]:
+    """Return the settings that tuning may change, as they are."""
+    return {option.name: getattr(search, option.name) for option in SEARCH if option.tuned}
 
 
 def changes(options: Options, default: Options) -> dict[str, Any]:
     """Return the options that change the ranking: only the ratio of the weights counts, `mmr_lambda` only with MMR."""
-    return dict(_changes(options, default))
-
-
-def _changes(options: Options, default: Options) -> Iterator[tuple[str, Any]]:
-    for name in options:
-        if name in ("text_weight", "vector_weight") and _share(options) == _share(default):
-            continue
-        if name == "mmr_lambda" and not options.get("mmr"):
-            continue
-        if options[name] != default.get(name):
-            yield name, options[name]
+    idle = set() if options.get("mmr") else {"mmr_lambda"}
+    if _share(options) == _share(default):
+        idle |= {"text_weight", "vector_weight"}
+    return {name: value for name, value in options.items() if name not in idle and value != default.get(name)}
 
 
 def _share(options: Options) -> float:
@@ -95,55 +238,13 @@ class TuningPlan:
     refine: Callable[[Options], Sequence[Options]] = lambda _: ()
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """One outer fold: the settings chosen on the other folds, and their gain over the default on this one."""
+def tune(values: Callable[[Options], Values], plan: TuningPlan, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Choose on four fifths of the questions and measure on the fifth, five times; then choose on all of them.
 
-    questions: int
-    chosen: Options
-    gain: float
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """The result: `tried` counts the settings, `chosen` is chosen on all questions."""
-
-    tried: int
-    folds: tuple[Fold, ...]
-    held_out: Estimate
-    default: Estimate
-    comparison: Comparison
-    chosen: Options
-
-    @property
-    def keeps_default(self) -> bool:
-        """Whether the default stays: no significant gain on held-out questions, or nothing better chosen on all."""
-        gained = self.comparison.significant and self.comparison.difference.low > 0
-        return not (gained and self.chosen)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        comparison = asdict(self.comparison)
-        return {
-            "tried": self.tried,
-            "keep_default": self.keeps_default,
-            "default": asdict(self.default),
-            "held_out": asdict(self.held_out),
-            "gain": comparison.pop("difference"),
-            **comparison,
-            "chosen": dict(self.chosen),
-            "folds": [asdict(fold) for fold in self.folds],
-            "stability": self.stability(),
-        }
-
-    def stability(self) -> list[dict[str, Any]]:
-        """Return each choice with the number of folds that made it, the most frequent first."""
-        names = Counter(json.dumps(fold.chosen, sort_keys=True) for fold in self.folds)
-        return [{"settings": json.loads(name), "folds": count} for name, count in names.most_common()]
-
-
-def tune(values: Callable[[Options], Values], plan: TuningPlan, *, progress: Progress | None = None) -> Tuning:
-    """Choose on four fifths of the questions and measure on the fifth, five times; then choose on all of them."""
+    In the result, `tried` counts the settings, `folds` are the choices with their gains, `stability` the choices with
+    the number of folds that made them, and `chosen` is chosen on all questions. The default is kept where held-out
+    questions show no significant gain, or where nothing better is chosen on all.
+    """
     expected, known = 1 + len(plan.candidates) + len(plan.refine(plan.default)), dict[str, Values]()
 
     def trials(options: Options) -> Values:
@@ -162,16 +263,25 @@ def tune(values: Callable[[Options], Values], plan: TuningPlan, *, progress: Pro
         chosen = choose(trials, plan, [key for key in default if key not in fold])
         measured = trials({**plan.default, **chosen})
         held_out |= {key: measured[key] for key in fold}
-        folds.append(Fold(len(fold), chosen, fmean(measured[key] - default[key] for key in fold)))
+        gain = fmean(measured[key] - default[key] for key in fold)
+        folds.append({"questions": len(fold), "chosen": chosen, "gain": gain})
+    held_out = {key: held_out[key] for key in default}  # the order of the questions moves the bootstrap interval
     chosen = choose(trials, plan, list(default))
-    return Tuning(
-        len(known),
-        tuple(folds),
-        estimate([held_out[key] for key in default]),
-        estimate(list(default.values())),
-        compare(held_out, default),
-        chosen,
-    )
+    comparison = compare(held_out, default)
+    gained = comparison.significant and comparison.difference.low > 0
+    names = Counter(json.dumps(fold["chosen"], sort_keys=True) for fold in folds)
+    figures = asdict(comparison)
+    return {
+        "tried": len(known),
+        "keep_default": not (gained and chosen),
+        "default": asdict(estimate(list(default.values()))),
+        "held_out": asdict(estimate(list(held_out.values()))),
+        "gain": figures.pop("difference"),
+        **figures,
+        "chosen": chosen,
+        "folds": folds,
+        "stability": [{"settings": json.loads(name), "folds": count} for name, count in names.most_common()],
+    }
 
 
 def choose(trials: Callable[[Options], Values], plan: TuningPlan, questions: Sequence[str]) -> dict[str, Any]:
@@ -190,17 +300,15 @@ def simplest(tried: Sequence[Options], default: Options, means: Sequence[Sequenc
 
     The error is that of the difference to the best, over the inner folds; ties go to the higher mean.
     """
-    best = max(means, key=fmean)
-    near = [place for place, measured in enumerate(means) if _within(best, measured)]
-    return tried[min(near, key=lambda place: (len(changes(tried[place], default)), -fmean(means[place])))]
+    best, near = max(means, key=fmean), []
+    for options, measured in zip(tried, means, strict=True):
+        short = [high - low for high, low in zip(best, measured, strict=True)]
+        if fmean(short) <= stdev(short) / math.sqrt(len(short)):
+            near.append((len(changes(options, default)), -fmean(measured), options))
+    return min(near, key=lambda row: row[:2])[2]
 
 
 def deal(questions: Sequence[str], folds: int, salt: str) -> list[frozenset[str]]:
     """Deal questions into folds of equal size by a hash of each id, independent of their order and the machine."""
     shuffled = sorted(questions, key=lambda key: hashlib.blake2b(f"{salt} {key}".encode()).digest())
     return [frozenset(shuffled[start::folds]) for start in range(folds)]
-
-
-def _within(best: Sequence[float], measured: Sequence[float]) -> bool:
-    short = [high - low for high, low in zip(best, measured, strict=True)]
-    return fmean(short) <= stdev(short) / math.sqrt(len(short))

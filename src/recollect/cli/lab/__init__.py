@@ -13,7 +13,7 @@ import click
 from recollect.cli import Commands
 from recollect.cli.flags import load_settings, open_memory
 from recollect.cli.terminal import notice, progress
-from recollect.errors import FailedError, UsageError
+from recollect.errors import UsageError
 
 if TYPE_CHECKING:
     from recollect.evaluation.datasets import Dataset
@@ -40,11 +40,6 @@ def eval_() -> None:
     """Measure search on judged questions: yours, or public sets."""
 
 
-def dataset_options(command: F) -> F:
-    """Add DATASET and the flags that name judged questions."""
-    return click.argument("dataset", required=False)(question_options(command))
-
-
 def question_options(command: F) -> F:
     """Add the flags that name judged questions."""
     for option in (
@@ -54,6 +49,11 @@ def question_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def dataset_options(command: F) -> F:
+    """Add DATASET and the flags that name judged questions."""
+    return click.argument("dataset", required=False)(question_options(command))
 
 
 @contextmanager
@@ -68,8 +68,8 @@ def recorded(options: Mapping[str, Any], measure: str, depth: int) -> Iterator[J
     opener = partial(open_set, options, {})
     with record_sets(name, sets, opener, measure=measures[0], depth=depth, progress=progress) as judged:
         for part in judged.parts:
-            for reason, count in part.failures.items():
-                notice(f"note: {part.dataset.name}: no answer to {count:,} questions from {reason}")
+            for warning in part.recording.warnings:
+                notice(f"note: {part.dataset.name}: {warning}")
         yield judged
 
 
@@ -96,7 +96,7 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
 
 def open_set(options: Mapping[str, Any], ranking: Mapping[str, Any], dataset: Dataset) -> Memory:
     """Open the user's own store, or the corpus's cached store, which is made if missing."""
-    from recollect.evaluation.corpora import open_corpus
+    from recollect.evaluation.recording import open_corpus
 
     if dataset.own:
         return open_memory(options, ranking, reads=True)
@@ -104,15 +104,18 @@ def open_set(options: Mapping[str, Any], ranking: Mapping[str, Any], dataset: Da
     return open_corpus(dataset, settings=settings, progress=_corpus_bar, announce=notice, fetching=progress("fetching"))
 
 
-def read_bytes(file: str, hint: str) -> bytes:
-    """Read a file, or raise an error that names it."""
-    try:
-        return Path(file).read_bytes()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise UsageError(f"{file} is no file", hint=hint) from error
-    except OSError as error:
-        message = f"{file} cannot be read: {error.strerror or error}"
-        raise FailedError(message, hint="check its permissions") from error
+def check_output(file: Path | None, *, force: bool) -> None:
+    """Refuse to overwrite a file without `force`, and to write into a folder that does not exist."""
+    if file and file.exists() and not force:
+        raise UsageError(f"{file} exists already", hint="choose another name, or --force to overwrite it")
+    if file and not file.resolve().parent.is_dir():
+        raise UsageError(f"there is no folder {file.parent}", hint="make it, or choose another file")
+
+
+def interval(estimate: Mapping[str, float], *, signed: bool = False) -> str:
+    """Write a mean and its 95 % interval."""
+    form = "+.3f" if signed else ".3f"
+    return f"{estimate['mean']:{form}} [{estimate['low']:{form}}, {estimate['high']:{form}}]"
 
 
 def _corpus_bar(label: str) -> Progress:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -22,17 +21,17 @@ from recollect.cli.flags import (
     json_flag,
     load_settings,
     open_memory,
+    read_input,
     search_flags,
     search_options,
 )
-from recollect.cli.lab import dataset_options, open_set, question_options, read_bytes, read_sets
+from recollect.cli.lab import dataset_options, eval_, interval, open_set, question_options, read_sets
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import FailedError, UsageError
 
 if TYPE_CHECKING:
-    from recollect.evaluation.datasets import Dataset
     from recollect.evaluation.questions import QuestionSet
-    from recollect.evaluation.trials import CorpusRuns, ExternalRun, GateCheck, Trial, TrialPlan
+    from recollect.evaluation.trials import CorpusRuns, Trial, TrialPlan
 
 TIMED = "100"
 """The default number of timed searches."""
@@ -57,13 +56,9 @@ _external = click.option(
 @click.option("--against", metavar="NAME", help="The system that the others are compared with.")
 @click.option("--exclude-self", is_flag=True, help="Drop the document that has the question's own id.")
 @click.option(
-    "--latency",
-    metavar="[N]",
-    is_flag=False,
-    flag_value=TIMED,
-    type=click.IntRange(min=1),
+    "--latency", metavar="[N]", is_flag=False, flag_value=TIMED, type=click.IntRange(min=1),
     help=f"Time N real searches of each system ({TIMED}).",
-)
+)  # fmt: skip
 @click.option("--save", metavar="FILE", help="Write the report as JSON.")
 @click.option("--save-run", metavar="FILE", help="Write the rankings as a TREC run, one file for each system.")
 @click.option("--save-qrels", metavar="FILE", help="Write the judgments as TREC qrels.")
@@ -128,36 +123,27 @@ def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
         split = options["split"] or old["data"].get("split") or ""
         report, _, _ = _measure(new, plan, {**options, "split": split})
     checks = compare(old, report)
-    fell = sum(check.fell for check in checks)
-    value = {"passed": not fell, "checks": [check.as_dict() for check in checks]}
-    emit(as_json, value, partial(_print_checks, checks, fell))
+    fell = sum(check["fell"] for check in checks)
+    emit(as_json, {"passed": not fell, "checks": checks}, partial(_print_checks, checks, fell))
     return 1 if fell else 0
 
 
 def _measure(
     dataset: str | None, plan: TrialPlan, options: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Trial], list[CorpusRuns]]:
-    from recollect.evaluation.trials import make_report, run_trials
+    from recollect.evaluation.trials import make_report, read_external, run_trials
 
     name, sets = read_sets(dataset, options, asking=bool(plan.systems))
     ranking = {**search_options(options), "limit": None}  # the plan says how many results are scored
-    external = _read_external(options["external"], sets)
+    questions, external = {key for one in sets for key in one.qrels}, []
+    for word in options["external"]:
+        title, _, file = ("", "", word) if Path(word).is_file() else word.rpartition("=")
+        data = read_input(file, "--run FILE, or --run NAME=FILE")
+        external.append(read_external(title or Path(file).stem, file, data, questions))
     opener = partial(open_set, options, ranking)
     trials, corpora = run_trials(plan, sets, opener, external=external, progress=progress)
     settings = load_settings(options, ranking).settings
     return make_report(name, plan, settings, trials, corpora, split=options["split"]), trials, corpora
-
-
-def _read_external(words: Sequence[str], sets: Sequence[Dataset]) -> list[ExternalRun]:
-    from recollect.evaluation.trials import read_external
-
-    questions = {key for one in sets for key in one.qrels}
-    runs = []
-    for word in words:
-        name, _, file = ("", "", word) if Path(word).is_file() else word.rpartition("=")
-        data = read_bytes(file, hint="--run FILE, or --run NAME=FILE")
-        runs.append(read_external(name or Path(file).stem, file, data, questions))
-    return runs
 
 
 def _save(trials: Sequence[Trial], corpora: Sequence[CorpusRuns], options: Mapping[str, Any]) -> None:
@@ -186,13 +172,21 @@ def _print_report(report: Mapping[str, Any]) -> None:
     """Print means, intervals and comparisons as tables."""
     systems, comparisons = report["systems"], report["comparisons"]
     measures = list(dict.fromkeys(name for system in systems.values() for name in system["measures"]))
-    rows = [("system", *measures, "ms p50 / p95"), *(_row(name, systems[name], measures) for name in systems)]
+    rows = [("system", *measures, "ms p50 / p95")]
+    for name, system in systems.items():
+        means, took = system["measures"], system["latency_ms"]
+        times = f"{took['p50']:.1f} / {took['p95']:.1f}" if took else "–"
+        rows.append((name, *(interval(means[one]) if one in means else "–" for one in measures), times))
     timed = any(system["latency_ms"] for system in systems.values())
     print_table([row if timed else row[:-1] for row in rows])
     if comparisons:
         echo()
-        head = ("against " + comparisons[0]["b"], "measure", "difference", "p", "won : lost : same")
-        print_table([head, *map(_comparison, comparisons)])
+        rows = [("against " + comparisons[0]["b"], "measure", "difference", "p", "won : lost : same")]
+        for row in comparisons:
+            counts = f"{row['wins']:,} : {row['losses']:,} : {row['ties']:,}"
+            p = f"{row['p']:.4f}{' *' if row['p'] < SIGNIFICANT else ''}"
+            rows.append((row["a"], row["measure"], interval(row["difference"], signed=True), p, counts))
+        print_table(rows)
     data, model = report["data"], report["settings"]["embedder"] or "runs alone"
     split = f" ({data['split']})" if data["split"] else ""
     corpora = f" in {len(data['corpora'])} corpora" if len(data["corpora"]) > 1 else ""
@@ -206,47 +200,26 @@ def _print_report(report: Mapping[str, Any]) -> None:
         notice(f"note: {warning}")
 
 
-def _row(name: str, system: Mapping[str, Any], measures: Sequence[str]) -> tuple[str, ...]:
-    means, took = system["measures"], system["latency_ms"]
-    times = f"{took['p50']:.1f} / {took['p95']:.1f}" if took else "–"
-    return (name, *(interval(means[measure]) if measure in means else "–" for measure in measures), times)
-
-
-def _comparison(row: Mapping[str, Any]) -> tuple[str, ...]:
-    counts = f"{row['wins']:,} : {row['losses']:,} : {row['ties']:,}"
-    p = f"{row['p']:.4f}{' *' if row['p'] < SIGNIFICANT else ''}"
-    return (row["a"], row["measure"], interval(row["difference"], signed=True), p, counts)
-
-
-def interval(estimate: Mapping[str, float], *, signed: bool = False) -> str:
-    """Write a mean and its 95 % interval."""
-    form = "+.3f" if signed else ".3f"
-    low, high, mean = (format(estimate[name], form) for name in ("low", "high", "mean"))
-    return f"{mean} [{low}, {high}]"
-
-
-def _print_checks(checks: Sequence[GateCheck], fell: int) -> None:
+def _print_checks(checks: Sequence[Mapping[str, Any]], fell: int) -> None:
     rows = [
-        (
-            check.system, check.measure, f"{check.before:.4f}", f"{check.after:.4f}",
-            interval(asdict(check.comparison.difference), signed=True), f"{check.comparison.p:.4f}", _verdict(check),
-        )
+        (check["system"], check["measure"], f"{check['before']:.4f}", f"{check['after']:.4f}",
+         interval(check["difference"], signed=True), f"{check['p']:.4f}", _verdict(check))
         for check in checks
     ]  # fmt: skip
     print_table([("system", "measure", "before", "after", "difference", "p", ""), *rows])
     outcome = f"{fell} of {len(checks)} fell" if fell else "nothing fell significantly"
-    notice(f"{checks[0].comparison.difference.n:,} questions · {outcome}")
+    notice(f"{checks[0]['difference']['n']:,} questions · {outcome}")
 
 
-def _verdict(check: GateCheck) -> str:
-    comparison = check.comparison
-    if comparison.significant:
-        return "FELL" if check.fell else "rose"
-    if not comparison.wins + comparison.losses:
+def _verdict(check: Mapping[str, Any]) -> str:
+    changed = check["wins"] + check["losses"]
+    if check["p"] < SIGNIFICANT:
+        return "FELL" if check["fell"] else "rose"
+    if not changed:
         return "unchanged"
-    if check.noticeable is None:
-        return f"only {comparison.wins + comparison.losses} questions changed, too few to tell"
-    return f"not significant; a fall of more than {check.noticeable:.3f} would be"
+    if check["noticeable"] is None:
+        return f"only {changed} questions changed, too few to tell"
+    return f"not significant; a fall of more than {check['noticeable']:.3f} would be"
 
 
 # -- report -------------------------------------------------------------------------------------------------
@@ -255,14 +228,9 @@ def _verdict(check: GateCheck) -> str:
 @click.command()
 @click.argument("sources", nargs=-1, metavar="FILE_OR_DATASET…")
 @click.option(
-    "--out",
-    "-o",
-    default="report.html",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    show_default=True,
+    "--out", "-o", default="report.html", type=click.Path(path_type=Path), metavar="FILE", show_default=True,
     help="The page.",
-)
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing page.")
 @click.option("--png", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Each plot as PNG too.")
 @common
@@ -297,31 +265,20 @@ def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, A
     if not Path(source).is_dir():
         yield _read_file(source)
         return
-    flags = [
-        word for name, value in common_options(options).items() if value is not None for word in (f"--{name}", value)
-    ]
+    flags = [word for name, value in common_options(options).items() if value for word in (f"--{name}", value)]
+    root = click.get_current_context().find_root()
     for name, *words in KEYWORD if load_settings(options).settings.embedder == "none" else HYBRID:
         notice(f"eval {name} {source}")
-        yield _run_study(name, [source, *words, *flags, "--json"])
-
-
-def _run_study(name: str, words: list[str]) -> Mapping[str, Any]:
-    """Return what another command of `recollect eval` prints."""
-    context = click.get_current_context()
-    group = context.parent.command if context.parent else None
-    command = group.get_command(context, name) if isinstance(group, click.Group) else None
-    if command is None:
-        raise UsageError(f"there is no study {name!r}", hint="recollect eval --help")
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), command.make_context(name, words, parent=context.parent) as inner:
-        command.invoke(inner)
-    return dict(json.loads(output.getvalue()))
+        output, study = io.StringIO(), eval_.make_context("eval", [name, source, *words, *flags, "--json"], parent=root)
+        with contextlib.redirect_stdout(output), study:
+            eval_.invoke(study)
+        yield dict(json.loads(output.getvalue()))
 
 
 def _read_file(name: str) -> Mapping[str, Any]:
     from recollect.evaluation.results import kind
 
-    data = sys.stdin.buffer.read() if name == "-" else read_bytes(name, hint=REPORT_HINT)
+    data = read_input(name, REPORT_HINT)
     try:
         value: Any = json.loads(data)
         kind(value)

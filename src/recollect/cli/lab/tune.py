@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.cli.flags import common, complete_option, json_flag, load_settings
-from recollect.cli.lab import dataset_options, recorded
-from recollect.cli.lab.run import interval
+from recollect.cli.lab import check_output, dataset_options, interval, recorded
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress, width
 from recollect.errors import UsageError
 
 if TYPE_CHECKING:
     from recollect.evaluation.recording import JudgedSets
-    from recollect.evaluation.tuning import Tuning
 
 MEASURE = "nDCG@10"
 DEPTHS = "5,10,20,50,100,200"
@@ -68,13 +68,13 @@ _measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"The
 @json_flag
 def sweep(depths: tuple[int, ...], measure: str, plot: Path | None, as_json: bool, **options: Any) -> int:
     """Measure every combination of depth and fusion, and find the depth beyond which results no longer change."""
-    from recollect.evaluation.sweep import curves_of, sweep_report
+    from recollect.evaluation.tuning import curves_of, sweep_report
 
     grid = {name: options[name] for name in ("fusions", "ks", "normalisations", "shares")}
     curves = curves_of(load_settings(options).settings.search, **grid)
     if plot and plot.suffix not in (".png", ".svg"):
         raise UsageError(f"{plot} cannot be drawn", hint="choose a name that ends in .png or .svg")
-    _check_folder(plot)
+    check_output(plot, force=True)
     with recorded(options, measure, max(depths)) as judged:
         report = sweep_report(judged, curves, depths, progress=progress("sweeping"))
     if plot:
@@ -116,9 +116,7 @@ def tune(measure: str, out: Path | None, force: bool, as_json: bool, **options: 
     """Choose settings by nested cross-validation, and write them if held-out questions show a gain."""
     from recollect.evaluation.tuning import FETCH_KS
 
-    if out and out.exists() and not force:
-        raise UsageError(f"{out} exists already", hint="choose another name, or --force to overwrite it")
-    _check_folder(out)
+    check_output(out, force=force)
     with recorded(options, measure, max(FETCH_KS)) as judged:
         report = {"data": judged.as_dict(), "measure": judged.measure, **_tune(judged)}
     if out and not report["keep_default"]:
@@ -130,33 +128,26 @@ def tune(measure: str, out: Path | None, force: bool, as_json: bool, **options: 
     return 0
 
 
-def _check_folder(file: Path | None) -> None:
-    if file and not file.resolve().parent.is_dir():
-        raise UsageError(f"there is no folder {file.parent}", hint="make it, or choose another file")
-
-
 def _tune(judged: JudgedSets) -> dict[str, Any]:
-    from recollect.evaluation.tuning import FEWEST, TuningPlan, candidates, completed, refinements, tune
+    from recollect.evaluation import tuning
 
-    if judged.questions < FEWEST:
-        verdict = f"keep the default: {judged.questions} questions are too few to tell (at least {FEWEST})"
+    if judged.questions < tuning.FEWEST:
+        verdict = f"keep the default: {judged.questions} questions are too few to tell (at least {tuning.FEWEST})"
         return {"tried": 0, "keep_default": True, "verdict": verdict}
-    default = completed({}, judged.parts[0].recording.memory.settings.search)
-    plan = TuningPlan(default, candidates(), refinements)
-    tuning = tune(lambda settings: judged(settings).values, plan, progress=progress("tuning"))
-    settings = {name: value for name, value in {**default, **tuning.chosen}.items() if value is not None}
-    return {**tuning.as_dict(), "settings": settings, "verdict": _verdict(tuning)}
-
-
-def _verdict(tuning: Tuning) -> str:
-    gain = tuning.comparison.difference.mean
-    if not tuning.keeps_default:
-        return f"use the settings chosen on all questions: on held-out questions such settings gain {gain:+.3f}"
-    if not any(fold.chosen for fold in tuning.folds):
-        return "keep the default: no other setting is better by more than its standard error"
-    if gain > 0:
-        return f"keep the default: a gain of {gain:+.3f} on held-out questions may be chance"
-    return f"keep the default: settings chosen on some questions gain nothing on others ({gain:+.3f})"
+    default = tuning.default_settings(judged.parts[0].recording.memory.settings.search)
+    plan = tuning.TuningPlan(default, tuning.candidates(), tuning.refinements)
+    report = tuning.tune(lambda settings: judged(settings).values, plan, progress=progress("tuning"))
+    gain = report["gain"]["mean"]
+    if not report["keep_default"]:
+        verdict = f"use the settings chosen on all questions: on held-out questions such settings gain {gain:+.3f}"
+    elif not any(fold["chosen"] for fold in report["folds"]):
+        verdict = "keep the default: no other setting is better by more than its standard error"
+    elif gain > 0:
+        verdict = f"keep the default: a gain of {gain:+.3f} on held-out questions may be chance"
+    else:
+        verdict = f"keep the default: settings chosen on some questions gain nothing on others ({gain:+.3f})"
+    settings = {name: value for name, value in {**default, **report["chosen"]}.items() if value is not None}
+    return {**report, "settings": settings, "verdict": verdict}
 
 
 # -- as text ------------------------------------------------------------------------------------------------
@@ -164,66 +155,57 @@ def _verdict(tuning: Tuning) -> str:
 
 def _print_sweep(report: Mapping[str, Any]) -> None:
     """Print the table, the plot, the knee, the churn and the prefix check."""
-    changed = {_key(one["to"]): one["share"] for one in report["churn"] if one["along"] == "fetch_k"}
+    from recollect.evaluation.tuning import setting_label as name
+
+    measure, knee, data, prefix = report["measure"], report["knee"], report["data"], report["prefix"]
+    changed = {str(one["to"]): f"{one['share']:.1%}" for one in report["churn"] if one["along"] == "fetch_k"}
     rows = [
-        (_name(row["options"]), str(row["options"]["fetch_k"]), interval(row), _percent(changed.get(key)))
+        (name(row["options"]), str(row["options"]["fetch_k"]), interval(row), changed.get(str(row["options"]), ""))
         for row in report["rows"]
-        for key in [_key(row["options"])]
     ]
-    print_table([("settings", "fetch_k", report["measure"], "top 10 changed"), *rows])
+    print_table([("settings", "fetch_k", measure, "top 10 changed"), *rows])
     echo()
     _plot(report)
     echo()
-    _across(report)
-    knee = report["knee"]
+    shares: dict[tuple[str, str], list[float]] = {}
+    for one in report["churn"]:
+        if one["along"] == "settings":
+            shares.setdefault((name(one["from"]), name(one["to"])), []).append(one["share"])
+    if shares:
+        steps = [(*pair, f"{fmean(values):.1%}") for pair, values in shares.items()]
+        print_table([("from", "to", "top 10 changed"), *steps])
+        echo()
     _wrap(
-        f"knee: {_name(knee['options'])} at fetch_k {knee['options']['fetch_k']}, {report['measure']} {interval(knee)}"
+        f"knee: {name(knee['options'])} at fetch_k {knee['options']['fetch_k']}, {measure} {interval(knee)}"
         "; nothing deeper is significantly better (paired test, p < 0.05)"
     )
-    _wrap(_prefix(report["prefix"]))
+    what = "search(limit={}) is a prefix of search(limit={})".format(*prefix["limits"])
+    if prefix["held"]:
+        _wrap(f"{what}: held in all {prefix['checked']} pairs of live searches ({prefix['questions']} questions)")
+    else:
+        first, broken = prefix["broken"][0], len(prefix["broken"])
+        pairs = f"{broken} of {prefix['checked']} pairs of live searches"
+        _wrap(f"{what}: BROKEN in {pairs}, first for {first['question']!r} with {name(first['options'])}")
     if min(row["options"]["fetch_k"] for row in report["rows"]) < TOP:
         notice(f"a search for {TOP} results reads each source at least {TOP} deep, whatever fetch_k says")
-    notice(f"{report['data']['name']}: {report['data']['questions']:,} questions, 95 % intervals")
+    notice(f"{data['name']}: {data['questions']:,} questions, 95 % intervals")
 
 
 def _plot(report: Mapping[str, Any]) -> None:
     """Print a line of blocks for each curve over depth, all on one scale."""
-    rows = report["rows"]
-    low, high = min(row["mean"] for row in rows), max(row["mean"] for row in rows)
-    depths = list(dict.fromkeys(row["options"]["fetch_k"] for row in rows))
-    names = list(dict.fromkeys(_name(row["options"]) for row in rows))
-    space = max(map(len, names))
-    for name, knee in zip(names, report["knees"], strict=True):
-        means = [row["mean"] for row in rows if _name(row["options"]) == name]
-        heights = [(mean - low) / (high - low) if high > low else 1.0 for mean in means]
+    from recollect.evaluation.tuning import setting_label
+
+    means = [row["mean"] for row in report["rows"]]
+    low, spread = min(means), max(means) - min(means)
+    depths = dict.fromkeys(row["options"]["fetch_k"] for row in report["rows"])
+    lines = [(name, [*rows]) for name, rows in groupby(report["rows"], lambda row: setting_label(row["options"]))]
+    space = max(len(name) for name, _ in lines)
+    for (name, rows), knee in zip(lines, report["knees"], strict=True):
+        heights = [(row["mean"] - low) / spread if spread else 1.0 for row in rows]
         bars = "".join(BLOCKS[round(height * (len(BLOCKS) - 1))] * EACH for height in heights)
-        words = f"{means[0]:.3f} to {means[-1]:.3f}, knee at {knee['options']['fetch_k']}"
+        words = f"{rows[0]['mean']:.3f} to {rows[-1]['mean']:.3f}, knee at {knee['options']['fetch_k']}"
         echo(f"{name:<{space}}  {click.style(bars, fg='cyan')}  {words}")
     echo(click.style(f"{'fetch_k':<{space}}  {''.join(f'{depth:<{EACH}}'[:EACH] for depth in depths)}", dim=True))
-
-
-def _across(report: Mapping[str, Any]) -> None:
-    """Print how much of the top changes from one curve to the next, averaged over depths."""
-    shares: dict[tuple[str, str], list[float]] = {}
-    for one in report["churn"]:
-        if one["along"] == "settings":
-            shares.setdefault((_name(one["from"]), _name(one["to"])), []).append(one["share"])
-    if shares:
-        rows = [(a, b, _percent(sum(values) / len(values))) for (a, b), values in shares.items()]
-        print_table([("from", "to", "top 10 changed"), *rows])
-        echo()
-
-
-def _prefix(prefix: Mapping[str, Any]) -> str:
-    short, long = prefix["limits"]
-    what = f"search(limit={short}) is a prefix of search(limit={long})"
-    if prefix["held"]:
-        return f"{what}: held in all {prefix['checked']} pairs of live searches ({prefix['questions']} questions)"
-    first = prefix["broken"][0]
-    return (
-        f"{what}: BROKEN in {len(prefix['broken'])} of {prefix['checked']} pairs of live searches, "
-        f"first for {first['question']!r} with {_name(first['options'])}"
-    )
 
 
 def _print_overlap(report: Mapping[str, Any]) -> None:
@@ -280,33 +262,18 @@ def _settings_lines(report: Mapping[str, Any]) -> list[str]:
         f"Held out, {data['questions']} questions: {report['measure']} {interval(report['held_out'])}.",
         f"The default has {interval(report['default'])}; gain {interval(gain, signed=True)}, p = {report['p']:.4f}.",
     ]
-    lines = [f"# {line}" for line in comments] + ["", "[search]"]
-    return [*lines, *(f"{name} = {_toml(value)}" for name, value in report["settings"].items())]
+    return [*(f"# {line}" for line in comments), "", "[search]", *_toml(report["settings"])]
 
 
 def _settings(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} = {_toml(value)}" for name, value in settings.items()) or "the default"
+    return ", ".join(_toml(settings)) or "the default"
 
 
-def _toml(value: Any) -> str:
+def _toml(settings: Mapping[str, Any]) -> list[str]:
     import tomlkit
 
-    return str(tomlkit.item(value).as_string())
+    return [f"{name} = {tomlkit.item(value).as_string()}" for name, value in settings.items()]
 
 
 def _wrap(words: str) -> None:
     echo(click.wrap_text(words, width()))
-
-
-def _name(options: Mapping[str, Any]) -> str:
-    from recollect.evaluation.sweep import setting_label
-
-    return setting_label(options)
-
-
-def _key(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(options.items()))
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"

@@ -14,7 +14,6 @@ from typing import Any
 from recollect import __version__
 from recollect.config import Settings
 from recollect.errors import UsageError
-from recollect.evaluation.corpora import Bars
 from recollect.evaluation.questions.generation import (
     KINDS,
     SPLITS,
@@ -39,6 +38,7 @@ from recollect.evaluation.questions.setfolder import (
     readme,
     write_folder,
 )
+from recollect.evaluation.recording import Bars
 from recollect.ingest.documents import MAX_FRONT_MATTER, read_document
 from recollect.memory import Memory
 from recollect.models.openai import open_llm
