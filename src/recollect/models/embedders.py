@@ -21,13 +21,10 @@ from recollect.models.catalogue import MODELS, ensure_model
 from recollect.registry import Entry, Registry, missing_package
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
 
     from recollect.config import Settings
     from recollect.types import Embedder, Matrix, Progress, Vector
-if TYPE_CHECKING:
-    from recollect.types import Matrix, Vector
-
 
 CACHED_QUERIES = 256
 """Vectors of the last queries are cached: stages, a second page and a repeated search need the same one again."""
@@ -98,12 +95,12 @@ def embedder_specs() -> list[str]:
     return [*whole, "none", *(f"{name}:" for name in EMBEDDERS.builtin if not is_self_contained(name))]
 
 
-def unit_rows(rows: ArrayLike, *, name: str) -> Matrix:
+def unit_rows(rows: Sequence[ArrayLike] | NDArray[Any], dimension: int, *, name: str) -> Matrix:
     """The rows scaled to length 1. Raises EmbedderError for a row that is zero or not finite."""
     import numpy as np
 
     with np.errstate(over="ignore"):  # a number that is too large becomes infinite, and is refused for that
-        matrix = np.atleast_2d(np.asarray(rows, dtype=np.float32))
+        matrix = np.asarray(rows, dtype=np.float32).reshape(len(rows), dimension)
         lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or not lengths.all():
         raise EmbedderError(
@@ -112,6 +109,17 @@ def unit_rows(rows: ArrayLike, *, name: str) -> Matrix:
         )
     units: Matrix = matrix / lengths
     return units
+
+
+def fingerprint(model: str, *parts: str | int, prefixes: Sequence[str] = ("", "")) -> str:
+    """A readable name of a vector space: the model, the other things its numbers depend on, unit length, prefixes."""
+    mark = hashlib.sha256("\0".join(prefixes).encode()).hexdigest()[:8]
+    return ":".join([model, *map(str, parts), "unit", f"p={mark}"])
+
+
+def well_formed(text: str) -> str:
+    """The text with characters that no tokenizer or server accepts (lone surrogates, NUL) replaced by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
 
 
 class CachedQueries:
@@ -126,7 +134,6 @@ class CachedQueries:
         self._cached = lru_cache(maxsize=CACHED_QUERIES)(embed_once)
 
     def query(self, text: str) -> Vector:
-        """The unit vector of a query."""
         return self._cached("", text)
 
     def query_of(self, asker: str, text: str) -> Vector:
@@ -134,74 +141,29 @@ class CachedQueries:
         return self._cached(asker, text)
 
 
-def fingerprint(model: str, *parts: str | int, prefixes: Sequence[str] = ("", "")) -> str:
-    """A readable name of a vector space: the model, the other things its numbers depend on, unit length, prefixes."""
-    mark = hashlib.sha256("\0".join(prefixes).encode()).hexdigest()[:8]
-    return ":".join([model, *map(str, parts), "unit", f"p={mark}"])
-
-
 class FastembedEmbedder:
     """A model of fastembed, which downloads its models itself. A model trained with prefixes needs them here."""
 
     def __init__(self, model: str, prefixes: tuple[str, str], **options: Any) -> None:
+        from importlib.metadata import version
+
         from fastembed import TextEmbedding
 
         self.name = f"fastembed:{model}"
         self._prefixes = prefixes
         self._model = TextEmbedding(model, **options)
         self._dimension = int(self._model.embedding_size)
-
-    @property
-    def fingerprint(self) -> str:
-        """With fastembed's minor version: its releases have changed a model's pooling before."""
-        from importlib.metadata import version
-
+        # With fastembed's minor version: its releases have changed a model's pooling before.
         release = ".".join(version("fastembed").split(".")[:2])
-        return fingerprint(f"{self.name}@{release}", f"{self._dimension}d", prefixes=self._prefixes)
+        self.fingerprint = fingerprint(f"{self.name}@{release}", f"{self._dimension}d", prefixes=prefixes)
 
     def passages(self, texts: Sequence[str]) -> Matrix:
-        """One unit vector a text, in order."""
         rows = list(self._model.passage_embed([self._prefixes[1] + well_formed(text) for text in texts]))
-        if rows:
-            return unit_rows(rows, name=self.name)
-        import numpy as np
-
-        return np.empty((0, self._dimension), dtype=np.float32)
+        return unit_rows(rows, self._dimension, name=self.name)
 
     def query(self, text: str) -> Vector:
-        """The unit vector of a query."""
-        row = next(iter(self._model.query_embed(self._prefixes[0] + well_formed(text))))
-        vector: Vector = unit_rows(row, name=self.name)[0]
-        return vector
-
-
-class SentenceTransformersEmbedder:
-    """A model of sentence-transformers, on any device of PyTorch, with the model's own prompts."""
-
-    def __init__(self, model: str, **options: Any) -> None:
-        from sentence_transformers import SentenceTransformer
-
-        self.name = f"sentence-transformers:{model}"
-        self._revision = options.get("revision") or "main"
-        self._model = SentenceTransformer(model, **options)
-        self._dimension = len(self.query("dimension"))
-
-    @property
-    def fingerprint(self) -> str:
-        """Model and revision, tokens read, dimension, prompts."""
-        prompts = [f"{kind}={prompt}" for kind, prompt in sorted(self._model.prompts.items())]
-        parts = (str(self._model.max_seq_length), f"{self._dimension}d")
-        return fingerprint(f"{self.name}@{self._revision}", *parts, prefixes=prompts)
-
-    def passages(self, texts: Sequence[str]) -> Matrix:
-        """One unit vector a text, in order."""
-        rows = self._model.encode_document([well_formed(text) for text in texts], show_progress_bar=False)
-        return unit_rows(rows.reshape(len(texts), self._dimension), name=self.name)
-
-    def query(self, text: str) -> Vector:
-        """The unit vector of a query."""
-        row = self._model.encode_query(well_formed(text), show_progress_bar=False)
-        vector: Vector = unit_rows(row, name=self.name)[0]
+        rows = list(self._model.query_embed(self._prefixes[0] + well_formed(text)))
+        vector: Vector = unit_rows(rows, self._dimension, name=self.name)[0]
         return vector
 
 
@@ -211,13 +173,32 @@ def open_fastembed(spec: str, *, query_prefix: str = "", passage_prefix: str = "
     return FastembedEmbedder(model, (query_prefix, passage_prefix), **options)
 
 
+class SentenceTransformersEmbedder:
+    """A model of sentence-transformers, on any device of PyTorch, with the model's own prompts."""
+
+    def __init__(self, model: str, **options: Any) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        self.name = f"sentence-transformers:{model}"
+        self._model = SentenceTransformer(model, **options)
+        self._dimension = len(self._model.encode_query("dimension", show_progress_bar=False))
+        prompts = [f"{kind}={prompt}" for kind, prompt in sorted(self._model.prompts.items())]
+        revision = options.get("revision") or "main"
+        parts = (str(self._model.max_seq_length), f"{self._dimension}d")
+        self.fingerprint = fingerprint(f"{self.name}@{revision}", *parts, prefixes=prompts)
+
+    def passages(self, texts: Sequence[str]) -> Matrix:
+        rows = self._model.encode_document([well_formed(text) for text in texts], show_progress_bar=False)
+        return unit_rows(rows, self._dimension, name=self.name)
+
+    def query(self, text: str) -> Vector:
+        row = self._model.encode_query(well_formed(text), show_progress_bar=False)
+        vector: Vector = unit_rows([row], self._dimension, name=self.name)[0]
+        return vector
+
+
 def open_sbert(spec: str, **options: Any) -> SentenceTransformersEmbedder:
     """Open `sentence-transformers:MODEL`; options are those of its `SentenceTransformer`."""
     if model := spec.partition(":")[2]:
         return SentenceTransformersEmbedder(model, **options)
     raise UsageError(f"{spec!r} does not name a model", hint="for example sentence-transformers:all-MiniLM-L6-v2")
-
-
-def well_formed(text: str) -> str:
-    """The text with characters that no tokenizer or server accepts (lone surrogates, NUL) replaced by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")

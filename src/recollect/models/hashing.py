@@ -43,46 +43,30 @@ class HashingEmbedder:
                 hint=f"choose from {MIN_DIMENSION} to {MAX_DIMENSION:,}",
             )
         self.dimension = dimension
-
-    @property
-    def name(self) -> str:
-        """With its dimension."""
-        return f"hashing:{self.dimension}"
-
-    @property
-    def fingerprint(self) -> str:
-        """The version of the method, and the dimension."""
-        return fingerprint(f"hashing@{VERSION}", f"{self.dimension}d")
+        self.name = f"hashing:{dimension}"
+        self.fingerprint = fingerprint(f"hashing@{VERSION}", f"{dimension}d")
 
     def passages(self, texts: Sequence[str]) -> Matrix:
-        """One unit vector a text, in order."""
-        if not texts:
-            return np.empty((0, self.dimension), dtype=np.float32)
-        return np.stack([self.query(text) for text in texts])
+        rows = [self.query(text) for text in texts]
+        return np.array(rows, dtype=np.float32).reshape(len(rows), self.dimension)
 
     def query(self, text: str) -> Vector:
-        """The unit vector of a text; queries and passages are treated alike."""
-        vector = self._sum(_features(text))
-        length = float(np.linalg.norm(vector))
-        if not length:  # no words, or everything cancelled out: a fixed vector that stands for "no text"
-            vector = self._sum({"": 1.0})
-            length = float(np.linalg.norm(vector))
-        return (vector / length).astype(np.float32)
+        """Queries and passages are treated alike."""
+        vector = self._sum(Counter(_features(text)))
+        if not vector.any():  # no words, or everything cancelled out: a fixed vector that stands for "no text"
+            vector = self._sum({"": 1})
+        return (vector / float(np.linalg.norm(vector))).astype(np.float32)
 
-    def _sum(self, features: Mapping[str, float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _sum(self, counts: Mapping[str, int]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Weighted by the square root of the count: a tenth occurrence adds little."""
         vector = np.zeros(self.dimension, dtype=np.float64)
-        for feature, weight in features.items():
+        for feature, count in counts.items():
             number = _hash(feature)
-            vector[(number >> 1) % self.dimension] += weight if number & 1 else -weight
+            vector[(number >> 1) % self.dimension] += count**0.5 if number & 1 else -(count**0.5)
         return vector
 
 
-def _features(text: str) -> dict[str, float]:
-    """Words and trigrams, weighted by the square root of their count: a tenth occurrence adds little."""
-    return {feature: count**0.5 for feature, count in Counter(_each_feature(text)).items()}
-
-
-def _each_feature(text: str) -> Iterator[str]:
+def _features(text: str) -> Iterator[str]:
     for word in WORD.findall(unicodedata.normalize("NFKC", text).casefold()):
         yield f"w{word}"
         padded = f" {word} "
@@ -91,15 +75,13 @@ def _each_feature(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1 << 16)
 def _hash(feature: str) -> int:
-    digest = hashlib.blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big")
+    return int.from_bytes(hashlib.blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def open_hashing(spec: str) -> HashingEmbedder:
     """Open `hashing`, or `hashing:512` for another dimension."""
-    _, _, dimension = spec.partition(":")
+    dimension = spec.partition(":")[2]
     if dimension and not DIGITS.fullmatch(dimension):
-        raise UsageError(
-            f"{spec!r} has no whole number after the colon", hint=f"for example hashing:{DEFAULT_DIMENSION}"
-        )
+        hint = f"for example hashing:{DEFAULT_DIMENSION}"
+        raise UsageError(f"{spec!r} has no whole number after the colon", hint=hint)
     return HashingEmbedder(int(dimension or DEFAULT_DIMENSION))

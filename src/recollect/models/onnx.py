@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-    from recollect.types import Matrix, Vector
+    from recollect.types import Matrix
 
     Array: TypeAlias = NDArray[np.float32]
 
@@ -52,7 +52,13 @@ ILLEGIBLE, LEGIBLE = 1.2, 2.0
 class Runtime:
     """A model's graph and tokenizer, loaded once, at first use."""
 
-    def __init__(self, model: Model, *, threads: int | None = None) -> None:
+    def __init__(self, model: Model, kind: str, threads: int | None) -> None:
+        if model.kind != kind:
+            articles = {"embedder": "an embedder", "reranker": "a reranker"}
+            raise UsageError(
+                f"{model.name} is {articles[model.kind]}, not {articles[kind]}",
+                hint=f"`recollect model list` lists the {kind}s",
+            )
         self.model = model
         self.threads = threads or default_threads()
         self._lock = threading.Lock()
@@ -60,10 +66,11 @@ class Runtime:
 
     def each(self, texts: Sequence[Text], reduce: Callable[[Array], Array]) -> list[Array]:
         """`reduce` of the graph's first output for each text, in order. The output has no batch axis and no padding."""
-        tokenizer, session = self.load()
-        run = partial(self._run, tokenizer, session, reduce)
+        if not texts:
+            return []
+        run = partial(self._run, *self.load(), reduce)
         workers = min(self.threads, len(texts))
-        if workers <= 1:
+        if workers == 1:
             return [run(text) for text in texts]
         pool = ThreadPoolExecutor(workers, thread_name_prefix="recollect-model")
         try:
@@ -74,13 +81,11 @@ class Runtime:
     def token_letters(self, text: str) -> list[int]:
         """The number of letters of each token that has any; 0 for an unknown token."""
         tokenizer, _ = self.load()
-        text = well_formed(text[: self.model.max_tokens * CHARACTERS_A_TOKEN])
+        text = self._readable(text)
         encoding = tokenizer.encode(text, add_special_tokens=False)
-        counts = [
-            0 if token == UNKNOWN else sum(map(str.isalpha, text[start:end]))
-            for token, (start, end) in zip(encoding.tokens, encoding.offsets, strict=True)
-        ]
-        return [count for count, token in zip(counts, encoding.tokens, strict=True) if count or token == UNKNOWN]
+        tokens = zip(encoding.tokens, encoding.offsets, strict=True)
+        counts = [None if token == UNKNOWN else sum(map(str.isalpha, text[slice(*span)])) for token, span in tokens]
+        return [count or 0 for count in counts if count != 0]
 
     def load(self) -> tuple[Tokenizer, Any]:
         """The tokenizer and the session."""
@@ -89,10 +94,12 @@ class Runtime:
                 self._loaded = _load(self.model, model_path(self.model.name))
             return self._loaded
 
+    def _readable(self, text: str) -> str:
+        return well_formed(text[: self.model.max_tokens * CHARACTERS_A_TOKEN])
+
     def _run(self, tokenizer: Tokenizer, session: Any, reduce: Callable[[Array], Array], text: Text) -> Array:
-        limit = self.model.max_tokens * CHARACTERS_A_TOKEN
         first, second = (text, None) if isinstance(text, str) else text
-        encoding = tokenizer.encode(well_formed(first[:limit]), second and well_formed(second[:limit]))
+        encoding = tokenizer.encode(self._readable(first), second and self._readable(second))
         numbers = {
             "input_ids": encoding.ids,
             "attention_mask": encoding.attention_mask,
@@ -138,61 +145,6 @@ def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:
     return tokenizer, session
 
 
-class OnnxEmbedder(CachedQueries):
-    """Text to unit vectors by a model's ONNX graph. Nothing is loaded before the first text."""
-
-    def __init__(self, model: Model, *, threads: int | None = None) -> None:
-        if model.kind != "embedder" or model.pooling not in POOLINGS:
-            raise UsageError(
-                f"{model.name} is a {model.kind}, not an embedder", hint="`recollect model list` lists the embedders"
-            )
-        self.model = model
-        self._runtime = Runtime(model, threads=threads)
-        self._pool = POOLINGS[model.pooling]
-        super().__init__(self._embed_query)
-
-    @property
-    def name(self) -> str:
-        """The model's name in the catalogue."""
-        return self.model.name
-
-    @property
-    def dimension(self) -> int:
-        """Numbers in a vector."""
-        return self.model.dimension
-
-    @property
-    def fingerprint(self) -> str:
-        """Model, hashes of graph and tokenizer, pooling, tokens read, dimension, prefixes."""
-        model = self.model
-        hashes = "+".join(file.sha256[:8] for file in model.files)
-        parts = (model.pooling, model.max_tokens, f"{model.dimension}d")
-        return fingerprint(f"{model.name}@{hashes}", *parts, prefixes=(model.query_prefix, model.passage_prefix))
-
-    def passages(self, texts: Sequence[str]) -> Matrix:
-        """One unit vector a text, in order. A text's vector does not depend on the texts beside it."""
-        if not texts:
-            return np.empty((0, self.dimension), dtype=np.float32)
-        rows = self._runtime.each([self.model.passage_prefix + text for text in texts], self._pool)
-        return unit_rows(rows, name=self.name)
-
-    def legibility(self, text: str) -> float:
-        """How well the model reads a text: 1 where it sees words, 0 where it sees single letters or unknown tokens.
-
-        Measured in letters a token: English queries have four (one in twenty has fewer than three), German ones two to
-        three, Hindi and Chinese ones one or fewer.
-        """
-        if sum(map(str.isalpha, text)) < MIN_LETTERS:
-            return 1.0
-        letters = self._runtime.token_letters(text)
-        return min(1.0, max(0.0, (sum(letters) / max(1, len(letters)) - ILLEGIBLE) / (LEGIBLE - ILLEGIBLE)))
-
-    def _embed_query(self, text: str) -> Vector:
-        rows = self._runtime.each([self.model.query_prefix + text], self._pool)
-        vector: Vector = unit_rows(rows, name=self.name)[0]
-        return vector
-
-
 def first_token(states: Array) -> Array:
     """CLS pooling: the state of the token that stands for the whole text. A copy, so that the rest can be freed."""
     state: Array = states[0].copy()
@@ -208,26 +160,54 @@ def mean_of_tokens(states: Array) -> Array:
 POOLINGS = {"cls": first_token, "mean": mean_of_tokens}
 
 
+class OnnxEmbedder(CachedQueries):
+    """Text to unit vectors by a model's ONNX graph. Nothing is loaded before the first text."""
+
+    def __init__(self, model: Model, *, threads: int | None = None) -> None:
+        self.name = model.name
+        self.model = model
+        self._runtime = Runtime(model, "embedder", threads)
+        super().__init__(lambda text: self._embed([model.query_prefix + text])[0])
+
+    @property
+    def fingerprint(self) -> str:
+        """Model, hashes of graph and tokenizer, pooling, tokens read, dimension, prefixes."""
+        model = self.model
+        hashes = "+".join(file.sha256[:8] for file in model.files)
+        parts = (model.pooling, model.max_tokens, f"{model.dimension}d")
+        return fingerprint(f"{model.name}@{hashes}", *parts, prefixes=(model.query_prefix, model.passage_prefix))
+
+    def passages(self, texts: Sequence[str]) -> Matrix:
+        """A text's vector does not depend on the texts beside it."""
+        return self._embed([self.model.passage_prefix + text for text in texts])
+
+    def legibility(self, text: str) -> float:
+        """How well the model reads a text: 1 where it sees words, 0 where it sees single letters or unknown tokens.
+
+        Measured in letters a token: English queries have four (one in twenty has fewer than three), German ones two to
+        three, Hindi and Chinese ones one or fewer.
+        """
+        if sum(map(str.isalpha, text)) < MIN_LETTERS:
+            return 1.0
+        letters = self._runtime.token_letters(text)
+        return min(1.0, max(0.0, (sum(letters) / max(1, len(letters)) - ILLEGIBLE) / (LEGIBLE - ILLEGIBLE)))
+
+    def _embed(self, texts: Sequence[str]) -> Matrix:
+        rows = self._runtime.each(texts, POOLINGS[self.model.pooling])
+        return unit_rows(rows, self.model.dimension, name=self.name)
+
+
 class OnnxReranker:
     """A cross-encoder: reads query and passage as one text. Nothing is loaded before the first pair."""
 
     def __init__(self, model: Model, *, threads: int | None = None) -> None:
-        if model.kind != "reranker":
-            raise UsageError(
-                f"{model.name} is an {model.kind}, not a reranker", hint="`recollect model list` lists the rerankers"
-            )
-        self.model = model
-        self._runtime = Runtime(model, threads=threads)
-
-    @property
-    def name(self) -> str:
-        """The model's name in the catalogue."""
-        return self.model.name
+        self.name = model.name
+        self._runtime = Runtime(model, "reranker", threads)
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
-        """The logit of each passage, in order. It does not depend on the passages beside it."""
+        """The logit of each passage. It does not depend on the passages beside it."""
         pairs = [(query, text) for text in passages]
-        return [float(logit[0]) for logit in self._runtime.each(pairs, lambda logits: logits.copy())]
+        return [float(logit[0]) for logit in self._runtime.each(pairs, np.copy)]
 
 
 def open_onnx_embedder(spec: str, *, threads: int | None = None) -> OnnxEmbedder:

@@ -1,4 +1,7 @@
-"""Embeddings from a server that speaks OpenAI's protocol: `POST {base_url}/embeddings`."""
+"""Servers that speak OpenAI's protocol: embeddings (`POST {base_url}/embeddings`) and chat (`/chat/completions`).
+
+A request whose failure may pass is sent again; any other failure is reported at once.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -26,119 +30,16 @@ if TYPE_CHECKING:
     from recollect.config import Settings
     from recollect.types import Matrix
 
+OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://localhost:11434/v1"
 
-BATCH = 64
-"""Texts a request: well under every server's limit, and enough to hide the round trip."""
+OPENAI_MODEL = "gpt-4o-mini"
+"""The default language model at OpenAI; another server has no default."""
 
 EXAMPLES = {"openai": "openai:text-embedding-3-small", "ollama": "ollama:nomic-embed-text"}
 
-
-class OpenAIEmbedder(CachedQueries):
-    """Text to unit vectors by a server. The server's address and the key are not part of the fingerprint."""
-
-    def __init__(
-        self,
-        name: str,
-        endpoint: Endpoint,
-        *,
-        dimensions: int | None = None,
-        query_prefix: str = "",
-        passage_prefix: str = "",
-    ) -> None:
-        self.name = name
-        self.dimensions = dimensions
-        self._model = name.partition(":")[2]
-        self._endpoint = endpoint
-        self._prefixes = (query_prefix, passage_prefix)
-        self._dimension = dimensions
-        super().__init__(lambda text: self._embed([query_prefix + text])[0])
-
-    @property
-    def fingerprint(self) -> str:
-        """The model, the requested dimension, prefixes."""
-        dimension = f"{self.dimensions}d" if self.dimensions else "native"
-        return fingerprint(self.name, dimension, prefixes=self._prefixes)
-
-    def passages(self, texts: Sequence[str]) -> Matrix:
-        """One unit vector a text, in order. Without texts and before the first answer the dimension may be 0."""
-        import numpy as np
-
-        if not texts:
-            return np.empty((0, self._dimension or 0), dtype=np.float32)
-        batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
-        return np.concatenate([self._embed([self._prefixes[1] + text for text in batch]) for batch in batches])
-
-    def _embed(self, texts: list[str]) -> Matrix:
-        # Some servers refuse an empty input; a space has no meaning either, and is accepted.
-        request: dict[str, Any] = {"model": self._model, "input": [well_formed(text) or " " for text in texts]}
-        request["encoding_format"] = "float"
-        if self.dimensions:
-            request["dimensions"] = self.dimensions
-        matrix = self._read(self._endpoint.post("/embeddings", request), len(texts))
-        return unit_rows(matrix, name=self.name)
-
-    def _read(self, answer: Any, count: int) -> NDArray[np.float64]:
-        """The vectors of an answer in the order of the texts; the server may send them in any order."""
-        import numpy as np
-
-        try:
-            entries = sorted(answer["data"], key=lambda entry: int(entry["index"]))
-            if [int(entry["index"]) for entry in entries] != list(range(count)):
-                raise self._unexpected(f"{len(entries)} vectors that are not one for each of {count} texts")
-            matrix = np.array([entry["embedding"] for entry in entries], dtype=np.float64)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._unexpected("something that is not a list of vectors") from error
-        dimension = self._dimension or matrix.shape[-1]
-        if not dimension or matrix.shape != (len(matrix), dimension):
-            raise self._unexpected(f"vectors of dimension {matrix.shape[-1]} where {dimension} was expected")
-        self._dimension = dimension
-        return matrix
-
-    def _unexpected(self, what: str) -> EmbedderError:
-        return EmbedderError(
-            f"{self.name}: the server answered {what}", hint="check the model's name and its dimensions"
-        )
-
-
-def open_openai(
-    spec: str,
-    *,
-    settings: Settings | None = None,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    **options: Any,
-) -> OpenAIEmbedder:
-    """Open `openai:MODEL` or `ollama:MODEL`, with `[openai]` of the settings; `options` override its fields.
-
-    Without an address, `openai` uses `OPENAI_BASE_URL` and `OPENAI_API_KEY`; `ollama` uses the server on this machine
-    and no key, because the key in the environment is not for it.
-    """
-    service, _, model = spec.partition(":")
-    if not model:
-        raise UsageError(f"{spec!r} does not name a model", hint=f"for example {EXAMPLES.get(service, 'openai:MODEL')}")
-    try:
-        endpoint = replace(settings.openai if settings else OpenAISettings(), **options)
-    except TypeError as error:
-        raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
-    url = base_url or endpoint.base_url
-    if service == "ollama":
-        url = url or OLLAMA_URL
-    else:
-        url = url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-        api_key = api_key or os.environ.get(endpoint.api_key_env) or os.environ.get("OPENAI_API_KEY")
-    if url == OPENAI_URL and not api_key:
-        raise UsageError(f"{spec} needs an API key", hint="set OPENAI_API_KEY, or OPENAI_BASE_URL for another server")
-    return OpenAIEmbedder(
-        spec,
-        Endpoint(url, api_key, timeout=endpoint.timeout, retries=endpoint.retries),
-        dimensions=endpoint.dimensions,
-        query_prefix=endpoint.query_prefix,
-        passage_prefix=endpoint.passage_prefix,
-    )
-
-
-OPENAI_URL = "https://api.openai.com/v1"
+BATCH = 64
+"""Texts a request: well under every server's limit, and enough to hide the round trip."""
 
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which a request is tried again."""
@@ -159,55 +60,52 @@ HINTS = {
     **dict.fromkeys(TRANSIENT, "the server may need time; try again later"),
 }
 
+Message: TypeAlias = Mapping[str, str]
+"""`{"role": "system" | "user" | "assistant", "content": "…"}`"""
+
 
 class Endpoint:
     """A base address and its API key. The key is sent in one header, to this host only, and is never shown."""
 
     def __init__(
-        self,
-        base_url: str,
-        api_key: str | None,
-        *,
-        timeout: float,
-        retries: int,
-        failure: type[FailedError] = EmbedderError,
+        self, base_url: str, api_key: str | None, options: OpenAISettings | LlmSettings, failure: type[FailedError]
     ) -> None:
-        if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).hostname:
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"the base URL {base_url!r} is not an http or https address", hint="http://HOST:PORT/v1")
-        if timeout <= 0 or retries < 0:
+        if options.timeout <= 0 or options.retries < 0:
             raise UsageError("timeout must be above 0 and retries at least 0")
+        # Host and port, without a password that an address may contain.
+        self.host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
         self._base_url = base_url.rstrip("/")
         self._key = api_key
-        self._timeout = timeout
-        self._tries = retries + 1
+        self._timeout = options.timeout
+        self._tries = options.retries + 1
         self._failure = failure
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
-
-    @property
-    def host(self) -> str:
-        """Host and port, without a password that an address may contain."""
-        parts = urlsplit(self._base_url)
-        return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The JSON of the answer. Raises the endpoint's `failure` for an error status or no answer."""
         import httpx2
 
         for attempt in range(1, self._tries + 1):
-            last = attempt == self._tries
+            is_last = attempt == self._tries
             try:
                 response = self._http().post(self._base_url + path, json=body)
-            except httpx2.TransportError as error:
-                if last:
-                    raise self._unreachable(error) from error
-                time.sleep(_wait(attempt))
-                continue
             except httpx2.HTTPError as error:
-                raise self._unreachable(error) from error
-            if response.status_code not in TRANSIENT or last:
-                return self._read(response)
-            time.sleep(_wait(attempt, response.headers.get("retry-after")))
+                if is_last or not isinstance(error, httpx2.TransportError):
+                    tries = f"after {self._tries} tries" if self._tries > 1 else "at the only try"
+                    raise self._failure(
+                        f"{self.host} did not answer {tries}: {type(error).__name__}: {error}",
+                        hint="check that the server runs and that base_url is right",
+                    ) from error
+                retry_after = None
+            else:
+                if is_last or response.status_code not in TRANSIENT:
+                    return self._read(response)
+                retry_after = response.headers.get("retry-after")
+            time.sleep(_wait(attempt, retry_after))
         return None
 
     def _http(self) -> httpx2.Client:
@@ -229,57 +127,121 @@ class Endpoint:
                 f"{status}, a redirect to {target}, which is not followed",
                 hint="set base_url to that address if it is the right one",
             )
+        # A server may repeat the key in its message.
+        text = response.text.replace(self._key, "[key]") if self._key else response.text
+        excerpt = text[:EXCERPT].strip() or "nothing"
         if not response.is_success:
             hint = HINTS.get(response.status_code, "the server's own message says why")
-            raise self._failure(f"{status}: {self._excerpt(response)}", hint=hint)
+            raise self._failure(f"{status}: {excerpt}", hint=hint)
         try:
             return response.json()
         except ValueError as error:
-            raise self._failure(
-                f"{status} with a body that is not JSON: {self._excerpt(response)}", hint=NOT_OPENAI
-            ) from error
-
-    def _excerpt(self, response: httpx2.Response) -> str:
-        """The start of the body. A server may repeat the key in its message; it is removed."""
-        text = response.text.replace(self._key, "[key]") if self._key else response.text
-        return text[:EXCERPT].strip() or "nothing"
-
-    def _unreachable(self, error: Exception) -> FailedError:
-        tries = f"after {self._tries} tries" if self._tries > 1 else "at the only try"
-        return self._failure(
-            f"{self.host} did not answer {tries}: {type(error).__name__}: {error}",
-            hint="check that the server runs and that base_url is right",
-        )
+            raise self._failure(f"{status} with a body that is not JSON: {excerpt}", hint=NOT_OPENAI) from error
 
 
-def _wait(attempt: int, retry_after: str | None = None) -> float:
-    """Seconds before the next try: what the server asks for, else doubling, at random so that clients spread out."""
-    requested = _seconds(retry_after) if retry_after else None
-    if requested is not None:
-        return min(max(requested, 0.0), LONGEST_WAIT_S)
+def _wait(attempt: int, retry_after: str | None) -> float:
+    """Seconds before the next try: what the server asks for, else doubling, at random so that clients spread out.
+
+    A Retry-After header is a number of seconds or a date.
+    """
+    if retry_after:
+        with suppress(TypeError, ValueError):
+            is_number = retry_after.strip().isdecimal()
+            until = None if is_number else parsedate_to_datetime(retry_after) - datetime.now(UTC)
+            return min(max(until.total_seconds() if until else float(retry_after), 0.0), LONGEST_WAIT_S)
     return min(FIRST_WAIT_S * 2.0 ** (attempt - 1), LONGEST_WAIT_S) * random.uniform(0.5, 1.0)  # noqa: S311
 
 
-def _seconds(retry_after: str) -> float | None:
-    """A Retry-After header, which is a number of seconds or a date; None if it is neither."""
-    if retry_after.strip().isdecimal():
-        return float(retry_after)
+class OpenAIEmbedder(CachedQueries):
+    """Text to unit vectors by a server. The server's address and the key are not part of the fingerprint."""
+
+    def __init__(self, name: str, endpoint: Endpoint, options: OpenAISettings) -> None:
+        self.name = name
+        self._endpoint = endpoint
+        self._options = options
+        self._dimension = options.dimensions
+        super().__init__(lambda text: self._embed([text], options.query_prefix)[0])
+
+    @property
+    def fingerprint(self) -> str:
+        """The model, the requested dimension, prefixes."""
+        options = self._options
+        dimension = f"{options.dimensions}d" if options.dimensions else "native"
+        return fingerprint(self.name, dimension, prefixes=(options.query_prefix, options.passage_prefix))
+
+    def passages(self, texts: Sequence[str]) -> Matrix:
+        """Without texts and before the first answer the dimension may be 0."""
+        import numpy as np
+
+        batches = [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
+        matrices = [self._embed(batch, self._options.passage_prefix) for batch in batches]
+        return np.concatenate(matrices) if matrices else np.empty((0, self._dimension or 0), dtype=np.float32)
+
+    def _embed(self, texts: Sequence[str], prefix: str) -> Matrix:
+        # Some servers refuse an empty input; a space has no meaning either, and is accepted.
+        inputs = [well_formed(prefix + text) or " " for text in texts]
+        request: dict[str, Any] = {"model": self.name.partition(":")[2], "input": inputs, "encoding_format": "float"}
+        if self._options.dimensions:
+            request["dimensions"] = self._options.dimensions
+        matrix = self._read(self._endpoint.post("/embeddings", request), len(texts))
+        return unit_rows(matrix, matrix.shape[1], name=self.name)
+
+    def _read(self, answer: Any, count: int) -> NDArray[np.float64]:
+        """The vectors of an answer in the order of the texts; the server may send them in any order."""
+        import numpy as np
+
+        try:
+            entries = sorted(answer["data"], key=lambda entry: int(entry["index"]))
+            if [int(entry["index"]) for entry in entries] != list(range(count)):
+                raise self._unexpected(f"{len(entries)} vectors that are not one for each of {count} texts")
+            matrix = np.array([entry["embedding"] for entry in entries], dtype=np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._unexpected("something that is not a list of vectors") from error
+        dimension = self._dimension or matrix.shape[-1]
+        if not dimension or matrix.shape != (len(matrix), dimension):
+            raise self._unexpected(f"vectors of dimension {matrix.shape[-1]} where {dimension} was expected")
+        self._dimension = dimension
+        return matrix
+
+    def _unexpected(self, what: str) -> EmbedderError:
+        message = f"{self.name}: the server answered {what}"
+        return EmbedderError(message, hint="check the model's name and its dimensions")
+
+
+def open_openai(
+    spec: str,
+    *,
+    settings: Settings | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    **options: Any,
+) -> OpenAIEmbedder:
+    """Open `openai:MODEL` or `ollama:MODEL`, with `[openai]` of the settings; `options` override its fields.
+
+    Without an address, `openai` uses `OPENAI_BASE_URL` and `OPENAI_API_KEY`; `ollama` uses the server on this machine
+    and no key, because the key in the environment is not for it.
+    """
+    service, _, model = spec.partition(":")
+    if not model:
+        raise UsageError(f"{spec!r} does not name a model", hint=f"for example {EXAMPLES.get(service, 'openai:MODEL')}")
     try:
-        return (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
-    except (TypeError, ValueError):
-        return None
-
-
-OPENAI_MODEL = "gpt-4o-mini"
-"""The default at OpenAI; another server has no default."""
-
-Message: TypeAlias = Mapping[str, str]
-"""`{"role": "system" | "user" | "assistant", "content": "…"}`"""
+        chosen = replace(settings.openai if settings else OpenAISettings(), **options)
+    except TypeError as error:
+        raise UsageError(f"{spec} cannot be opened with these options: {error}") from error
+    url = base_url or chosen.base_url
+    if service == "ollama":
+        url = url or OLLAMA_URL
+    else:
+        url = url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        api_key = api_key or os.environ.get(chosen.api_key_env) or os.environ.get("OPENAI_API_KEY")
+    if url == OPENAI_URL and not api_key:
+        raise UsageError(f"{spec} needs an API key", hint="set OPENAI_API_KEY, or OPENAI_BASE_URL for another server")
+    return OpenAIEmbedder(spec, Endpoint(url, api_key, chosen, EmbedderError), chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class Llm:
-    """One model at one endpoint, with the defaults of a request."""
+    """One language model at one endpoint, with the defaults of a request."""
 
     endpoint: Endpoint
     model: str
@@ -305,7 +267,14 @@ class Llm:
             "temperature": self.temperature if temperature is None else temperature,
         }
         source = f"{model} at {self.endpoint.host}"
-        text, reason = _first_choice(self.endpoint.post("/chat/completions", request), source)
+        answer = self.endpoint.post("/chat/completions", request)
+        try:
+            choice = answer["choices"][0]
+            text, reason = choice["message"]["content"], choice.get("finish_reason")
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise LlmError(f"{source} answered something that is not a chat completion", hint=NOT_OPENAI) from None
+        if not isinstance(text, str):
+            raise LlmError(f"{source} answered without text", hint="check that the model is one for chat")
         if reason == "length" and (complete or not text.strip()):
             before = "its answer was complete" if text.strip() else "its answer began"
             raise LlmError(
@@ -325,34 +294,18 @@ def open_llm(settings: LlmSettings | None = None, *, api_key: str | None = None,
     """
     if settings is not None:
         api_key = api_key or os.environ.get(settings.api_key_env)
-    endpoint = replace(settings or LlmSettings(), **options)
-    url = (endpoint.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+    chosen = replace(settings or LlmSettings(), **options)
+    url = (chosen.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
     if url == OPENAI_URL and not api_key:
         raise UsageError(
             "no language model is set up: there is no API key and no endpoint",
             hint="set OPENAI_API_KEY; or, for another server, `base_url` and `model` under [llm] in config.toml "
             "(RECOLLECT_LLM_BASE_URL=http://localhost:11434/v1 RECOLLECT_LLM_MODEL=NAME)",
         )
-    if url != OPENAI_URL and not endpoint.model:
+    if url != OPENAI_URL and not chosen.model:
         raise UsageError(
             f"no model is named for the language model endpoint {url}",
             hint="set `model` under [llm] in config.toml, or RECOLLECT_LLM_MODEL",
         )
-    return Llm(
-        Endpoint(url, api_key, timeout=endpoint.timeout, retries=endpoint.retries, failure=LlmError),
-        endpoint.model or OPENAI_MODEL,
-        endpoint.max_tokens,
-        endpoint.temperature,
-    )
-
-
-def _first_choice(answer: Any, source: str) -> tuple[str, Any]:
-    """The text of the first choice, and why the model stopped there."""
-    try:
-        choice = answer["choices"][0]
-        text, reason = choice["message"]["content"], choice.get("finish_reason")
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise LlmError(f"{source} answered something that is not a chat completion", hint=NOT_OPENAI) from None
-    if not isinstance(text, str):
-        raise LlmError(f"{source} answered without text", hint="check that the model is one for chat")
-    return text, reason
+    endpoint = Endpoint(url, api_key, chosen, LlmError)
+    return Llm(endpoint, chosen.model or OPENAI_MODEL, chosen.max_tokens, chosen.temperature)
