@@ -24,41 +24,24 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Answer": "types",
-    "Filter": "types",
-    "Fused": "fusion",
-    "Memory": "memory",
-    "Query": "types",
-    "RankedList": "fusion",
-    "RecollectError": "errors",
-    "Record": "types",
-    "Result": "types",
-    "Scope": "types",
-    "calculate_rrf_score": "fusion",
-    "fuse": "fusion",
+    "errors": ("RecollectError",),
+    "fusion": ("Fused", "RankedList", "calculate_rrf_score", "fuse"),
+    "memory": ("Memory",),
+    "types": ("Answer", "Filter", "Query", "Record", "Result", "Scope"),
 }
 
 __all__ = [
-    "Answer",
-    "Filter",
-    "Fused",
-    "Memory",
-    "Query",
-    "RankedList",
-    "RecollectError",
-    "Record",
-    "Result",
-    "Scope",
-    "calculate_rrf_score",
-    "fuse",
-]
+    "Answer", "Filter", "Fused", "Memory", "Query", "RankedList", "RecollectError", "Record", "Result", "Scope",
+    "calculate_rrf_score", "fuse",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted({*globals(), *__all__})

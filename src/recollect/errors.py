@@ -34,6 +34,10 @@ class RecollectError(Exception):
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 3
 
+    def __init_subclass__(cls, code: str = "", exit_code: int | None = None) -> None:
+        cls.code = code or cls.code
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
@@ -50,117 +54,79 @@ class RecollectError(Exception):
         return {"error": {"code": self.code, "message": self.message, "hint": self.hint}}
 
 
-class UsageError(RecollectError):
+class UsageError(RecollectError, code="usage", exit_code=2):
     """The request is wrong."""
 
-    code = "usage"
-    exit_code = 2
 
-
-class ConfigError(UsageError):
+class ConfigError(UsageError, code="config"):
     """A setting does not exist, or its value is not allowed."""
 
-    code = "config"
 
-
-class UnknownRecord(UsageError):
+class UnknownRecord(UsageError, code="unknown_record"):
     """No record has this id."""
 
-    code = "unknown_record"
-
     def __init__(self, record_id: str) -> None:
-        super().__init__(
-            f"no record has the id {record_id!r}",
-            hint="`recollect list` shows the ids that are there",
-        )
+        super().__init__(f"no record has the id {record_id!r}", hint="`recollect list` shows the ids that are there")
 
 
-class Forbidden(UsageError):
+class Forbidden(UsageError, code="forbidden"):
     """The caller may not do this."""
 
-    code = "forbidden"
 
-
-class SupersessionCycle(UsageError):
+class SupersessionCycle(UsageError, code="supersession_cycle"):
     """A record would come to supersede itself."""
 
-    code = "supersession_cycle"
 
-
-class FailedError(RecollectError):
+class FailedError(RecollectError, code="failed"):
     """The request was right, but something it needs failed."""
 
-    code = "failed"
 
-
-class StoreError(FailedError):
+class StoreError(FailedError, code="store"):
     """The store cannot be opened, read or written."""
 
-    code = "store"
 
-
-class Overtaken(StoreError):
+class Overtaken(StoreError, code="overtaken"):
     """A record was changed by another writer between reading and writing it."""
 
-    code = "overtaken"
 
-
-class ModelError(FailedError):
+class ModelError(FailedError, code="model"):
     """A model's files are missing, damaged or cannot be downloaded."""
-
-    code = "model"
 
 
 class ModelMissing(ModelError):
     """A model is not on this machine, and may not be downloaded now."""
 
 
-class EmbedderError(FailedError):
+class EmbedderError(FailedError, code="embedder"):
     """An embedder did not answer, or not with vectors."""
 
-    code = "embedder"
 
-
-class LlmError(FailedError):
+class LlmError(FailedError, code="llm"):
     """A language model did not answer, or not with text."""
 
-    code = "llm"
 
-
-class SourceFailed(FailedError):
+class SourceFailed(FailedError, code="source"):
     """An external source did not answer, or not with results."""
 
-    code = "source"
 
-
-class TimedOut(SourceFailed):
+class TimedOut(SourceFailed, code="timeout"):
     """Something took longer than it may."""
 
-    code = "timeout"
 
-
-class TooLong(SourceFailed):
+class TooLong(SourceFailed, code="too_long"):
     """The query is too long for the system. The system itself works."""
 
-    code = "too_long"
 
-
-class LeftAlone(SourceFailed):
+class LeftAlone(SourceFailed, code="left_alone"):
     """A source failed so often that it is not queried for a while."""
 
-    code = "left_alone"
 
-
-class SearchFailed(FailedError):
+class SearchFailed(FailedError, code="search_failed"):
     """No source answered."""
 
-    code = "search_failed"
 
-
-class Cancelled(FailedError):
+class Cancelled(FailedError, code="cancelled"):
     """The client disconnected before the answer was ready."""
-
-    code = "cancelled"
 
 
 STORE_FAILED = "the store cannot be used just now"

@@ -7,7 +7,7 @@ entry point group. Built-in parts come first: a package cannot replace one by be
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
@@ -71,24 +71,21 @@ class Registry(Generic[Part]):
 
     def names(self) -> list[str]:
         """Every name that can be loaded, or could be if its extra were installed; built-in names first."""
-        foreign = {point.name for point in _entry_points(self.group)}
-        return [*self.builtin, *sorted(foreign - set(self.builtin))]
+        return [*self.builtin, *sorted(self._entry_points().keys() - self.builtin.keys())]
+
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        """The entry points of other packages. Reading them is slow, so built-in names are looked up first."""
+        from importlib.metadata import entry_points
+
+        return {point.name: point for point in reversed([*entry_points(group=self.group)])}
 
     def _foreign(self, name: str) -> EntryPoint:
-        for point in _entry_points(self.group):
-            if point.name == name:
-                return point
+        if (point := self._entry_points().get(name)) is not None:
+            return point
         raise UsageError(
             f"unknown {self.kind} {name!r}; available: {', '.join(self.names())}",
             hint=f"a package can add one with an entry point in the group {self.group!r}",
         )
-
-
-def _entry_points(group: str) -> Iterable[EntryPoint]:
-    """The entry points of installed packages. Reading their metadata is slow, so built-in names are looked up first."""
-    from importlib.metadata import entry_points
-
-    return entry_points(group=group)
 
 
 def missing_package(error: ImportError, what: str, extra: str | None) -> Exception:
@@ -96,17 +93,9 @@ def missing_package(error: ImportError, what: str, extra: str | None) -> Excepti
     package = (error.name or "").partition(".")[0]
     if package == OURS:
         return error
-    if not package:
-        return UsageError(f"{what} cannot be loaded: {error}", hint=_install(extra, None))
-    return UsageError(
-        f"{what} needs the package {package!r}, which cannot be imported: {error}", hint=_install(extra, package)
-    )
-
-
-def _install(extra: str | None, package: str | None) -> str:
-    if extra:
-        return f"pip install '{OURS}[{extra}]'"
-    return f"pip install {package}" if package else "reinstall the package that provides it"
+    hint = f"pip install {package}" if package else "reinstall the package that provides it"
+    reason = f"needs the package {package!r}, which cannot be imported" if package else "cannot be loaded"
+    return UsageError(f"{what} {reason}: {error}", hint=f"pip install '{OURS}[{extra}]'" if extra else hint)
 
 
 def _resolve(target: str) -> object:

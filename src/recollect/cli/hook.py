@@ -14,11 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from recollect.cli.flags import filters_of, load_settings, open_memory, search_options
 from recollect.cli.terminal import notice
@@ -57,8 +56,7 @@ _COMMAND = re.compile(r"/[\w:.-]+(?=\s|$)")
 _OWN_COMMAND = "/recollect:"
 
 
-@dataclass(frozen=True, slots=True)
-class HookInput:
+class HookInput(NamedTuple):
     """The fields of the program's JSON that are used here."""
 
     event: str = ""
@@ -71,9 +69,8 @@ class HookInput:
         """Parse the JSON; a field that is missing or not text is empty."""
         document = json.loads(text)
         fields = document if isinstance(document, dict) else {}
-        keys = {"event": "hook_event_name", "session": "session_id", "prompt": "prompt", "source": "source"}
-        values = {name: fields.get(key) for name, key in keys.items()}
-        return cls(**{name: value for name, value in values.items() if isinstance(value, str)})
+        values = (fields.get(key) for key in ("hook_event_name", "session_id", "prompt", "source"))
+        return cls(*(value if isinstance(value, str) else "" for value in values))
 
 
 def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
@@ -102,19 +99,16 @@ def reply(hook: HookInput, search: Callable[[str], str]) -> str:
     mark = _mark(hook.session)
     if hook.event == SESSION_START and hook.source in RESET_SOURCES:
         mark.unlink(missing_ok=True)
-    if hook.event not in PROMPT_EVENTS or _tries(mark) >= TRIES:
+    if hook.event not in PROMPT_EVENTS or (mark.exists() and mark.stat().st_size >= TRIES):
         return ""
     query = query_for(hook.prompt)
-    if not query:
-        return ""
-    if hook.session:
+    if query and hook.session:
         _count_tries(mark, 1)  # before the search: if that hangs, it must not hang at every prompt
-    block = search(query)
-    if not block:
-        return ""
-    if hook.session:
+    block = search(query) if query else ""
+    if block and hook.session:
         _count_tries(mark, TRIES)
-    return json.dumps({"hookSpecificOutput": {"hookEventName": hook.event, "additionalContext": block}})
+    output = {"hookEventName": hook.event, "additionalContext": block}
+    return json.dumps({"hookSpecificOutput": output}) if block else ""
 
 
 def query_for(prompt: str) -> str:
@@ -134,9 +128,12 @@ def query_for(prompt: str) -> str:
 
 def _block(query: str, *, tokens: int, options: dict[str, Any], until: float) -> str:
     """The recall block, or nothing. No model is fetched; reranking and HyDE are off unless a flag turns them on."""
+    from recollect.memory import default_store
+
     os.environ |= {"RECOLLECT_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    if not _store_exists(options):
-        return ""
+    place = load_settings(options).settings.store or str(default_store())
+    if "://" not in place and not Path(place).expanduser().exists():
+        return ""  # so that no model is loaded for nothing
     flags = {name: value for name, value in search_options(options).items() if value is not None}
     memory = open_memory(options, {"rerank": False, "hyde": "off", **flags}, reads=True)
     budget_ms = max(LEAST_MS, (until - time.monotonic()) * 1000)
@@ -146,27 +143,12 @@ def _block(query: str, *, tokens: int, options: dict[str, Any], until: float) ->
     return recalled.text if recalled.citations else ""
 
 
-def _store_exists(options: Mapping[str, Any]) -> bool:
-    """Whether there is a store, so that no model is loaded for nothing; a URL is not checked."""
-    from recollect.memory import default_store
-
-    place = load_settings(options).settings.store or str(default_store())
-    return "://" in place or Path(place).expanduser().exists()
-
-
 def _mark(session: str) -> Path:
     """The file whose size counts the tries of a session; its name is a hash, which does not reveal the session."""
     from platformdirs import user_cache_dir
 
     name = blake2b(session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return Path(user_cache_dir("recollect")) / "recalled" / name
-
-
-def _tries(mark: Path) -> int:
-    try:
-        return mark.stat().st_size
-    except OSError:
-        return 0
 
 
 def _count_tries(mark: Path, count: int) -> None:

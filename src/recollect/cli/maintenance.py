@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import common, common_options, json_flag, load_settings, open_memory, settings_flags
+from recollect.cli.flags import command, common_options, json_flag, load_settings, open_memory, settings_flags
 from recollect.cli.terminal import as_text, counted, echo, emit, notice, one_line, plain, print_table, progress, width
 from recollect.errors import UsageError
+from recollect.options import SCOPE_PARTS
 
 if TYPE_CHECKING:
     from recollect.doctor import Finding
@@ -24,23 +25,17 @@ FINDING_MARGIN = 21
 """Columns of a finding's sign, state and check."""
 
 NOUNS = {
-    "record": "record",
-    "history": "history entry",
-    "vector": "vector",
-    "file": "file",
-    "ingested": "extracted chunk",
-    "join": "external id",
-    "note": "cached model answer",
-}
+    "record": "record", "history": "history entry", "vector": "vector", "file": "file", "ingested": "extracted chunk",
+    "join": "external id", "note": "cached model answer",
+}  # fmt: skip
 """Kind of line in an export → its name in text."""
 
+NOTHING = "nothing"
 NAMED_IDS = 20
 """How many ids of different records are printed."""
 
 
-@click.command()
-@common
-@json_flag
+@command()
 def status(as_json: bool, **options: Any) -> None:
     """Show what the store holds and how current its indexes are."""
     with open_memory(options, reads=True) as memory:
@@ -52,10 +47,8 @@ def status(as_json: bool, **options: Any) -> None:
     emit(as_json, state, lambda: print_table(rows))
 
 
-@click.command()
+@command()
 @click.option("--fix", is_flag=True, help="Fix what can be fixed safely; your data is never deleted.")
-@common
-@json_flag
 def doctor(fix: bool, as_json: bool, **options: Any) -> int:
     """Check the models, indexes, sources, disk and settings, and say how to fix each problem.
 
@@ -92,22 +85,20 @@ def _print_findings(findings: Sequence[Finding]) -> None:
         notice(f"`recollect doctor --fix` can fix {fixable} of these")
 
 
-@click.command()
+@command()
 @click.argument("name", required=False)
-@common
-@json_flag
 def language(name: str | None, as_json: bool, **options: Any) -> None:
     """Show the language of the store, or change it to NAME and rebuild the keyword index.
 
     A new store takes its language from the setting `language`. Later only this command changes it.
     """
+    from recollect.memory import Memory
+
     if name is None:
         with open_memory(options, reads=True) as memory:
             current = memory.store.keywords.analyzer.language
         emit(as_json, {"language": current}, current)
         return
-    from recollect.memory import Memory
-
     settings = replace(load_settings(options).settings, language=None)
     with Memory.open(settings=settings, announce=notice) as memory:
         before = memory.store.keywords.analyzer.language
@@ -139,10 +130,8 @@ def copy(from_: str, to: str, dry_run: bool, merge: bool, as_json: bool) -> int:
     return _emit_moved(moved, "copied", as_json, merge=merge)
 
 
-@click.command()
+@command()
 @click.argument("file", default="-", metavar="[FILE]")
-@common
-@json_flag
 def export(file: str, as_json: bool, **options: Any) -> None:
     """Export the whole store to FILE as JSON lines: `.gz` compresses them, `-` is standard output."""
     from recollect import moving
@@ -158,13 +147,11 @@ def export(file: str, as_json: bool, **options: Any) -> None:
         _emit_moved(moved, "exported", as_json)
 
 
-@click.command("import")
+@command("import")
 @click.argument("file", metavar="FILE")
 @_dry_run
 @_merge
 @click.option("--with-folders", is_flag=True, help="Also indexed folders and caches; only for an export of your own.")
-@common
-@json_flag
 def import_(file: str, dry_run: bool, merge: bool, with_folders: bool, as_json: bool, **options: Any) -> int:
     """Import the records of FILE, or of standard input with `-`, as `recollect export` wrote them.
 
@@ -173,9 +160,8 @@ def import_(file: str, dry_run: bool, merge: bool, with_folders: bool, as_json: 
     """
     from recollect import moving
 
-    moved = moving.import_(
-        _store(options), file, dry_run=dry_run, merge=merge, with_folders=with_folders, steps=progress
-    )
+    chosen = {"dry_run": dry_run, "merge": merge, "with_folders": with_folders}
+    moved = moving.import_(_store(options), file, **chosen, steps=progress)
     return _emit_moved(moved, "imported", as_json, merge=merge)
 
 
@@ -183,7 +169,7 @@ def _store(options: dict[str, Any]) -> str:
     """The store of the settings. A scope is refused: the whole store is exported and imported."""
     from recollect.memory import default_store
 
-    for part in ("user", "agent", "session"):
+    for part in SCOPE_PARTS:
         if common_options(options)[part] is not None:
             raise UsageError(f"--{part} has no effect here: the whole store is moved", hint=f"omit --{part}")
     return load_settings(options).settings.store or str(default_store())
@@ -201,9 +187,11 @@ def _emit_moved(moved: Moved, verb: str, as_json: bool, *, merge: bool = False) 
 
 
 def _print_moved(moved: Moved, verb: str) -> None:
-    echo(f"would be {verb}: {_totals(moved.added)}" if moved.dry_run else f"{verb} {_totals(moved.added)}")
     same = {kind: moved.total[kind] - moved.added[kind] - moved.kept.get(kind, 0) for kind in moved.total}
-    if any(same[kind] for kind in NOUNS):
+    caches = {**moved.kept, "record": 0}
+    left = {**moved.left_out, "file": moved.left_out.get("file", 0) + moved.left_out.get("root", 0)}
+    echo(f"would be {verb}: {_totals(moved.added)}" if moved.dry_run else f"{verb} {_totals(moved.added)}")
+    if _totals(same) != NOTHING:
         echo(f"already there: {_totals(same)}")
     if moved.different:
         echo(f"different in the target, and left as they are: {counted(len(moved.different), 'record')}")
@@ -211,17 +199,15 @@ def _print_moved(moved: Moved, verb: str) -> None:
             echo(plain(f"  {record_id}"))
         if len(moved.different) > NAMED_IDS:
             echo(f"  and {len(moved.different) - NAMED_IDS:,} more; --json lists all")
-    caches = {**moved.kept, "record": 0}
-    if any(caches.get(kind) for kind in NOUNS):
+    if _totals(caches) != NOTHING:
         echo(f"not copied, or left as they are in the target: {_totals(caches)}")
     if moved.others:
         echo(f"the target holds {counted(moved.others, 'other record')}")
     if any(moved.left_out.values()):
-        left = _totals({**moved.left_out, "file": moved.left_out["file"] + moved.left_out["root"]})
-        echo(f"left out: {left}; --with-folders imports them, for an export of your own")
+        echo(f"left out: {_totals(left)}; --with-folders imports them, for an export of your own")
     if moved.sha256:
         echo(f"sha256 {moved.sha256}")
 
 
 def _totals(numbers: Mapping[str, int]) -> str:
-    return ", ".join(counted(numbers[kind], noun) for kind, noun in NOUNS.items() if numbers.get(kind)) or "nothing"
+    return ", ".join(counted(numbers[kind], noun) for kind, noun in NOUNS.items() if numbers.get(kind)) or NOTHING

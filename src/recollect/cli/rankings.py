@@ -6,22 +6,24 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from recollect.cli.flags import common, filters_of, json_flag, open_memory, option_flags, read_input
-from recollect.cli.terminal import counted, echo, emit, notice, plain, print_json, print_table, progress, width
+from recollect.cli.flags import command, filters_of, json_flag, open_memory, option_flags, read_input
+from recollect.cli.terminal import counted, echo, emit, notice, plain, print_table, progress, width
 from recollect.errors import SearchFailed, UsageError
 from recollect.fusion import METHODS, NORMALISATIONS
 from recollect.options import DEFAULT_K
 
 if TYPE_CHECKING:
-    from recollect.evaluation.overlap import FusionSetup, Overlap
     from recollect.evaluation.runs import Run
     from recollect.fusion import Fused
     from recollect.memory import Memory
     from recollect.types import Answer, Record
+
+Rankings: TypeAlias = "Mapping[str | None, Sequence[Fused]]"
+"""Query → its fused ranking; None for lists that name no query."""
 
 STDIN = "-"
 
@@ -63,7 +65,7 @@ def fuse(files: tuple[str, ...], limit: int | None, as_trec: bool, as_json: bool
     A file holds {"results": [{"id", "rank" or "score"}]}, a list of ids, the same as JSON lines, or a TREC run; the
     format is detected. TREC runs are fused query by query.
     """
-    from recollect.evaluation.runs import fuse_runs
+    from recollect.evaluation.runs import fuse_runs, write_trec
 
     if as_json and as_trec:
         raise UsageError("--json and --trec exclude each other", hint="--json includes the ranks")
@@ -73,10 +75,20 @@ def fuse(files: tuple[str, ...], limit: int | None, as_trec: bool, as_json: bool
     runs = dict(zip(names, _read_runs(files), strict=True))
     rankings = fuse_runs(runs, **options, weights=weights, bounded=bounded)
     rankings = {query: results[:limit] for query, results in rankings.items()}
-    fusion = _fusion_settings(options, {name: weights.get(name, 1.0) for name in names})
     if as_trec:
-        _print_trec(rankings)
+        trec = {
+            query or NAMELESS_QUERY: [(one.id, one.fused) for one in results] for query, results in rankings.items()
+        }
+        for line in list(write_trec(trec)):  # every id is checked before the first is printed
+            echo(plain(line))
     else:
+        fusion: dict[str, Any] = {"method": options["method"]}
+        reads = METHODS[options["method"]].reads
+        if "rrf_k" in reads:
+            fusion["k"] = int(options["k"]) if float(options["k"]).is_integer() else options["k"]
+        if "normalisation" in reads:
+            fusion["normalisation"] = options["normalisation"]
+        fusion["weights"] = {name: weights.get(name, 1.0) for name in names}
         emit(as_json, _fused_document(rankings, fusion), lambda: _print_fused(rankings, names, fusion))
     return 0 if any(rankings.values()) else 1
 
@@ -133,20 +145,13 @@ def _read_runs(files: Sequence[str]) -> list[Run]:
     return runs
 
 
-def _fusion_settings(options: Mapping[str, Any], weights: Mapping[str, float]) -> dict[str, Any]:
-    """The settings that the fusion method reads."""
-    settings: dict[str, Any] = {"method": options["method"]}
-    reads = METHODS[options["method"]].reads
-    if "rrf_k" in reads:
-        settings["k"] = int(options["k"]) if float(options["k"]).is_integer() else options["k"]
-    if "normalisation" in reads:
-        settings["normalisation"] = options["normalisation"]
-    return {**settings, "weights": dict(weights)}
-
-
-def _fused_document(rankings: Mapping[str | None, Sequence[Fused]], fusion: Mapping[str, Any]) -> dict[str, Any]:
+def _fused_document(rankings: Rankings, fusion: Mapping[str, Any]) -> dict[str, Any]:
     queries = {
-        query: [_result(rank, one) for rank, one in enumerate(results, 1)] for query, results in rankings.items()
+        query: [
+            {"id": one.id, "rank": rank, "score": one.score, "fused": one.fused, "sources": asdict(one)["shares"]}
+            for rank, one in enumerate(results, 1)
+        ]
+        for query, results in rankings.items()
     }
     if len(queries) > 1:
         return {"fusion": fusion, "queries": queries}
@@ -154,25 +159,7 @@ def _fused_document(rankings: Mapping[str | None, Sequence[Fused]], fusion: Mapp
     return {**({} if query is None else {"query": query}), "fusion": fusion, "results": queries[query]}
 
 
-def _result(rank: int, one: Fused) -> dict[str, Any]:
-    sources = {
-        name: {"rank": share.rank, "score": share.score, "contribution": share.contribution}
-        for name, share in one.shares.items()
-    }
-    return {"id": one.id, "rank": rank, "score": one.score, "fused": one.fused, "sources": sources}
-
-
-def _print_trec(rankings: Mapping[str | None, Sequence[Fused]]) -> None:
-    from recollect.evaluation.runs import write_trec
-
-    runs = {query or NAMELESS_QUERY: [(one.id, one.fused) for one in results] for query, results in rankings.items()}
-    if lines := list(write_trec(runs)):
-        echo("\n".join(map(plain, lines)))
-
-
-def _print_fused(
-    rankings: Mapping[str | None, Sequence[Fused]], names: Sequence[str], fusion: Mapping[str, Any]
-) -> None:
+def _print_fused(rankings: Rankings, names: Sequence[str], fusion: Mapping[str, Any]) -> None:
     for query, results in rankings.items():
         if query is not None and len(rankings) > 1:
             echo(click.style(plain(query), bold=True))
@@ -188,49 +175,47 @@ def _print_fused(
     notice(f"{counted(count, 'result')}{queries} · {method}" if count else f"nothing to fuse · {method}")
 
 
-@click.command()
+@command()
 @click.argument("queries", nargs=-1, metavar="[QUERY]…")
 @click.option(
     "--queries", "file", metavar="FILE", help='More queries: one a line, or JSON lines with "text" or "query".'
 )
 @option_flags(*SEARCHED)
-@common
-@json_flag
 def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options: Any) -> int:
     """Compare each pair of sources: what both find, how similar their order is, and whether to fuse them."""
-    from recollect.evaluation.overlap import advice, overlaps
+    from recollect.evaluation.datasets import read_queries
+    from recollect.evaluation.overlap import FusionSetup, advice, overlaps
 
-    texts = [*queries, *(_read_queries(file) if file else [])]
+    texts = list(queries)
+    if file:
+        data = read_input(file, "name a file with one query a line, or - for standard input")
+        texts += read_queries(data, "standard input" if file == STDIN else file)
     if not texts:
         raise UsageError("there is no query", hint='recollect overlap "a question", or --queries FILE')
+    filters = filters_of(options)
     with open_memory(options, {name: options[name] for name in SEARCHED}, reads=True) as memory:
-        filter_values = filters_of(options)
-        answer = memory.search(texts[0], limit=1, **filter_values)
+        answer = memory.search(texts[0], limit=1, **filters)
         names = _comparable(answer)
-        lists = _lists(memory, texts, names, filter_values)
-        fusion = _fusion(memory, answer, names)
+        lists = _lists(memory, texts, names, filters)
+        depths = {source.name: source.fetch_k for source in memory.settings.sources}
+    query = answer.query
+    fusion = FusionSetup(
+        query.ranking.fusion,
+        query.ranking.rrf_k,
+        {name: query.weights.get(name, 1.0) for name in names},
+        {name: depths.get(name, query.fetch_k) for name in names},
+    )
     pairs = overlaps(lists)
-    if as_json:
-        print_json(
-            {
-                "fusion": asdict(fusion),
-                "pairs": [{**asdict(pair), "advice": advice(pair, fusion)} for pair in pairs],
-                "queries": [
-                    {"query": text, "pairs": [asdict(pair) for pair in overlaps([by_source])]}
-                    for text, by_source in zip(texts, lists, strict=True)
-                ],
-            }
-        )
-    else:
-        _print_overlap(pairs, fusion, len(texts))
+    document: dict[str, Any] = {
+        "fusion": asdict(fusion),
+        "pairs": [{**asdict(pair), "advice": advice(pair, fusion)} for pair in pairs],
+        "queries": [
+            {"query": text, "pairs": [asdict(pair) for pair in overlaps([by_source])]}
+            for text, by_source in zip(texts, lists, strict=True)
+        ],
+    }
+    emit(as_json, document, lambda: _print_overlap(document["pairs"], len(texts)))
     return 0 if any(pair.queries for pair in pairs) else 1
-
-
-def _read_queries(file: str) -> list[str]:
-    from recollect.evaluation.datasets import read_queries
-
-    data = read_input(file, "name a file with one query a line, or - for standard input")
-    return read_queries(data, "standard input" if file == STDIN else file)
 
 
 def _comparable(answer: Answer) -> list[str]:
@@ -249,7 +234,7 @@ def _comparable(answer: Answer) -> list[str]:
 
 
 def _lists(
-    memory: Memory, texts: Sequence[str], names: Sequence[str], filter_values: Mapping[str, Any]
+    memory: Memory, texts: Sequence[str], names: Sequence[str], filters: Mapping[str, Any]
 ) -> list[dict[str, list[str]]]:
     """For each query the list of each source."""
     from recollect.evaluation.overlap import same_documents
@@ -260,7 +245,7 @@ def _lists(
         by_source = {}
         for name in names:
             try:
-                by_source[name] = _source_list(memory, text, name, filter_values)
+                by_source[name] = _source_list(memory, text, name, filters)
             except SearchFailed as error:
                 notice(f"note: {text!r} is left out for {name}: {error.message}")
         lists.append(same_documents(by_source))
@@ -269,14 +254,13 @@ def _lists(
     return lists
 
 
-def _source_list(memory: Memory, text: str, name: str, filter_values: Mapping[str, Any]) -> list[Record]:
+def _source_list(memory: Memory, text: str, name: str, filters: Mapping[str, Any]) -> list[Record]:
     """The whole list of one source. It is searched alone, since a fused ranking may cut off a part of the list."""
     replaces = name == "hyde" or (name == "vector" and memory.settings.search.hyde == "replace")
     source = "vector" if name == "hyde" else name
     limit = min(memory.settings.search.fetch_k, MOST_RESULTS)
-    answer = memory.search(
-        text, sources=[source], limit=limit, hyde="replace" if replaces else False, **WHOLE_LIST, **filter_values
-    )
+    hyde = "replace" if replaces else False
+    answer = memory.search(text, sources=[source], limit=limit, hyde=hyde, **WHOLE_LIST, **filters)
     if name == "hyde" and answer.trace.warnings:
         raise SearchFailed(answer.trace.warnings[0])  # it fell back to the query itself, which is the vector source
     # Importance and decay change the order of the results, but not the ranks of the source.
@@ -284,31 +268,18 @@ def _source_list(memory: Memory, text: str, name: str, filter_values: Mapping[st
     return [record for _, record in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _fusion(memory: Memory, answer: Answer, names: Sequence[str]) -> FusionSetup:
-    from recollect.evaluation.overlap import FusionSetup
-
-    ranking = answer.query.ranking
-    external = {source.name: source.fetch_k for source in memory.settings.sources}
-    return FusionSetup(
-        ranking.fusion,
-        ranking.rrf_k,
-        {name: answer.query.weights.get(name, 1.0) for name in names},
-        {name: external.get(name, answer.query.fetch_k) for name in names},
-    )
-
-
-def _print_overlap(pairs: Sequence[Overlap], fusion: FusionSetup, queries: int) -> None:
-    from recollect.evaluation.overlap import advice, percent
+def _print_overlap(pairs: Sequence[Mapping[str, Any]], queries: int) -> None:
+    from recollect.evaluation.overlap import percent
 
     digits = 0 if queries == 1 else 1
     rows = []
     for pair in pairs:
-        counts = (f"{count:.{digits}f}" for count in (pair.both, pair.only_a, pair.only_b))
-        rows.append((f"{pair.a} · {pair.b}", *counts, percent(pair.share), f"{pair.rbo:.2f}"))
-    alone = (f"only {pairs[0].a}", f"only {pairs[0].b}") if len(pairs) == 1 else ("only 1st", "only 2nd")
+        counts = (f"{pair[name]:.{digits}f}" for name in ("both", "only_a", "only_b"))
+        rows.append((f"{pair['a']} · {pair['b']}", *counts, percent(pair["share"]), f"{pair['rbo']:.2f}"))
+    alone = (f"only {pairs[0]['a']}", f"only {pairs[0]['b']}") if len(pairs) == 1 else ("only 1st", "only 2nd")
     print_table([("sources", "both", *alone, "share", "RBO"), *rows])
     for pair in pairs:
         echo()
-        for sentence in advice(pair, fusion):
+        for sentence in pair["advice"]:
             echo(click.wrap_text(f"{sentence[0].upper()}{sentence[1:]}.", width()))
     notice(counted(queries, "query") + ("" if queries == 1 else "; means over those with results"))

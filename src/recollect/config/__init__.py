@@ -20,22 +20,7 @@ from recollect.config.values import has_secret, misspelt, parameters, shown_plac
 from recollect.options import SearchOptions
 
 __all__ = [
-    "SYSTEMS",
-    "IngestSettings",
-    "LlmSettings",
-    "Loaded",
-    "OpenAISettings",
-    "ScopeSettings",
-    "SearchOptions",
-    "Settings",
-    "SourceSettings",
-    "has_secret",
-    "load",
-    "misspelt",
-    "override",
-    "parameters",
-    "shown",
-    "shown_place",
-    "unknown_variables",
-    "user_file",
-]
+    "SYSTEMS", "IngestSettings", "LlmSettings", "Loaded", "OpenAISettings", "ScopeSettings", "SearchOptions",
+    "Settings", "SourceSettings", "has_secret", "load", "misspelt", "override", "parameters", "shown", "shown_place",
+    "unknown_variables", "user_file",
+]  # fmt: skip

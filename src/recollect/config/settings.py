@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from recollect.analysis import LANGUAGES
 from recollect.config.sources import SourceSettings, read_sources
-from recollect.config.toml import lines, most_parts, set_values
+from recollect.config.toml import lines, most_parts, set_values, write_private
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
 from recollect.config.values import brief, misspelt, shown_place
 from recollect.errors import ConfigError, FailedError
@@ -98,6 +98,9 @@ class Settings:
     sources: tuple[SourceSettings, ...] = option((), "External sources, each a table [[sources]].")
 
 
+Origin: TypeAlias = tuple[object, str]
+"""The value of a setting, and where it comes from."""
+
 ENVIRONMENT = "RECOLLECT_"
 OTHER_VARIABLES = (
     "RECOLLECT_CONFIG", "RECOLLECT_MODELS", "RECOLLECT_OFFLINE", "RECOLLECT_THREADS", "RECOLLECT_DATA",
@@ -162,27 +165,26 @@ def load(
             raise ConfigError(f"there is no settings file {named}", hint="check --config or RECOLLECT_CONFIG")
         values = _from_file(named)
     else:
-        own = _from_file(user_file())
+        values = _from_file(user_file())
         project, notes = _from_project((folder or Path.cwd()) / PROJECT_FILE)
-        values = own | {
-            name: value for name, value in project.items() if name not in own or not name.startswith("scope.")
-        }
-    values |= _from_environment(environment)
-    values |= {
-        _checked_name(name, A_FLAG): (value, A_FLAG) for name, value in (flags or {}).items() if value is not None
-    }
-    checked = {name: (_checked_value(name, value, origin), origin) for name, (value, origin) in values.items()}
-    origins = dict.fromkeys(names(), "default") | {name: origin for name, (_, origin) in checked.items()}
-    return Loaded(_build({name: value for name, (value, _) in checked.items()}), origins, notes)
+        own_scope = {name for name in values if name.startswith("scope.")}
+        values |= {name: value for name, value in project.items() if name not in own_scope}
+    values |= {name: (environment[key], key) for key, name in variables().items() if environment.get(key)}
+    values |= {name: (value, A_FLAG) for name, value in (flags or {}).items() if value is not None}
+    tables: dict[str, dict[str, Any]] = {}
+    for name, (value, origin) in values.items():
+        table, _, key = name.rpartition(".")
+        tables.setdefault(table, {})[key] = _checked(name, value, origin)
+    settings = Settings(**tables.pop("", {}))
+    parts = {table: dataclasses.replace(getattr(settings, table), **keys) for table, keys in tables.items()}
+    origins = dict.fromkeys(names(), "default") | {name: origin for name, (_, origin) in values.items()}
+    return Loaded(dataclasses.replace(settings, **parts), origins, notes)
 
 
 def override(search: SearchOptions, values: Mapping[str, object]) -> SearchOptions:
     """Search options with some values replaced, checked as if they came from a file."""
-    origin = "the call"
-    checked = {
-        name: _checked_value(_checked_name(f"search.{name}", origin), value, origin) for name, value in values.items()
-    }
-    return dataclasses.replace(search, **checked)  # type: ignore[arg-type]
+    checked: dict[str, Any] = {name: _checked(f"search.{name}", value, "the call") for name, value in values.items()}
+    return dataclasses.replace(search, **checked)
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
@@ -219,7 +221,7 @@ def _walk(table: type, prefix: str) -> Iterator[tuple[str, Option]]:
             yield from _walk(hints[entry.name], f"{prefix}{entry.name}.")
 
 
-def _from_file(path: Path) -> dict[str, tuple[object, str]]:
+def _from_file(path: Path) -> dict[str, Origin]:
     if not path.is_file():
         return {}
     try:
@@ -232,32 +234,29 @@ def _from_file(path: Path) -> dict[str, tuple[object, str]]:
     return _read(content, path)
 
 
-def _read(content: bytes, path: Path) -> dict[str, tuple[object, str]]:
+def _read(content: bytes, path: Path) -> dict[str, Origin]:
     """The values of a settings file by dotted name, each checked."""
+    values: dict[str, Origin] = {}
     try:
         text = content.decode("utf-8")
         if most_parts(text) > MOST_PARTS:
             raise ConfigError(f"{path} has a name of more than {MOST_PARTS} parts", hint="`recollect config show`")
-        return _check_tables(tomllib.loads(text), lines(text), path)
+        tables = tomllib.loads(text)
+        found = lines(text)
+        if "sources" in tables:
+            values["sources"] = (read_sources(tables.pop("sources"), str(path), found), str(path))
+        for name, value in _flatten(tables, ""):
+            place = f"{path}, line {found[name]}" if name in found else str(path)
+            values[name] = (_checked(name, value, place), str(path))
     except RecursionError as error:
-        raise ConfigError(
-            f"{path} cannot be read: it is nested too deeply", hint="settings are name = value"
-        ) from error
+        message = f"{path} cannot be read: it is nested too deeply"
+        raise ConfigError(message, hint="settings are name = value") from error
     except ValueError as error:  # not text, not TOML, or a number of thousands of digits
         raise ConfigError(f"{path} cannot be read: {error}", hint="settings are TOML: name = value") from error
-
-
-def _check_tables(tables: dict[str, Any], found: Mapping[str, int], path: Path) -> dict[str, tuple[object, str]]:
-    values: dict[str, tuple[object, str]] = {}
-    if "sources" in tables:
-        values["sources"] = (read_sources(tables.pop("sources"), str(path), found), str(path))
-    for name, value in _flatten(tables, ""):
-        place = f"{path}, line {found[name]}" if name in found else str(path)
-        values[name] = (_checked_value(_checked_name(name, place), value, place), str(path))
     return values
 
 
-def _from_project(path: Path) -> tuple[dict[str, tuple[object, str]], tuple[str, ...]]:
+def _from_project(path: Path) -> tuple[dict[str, Origin], tuple[str, ...]]:
     """The values of a project file, or a note why it was not used. A file that is not trusted is not parsed."""
     try:
         file = read_project_file(path)
@@ -265,12 +264,10 @@ def _from_project(path: Path) -> tuple[dict[str, tuple[object, str]], tuple[str,
         return {}, (f"{error.message} and was not used",)
     if file is None:
         return {}, ()
-    if not TrustedFiles().holds(file):
-        return {}, (NOT_TRUSTED,)
-    return read_project(file), ()
+    return (read_project(file), ()) if TrustedFiles().holds(file) else ({}, (NOT_TRUSTED,))
 
 
-def read_project(file: ProjectFile) -> dict[str, tuple[object, str]]:
+def read_project(file: ProjectFile) -> dict[str, Origin]:
     """The values of a project's file by dotted name; ConfigError names every setting that no project may set."""
     values = _read(file.content, file.path)
     refused = [name for name in values if not name.startswith(PROJECT_MAY_SET) or name in SENDS]
@@ -285,10 +282,6 @@ def read_project(file: ProjectFile) -> dict[str, tuple[object, str]]:
     return values
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[object, str]]:
-    return {name: (environment[key], key) for key, name in variables().items() if environment.get(key)}
-
-
 def _flatten(tables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
     for key, value in tables.items():
         if isinstance(value, dict):
@@ -297,16 +290,13 @@ def _flatten(tables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, obje
             yield f"{prefix}{key}", value
 
 
-def _checked_name(name: str, origin: str) -> str:
+def _checked(name: str, value: object, origin: str) -> Any:
+    """The value of a setting as its own type; ConfigError where there is no such setting or value."""
     if name not in names():
         name = name[:MOST_SHOWN]
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}? " if near else ""
         raise ConfigError(f"unknown setting {name!r} in {origin}", hint=f"{hint}`recollect config show` lists them all")
-    return name
-
-
-def _checked_value(name: str, value: object, origin: str) -> object:
     if name == "sources":
         return value  # each table was checked when the file was read
     option = names()[name]
@@ -317,16 +307,6 @@ def _checked_value(name: str, value: object, origin: str) -> object:
         subject = option.flag_names[0] if origin == A_FLAG and option.flag_names else f"{name} from {origin}"
         message = f"{subject} must be {option.expected}, not {brief(shown)}"
         raise ConfigError(message, hint="`recollect config show` lists the settings and their origin") from error
-
-
-def _build(values: Mapping[str, object]) -> Settings:
-    top: dict[str, Any] = {}
-    tables: dict[str, dict[str, object]] = {}
-    for name, value in values.items():
-        table, _, key = name.rpartition(".")
-        (tables.setdefault(table, {}) if table else top)[key] = value
-    hints = typing.get_type_hints(Settings)
-    return Settings(**top, **{table: hints[table](**keys) for table, keys in tables.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +322,7 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
     """Put settings into a file. A file that has settings is changed only with `force`, and a copy of it is kept."""
     try:
         target = path.expanduser().resolve()
-        text = _existing(target)
+        text = target.read_bytes().decode("utf-8") if _from_file(target) or target.exists() else ""
         changed = set_values(text, settings, heading)
         if tomllib.loads(changed) == tomllib.loads(text):
             return Written(target, changed=False)
@@ -351,42 +331,16 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
                 f"{target} already has settings",
                 hint="--force adds these and keeps a copy of the file; --output writes another file",
             )
-        return _replaced(target, changed, settings)
+        values = _read(changed.encode(), target)
+        for name, value in settings.items():
+            if values[name][0] != value:
+                raise FailedError(f"{name} was written as {value!r} and read back as {values[name][0]!r}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        backup = _backup(target) if target.exists() else None
+        write_private(target, changed, like=backup)
+        return Written(target, backup)
     except OSError as error:
         raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="check the folder") from error
-
-
-def _existing(path: Path) -> str:
-    if not path.exists():
-        return ""
-    load(config=path, environment={})  # raises an error with file and line if the file is wrong
-    return path.read_bytes().decode("utf-8")
-
-
-def _replaced(path: Path, text: str, settings: Mapping[str, object]) -> Written:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with beside.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        _check(beside, settings)
-        backup = _backup(path) if path.exists() else None
-        if backup is not None:
-            shutil.copymode(path, beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return Written(path, backup)
-
-
-def _check(path: Path, settings: Mapping[str, object]) -> None:
-    """Raise an error if the settings read back differ from those that were written."""
-    loaded = load(config=path, environment={})
-    for name, value in settings.items():
-        if loaded.value(name) != value:
-            raise FailedError(f"{name} was written as {value!r} and read back as {loaded.value(name)!r}")
 
 
 def _backup(path: Path) -> Path:

@@ -6,12 +6,11 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Formatter
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from recollect.config.values import (
@@ -45,7 +44,8 @@ def fill(template: str, values: Mapping[str, Any], quote: Callable[[str], str] =
     for text, name, _, _ in Formatter().parse(template):
         parts.append(text)
         if name is not None:
-            parts.append(quote(_as_text(values[name])))
+            value = values[name]
+            parts.append(quote(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
     return "".join(parts)
 
 
@@ -74,10 +74,6 @@ def texts(value: Any) -> list[str]:
     return []
 
 
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 SYSTEMS: Registry[Callable[[Any], ExternalSystem]] = Registry(
     "source kind",
     {
@@ -94,14 +90,12 @@ JOINS = ("id", "path", "text")
 MAPPED = ("id", "text", "title", "path", "score")
 LONGEST_MS = 600_000
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_EXAMPLE = MappingProxyType(
-    {
-        "command": 'command = ["qmd", "search", "{query}", "--json", "-n", "{fetch_k}"]',
-        "http": 'url = "http://localhost:9200/search?q={query}&size={fetch_k}"',
-        "recollect": 'url = "http://host:8765" or store = "other.db"',
-        "fields": 'fields = { id = "id", text = "text", score = "score" }',
-    }
-)
+_EXAMPLE = {
+    "command": 'command = ["qmd", "search", "{query}", "--json", "-n", "{fetch_k}"]',
+    "http": 'url = "http://localhost:9200/search?q={query}&size={fetch_k}"',
+    "recollect": 'url = "http://host:8765" or store = "other.db"',
+    "fields": 'fields = { id = "id", text = "text", score = "score" }',
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,186 +119,167 @@ class SourceSettings:
         return f"{self.name}:{hashlib.blake2b(repr(self).encode('utf-8', 'replace'), digest_size=6).hexdigest()}"
 
 
-def _mapping(value: object) -> bool:
-    return isinstance(value, dict) and set(value) <= set(MAPPED) and all(map(is_filled, value.values()))
+def _is_mapping(value: Any, keys: Iterable[str] | None = None) -> bool:
+    known = isinstance(value, dict) and (keys is None or value.keys() <= set(keys))
+    return known and all(map(is_filled, value.values()))
 
 
-def _address(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
+def _is_address(value: object) -> bool:
     try:
-        parts = urlsplit(value)
+        parts = urlsplit(value if isinstance(value, str) else "")
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is none
         return False
 
 
-COMMON: Mapping[str, ValueCheck] = MappingProxyType(
-    {
-        "name": ValueCheck(lambda v: is_text(v) and bool(_NAME.fullmatch(v)), 'a short name: small letters, "-", "_"'),
-        "kind": FILLED._replace(expected="the name of a kind"),
-        "fetch_k": whole(1, 10_000).such_as("fetch_k = 20"),
-        "weight": number(0).such_as("weight = 1.0"),
-        "timeout_ms": whole(1, LONGEST_MS).such_as("timeout_ms = 2000"),
-        "join": one_of(JOINS),
-        "results": TEXT._replace(expected='the path of its list: results = "hits.hits"'),
-        "fields": ValueCheck(_mapping, f"a mapping of {', '.join(MAPPED)} to its own names: {_EXAMPLE['fields']}"),
-        "bounded": FLAG._replace(expected="true or false: whether scores lie between -1 and 1"),
-    }
-)
+def _is_command(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(is_text, value)) and is_filled(value[0])
+
+
+def _filled(expected: str) -> ValueCheck:
+    return FILLED._replace(expected=expected)
+
+
+COMMON: Mapping[str, ValueCheck] = {
+    "name": ValueCheck(lambda v: is_text(v) and bool(_NAME.fullmatch(v)), 'a short name: small letters, "-", "_"'),
+    "kind": _filled("the name of a kind"),
+    "fetch_k": whole(1, 10_000).such_as("fetch_k = 20"),
+    "weight": number(0).such_as("weight = 1.0"),
+    "timeout_ms": whole(1, LONGEST_MS).such_as("timeout_ms = 2000"),
+    "join": one_of(JOINS),
+    "results": TEXT._replace(expected='the path of its list: results = "hits.hits"'),
+    "fields": ValueCheck(
+        lambda v: _is_mapping(v, MAPPED), f"a mapping of {', '.join(MAPPED)} to its own names: {_EXAMPLE['fields']}"
+    ),
+    "bounded": FLAG._replace(expected="true or false: whether scores lie between -1 and 1"),
+}
 """The settings of every source."""
 
-_TEXTS_BY_NAME = ValueCheck(lambda v: isinstance(v, dict) and all(map(is_filled, v.values())), "names and texts")
-_TOKEN = FILLED._replace(expected="the environment variable that holds a bearer token")
+_TEXTS_BY_NAME = ValueCheck(_is_mapping, "names and texts")
+_TOKEN = _filled("the environment variable that holds a bearer token")
 
-OWN: Mapping[str, Mapping[str, ValueCheck]] = MappingProxyType(
-    {
-        "command": {
-            "command": ValueCheck(
-                lambda v: isinstance(v, list) and bool(v) and all(map(is_text, v)) and is_filled(v[0]),
-                f"a list of arguments, the program first: {_EXAMPLE['command']}",
-            ),
-            "env": _TEXTS_BY_NAME,
-            "cwd": FILLED._replace(expected="a folder"),
-        },
-        "http": {
-            "url": ValueCheck(_address, f"an http or https address: {_EXAMPLE['http']}"),
-            "method": one_of(("GET", "POST")),
-            "body": ValueCheck(lambda v: isinstance(v, dict | list), 'JSON as TOML: body = { query = "{query}" }'),
-            "headers": _TEXTS_BY_NAME,
-            "token_env": _TOKEN,
-        },
-        "recollect": {
-            "url": ValueCheck(_address, "the address of a `recollect serve`"),
-            "store": FILLED._replace(expected="another store's file"),
-            "token_env": _TOKEN,
-            "embedder": FILLED._replace(expected="the model that embeds the query; by default that of its vectors"),
-        },
-    }
-)
+OWN: Mapping[str, Mapping[str, ValueCheck]] = {
+    "command": {
+        "command": ValueCheck(_is_command, f"a list of arguments, the program first: {_EXAMPLE['command']}"),
+        "env": _TEXTS_BY_NAME,
+        "cwd": _filled("a folder"),
+    },
+    "http": {
+        "url": ValueCheck(_is_address, f"an http or https address: {_EXAMPLE['http']}"),
+        "method": one_of(("GET", "POST")),
+        "body": ValueCheck(lambda v: isinstance(v, dict | list), 'JSON as TOML: body = { query = "{query}" }'),
+        "headers": _TEXTS_BY_NAME,
+        "token_env": _TOKEN,
+    },
+    "recollect": {
+        "url": ValueCheck(_is_address, "the address of a `recollect serve`"),
+        "store": _filled("another store's file"),
+        "token_env": _TOKEN,
+        "embedder": _filled("the model that embeds the query; by default that of its vectors"),
+    },
+}
 """Built-in kind → its own settings."""
 
-NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"command": ("command",), "http": ("url",), "recollect": ("url", "store")}
-)
+NEEDS: Mapping[str, tuple[str, ...]] = {"command": ("command",), "http": ("url",), "recollect": ("url", "store")}
 """Built-in kind → the settings of which it must set exactly one."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The place of a source's table in the file, for error messages."""
-
-    path: str
-    lines: Mapping[str, int]
-    number: int
-
-    def wrong(self, key: str, message: str, hint: str) -> ConfigError:
-        table = f"sources.{self.number}"
-        line = self.lines.get(f"{table}.{key}") or self.lines.get(table) or self.lines.get("sources")
-        return ConfigError(f"{self.path}{f', line {line}' if line else ''}: {message}", hint=hint)
-
-    def check(self, table: Mapping[str, Any], checks: Mapping[str, ValueCheck]) -> None:
-        for key, check in checks.items():
-            if key in table and not check.admits(table[key]):
-                message = f"{key} must be {check.expected.partition(':')[0]}, not {brief(table[key])}"
-                raise self.wrong(key, message, f"write {check.expected}")
+Mistakes: TypeAlias = Iterator[tuple[str, str, str]]
+"""Mistakes in the table of a source: the key, what is wrong, and what to write. Only the first is read."""
 
 
 def read_sources(tables: object, path: str, lines: Mapping[str, int]) -> tuple[SourceSettings, ...]:
-    """The sources of a settings file; ConfigError for the first mistake."""
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise _Place(path, lines, 0).wrong("", "sources must be tables", hint="begin each with a line [[sources]]")
-    read: list[SourceSettings] = []
-    for index, table in enumerate(tables):
-        place = _Place(path, lines, index)
-        source = _read(table, place)
-        if source.name in {other.name for other in read}:
-            raise place.wrong("name", f"two sources are named {source.name!r}", "give each a name of its own")
-        read.append(source)
-    return tuple(read)
+    """The sources of a settings file; ConfigError for the first mistake, with its line."""
+    read: dict[str, SourceSettings] = {}
+    for index, table in enumerate(tables if isinstance(tables, list) else [None]):
+        mistake = next(_mistakes(table), None)
+        if mistake is None and table["name"] in read:
+            mistake = ("name", f"two sources are named {table['name']!r}", "give each a name of its own")
+        if mistake is not None:
+            key, message, hint = mistake
+            keys = (f"sources.{index}.{key}", f"sources.{index}", "sources")
+            line = next((f", line {lines[key]}" for key in keys if key in lines), "")
+            raise ConfigError(f"{path}{line}: {message}", hint=hint)
+        options = {key: value for key, value in table.items() if key not in COMMON}
+        if isinstance(options.get("store"), str) and "://" not in options["store"]:
+            # A relative path starts at the settings file, wherever a command is run.
+            options["store"] = str(Path(path).parent / Path(options["store"]).expanduser())
+        # A kind that needs no mapping answers with our own names.
+        common: dict[str, Any] = {"fields": {name: name for name in MAPPED}}
+        common |= {key: check.convert(table[key]) for key, check in COMMON.items() if key in table}
+        read[table["name"]] = SourceSettings(**common, options=options)
+    return tuple(read.values())
 
 
-def _read(table: dict[str, Any], place: _Place) -> SourceSettings:
+def _mistakes(table: Any) -> Mistakes:
+    if not isinstance(table, dict):
+        yield "", "sources must be tables", "begin each with a line [[sources]]"
     for key in ("name", "kind"):
         if key not in table:
-            hint = 'write name = "wiki"' if key == "name" else f'write kind = "command"; there are {_kinds()}'
-            raise place.wrong(key, f"a source needs a {key}", hint)
-    place.check(table, COMMON)
+            kinds = ", ".join(SYSTEMS.names())
+            hint = 'write name = "wiki"' if key == "name" else f'write kind = "command"; there are {kinds}'
+            yield key, f"a source needs a {key}", hint
+    yield from _wrong_values(table, COMMON)
     if table["name"] in RETRIEVERS:
-        message = f"{table['name']!r} is the name of a built-in source"
-        raise place.wrong("name", message, 'write another name: name = "wiki"')
-    _check_kind(table, place)
-    _check_mapping(table, place)
-    _check_templates(table, place)
-    if isinstance(table.get("store"), str) and "://" not in table["store"]:
-        # A relative path starts at the settings file, wherever a command is run.
-        table = {**table, "store": str(Path(place.path).parent / Path(table["store"]).expanduser())}
-    # A kind that needs no mapping answers with our own names.
-    common = {key: COMMON[key].convert(table[key]) for key in table if key in COMMON}
-    common = {"fields": {name: name for name in MAPPED}} | common
-    return SourceSettings(**common, options={key: value for key, value in table.items() if key not in COMMON})
+        yield "name", f"{table['name']!r} is the name of a built-in source", 'write another name: name = "wiki"'
+    yield from _mistakes_of_kind(table)
+    yield from _mistakes_of_templates(table)
 
 
-def _check_kind(table: dict[str, Any], place: _Place) -> None:
+def _wrong_values(table: Mapping[str, Any], checks: Mapping[str, ValueCheck]) -> Mistakes:
+    for key, check in checks.items():
+        if key in table and not check.admits(table[key]):
+            message = f"{key} must be {check.expected.partition(':')[0]}, not {brief(table[key])}"
+            yield key, message, f"write {check.expected}"
+
+
+def _mistakes_of_kind(table: Mapping[str, Any]) -> Mistakes:
     kind = table["kind"]
     try:
         SYSTEMS.check(kind)
     except UsageError as error:
-        raise place.wrong("kind", f"unknown kind {kind!r}", f"there are {_kinds()}; {error.hint}") from error
+        hint = f"there are {', '.join(SYSTEMS.names())}; {error.hint}"
+        yield "kind", f"unknown kind {kind!r}", hint
     if kind not in OWN:
         return  # a kind of another package checks its own settings
-    own = OWN[kind]
+    known = [*COMMON, *OWN[kind]]
     for key in table:
-        if key not in COMMON and key not in own:
-            near = difflib.get_close_matches(key, [*COMMON, *own], n=1)
-            known = f"a {kind} source may set {', '.join([*COMMON, *own])}"
-            raise place.wrong(key, f"unknown setting {key!r}", f"did you mean {near[0]}?" if near else known)
-    place.check(table, own)
-    given = [key for key in NEEDS[kind] if key in table]
-    if len(given) != 1:
-        several = " or ".join(NEEDS[kind])
-        raise place.wrong("kind", f"a {kind} source needs one {several}", f"write {_EXAMPLE[kind]}")
-
-
-def _check_mapping(table: dict[str, Any], place: _Place) -> None:
-    """`fields` is needed, and has the field to join by; another Recollect answers with our own names."""
-    if table["kind"] not in ("command", "http"):
-        return
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"a {kind} source may set {', '.join(known)}"
+            yield key, f"unknown setting {key!r}", hint
+    yield from _wrong_values(table, OWN[kind])
+    if sum(key in table for key in NEEDS[kind]) != 1:
+        message = f"a {kind} source needs one {' or '.join(NEEDS[kind])}"
+        yield "kind", message, f"write {_EXAMPLE[kind]}"
+    if kind == "recollect":
+        return  # it answers with our own names
     if not table.get("fields"):
         message = f"the source {table['name']!r} needs `fields`: the names of its id, text and so on"
-        raise place.wrong("fields", message, f"write {_EXAMPLE['fields']}")
+        yield "fields", message, f"write {_EXAMPLE['fields']}"
     join = table.get("join", "id")
     if join not in table["fields"]:
         hint = f'add {join} = "…" to fields, or write join = "{next(iter(table["fields"]))}"'
-        raise place.wrong("fields", f"it joins by {join}, which `fields` does not have", hint)
+        yield "fields", f"it joins by {join}, which `fields` does not have", hint
 
 
-def _check_templates(table: dict[str, Any], place: _Place) -> None:
+def _mistakes_of_templates(table: Mapping[str, Any]) -> Mistakes:
     """A query may fill arguments and parameters; it may not choose the program or the host."""
-    for key, fixed in (("command", texts(table.get("command"))[:1]), ("url", _host(table.get("url")))):
-        if any("{" in text for text in fixed):
-            raise place.wrong(key, f"{fixed[0]!r} must not depend on the query", "write the name itself")
+    url = table.get("url")
+    host = urlsplit(url).netloc if isinstance(url, str) else ""
+    for key, fixed in (("command", "".join(texts(table.get("command"))[:1])), ("url", host)):
+        if "{" in fixed:
+            yield key, f"{fixed!r} must not depend on the query", "write the name itself"
+    escape = "write {{ and }} for literal braces"
     for key in ("command", "url", "body", "env", "headers"):
         for text in texts(table.get(key)):
             try:
                 unknown = [name for name in fields(text) if name not in FIELDS]
             except ValueError as error:
-                raise place.wrong(key, f"{text!r}: {error}", "write {{ and }} for literal braces") from error
+                yield key, f"{text!r}: {error}", escape
             if unknown:
                 known = ", ".join(f"{{{name}}}" for name in FIELDS)
-                raise place.wrong(
-                    key,
-                    f"{text!r} has an unknown field {{{unknown[0]}}}",
-                    f"there are {known}; write {{{{ and }}}} for literal braces",
-                )
-
-
-def _host(url: object) -> list[str]:
-    return [urlsplit(url).netloc] if isinstance(url, str) else []
-
-
-def _kinds() -> str:
-    return ", ".join(SYSTEMS.names())
+                message = f"{text!r} has an unknown field {{{unknown[0]}}}"
+                yield key, message, f"there are {known}; {escape}"
 
 
 def shown(sources: tuple[SourceSettings, ...]) -> Iterator[tuple[str, object]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -39,8 +40,10 @@ def lines(text: str) -> dict[str, int]:
             table = key = _numbered(name, counts)
             found.setdefault(table, number)
         elif setting := _KEY.match(line):
-            key = f"{table}.{_bare(setting[1])}".lstrip(".")
-            _note(found, key, table, number)
+            key = opens = f"{table}.{_bare(setting[1])}".lstrip(".")
+            while opens not in found and opens != table:  # a dotted key also opens the tables above it
+                found[opens] = number
+                opens = opens.rpartition(".")[0]
     return found
 
 
@@ -58,13 +61,6 @@ def most_parts(text: str) -> int:
                 dots = part.count(".") + (0 if number else dots)
                 most = max(most, dots)
     return most + 1
-
-
-def _note(found: dict[str, int], key: str, table: str, number: int) -> None:
-    """Record the line of a dotted key, and of the tables that it opens."""
-    while key not in found and key != table:
-        found[key] = number
-        key = key.rpartition(".")[0]
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
@@ -138,25 +134,21 @@ def _trailing_comments(table: Any) -> list[Any]:
     return items
 
 
-def write_private(path: Path, text: str) -> None:
-    """Replace a file in one step with one that only its owner may read."""
+def write_private(path: Path, text: str, *, like: Path | None = None) -> None:
+    """Replace a file in one step with one that only its owner may read, or those who may read the file `like`."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # made with mode 0600
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        if like is not None:
+            shutil.copymode(like, name)
         Path(name).replace(path)
     finally:
         Path(name).unlink(missing_ok=True)
 
 
 def _value(value: object) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str():
-            return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
-        case list() | tuple():
-            return f"[{', '.join(map(_value, value))}]"
-    return str(value)
+    """JSON is TOML, but for these characters, and for floats without a point."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))

@@ -6,12 +6,10 @@ none once its content has changed.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +73,9 @@ class TrustedFiles:
     """The list of trusted files, stored in the user's data folder."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or _default_path()
+        import platformdirs
+
+        self.path = path or Path(platformdirs.user_data_dir("recollect")) / "trusted.json"
 
     def all(self) -> dict[str, str]:
         """Path → SHA-256 of every trusted file."""
@@ -102,38 +102,26 @@ class TrustedFiles:
 
     def add(self, file: ProjectFile) -> None:
         """Trust this content at this path."""
-        with self._locked():
-            self._write({**self.all(), str(file.path): file.digest})
+        self._change(str(file.path), file.digest)
 
     def remove(self, path: Path) -> bool:
         """Trust the file at this path no longer; whether it was trusted."""
-        with self._locked():
-            files = self.all()
-            known = files.pop(str(project_path(path)), None) is not None
-            if known:
-                self._write(files)
-        return known
+        return self._change(str(project_path(path)), None)
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _change(self, path: str, digest: str | None) -> bool:
+        """Set or remove the digest of a path; whether it had one."""
         from filelock import FileLock
+
+        from recollect.config.toml import write_private
 
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock"):
-                yield
+                files = self.all()
+                known = files.pop(path, None) is not None
+                files |= {} if digest is None else {path: digest}
+                write_private(self.path, json.dumps({"version": VERSION, "files": files}, indent=1))
         except OSError as error:
-            raise FailedError(
-                f"{self.path} cannot be written: {error.strerror or error}", hint="check the folder"
-            ) from error
-
-    def _write(self, files: dict[str, str]) -> None:
-        from recollect.config.toml import write_private
-
-        write_private(self.path, json.dumps({"version": VERSION, "files": files}, indent=1))
-
-
-def _default_path() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("recollect")) / "trusted.json"
+            message = f"{self.path} cannot be written: {error.strerror or error}"
+            raise FailedError(message, hint="check the folder") from error
+        return known
