@@ -20,58 +20,11 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.options import SearchOptions
+from recollect.testing.retrieval import sees
 from recollect.types import Answer, Filter, Put, Query, Record, Scope, Supersede, VectorSpace
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "the", "in", "café", "v1.2", "湖", "snake_case")
-
-
-# -- §5.2, the scope rule -----------------------------------------------------------------------------------
-
-
-def scopes() -> list[Scope]:
-    """Every combination of parts: unset, one value, another value."""
-    return [Scope(u, a, s) for u in (None, "1", "2") for a in (None, "1", "2") for s in (None, "1", "2")]
-
-
-def may_see(asks: Scope, record: Scope) -> bool:
-    """The rule of DESIGN §5.2, written again without the code under test."""
-    for part in ("user", "agent", "session"):
-        theirs = getattr(record, part)
-        if theirs is not None and theirs != getattr(asks, part):
-            return False
-    return True
-
-
-@pytest.fixture(scope="module")
-def all_scopes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
-    """One record in each of the 27 scopes, all of the same words."""
-    with Memory.open(tmp_path_factory.mktemp("scopes") / "m.db", embedder="hashing:64", settings=Settings()) as memory:
-        for i, scope in enumerate(scopes()):
-            memory.add(f"heron number {i}", id=str(i), scope=scope)
-        yield memory
-
-
-@pytest.mark.parametrize(
-    "asks", scopes(), ids=lambda scope: "-".join(str(part or 0) for part in scope.as_dict().items())
-)
-def test_a_record_is_visible_if_each_of_its_parts_is_unset_or_equal(all_scopes: Memory, asks: Scope) -> None:
-    """In lists, in `get` with a scope, and in each source, for every pair of scopes."""
-    expected = {str(i) for i, scope in enumerate(scopes()) if may_see(asks, scope)}
-    assert {record.id for record in all_scopes.list(Filter(scope=asks))} == expected
-    assert {key for key in map(str, range(27)) if all_scopes.get(key, scope=asks)} == expected
-    for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
-        answer = all_scopes.search("heron number", where=Filter(scope=asks), sources=sources, limit=50)
-        assert {result.record.id for result in answer.results} == expected
-
-
-def test_a_query_without_a_scope_sees_global_records_only(all_scopes: Memory) -> None:
-    """Nobody in particular sees what belongs to nobody in particular."""
-    assert [result.record.scope for result in all_scopes.search("heron").results] == [Scope()]
-    assert len(all_scopes.search("heron", any_scope=True, limit=50).results) == 27
-
-
-# -- §5.1, the property -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -126,22 +79,6 @@ asked = st.builds(Asked, text=texts, where=filters, fetch_k=st.sampled_from([1, 
 links = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29), maybe_times), max_size=8)
 
 
-def sees(where: Filter, record: Record) -> bool:
-    """DESIGN's filters, written again without the code under test."""
-    moment = where.as_of or where.now
-    return (
-        may_see(where.scope, record.scope)
-        and (where.superseded or record.superseded_at is None or record.superseded_at > moment)
-        and (record.expires_at is None or record.expires_at > moment)
-        and (not where.categories or record.category in where.categories)
-        and set(where.tags) <= set(record.tags)
-        and (not where.kinds or record.kind in where.kinds)
-        and (where.since is None or record.time >= where.since)
-        and (where.until is None or record.time < where.until)
-        and (where.as_of is None or record.time <= where.as_of)
-    )
-
-
 def fill(memory: Memory, records: Sequence[Record]) -> None:
     memory.store.records.apply([[Put(record) for record in records]])
     memory.embed()
@@ -169,7 +106,7 @@ def seen_of(answer: Answer) -> list[Any]:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(st.lists(record_strategy, min_size=25, max_size=32), links, st.lists(asked, min_size=3, max_size=3))
-def test_a_shared_store_answers_as_one_that_holds_only_what_may_be_seen(
+def test_hidden_records_change_nothing_in_an_answer(
     given_records: list[Record], links: list[tuple[int, int, datetime | None]], questions: list[Asked]
 ) -> None:
     """Ids, order, scores, shares and snippets are the same, for each source and for both, by rank and by score."""

@@ -10,7 +10,7 @@ import pytest
 
 from recollect.errors import UsageError
 from recollect.ranking import fold_hash
-from recollect.testing.harness import NOON, OpenStore, ids, store_all
+from recollect.testing.harness import NOON, OpenStore, all_ids, apply, ids, store_all
 from recollect.types import (
     FileState,
     Filter,
@@ -33,43 +33,38 @@ def state(path: str, root: str = "/n", size: int = 1) -> FileState:
 class FilesContract:
     """Files, ingested texts, ids of external sources, and notes."""
 
-    def test_files_are_known_by_root_and_by_path(self, store: Store) -> None:
+    def test_files_are_read_by_root_and_by_path(self, store: Store) -> None:
         """A file has the state that was stored last. A removed file is not known."""
         paths = ["/n/a.md", "/n/ünï 湖.md", "/n/100%_[x]*?.md", '/n/it\'s "q".md', "/m/b.md"]
         states = {path: state(path, path[:2]) for path in paths}
-        store.records.apply([[SetFileState(path, seen)] for path, seen in states.items()])
-        store.records.apply(
-            [[SetFileState("/n/a.md", state("/n/a.md", size=2**40))], [SetFileState("/n/never.md", None)]]
-        )
+        apply(store, *(SetFileState(path, stored) for path, stored in states.items()))
+        apply(store, SetFileState("/n/a.md", state("/n/a.md", size=2**40)), SetFileState("/n/never.md", None))
+        states["/n/a.md"] = state("/n/a.md", size=2**40)
         assert store.files.known("/m") == {"/m/b.md": states["/m/b.md"]}
-        assert set(store.files.known("/n")) == set(paths[:4])
-        assert store.files.known("/n")["/n/a.md"].size == 2**40
-        assert store.files.known("/") == {}
-        assert store.files.states(["/m/b.md", paths[2], "/nowhere"]) == {
-            path: states[path] for path in (paths[2], "/m/b.md")
-        }
+        assert store.files.known("/n") == {path: states[path] for path in paths[:4]}
+        assert store.files.known("/") == store.files.states([]) == {}
+        known = {path: states[path] for path in (paths[2], "/m/b.md")}
+        assert store.files.states(["/m/b.md", paths[2], "/nowhere"]) == known
         assert store.files.roots() == {"/m": None, "/n": None}
-        told = {"scope": {"user": "ada"}, "tags": ["ä"], "exclude": ["*.log"]}
-        store.records.apply([[SetFolderOptions("/n", {"scope": {}})], [SetFolderOptions("/n", told)]])
-        assert store.files.roots() == {"/m": None, "/n": told}
+        options = {"scope": {"user": "ada"}, "tags": ["ä"], "exclude": ["*.log"]}
+        store.records.apply([[SetFolderOptions("/n", {"scope": {}})], [SetFolderOptions("/n", options)]])
+        assert store.files.roots() == {"/m": None, "/n": options}
         assert store.status()["files"] == 5
-        store.records.apply([[SetFileState("/m/b.md", None)]])
-        assert store.files.roots() == {"/n": told}
-        assert store.files.states([]) == {}
+        apply(store, SetFileState("/m/b.md", None))
+        assert store.files.roots() == {"/n": options}
 
-    def test_a_very_long_path_is_kept(self, store: Store) -> None:
-        """A path may be as long as an operating system allows, whatever the store's index can hold."""
+    def test_a_path_may_be_very_long(self, store: Store) -> None:
+        """As long as an operating system allows, whatever the store's index can hold."""
         chance = random.Random(6)
         path = "/n/" + "/".join("".join(chance.choices("abcdefghöüé湖", k=120)) for _ in range(25)) + ".md"
         store_all(store, Record("a", "heron", path=path, kind="chunk"))
         store.records.apply([[SetFileState(path, state(path))], [SetFileState(path, state(path, size=2))]])
         assert store.files.states([path])[path].size == 2
-        assert ids(store.files.chunks(path)) == ["a"]
-        assert store.joins.by_path([path], Filter())[path][0].id == "a"
-        assert ids(store.records.list(Filter(path=path), limit=9)) == ["a"]
+        assert ids(store.joins.by_path([path], Filter())[path]) == ids(store.files.chunks(path)) == ["a"]
+        assert all_ids(store, Filter(path=path)) == ["a"]
 
-    def test_the_chunks_of_a_file_are_its_own(self, store: Store) -> None:
-        """Facts, chunks of other files and chunks of similar paths are not among them."""
+    def test_chunks_are_those_of_one_file(self, store: Store) -> None:
+        """Without facts, chunks of other files and chunks of similar paths."""
         store_all(
             store,
             Record("1", "one", path="/n/a.md", lines=(1, 4), kind="chunk"),
@@ -81,7 +76,7 @@ class FilesContract:
         assert sorted(ids(store.files.chunks("/n/a.md"))) == ["1", "2"]
         assert store.files.chunks("/n") == []
 
-    def test_files_of_another_scope_or_without_a_tag_differ(self, store: Store) -> None:
+    def test_files_with_another_scope_or_without_a_tag_differ(self, store: Store) -> None:
         """One live chunk that differs is enough. Facts, forgotten chunks and other files do not count."""
         ada = Scope("ada", "a'b")
         store_all(
@@ -93,18 +88,20 @@ class FilesContract:
             Record("5", "five", path="/n/same.md", tags=("z",)),
             Record("6", "six", path="/n/gone.md", kind="chunk"),
         )
-        store.records.apply([[Forget("6")]])
+        apply(store, Forget("6"))
         paths = ["/n/same.md", "/n/mixed.md", "/n/ünï 湖.md", "/n/gone.md", "/nowhere"]
         others = {"/n/mixed.md", "/n/ünï 湖.md"}
-        assert store.files.differing(paths, ada, ()) == store.files.differing(paths, ada, ("x",)) == others
-        assert store.files.differing(paths, ada, ("x", "y", "z")) == others | {"/n/same.md"}
-        assert store.files.differing(["/n/same.md"], Scope("ada"), ()) == {"/n/same.md"}
-        assert store.files.differing(["/n/same.md"], Scope("ada", "a'b", "s"), ()) == {"/n/same.md"}
-        assert store.files.differing(paths[:1], ada, ()) == store.files.differing([], Scope(), ()) == set()
+        for scope, tags, expected in (
+            (ada, (), others),
+            (ada, ("x",), others),
+            (ada, ("x", "y", "z"), {*others, "/n/same.md"}),
+            (Scope("ada"), (), {"/n/same.md", "/n/mixed.md"}),
+            (Scope("ada", "a'b", "s"), (), {*others, "/n/same.md"}),
+        ):
+            assert store.files.differing(paths, scope, tags) == expected
+        assert store.files.differing([], Scope(), ()) == set()
 
-    def test_a_store_has_one_key_for_chunks_and_no_other_store_has_it(
-        self, open_store: OpenStore, place: str, store: Store
-    ) -> None:
+    def test_a_store_has_one_chunk_key_of_its_own(self, open_store: OpenStore, place: str, store: Store) -> None:
         """The key is the same in every process, even if eight create it at once."""
         others = [open_store(place) for _ in range(8)]
         with ThreadPoolExecutor(8) as pool:
@@ -113,24 +110,21 @@ class FilesContract:
         assert len(store.files.chunk_key()) == 32
         assert open_store().files.chunk_key() not in keys
 
-    def test_what_was_ingested_is_known(self, store: Store) -> None:
-        """A digest is known, however often it is stored."""
+    def test_ingested_digests_are_known(self, store: Store) -> None:
+        """However often one is stored."""
         store.records.apply([[MarkIngested("d1"), MarkIngested("d2")], [MarkIngested("d1")]])
         assert store.files.ingested(["d1", "d2", "d3"]) == {"d1", "d2"}
         assert store.files.ingested([]) == set()
 
-    def test_a_file_and_its_records_hold_as_one(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """If a change of a group fails, the state of its file is not stored either."""
-        taken = Record("taken", "x", scope=Scope("ada"))
-        store.records.apply([[Put(taken)]])
+    def test_a_failing_group_stores_no_file_state(self, open_store: OpenStore, place: str, store: Store) -> None:
+        """Nor that a piece was ingested."""
+        apply(store, Put(Record("taken", "x", scope=Scope("ada"))))
         with pytest.raises(UsageError, match="taken"):
-            store.records.apply(
-                [[SetFileState("/n/a.md", state("/n/a.md")), MarkIngested("d"), Put(Record("taken", "y"))]]
-            )
+            apply(store, SetFileState("/n/a.md", state("/n/a.md")), MarkIngested("d"), Put(Record("taken", "y")))
         assert open_store(place).files.known("/n") == {}
         assert store.files.ingested(["d"]) == set()
 
-    def test_joins_find_by_path_or_its_last_parts(self, store: Store) -> None:
+    def test_joins_by_path_take_the_last_parts_of_a_path(self, store: Store) -> None:
         """Records of the same path, else of all paths that end with it, in order; only visible ones."""
         store_all(
             store,
@@ -140,47 +134,38 @@ class FilesContract:
             Record("4", "four", path="a.md"),
             Record("5", "five", path="/n/100%_x.md"),
         )
-        found = store.joins.by_path(["sub/a.md", "a.md", "file:///n/sub/a.md", "b.md", "100%_x.md", "_x.md"], Filter())
-        assert {path: ids(records) for path, records in found.items()} == {
-            "sub/a.md": ["2", "1"], "a.md": ["4"], "file:///n/sub/a.md": ["2", "1"], "100%_x.md": ["5"],
-        }  # fmt: skip
-        whole = store.joins.by_path(["sub/a.md"], Filter(scope=Scope("ada")))["sub/a.md"]
-        assert sorted(ids(whole)) == ["1", "2", "3"]
+        expected = {"sub/a.md": ["2", "1"], "a.md": ["4"], "file:///n/sub/a.md": ["2", "1"], "100%_x.md": ["5"]}
+        found = store.joins.by_path([*expected, "b.md", "_x.md"], Filter())
+        assert {path: ids(records) for path, records in found.items()} == expected
+        found = store.joins.by_path(["sub/a.md"], Filter(scope=Scope("ada")))
+        assert sorted(ids(found["sub/a.md"])) == ["1", "2", "3"]
 
-    def test_joins_find_by_text_the_newest(self, store: Store) -> None:
-        """Of visible records with the same text, the newest is returned."""
-        old, new = (
-            Record("a", "Heron  lake", created_at=NOON),
-            Record("b", "heron LAKE", created_at=NOON + timedelta(1)),
+    def test_joins_by_text_return_the_newest_visible_record(self, store: Store) -> None:
+        """Of those with the same text."""
+        times = [NOON + timedelta(days) for days in range(3)]
+        store_all(
+            store, Record("a", "Heron  lake", created_at=times[0]), Record("b", "heron LAKE", created_at=times[1])
         )
-        store_all(store, old, new, Record("c", "heron lake", scope=Scope("ada"), created_at=NOON + timedelta(2)))
+        store_all(store, Record("c", "heron lake", scope=Scope("ada"), created_at=times[2]))
         fold, other = fold_hash("heron lake"), fold_hash("nothing says this")
         assert {key: record.id for key, record in store.joins.by_text([fold, other], Filter()).items()} == {fold: "b"}
         assert store.joins.by_text([fold], Filter(scope=Scope("ada")))[fold].id == "c"
         assert store.joins.by_text([], Filter()) == {}
 
-    def test_what_outside_ids_stand_for_is_learnt(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """For each source and in every process; the last value counts."""
-        other = open_store(place)
+    def test_paths_of_external_ids_are_learnt(self, open_store: OpenStore, place: str, store: Store) -> None:
+        """For each source and scope, in every process; the last value counts. A scope is no wider or narrower one."""
+        ada, other = Scope("ada", session="湖\0"), open_store(place)
         store.joins.learn("qmd", {"#1": "/n/a.md", "#2": "/n/b.md", "湖\0": "c'; --"})
         store.joins.learn("docs", {"#1": "/d/a.md"})
+        store.joins.learn("qmd", {"#1": "/n/ada.md"}, ada)
         assert dict(other.joins.paths("qmd")) == {"#1": "/n/a.md", "#2": "/n/b.md", "湖\0": "c'; --"}
         other.joins.learn("qmd", {"#1": "/n/z.md"})
         assert store.joins.paths("qmd")["#1"] == "/n/z.md"
         assert dict(store.joins.paths("docs")) == {"#1": "/d/a.md"}
-        assert dict(store.joins.paths("nobody")) == {}
+        assert dict(other.joins.paths("qmd", ada)) == {"#1": "/n/ada.md"}
+        assert dict(store.joins.paths("nobody")) == dict(other.joins.paths("qmd", Scope("ada"))) == {}
 
-    def test_what_a_scope_learnt_of_outside_ids_is_its_own(
-        self, open_store: OpenStore, place: str, store: Store
-    ) -> None:
-        """An id stands for a path in one scope, and in no wider or narrower one."""
-        ada, other = Scope("ada", session="湖\0"), open_store(place)
-        store.joins.learn("qmd", {"#1": "/n/ada.md"}, ada)
-        store.joins.learn("qmd", {"#1": "/n/all.md"})
-        for scope, known in ((ada, {"#1": "/n/ada.md"}), (Scope(), {"#1": "/n/all.md"}), (Scope("ada"), {})):
-            assert dict(other.joins.paths("qmd", scope)) == known
-
-    def test_what_is_taken_is_told_of_all_or_of_one_scope(self, store: Store) -> None:
+    def test_taken_ids_texts_and_paths_are_those_of_all_or_of_one_scope(self, store: Store) -> None:
         """Ids include those of forgotten and purged records; texts and paths only those of live ones."""
         store_all(
             store,
@@ -190,20 +175,20 @@ class FilesContract:
             Record("gone", "gone", path="/n/gone.md", scope=Scope("ada")),
             Record("purged", "purged", scope=Scope("ada")),
         )
-        store.records.apply([[Forget("gone"), Forget("purged", purge=True)]])
+        apply(store, Forget("gone"), Forget("purged", purge=True))
         folds = {fold_hash(text): text for text in ("heron", "badger", "crane", "gone", "new")}
-        asked = (["a", "b", "c", "gone", "purged", "new"], list(folds), ["n/a.md", "/n/b.md", "gone.md", "new.md"])
+        names = (["a", "b", "c", "gone", "purged", "new"], list(folds), ["n/a.md", "/n/b.md", "gone.md", "new.md"])
         for within, keys, texts, paths in (
             (None, "a b c gone purged", "badger crane heron", {"n/a.md": 1, "/n/b.md": 1}),
             (Scope("ada"), "a c gone purged", "crane heron", {"n/a.md": 1}),
             (Scope(), "c", "crane", {}),
         ):
-            found = store.joins.taken(*asked, within)
+            found = store.joins.taken(*names, within)
             assert (sorted(found[0]), sorted(folds[fold] for fold in found[1])) == (keys.split(), texts.split())
             assert {path: count for path, count in found[2].items() if count} == paths
 
-    def test_notes_are_kept(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """By key and in every process; the last value counts."""
+    def test_notes_are_stored_by_key(self, open_store: OpenStore, place: str, store: Store) -> None:
+        """In every process; the last value counts."""
         store.notes.put("k", "one")
         store.notes.put("k\0'", "two \0 湖")
         other = open_store(place)

@@ -17,11 +17,11 @@ from recollect.testing.lifecycle import ForgettingContract
 from recollect.testing.retrieval import RankingContract, SpacesContract, VisibilityContract
 
 MUST_ASK = (
-    "test_a_shared_store_answers_as_one_that_holds_only_what_may_be_seen",
-    "test_equal_scores_go_newest_first_and_then_by_id",
-    "test_equal_texts_are_one_and_the_place_is_refilled",
-    "test_few_are_the_beginning_of_many",
-    "test_vectors_saved_elsewhere_are_found_here",
+    "test_hidden_records_change_nothing_in_an_answer",
+    "test_equal_scores_are_ordered_by_time_and_id",
+    "test_duplicates_are_left_out_and_the_next_records_take_their_places",
+    "test_a_shorter_search_returns_the_beginning_of_a_longer_one",
+    "test_vectors_saved_by_another_process_are_found",
 )
 """Cases that search for fewer records than there are, so that LanceDB chooses the candidates."""
 
