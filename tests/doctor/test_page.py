@@ -17,7 +17,7 @@ from recollect.cli.configuration import SHELLS
 from recollect.cli.maintenance import EXIT_CODES, SIGNS
 from recollect.doctor import CHECKS, checks, services, setup
 from recollect.stores import health
-from recollect.stores.lance import health as lance
+from recollect.stores.lance import store as lance
 from recollect.stores.postgres import health as postgres
 from recollect.stores.sqlite import health as sqlite
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from recollect.errors import RecollectError
 from recollect.ranking import fold_hash
@@ -93,6 +93,23 @@ class Examination:
     fingerprint: Callable[[], str] = str
     embed: Fix | None = None
 
+    @property
+    def fix_command(self) -> str:
+        """The command that runs the fixes of what is found."""
+        return f"recollect doctor --fix{self.flags}"
+
+    def schema(self, shown: str, applied: int, known: int) -> Finding | None:
+        """What to do about a store whose schema is not that of this version."""
+        if applied > known:
+            newer = f"{shown} has schema {applied}, this version knows {known}"
+            return Finding("store", "failure", newer, "pip install -U recollect")
+        if applied < known:
+            older = (
+                f"{shown} has schema {applied} of {known}: the next command that may write to it brings it up to date"
+            )
+            return Finding("store", "note", older, f"recollect status{self.flags}")
+        return None
+
     def language_note(self, stored: str | None) -> list[Finding]:
         """A note where the settings name another language than the store has."""
         if stored is None or self.language in (None, stored):
@@ -100,82 +117,84 @@ class Examination:
         message = f"the settings say language = {self.language!r}, and the store keeps its own, {stored}"
         return [Finding("keywords", "note", message, f"recollect language {self.language}{self.flags}")]
 
-    def spaces(self, spaces: Sequence[Space], active: str | None) -> tuple[Space | None, Space | None]:
-        """The active space, and that of the embedder in the settings: of several the active one, else the first."""
-        serving = next((space for space in spaces if space[1] == active), None)
-        mine = self.fingerprint()
-        own = [space for space in spaces if (space[1] == mine if mine else space[2] == self.embedder)]
-        return serving, serving if serving in own else next(iter(own), None)
+    def keywords(self, problem: str, rebuild: Fix) -> Finding:
+        """Whether an index that is up to date agrees with the records."""
+        if not problem:
+            return Finding("keywords", "ok", "up to date, and agrees with the records")
+        message = f"the keyword index differs from the records: {problem}"
+        return Finding("keywords", "failure", message, f"{self.fix_command} builds it again", rebuild)
 
-    def vectors(self, serving: str | None, *, same: bool, missing: int, total: int) -> Finding:
-        """Whether every record has a vector: `serving` is the active model, `same` whether the settings name it."""
+    def vectors(
+        self, spaces: Sequence[Space], active: str | None, total: int, missing: Callable[[Space | None], int]
+    ) -> Finding:
+        """Whether every record has a vector of the embedder in the settings.
+
+        `active` is the fingerprint of the space that searches use, and `missing` counts the records without a vector in
+        the space of the embedder, which may not exist.
+        """
+        if self.embedder == "none":
+            return Finding("vectors", "ok", "none needed: keyword search only")
+        mine = self.fingerprint()
+        serving = next((space for space in spaces if space[1] == active), None)
+        own = [space for space in spaces if (space[1] == mine if mine else space[2] == self.embedder)]
+        chosen = serving if serving in own else next(iter(own), None)
+        without = missing(chosen)
         mend = f"recollect embed --embedder {shlex.quote(self.embedder)}{self.flags}"
-        if serving and not same:
-            other = f"searches use {serving}, the settings say {self.embedder}: {missing:,} records lack its vectors"
+        if serving and serving != chosen:
+            other = f"searches use {serving[2]}, the settings say {self.embedder}: {without:,} records lack its vectors"
             return Finding("vectors", "warning", other, mend, self.embed)
-        if missing:
-            return Finding("vectors", "warning", f"{missing:,} of {total:,} records have no vector", mend, self.embed)
+        if without:
+            return Finding("vectors", "warning", f"{without:,} of {total:,} records have no vector", mend, self.embed)
         return Finding("vectors", "ok", f"all {total:,} records have a vector of {self.embedder}")
 
 
 def examine_any(check: str, store: Store, shown: str, examination: Examination) -> list[Finding]:
     """The checks of a store that brings none of its own, made through what every store can do."""
+    total = store.status()["records"]["total"]
     match check:
         case "store":
-            count = store.status()["records"]["total"]
-            return [Finding("store", "ok", f"{shown}: {count:,} records")]
+            return [Finding("store", "ok", f"{shown}: {total:,} records")]
         case "keywords":
             note = examination.language_note(store.keywords.analyzer.language)
             behind = store.status().get("keyword_lag", 0)
             message = f"{behind:,} changes behind; the next search catches up" if behind else "up to date"
             return [*note, Finding("keywords", "note" if behind else "ok", message)]
-        case "vectors" if examination.embedder == "none":
-            return [Finding("vectors", "ok", "none needed: keyword search only")]
         case "vectors":
-            return [_vectors(store, examination)]
+            active = store.spaces.active
+            spaces: list[Space] = [(0, active.fingerprint, active.embedder)] if active else []
+
+            def missing(own: Space | None) -> int:
+                return store.spaces.open(active).coverage()[1] if own and active else total
+
+            return [examination.vectors(spaces, active.fingerprint if active else None, total, missing)]
     return []
 
 
-def _vectors(store: Store, examination: Examination) -> Finding:
-    total, active = store.status()["records"]["total"], store.spaces.active
-    known: list[Space] = [] if active is None else [(0, active.fingerprint, active.embedder)]
-    serving, own = examination.spaces(known, active.fingerprint if active else None)
-    missing = store.spaces.open(active).coverage()[1] if own and active else total
-    return examination.vectors(serving[2] if serving else None, same=own is not None, missing=missing, total=total)
+def altered(rows: Iterable[Any], place: str = "") -> tuple[Finding | None, bool]:
+    """Compare texts and titles with the hashes beside them; rows are (id, kind, title, text, fold, passage).
 
-
-class Altered(NamedTuple):
-    """The records whose text is not what was stored, as (id, kind), and whether there was time to compare all."""
-
-    records: list[tuple[str, str]]
-    finished: bool
-
-    @property
-    def message(self) -> str:
-        """How many they are, and their ids."""
-        ids = ", ".join(record_id for record_id, _ in self.records[:MOST_NAMED])
-        more = f" and {len(self.records) - MOST_NAMED:,} more" if len(self.records) > MOST_NAMED else ""
-        count = f"{len(self.records):,} record{'' if len(self.records) == 1 else 's'}"
-        return f"the text or title of {count} was changed outside Recollect: {ids}{more}"
-
-    @property
-    def mend(self) -> str:
-        """A chunk can be restored from its file; a fact only from a backup."""
-        return INDEX if all(kind == "chunk" for _, kind in self.records) else RESTORE
-
-
-def altered(rows: Iterable[Any]) -> Altered:
-    """Compare texts and titles with the hashes beside them; rows are (id, kind, title, text, fold, passage)."""
+    Returns the failure where some differ, and whether there was time to compare all.
+    """
     end = time.monotonic() + LONGEST_S
-    records: list[tuple[str, str]] = []
+    records: list[str] = []
+    chunks, finished = True, True
     for key, kind, title, text, fold, passage in rows:
         if time.monotonic() > end:
-            return Altered(records, finished=False)
+            finished = False
+            break
         # The second hash counts for ASCII alone: other versions of Python may fold other texts in another way.
         folded = not text.isascii() or fold_hash(text) == fold
         if passage_hash(Record("", text, title=title).passage) != passage or not folded:
-            records.append((key, kind))
-    return Altered(records, finished=True)
+            records.append(key)
+            chunks = chunks and kind == "chunk"
+    if not records:
+        return None, finished
+    more = f" and {len(records) - MOST_NAMED:,} more" if len(records) > MOST_NAMED else ""
+    count = f"{len(records):,} record{'' if len(records) == 1 else 's'}"
+    message = (
+        f"{place}the text or title of {count} was changed outside Recollect: {', '.join(records[:MOST_NAMED])}{more}"
+    )
+    return Finding("store", "failure", message, INDEX if chunks else RESTORE), finished
 
 
 def is_file(path: Path) -> bool:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from recollect.analysis import LANGUAGES, Analyzer
-from recollect.errors import StoreError, UsageError
+from recollect.errors import EmbedderError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from recollect.types import Vector
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -15,6 +19,15 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def passage_hash(passage: str) -> bytes:
     """The key of a vector: a hash of the text that was embedded."""
     return hashlib.blake2b(passage.encode(), digest_size=16).digest()
+
+
+def check_dimension(vector: Vector, dimension: int) -> None:
+    """Refuse the vector of a query that does not have the dimension of the store's vectors."""
+    if vector.shape != (dimension,):
+        raise EmbedderError(
+            f"the query's vector has {vector.shape[-1]} dimensions, the store's have {dimension}",
+            hint="the embedder used another model than the one it names",
+        )
 
 
 def micros(at: datetime | None) -> int | None:

@@ -1,31 +1,37 @@
-"""The store: a SQLite file for everything, and LanceDB as the index of its vectors."""
+"""The store: a SQLite file for everything, and LanceDB as the index of its vectors. Its health checks are here too."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from importlib.metadata import PackageNotFoundError, version
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from recollect.errors import StoreError, UsageError
-from recollect.stores.health import Examination, Finding
+import apsw
+
+from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.kinds import StoreKind
-from recollect.stores.lance.table import LanceUrl, TableLost, parse_url
-from recollect.stores.lance.updater import FileVectors, TableUpdater, vector_tables
+from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
+from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.lance.vectors import LanceVectors
 from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite.contents import SqliteContents, SqliteSnapshot
-from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.store import SqliteKind
 from recollect.stores.sqlite.vectors import SqliteSpaces
-from recollect.types import Filter, Progress, Scope, VectorSpace, VectorSpaces
+from recollect.types import Progress, VectorSpace
+
+WAIT_S = 10.0
+"""How long a check waits for object storage, whose client retries many times before it gives up."""
 
 
-class LanceStore:
+class LanceStore(SqliteStore):
     """`lancedb:///folder`, or `lancedb://s3://bucket/prefix?truth=FILE`."""
 
     def __init__(self, url: str, *, language: str | None = None, read_only: bool = False) -> None:
@@ -35,58 +41,88 @@ class LanceStore:
                 hint="pip install 'recollect[lancedb]'",
             )
         self.url = parse_url(url)
-        self._file = SqliteStore(self.url.truth, language=language, read_only=read_only)
-        self._database = self._file._database  # noqa: SLF001  (both packages use the same file)
-        self.records = self._file.records
-        self.files = self._file.files
-        self.notes = self._file.notes
-        self.joins = self._file.joins
-        self.changes = self._file.changes
-        self.keywords = self._file.keywords
-        self.spaces = LanceSpaces(self._file.spaces, self._database, self.url)
+        super().__init__(self.url.truth, language=language, read_only=read_only)
+        self.spaces: LanceSpaces = LanceSpaces(self._database, self.spaces.visible, self.url)
         self.contents = LanceContents(self._database, self.keywords, self.spaces)
-
-    def reading(self) -> AbstractContextManager[None]:
-        """Let all reads of the file inside the block share one snapshot."""
-        return self._file.reading()
-
-    def within(self, scope: Scope) -> LanceStore:  # noqa: ARG002
-        """Itself: whoever can read the file can read all of it."""
-        return self
 
     def status(self) -> dict[str, Any]:
         """What the store contains and how far its indexes are."""
-        status = self._file.status()
-        size = 0 if self.url.remote else _folder_size(Path(self.url.dataset))
+        status = super().status()
+        folder = [] if self.url.remote else Path(self.url.dataset).rglob("*")
         return {
             **status,
-            "engine": f"{status['engine']}, LanceDB {_version()}",
-            "bytes": status["bytes"] + size,
+            "engine": f"{status['engine']}, LanceDB {version('lancedb')}",
+            "bytes": status["bytes"] + sum(part.stat().st_size for part in folder if part.is_file()),
             "lance": {"dataset": self.url.dataset, "waiting": self.spaces.pending()},
         }
 
-    def count(self, where: Filter) -> dict[str, int]:
-        """How many records pass the filter, by kind."""
-        return self._file.count(where)
-
-    def facets(self, where: Filter) -> dict[str, list[Any]]:
-        """The categories, tags and scopes of the records that pass the filter."""
-        return self._file.facets(where)
-
     def scrub(self) -> str | None:
         """Remove the bytes of purged records from the file and from all versions of LanceDB's tables."""
-        self._file.scrub()
+        super().scrub()
         for index in self.spaces.all():
             index.updater.scrub()
         return None
 
-    def check(self) -> None:
-        """Raise if the store is closed, or was opened by another process."""
-        self._file.check()
 
-    def close(self) -> None:
-        """Close the file. Closing twice does nothing."""
-        self._file.close()
+class LanceSpaces(SqliteSpaces):
+    """The vector spaces of one store. The file says which exist."""
+
+    def __init__(self, database: Any, visible: Any, url: LanceUrl) -> None:
+        super().__init__(database, visible)
+        self._url = url
+
+    def open(self, space: VectorSpace) -> LanceVectors:
+        index: LanceVectors = super().open(space)
+        return index
+
+    def _index(self, space: VectorSpace, number: int) -> LanceVectors:
+        updater = TableUpdater(self._database, self._url, number, space.dimension)
+        return LanceVectors(self._database, self.visible, space, number, updater)
+
+    def activate(self, space: VectorSpace) -> None:
+        """Use this space for searches. It has just been filled, so LanceDB is brought up to date."""
+        super().activate(space)
+        self.open(space).updater.complete()
+
+    def all(self) -> list[LanceVectors]:
+        """The indexes of all spaces."""
+        with self._database.read() as connection:
+            rows: Any = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces").fetchall()
+        return [self.open(VectorSpace(*row)) for row in rows]
+
+    def pending(self) -> int:
+        """How many vectors of the active space are not in LanceDB yet, at most."""
+        active = self.active
+        return self.open(active).updater.pending() if active else 0
+
+
+class LanceContents(SqliteContents):
+    """Dump and load the file, which has all vectors."""
+
+    def __init__(self, database: Any, keywords: Any, spaces: LanceSpaces) -> None:
+        super().__init__(database, keywords)
+        self._spaces = spaces
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
+        """The contents of the file, after vectors that an earlier version kept in LanceDB only were copied into it."""
+        for index in self._spaces.all():
+            with contextlib.suppress(TableLost):
+                index.updater.adopt()
+        with super().snapshot() as snapshot:
+            old = "lance_held" in vector_tables(snapshot.connection)
+            if old and snapshot.connection.execute("SELECT EXISTS (SELECT 1 FROM lance_held)").get:
+                raise StoreError(
+                    "some vectors of this store are in LanceDB only and cannot be read",
+                    hint="open the store for writing while its object storage can be reached",
+                )
+            yield snapshot
+
+    def finish(self, progress: Progress | None = None) -> None:
+        """Bring the keyword index and LanceDB up to date."""
+        super().finish(progress)
+        for index in self._spaces.all():
+            index.updater.complete()
 
 
 class LanceKind(StoreKind):
@@ -110,95 +146,91 @@ class LanceKind(StoreKind):
             yield store
 
     def examine(self, check: str, examination: Examination) -> list[Finding]:
-        from recollect.stores.lance import health
+        """The findings of one check: those of the file, and for vectors also those of LanceDB."""
+        from recollect.stores.sqlite import health
 
-        return health.examine(check, examination)
+        url = parse_url(examination.place)
+        if check != "vectors":
+            return health.examine(check, url.truth, examination)
 
+        def look() -> list[Finding]:
+            findings = list(health.vectors(url.truth, examination, vector_tables))
+            if find_spec("lancedb") is None:
+                return findings  # the check of packages reports that
+            with health.looking(url.truth) as connection:
+                return [*findings, *_tables(url, examination, connection)]
 
-class LanceSpaces(VectorSpaces):
-    """The vector spaces of one store. The file says which exist."""
-
-    def __init__(self, file: SqliteSpaces, database: Database, url: LanceUrl) -> None:
-        self._file = file
-        self._database = database
-        self._url = url
-        self._open: dict[str, LanceVectors] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def active(self) -> VectorSpace | None:
-        return self._file.active
-
-    def open(self, space: VectorSpace) -> LanceVectors:
-        with self._lock:
-            if space.fingerprint not in self._open:
-                self._open[space.fingerprint] = self._new(space)
-            return self._open[space.fingerprint]
-
-    def activate(self, space: VectorSpace) -> None:
-        """Use this space for searches. It has just been filled, so LanceDB is brought up to date."""
-        index = self.open(space)
-        self._file.activate(space)
-        index.updater.complete()
-
-    def all(self) -> list[LanceVectors]:
-        """The indexes of all spaces."""
-        with self._database.read() as connection:
-            rows: Any = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces").fetchall()
-        return [self.open(VectorSpace(*row)) for row in rows]
-
-    def pending(self) -> int:
-        """How many vectors of the active space are not in LanceDB yet, at most."""
-        active = self.active
-        return self.open(active).updater.pending() if active else 0
-
-    def _new(self, space: VectorSpace) -> LanceVectors:
-        file = self._file.open(space)
-        with self._database.read() as connection:
-            number = connection.execute("SELECT space FROM spaces WHERE fingerprint = ?", (space.fingerprint,)).get
-        updater = TableUpdater(self._database, self._url, FileVectors(int(number), space.dimension))
-        visible = self._file._visible  # noqa: SLF001  (keyword and vector search share the visible sets)
-        return LanceVectors(self._database, visible, file, updater)
+        health.require_readable(url.truth)
+        return health.steadily(url.truth, look)
 
 
-class LanceContents(SqliteContents):
-    """Dump and load the file, which has all vectors."""
-
-    def __init__(self, database: Database, keywords: Any, spaces: LanceSpaces) -> None:
-        super().__init__(database, keywords)
-        self._spaces = spaces
-
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[SqliteSnapshot]:
-        """The contents of the file, after vectors that an earlier version kept in LanceDB only were copied into it."""
-        for index in self._spaces.all():
-            with contextlib.suppress(TableLost):
-                index.updater.adopt()
-        with super().snapshot() as snapshot:
-            if "lance_held" in vector_tables(snapshot.connection) and _held(snapshot):
-                raise StoreError(
-                    "some vectors of this store are in LanceDB only and cannot be read",
-                    hint="open the store for writing while its object storage can be reached",
-                )
-            yield snapshot
-
-    def finish(self, progress: Progress | None = None) -> None:
-        """Bring the keyword index and LanceDB up to date."""
-        super().finish(progress)
-        for index in self._spaces.all():
-            index.updater.complete()
+# -- health ---------------------------------------------------------------------------------------------------
 
 
-def _held(snapshot: SqliteSnapshot) -> bool:
-    return bool(snapshot.connection.execute("SELECT EXISTS (SELECT 1 FROM lance_held)").get)
+def _tables(url: LanceUrl, examination: Examination, connection: apsw.Connection) -> Iterator[Finding]:
+    """Whether LanceDB's tables can be reached and are complete."""
+    rows: Any = connection.execute("SELECT space, fingerprint, embedder, dimension FROM spaces").fetchall()
+    last = last_number(connection)
+    for number, *fields in rows:
+        state, space = TableState.load(connection, number), VectorSpace(*fields)
+        if state.number and state.table:
+            yield _table(url, examination, space, state)
+        pending = last - state.number
+        if pending >= url.batch:
+            message = f"up to {pending:,} vectors of {space.embedder} are not in LanceDB yet; each search compares them"
+            fix = partial(update, examination.place)
+            yield Finding("vectors", "warning", message, f"{examination.fix_command} adds them", fix)
 
 
-def _folder_size(folder: Path) -> int:
-    return sum(part.stat().st_size for part in folder.rglob("*") if part.is_file())
-
-
-def _version() -> str:
+def _table(url: LanceUrl, examination: Examination, space: VectorSpace, state: TableState) -> Finding:
+    """Whether the table has at least the version that the file records."""
     try:
-        return version("lancedb")
-    except PackageNotFoundError:
-        return "of unknown version"
+        count = _count(url, space, state)
+    except TableLost:
+        message = f"the vectors of {space.embedder} at {url.dataset} are missing or damaged"
+        if url.remote and state.dataset != url.dataset:
+            return Finding("vectors", "failure", message, f"the file says that they are at {state.dataset}: use that")
+        fix = partial(rebuild, examination, space)
+        return Finding("vectors", "warning", message, f"{examination.fix_command} builds them again", fix)
+    except RecollectError as error:
+        return Finding("vectors", "failure", error.message, error.hint)
+    return Finding("vectors", "ok", f"{count:,} of {space.embedder} are at {url.dataset}")
+
+
+def _count(url: LanceUrl, space: VectorSpace, state: TableState) -> int:
+    """How many vectors the table has. A thread asks, so that a bucket that does not answer delays nobody for long."""
+    if not url.remote and not Path(url.dataset).is_dir():
+        raise TableLost  # LanceDB would create the folder
+    answer: Future[int] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(LanceTable(url, state.table, space.dimension).rows(state.version))
+        except BaseException as error:  # noqa: BLE001  (the waiting thread raises it)
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="recollect-lancedb-check", daemon=True).start()
+    try:
+        return answer.result(WAIT_S)
+    except FutureTimeout:
+        raise StoreError(
+            f"{url.dataset} has not answered for {WAIT_S:g} s",
+            hint="check endpoint, region and keys (AWS_ACCESS_KEY_ID, …); keyword search works without it",
+        ) from None
+
+
+def update(url: str, reporter: Reporter) -> None:
+    """Add pending vectors to LanceDB."""
+    reporter.announce("adding pending vectors to LanceDB")
+    with contextlib.closing(LanceStore(url)) as store:
+        store.contents.finish(reporter.progress("indexing"))
+
+
+def rebuild(examination: Examination, space: VectorSpace, reporter: Reporter) -> None:
+    """Build a table again from the file, and compute vectors that only the lost table had."""
+    reporter.announce("building LanceDB's table again")
+    with contextlib.closing(LanceStore(examination.place)) as store:
+        store.spaces.open(space).updater.rebuild()
+        incomplete = store.spaces.open(space).coverage()[1] > 0
+    if incomplete and examination.embed:
+        examination.embed(reporter)

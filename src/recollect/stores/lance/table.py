@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote
 
+import apsw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,11 +44,10 @@ KEPT_VERSIONS = timedelta(minutes=1)
 MAX_NUMBERS_PER_QUERY = 10_000
 NO_LIMIT = 1_000_000_000
 MAX_MESSAGE = 300
-_FAILURES = (RuntimeError, ValueError, OSError)
 
+_FAILURES = (RuntimeError, ValueError, OSError)
 _PARAMETERS = ("truth", "batch", "endpoint", "region")
 _EXAMPLES = "lancedb:///home/ada/memory, or lancedb://s3://bucket/prefix?truth=/home/ada/memory.db"
-
 T = TypeVar("T")
 
 
@@ -74,44 +74,30 @@ class LanceUrl:
 def parse_url(url: str) -> LanceUrl:
     """Parse `lancedb://FOLDER`, or `lancedb://s3://BUCKET/PREFIX?truth=FILE`."""
     where, _, query = url.partition("://")[2].partition("?")
-    parameters = dict(parse_qsl(query, keep_blank_values=True))
-    unknown = [name for name in parameters if name not in _PARAMETERS]
-    if unknown:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options.keys() - set(_PARAMETERS):
         raise UsageError(
-            f"a LanceDB URL has no parameter {unknown[0]!r}; it has {', '.join(_PARAMETERS)}",
+            f"a LanceDB URL has no parameter {name!r}; it has {', '.join(_PARAMETERS)}",
             hint="keys for object storage come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY",
         )
     if not where:
         raise UsageError("the URL names no folder", hint=f"for example {_EXAMPLES}")
-    batch = _batch(parameters.get("batch"))
-    if "://" in where:
-        return _remote_url(where, parameters, batch)
-    folder = Path(unquote(where)).expanduser()
-    if folder.is_file():
-        raise UsageError(
-            f"{folder} is a file; a LanceDB store is a folder", hint=f"lancedb://{folder.parent}/lance?truth={folder}"
-        )
-    truth = Path(parameters.get("truth") or folder / "memory.db").expanduser()
-    return LanceUrl(truth, str(folder / "vectors"), batch=batch)
-
-
-def _remote_url(where: str, parameters: dict[str, str], batch: int) -> LanceUrl:
-    if not where.startswith("s3://"):
-        raise UsageError(
-            f"{where.partition('://')[0]}:// is not a supported object storage", hint=f"for example {_EXAMPLES}"
-        )
-    if not parameters.get("truth"):
+    batch, truth = options.get("batch", str(BATCH)), options.get("truth")
+    if not batch.isdecimal() or not int(batch):
+        raise UsageError(f"batch must be a whole number from 1, not {batch!r}", hint=f"leave it out for {BATCH:,}")
+    scheme, remote, _ = where.partition("://")
+    if not remote:
+        folder = Path(unquote(where)).expanduser()
+        if folder.is_file():
+            hint = f"lancedb://{folder.parent}/lance?truth={folder}"
+            raise UsageError(f"{folder} is a file; a LanceDB store is a folder", hint=hint)
+        return LanceUrl(Path(truth or folder / "memory.db").expanduser(), str(folder / "vectors"), batch=int(batch))
+    if scheme != "s3":
+        raise UsageError(f"{scheme}:// is not a supported object storage", hint=f"for example {_EXAMPLES}")
+    if not truth:
         raise UsageError("object storage holds only vectors; the URL must name the file of the records", hint=_EXAMPLES)
-    dataset, truth = where.rstrip("/"), Path(parameters["truth"]).expanduser()
-    return LanceUrl(truth, dataset, True, batch, parameters.get("endpoint"), parameters.get("region"))
-
-
-def _batch(value: str | None) -> int:
-    if value is None:
-        return BATCH
-    if not value.isdecimal() or not int(value):
-        raise UsageError(f"batch must be a whole number from 1, not {value!r}", hint=f"leave it out for {BATCH:,}")
-    return int(value)
+    place = Path(truth).expanduser()
+    return LanceUrl(place, where.rstrip("/"), True, int(batch), options.get("endpoint"), options.get("region"))
 
 
 class NumberedVectors(NamedTuple):
@@ -119,6 +105,23 @@ class NumberedVectors(NamedTuple):
 
     numbers: NDArray[np.int64]
     matrix: Matrix
+
+    @classmethod
+    def read(
+        cls, connection: apsw.Connection, dimension: int, condition: str, values: tuple[Any, ...]
+    ) -> NumberedVectors:
+        """The vectors of the file that meet a condition."""
+        rows: Any = connection.execute(f"SELECT number, vector FROM embeddings WHERE {condition}", values).fetchall()
+        flat = np.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4")
+        return cls(np.array([number for number, _ in rows], dtype=np.int64), flat.reshape(len(rows), dimension))
+
+    @classmethod
+    def above(
+        cls, connection: apsw.Connection, space: int, dimension: int, number: int, limit: int = -1
+    ) -> NumberedVectors:
+        """The vectors of a space above a number, in ascending order."""
+        condition = "number > ? AND +space = ? ORDER BY number LIMIT ?"  # the plus: not by the index on space
+        return cls.read(connection, dimension, condition, (number, space, limit))
 
     def only(self, which: NDArray[Any]) -> NumberedVectors:
         """Select by mask or by position."""
@@ -159,8 +162,15 @@ class LanceTable:
 
     def fetch(self, numbers: NDArray[np.int64], version: int) -> NumberedVectors:
         """The vectors with these numbers, in no particular order."""
+
+        def query(table: Any, some: NDArray[np.int64]) -> NumberedVectors:
+            among = f"number IN ({','.join(map(str, some.tolist()))})"
+            rows = table.search().where(among).select(["number", "vector"]).limit(len(some)).to_arrow()
+            flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            return NumberedVectors(_numbers(rows), flat.reshape(len(rows), self._dimension))
+
         parts = np.array_split(numbers, math.ceil(len(numbers) / MAX_NUMBERS_PER_QUERY))
-        return reduce(NumberedVectors.joined, [self._read(version, self._fetcher(part)) for part in parts])
+        return self._read(version, lambda table: reduce(NumberedVectors.joined, [query(table, some) for some in parts]))
 
     def numbers(self, version: int) -> NDArray[np.int64]:
         """All numbers in the table."""
@@ -177,11 +187,14 @@ class LanceTable:
 
         Rows above `after` that an interrupted commit left behind are removed first.
         """
-        data = self._arrow(vectors)
         with self._translated():
             table = self.latest()
             if (self._version if table is not None else 0) < version:
                 raise TableLost
+            import pyarrow as pa
+
+            lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.matrix.ravel(), pa.float32()), self._dimension)
+            data = pa.table({"number": pa.array(vectors.numbers, pa.int64()), "vector": lists})
             if table is None:
                 self._table = self._database().create_table(self.name, data=data)
             else:
@@ -203,7 +216,13 @@ class LanceTable:
             for index in table.list_indices():
                 table.drop_index(index.name)
             table.optimize(cleanup_older_than=KEPT_VERSIONS)
-            indexed = self._build_index(table) if self._count >= INDEX_FROM else 0
+            indexed = self._count if self._count >= INDEX_FROM else 0
+            if indexed:
+                from lancedb.index import BTree, IvfRq
+
+                table.create_index("number", config=BTree(), replace=True)
+                if self._dimension % 8 == 0:  # the index packs bits into bytes
+                    table.create_index("vector", config=IvfRq(distance_type="dot", num_bits=BITS), replace=True)
             self.latest()
             return self._version, indexed
 
@@ -218,37 +237,12 @@ class LanceTable:
         with self._lock:
             if self._table is not None:
                 self._table.checkout_latest()
-            elif self.name in _table_names(self._database()):
-                self._table = self._database().open_table(self.name)
+            elif self.name in _table_names(database := self._database()):
+                self._table = database.open_table(self.name)
             if self._table is not None:
                 # Cached: asking LanceDB for these takes longer than a search.
                 self._version, self._count = int(self._table.version), int(self._table.count_rows())
             return self._table
-
-    def _build_index(self, table: Any) -> int:
-        from lancedb.index import BTree, IvfRq
-
-        table.create_index("number", config=BTree(), replace=True)
-        if self._dimension % 8 == 0:  # the index packs bits into bytes
-            table.create_index("vector", config=IvfRq(distance_type="dot", num_bits=BITS), replace=True)
-        return self._count
-
-    def _fetcher(self, numbers: NDArray[np.int64]) -> Callable[[Any], NumberedVectors]:
-        def fetch(table: Any) -> NumberedVectors:
-            search = table.search().where(_among(numbers)).select(["number", "vector"]).limit(len(numbers))
-            rows = search.to_arrow()
-            flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            return NumberedVectors(_numbers(rows), flat.reshape(len(rows), self._dimension))
-
-        return fetch
-
-    def _arrow(self, vectors: NumberedVectors) -> Any:
-        _lancedb()  # first, because its error names the missing extra
-        import pyarrow as pa
-
-        flat = pa.array(vectors.matrix.ravel(), pa.float32())
-        lists = pa.FixedSizeListArray.from_arrays(flat, self._dimension)
-        return pa.table({"number": pa.array(vectors.numbers, pa.int64()), "vector": lists})
 
     def _read(self, version: int, query: Callable[[Any], T]) -> T:
         """Query the open version if it is new enough; if that fails, the latest one."""
@@ -271,9 +265,14 @@ class LanceTable:
         return table
 
     def _database(self) -> Any:
+        os.environ.setdefault("LANCEDB_LOG", "error")  # keeps its own messages off standard error
+        try:
+            import lancedb
+        except ImportError as error:
+            raise missing_package(error, "a store with LanceDB", "lancedb") from error
         if not self._url.remote:  # LanceDB would create a folder that everybody can read
             Path(self._url.dataset).mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _lancedb().connect(self._url.dataset, storage_options=self._url.options or None)
+        return lancedb.connect(self._url.dataset, storage_options=self._url.options or None)
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -309,16 +308,3 @@ def _table_names(database: Any) -> list[str]:
         page = answer.page_token
         if not page:
             return names
-
-
-def _among(numbers: NDArray[np.int64]) -> str:
-    return f"number IN ({','.join(map(str, numbers.tolist()))})"
-
-
-def _lancedb() -> Any:
-    os.environ.setdefault("LANCEDB_LOG", "error")  # keeps its own messages off standard error
-    try:
-        import lancedb
-    except ImportError as error:
-        raise missing_package(error, "a store with LanceDB", "lancedb") from error
-    return lancedb

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -59,11 +60,6 @@ class TableState:
     settled: int = 0
 
     @classmethod
-    def new(cls, dataset: str) -> TableState:
-        """A table with a unique name: several stores may share a prefix in a bucket."""
-        return cls(f"vectors_{uuid.uuid4().hex[:16]}", dataset)
-
-    @classmethod
     def load(cls, connection: apsw.Connection, space: int) -> TableState:
         """The state of a space; one without a table name if there is no table yet."""
         value = meta(connection, f"lance {space}")
@@ -89,45 +85,14 @@ def last_number(connection: apsw.Connection) -> int:
     return int(connection.execute("SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'embeddings'").get)
 
 
-@dataclass(frozen=True, slots=True)
-class FileVectors:
-    """The vectors of one space in the file's own table."""
-
-    space: int
-    dimension: int
-
-    def after(self, connection: apsw.Connection, number: int, limit: int = -1) -> NumberedVectors:
-        """The vectors above a number, in ascending order."""
-        return self.unpack(
-            connection.execute(
-                "SELECT number, vector FROM embeddings WHERE number > ? AND +space = ? ORDER BY number LIMIT ?",
-                (number, self.space, limit),  # the plus keeps SQLite from using the index on space
-            ).fetchall()
-        )
-
-    def fetch(self, connection: apsw.Connection, numbers: NDArray[np.int64]) -> NumberedVectors:
-        """The vectors with these numbers, as far as the file has them."""
-        return self.unpack(
-            connection.execute(
-                "SELECT number, vector FROM embeddings WHERE number IN (SELECT value FROM json_each(?))",
-                (json.dumps(numbers.tolist()),),
-            ).fetchall()
-        )
-
-    def unpack(self, rows: Sequence[Any]) -> NumberedVectors:
-        """(number, bytes) pairs as arrays."""
-        flat = np.frombuffer(b"".join(vector for _, vector in rows), dtype="<f4")
-        numbers = np.array([number for number, _ in rows], dtype=np.int64)
-        return NumberedVectors(numbers, flat.reshape(len(rows), self.dimension))
-
-
 class TableUpdater:
     """Keeps the LanceDB table of one space up to date with the file."""
 
-    def __init__(self, database: Database, url: LanceUrl, vectors: FileVectors) -> None:
+    def __init__(self, database: Database, url: LanceUrl, space: int, dimension: int) -> None:
         self.url = url
-        self.vectors = vectors
         self._database = database
+        self._space = space
+        self._dimension = dimension
         self._lock = threading.Lock()
         self._table: LanceTable | None = None
         self._retry_at = 0.0
@@ -137,30 +102,30 @@ class TableUpdater:
         """The LanceDB table that a state names."""
         with self._lock:
             if self._table is None or self._table.name != state.table:
-                self._table = LanceTable(self.url, state.table, self.vectors.dimension)
+                self._table = LanceTable(self.url, state.table, self._dimension)
             return self._table
 
     def state(self) -> TableState:
         """The state that the file records now."""
         with self._database.read() as connection:
-            return TableState.load(connection, self.vectors.space)
+            return TableState.load(connection, self._space)
 
     def pending(self) -> int:
         """How many vectors are not in LanceDB yet, at most."""
         with self._database.read() as connection:
-            return last_number(connection) - TableState.load(connection, self.vectors.space).number
+            return last_number(connection) - TableState.load(connection, self._space).number
 
     def update_if_due(self) -> None:
         """Commit pending vectors if a batch is full. If the commit fails nothing is lost: the file has them."""
         if self.pending() >= self.url.batch and time.monotonic() >= self._retry_at:
-            self._update(0)
+            self._update(0, optimize=False)
 
     def complete(self) -> None:
         """Commit pending vectors and optimize the table after an embedding run, if there is enough to do."""
         if self._database.read_only:
             return
-        state, pending = self.state(), self.pending()
-        if pending >= min(self.url.batch, MIN_COMMIT) or state.version != state.tidied:
+        state = self.state()
+        if self.pending() >= min(self.url.batch, MIN_COMMIT) or state.version != state.tidied:
             self._update(LOCK_SECONDS, optimize=True)
 
     def rebuild(self) -> None:
@@ -185,21 +150,22 @@ class TableUpdater:
             return
         if self._held(1):
             with self._locked(LOCK_SECONDS):
-                while rows := self._held(self.url.batch):
+                while passages := self._held(self.url.batch):
                     state = self.state()
-                    vectors = self.table(state).fetch(np.array([number for number, _ in rows]), state.version)
-                    if len(vectors.numbers) < len(rows):
+                    vectors = self.table(state).fetch(np.array(list(passages)), state.version)
+                    if len(vectors.numbers) < len(passages):
                         raise TableLost
-                    self._adopt(dict(rows), vectors)
+                    self._adopt(passages, vectors)
         self._adopted = True
 
-    def _held(self, limit: int) -> list[tuple[int, bytes]]:
+    def _held(self, limit: int) -> dict[int, bytes]:
+        """The passages of vectors that are in LanceDB only, by number."""
         with self._database.read() as connection:
             if "lance_held" not in vector_tables(connection):
-                return []
+                return {}
             find = "SELECT number, passage FROM lance_held WHERE space = ? ORDER BY number LIMIT ?"
-            rows: Any = connection.execute(find, (self.vectors.space, limit)).fetchall()
-            return list(rows)
+            rows: Any = connection.execute(find, (self._space, limit)).fetchall()
+            return dict(rows)
 
     def _adopt(self, passages: dict[int, bytes], vectors: NumberedVectors) -> None:
         """In one transaction. The vector of a record that was purged in the meantime is not brought back."""
@@ -208,13 +174,13 @@ class TableUpdater:
                 "INSERT OR IGNORE INTO embeddings (number, space, passage, vector)"
                 " SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?3)",
                 [
-                    (number, self.vectors.space, passages[number], vector.astype("<f4").tobytes())
+                    (number, self._space, passages[number], vector.astype("<f4").tobytes())
                     for number, vector in zip(vectors.numbers.tolist(), vectors.matrix, strict=True)
                 ],
             )
             connection.executemany("DELETE FROM lance_held WHERE number = ?", [(number,) for number in passages])
 
-    def _update(self, patience: float, *, optimize: bool = False) -> None:
+    def _update(self, patience: float, *, optimize: bool) -> None:
         try:
             with self._locked(patience):
                 try:
@@ -228,39 +194,41 @@ class TableUpdater:
             _log.warning("LanceDB was not updated; searches read the vectors in %s: %s", self._database.path, reason)
 
     def _commit_all(self, *, optimize: bool) -> None:
-        state = self._named_state()
+        state = self.state()
+        if not state.table:  # its name is written before it exists, so that a crash leaves no orphan
+            state = self._save(self._new_state())
         while True:
             with self._database.read() as connection:
                 last = last_number(connection)
-                vectors = self.vectors.after(connection, state.number, MAX_COMMIT)
+                vectors = NumberedVectors.above(connection, self._space, self._dimension, state.number, MAX_COMMIT)
             if not len(vectors.numbers):
                 break
             version = self.table(state).append(vectors, state.number, state.version)
             state = self._save(replace(state, number=int(vectors.numbers[-1]), version=version))
         if last - state.number >= self.url.batch:  # all of these belong to other spaces
             state = self._save(replace(state, number=last))
-        if state.version != state.tidied and (optimize or _needs_optimizing(state)):
-            self._optimize(state)
-
-    def _optimize(self, state: TableState) -> None:
-        version, indexed = self.table(state).optimize()
-        self._save(replace(state, version=version, indexed=indexed, tidied=version, settled=state.number))
+        commits, unindexed = state.version - state.tidied, state.number - state.settled
+        due = commits >= OPTIMIZE_COMMITS or unindexed >= max(OPTIMIZE_VECTORS, OPTIMIZE_SHARE * state.number)
+        if commits and (optimize or due):
+            version, indexed = self.table(state).optimize()
+            self._save(replace(state, version=version, indexed=indexed, tidied=version, settled=state.number))
 
     def _save(self, state: TableState) -> TableState:
         with self._database.write() as connection:
-            return state.save(connection, self.vectors.space)
+            return state.save(connection, self._space)
 
-    def _named_state(self) -> TableState:
-        """The state with the table's name. The name is written before the table exists, so a crash leaves no orphan."""
-        with self._database.write() as connection:
-            state = TableState.load(connection, self.vectors.space)
-            return state if state.table else TableState.new(self.url.dataset).save(connection, self.vectors.space)
+    def _new_state(self) -> TableState:
+        """A table with a unique name: several stores may share a prefix in a bucket."""
+        return TableState(f"vectors_{uuid.uuid4().hex[:16]}", self.url.dataset)
 
     def _replace_incomplete(self) -> None:
         """Start a new table if the present one lacks vectors, unless another process has done so already."""
         state = self.state()
-        if self._is_complete(state):
+        if not state.number:
             return
+        with contextlib.suppress(TableLost):
+            if not len(np.setdiff1d(self._file_numbers(state.number), self.table(state).numbers(state.version))):
+                return
         if self.url.remote and state.dataset != self.url.dataset:  # probably a mistyped address
             raise StoreError(
                 f"the vectors of {self._database.path} are at {state.dataset}, not at {self.url.dataset}",
@@ -272,47 +240,29 @@ class TableUpdater:
     def _start_new_table(self, old: TableState) -> None:
         with self._database.write() as connection:
             if "lance_held" in vector_tables(connection):
-                connection.execute("DELETE FROM lance_held WHERE space = ?", (self.vectors.space,))
-            TableState.new(self.url.dataset).save(connection, self.vectors.space)
+                connection.execute("DELETE FROM lance_held WHERE space = ?", (self._space,))
+            self._new_state().save(connection, self._space)
         self.table(old).drop()
 
-    def _is_complete(self, state: TableState) -> bool:
-        """Whether the table has every vector that the file says it has."""
-        if not state.number:
-            return True
-        try:
-            return not len(np.setdiff1d(self._file_numbers(state.number), self.table(state).numbers(state.version)))
-        except TableLost:
-            return False
-
-    def _file_numbers(self, up_to: int | None = None) -> NDArray[np.int64]:
+    def _file_numbers(self, up_to: int = sys.maxsize) -> NDArray[np.int64]:
         """The numbers of all vectors that the file knows."""
-        sql = "SELECT number FROM {} WHERE space = ?1 AND (number <= ?2 OR ?2 IS NULL)"
         with self._database.read() as connection:
             rows = [
                 number
                 for table in vector_tables(connection)
-                for (number,) in connection.execute(sql.format(table), (self.vectors.space, up_to))
+                for (number,) in connection.execute(
+                    f"SELECT number FROM {table} WHERE space = ? AND number <= ?", (self._space, up_to)
+                )
             ]
         return np.array(rows, dtype=np.int64)
 
     @contextlib.contextmanager
     def _locked(self, patience: float) -> Iterator[None]:
-        """A lock file beside the store's file: one process at a time writes to LanceDB."""
+        """Hold a lock file beside the store's file."""
         from filelock import FileLock, Timeout
 
-        lock = FileLock(f"{self._database.path}.lance-lock", timeout=patience)
         try:
-            lock.acquire()
+            with FileLock(f"{self._database.path}.lance-lock", timeout=patience):
+                yield
         except Timeout as error:
             raise StoreError("another process is writing to LanceDB", hint="try again") from error
-        try:
-            yield
-        finally:
-            lock.release()
-
-
-def _needs_optimizing(state: TableState) -> bool:
-    unindexed = state.number - state.settled
-    commits = state.version - state.tidied
-    return commits >= OPTIMIZE_COMMITS or unindexed >= max(OPTIMIZE_VECTORS, OPTIMIZE_SHARE * state.number)

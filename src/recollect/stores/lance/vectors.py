@@ -12,20 +12,20 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import EmbedderError, StoreError
+from recollect.errors import StoreError
 from recollect.stores.lance.table import NumberedVectors, TableLost
-from recollect.stores.lance.updater import FileVectors, TableState, TableUpdater, last_number, vector_tables
+from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
+from recollect.stores.rows import check_dimension
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, sequence
 from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors
-from recollect.types import Filter, RankedList, VectorIndex
+from recollect.types import Filter, RankedList, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -49,33 +49,30 @@ GONE, WITHOUT = -1, 0
 """In place of a vector number: the record is forgotten, or has no vector yet."""
 
 
-class LanceVectors(VectorIndex):
-    """Vector search in one space. `file` is the SQLite index of the same space; it saves and looks up vectors."""
+class LanceVectors(SqliteVectors):
+    """Vector search in one space. Vectors are saved in the file, and looked up there."""
 
-    def __init__(self, database: Database, visible: VisibleSets, file: SqliteVectors, updater: TableUpdater) -> None:
+    def __init__(
+        self, database: Database, visible: VisibleSets, space: VectorSpace, number: int, updater: TableUpdater
+    ) -> None:
+        super().__init__(database, visible, space, number)
         self.updater = updater
-        self._database = database
-        self._visible = visible
-        self._file = file
-        self._vectors = updater.vectors
-        self._numbers = RecordVectors(self._vectors.space)
+        self._numbers = RecordVectors(number)
         self._sets = VisibleVectorSets()
-        self._pending = PendingVectors(self._vectors)
+        self._pending = PendingVectors(number, space.dimension)
         self._without_lance = False
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        if vector.shape != (self._vectors.dimension,):
-            raise EmbedderError(
-                f"the query's vector has {vector.shape[-1]} dimensions, the store's have {self._vectors.dimension}",
-                hint="the embedder used another model than the one it names",
-            )
+        check_dimension(vector, self._space.dimension)
         for _ in range(MAX_TRIES):
             try:
                 self.updater.adopt()
                 with self._database.read() as connection:
                     matches = self._search(connection, vector, where, depth)
                 if matches is not None:
-                    self._commit_backlog()
+                    # A copy, or a process that died, may have left a great number pending.
+                    if self._pending.count >= PENDING_BATCHES * self.updater.url.batch and not self._database.read_only:
+                        self.updater.update_if_due()
                     return matches
             except TableLost:
                 self._recover()
@@ -92,42 +89,25 @@ class LanceVectors(VectorIndex):
         position = {int(number): at for at, number in enumerate(fetched.numbers)}
         return {key: fetched.matrix[position[number]] for key, number in wanted.items()}
 
-    def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        with self._database.read() as connection:
-            rows = np.flatnonzero(self._filtered(connection, where) == WITHOUT)[:limit]
-            passages: Any = connection.execute(
-                "SELECT DISTINCT iif(title = '', text, title || char(10) || text) FROM records"
-                " WHERE row IN (SELECT value FROM json_each(?)) AND forgotten_at IS NULL",
-                (json.dumps(rows.tolist()),),
-            )
-            return [passage for (passage,) in passages]
-
-    def known(self, passages: Sequence[str]) -> set[str]:
-        return self._file.known(passages)
-
     def coverage(self, where: Filter | None = None) -> tuple[int, int]:
         with self._database.read() as connection:
-            numbers = self._filtered(connection, where)
-        return int((numbers > WITHOUT).sum()), int((numbers == WITHOUT).sum())
+            covered, without = self._covered(connection, where)
+        return len(covered), len(without)
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
         """Save vectors in the file, and commit them to LanceDB when a batch is full."""
-        self._file.save(passages, vectors)
+        super().save(passages, vectors)
         self.updater.update_if_due()
 
-    def _filtered(self, connection: apsw.Connection, where: Filter | None) -> NDArray[np.int64]:
-        """The vector number of each record row that passes the filter."""
+    def _covered(
+        self, connection: apsw.Connection, where: Filter | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         last = sequence(connection)
         numbers, _ = self._numbers.at(connection, last)
-        if where is None:
-            return numbers
-        mask = self._visible.get(connection, where, last).mask
-        return np.where(mask, numbers[: len(mask)], GONE)
-
-    def _commit_backlog(self) -> None:
-        """Commit what a copy, or a process that died, has left pending in great numbers."""
-        if self._pending.count >= PENDING_BATCHES * self.updater.url.batch and not self._database.read_only:
-            self.updater.update_if_due()
+        if where is not None:
+            mask = self._visible.get(connection, where, last).mask
+            numbers = np.where(mask, numbers[: len(mask)], GONE)
+        return np.flatnonzero(numbers > WITHOUT), np.flatnonzero(numbers == WITHOUT)
 
     def _recover(self) -> None:
         """Build a lost table again. A read-only store searches the vectors in the file instead."""
@@ -142,7 +122,7 @@ class LanceVectors(VectorIndex):
             self._without_lance = True
 
     def _state(self, connection: apsw.Connection) -> TableState:
-        return TableState() if self._without_lance else TableState.load(connection, self._vectors.space)
+        return TableState() if self._without_lance else TableState.load(connection, self._number)
 
     def _search(self, connection: apsw.Connection, vector: Vector, where: Filter, depth: int) -> RankedList | None:
         """The matches; None if another thread has read past this snapshot, so that a new one is needed."""
@@ -154,8 +134,7 @@ class LanceVectors(VectorIndex):
         records = self._sets.get(visible, numbers)
         query, wanted = vector.astype(np.float64), depth
         while True:
-            count = CANDIDATES * wanted + MORE_CANDIDATES
-            parts = self._candidates(connection, records.numbers, vector, count)
+            parts = self._candidates(connection, records.numbers, vector, CANDIDATES * wanted + MORE_CANDIDATES)
             both = parts[0].vectors.joined(parts[1].vectors)
             matches = best(connection, *records.scored(both.numbers, _cosines(both.matrix, query)), depth)
             if all(part.complete for part in parts):
@@ -172,15 +151,14 @@ class LanceVectors(VectorIndex):
         """About the `count` nearest visible vectors of those pending and of those in LanceDB; all if there are few."""
         state = self._state(connection)
         pending = self._pending.at(connection, state.number)
-        pending = pending.only(contained(pending.numbers, visible))
+        pending = pending.only(_contained(pending.numbers, visible))
         cut = len(pending.numbers) > max(count, SCAN_UP_TO)
         if cut:
             pending = pending.only(np.argpartition(-(pending.matrix @ vector), count)[:count])
         indexed = visible[: np.searchsorted(visible, state.number, side="right")]
         near = self._nearest(state, indexed, vector, count)
-        return _Candidates(pending, not cut), _Candidates(
-            self._fetch(connection, state, near), len(near) == len(indexed)
-        )
+        complete = len(near) == len(indexed)
+        return _Candidates(pending, not cut), _Candidates(self._fetch(connection, state, near), complete)
 
     def _nearest(self, state: TableState, indexed: NDArray[np.int64], vector: Vector, count: int) -> NDArray[np.int64]:
         """The nearest `count` of the visible numbers, in LanceDB's order.
@@ -198,7 +176,7 @@ class LanceVectors(VectorIndex):
         while True:
             exact = 4 * limit >= total
             near = table.nearest(vector, total if exact else limit, state.version, exact=exact)
-            visible = near[contained(near, indexed)]
+            visible = near[_contained(near, indexed)]
             if len(visible) >= count:
                 return visible[:count]
             if exact:
@@ -207,7 +185,9 @@ class LanceVectors(VectorIndex):
 
     def _fetch(self, connection: apsw.Connection, state: TableState, numbers: NDArray[np.int64]) -> NumberedVectors:
         """Vectors from the file. Those that an earlier version kept in LanceDB only come from there."""
-        vectors = self._vectors.fetch(connection, numbers)
+        listed = (json.dumps(numbers.tolist()),)
+        among = "number IN (SELECT value FROM json_each(?))"
+        vectors = NumberedVectors.read(connection, self._space.dimension, among, listed)
         elsewhere = np.setdiff1d(numbers, vectors.numbers)
         if len(elsewhere):
             fetched = self.updater.table(state).fetch(elsewhere, state.version)
@@ -256,14 +236,14 @@ class RecordVectors:
             return self._numbers, ahead
 
     def _updated(self, connection: apsw.Connection, seq: int, number: int) -> NDArray[np.int64]:
-        rows = None if seq < 0 else self._changed(connection, seq, number)
         size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
         numbers = np.full(max(size, len(self._numbers)), GONE, dtype=np.int64)
-        if rows is not None:
+        only, values = "", tuple[str, ...]()
+        if seq >= 0:
+            rows = self._changed(connection, seq, number)
             numbers[: len(self._numbers)] = self._numbers
             numbers[rows] = GONE
-        only = "" if rows is None else " AND row IN (SELECT value FROM json_each(?))"
-        values = () if rows is None else (json.dumps(rows),)
+            only, values = " AND row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)
         live = connection.execute(f"SELECT group_concat(row) FROM records WHERE forgotten_at IS NULL{only}", values).get
         numbers[integers(live)] = WITHOUT
         for table in vector_tables(connection):
@@ -289,8 +269,7 @@ class RecordVectors:
         return list(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class VisibleVectors:
+class VisibleVectors(NamedTuple):
     """Visible records ordered by vector number: `rows[i]` has the vector `of[i]`; `numbers` has each vector once."""
 
     rows: NDArray[np.int64]
@@ -305,15 +284,6 @@ class VisibleVectors:
         count = end - first
         positions = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
         return self.rows[positions], np.repeat(scores, count)
-
-
-def contained(numbers: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each number whether it is in `among`, which is ascending."""
-    if not len(among):
-        return np.zeros(len(numbers), dtype=np.bool_)
-    position = np.searchsorted(among, numbers).clip(max=len(among) - 1)
-    result: NDArray[np.bool_] = among[position] == numbers
-    return result
 
 
 class VisibleVectorSets:
@@ -344,10 +314,11 @@ class VisibleVectorSets:
 class PendingVectors:
     """The vectors of one space that LanceDB does not have yet, cached in memory."""
 
-    def __init__(self, vectors: FileVectors) -> None:
-        self._vectors = vectors
+    def __init__(self, space: int, dimension: int) -> None:
+        self._space = space
+        self._dimension = dimension
         self._lock = threading.Lock()
-        self._cached = vectors.unpack(())
+        self._cached = NumberedVectors(np.zeros(0, dtype=np.int64), np.zeros((0, dimension), dtype=np.float32))
         self._indexed_to = 0
 
     @property
@@ -359,15 +330,24 @@ class PendingVectors:
         """Those of this snapshot above a number; perhaps more, deleted ones or ones that were added later."""
         with self._lock:
             if indexed_to < self._indexed_to:  # an older snapshot than another thread has read
-                return self._vectors.after(connection, indexed_to)
+                return NumberedVectors.above(connection, self._space, self._dimension, indexed_to)
             if indexed_to > self._indexed_to:
                 self._cached = self._cached.only(self._cached.numbers > indexed_to)
                 self._indexed_to = indexed_to
             last = int(self._cached.numbers[-1]) if self.count else indexed_to
-            added = self._vectors.after(connection, last)
+            added = NumberedVectors.above(connection, self._space, self._dimension, last)
             if len(added.numbers):
                 self._cached = self._cached.joined(added)
             return self._cached
+
+
+def _contained(numbers: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each number whether it is in `among`, which is ascending."""
+    if not len(among):
+        return np.zeros(len(numbers), dtype=np.bool_)
+    position = np.searchsorted(among, numbers).clip(max=len(among) - 1)
+    result: NDArray[np.bool_] = among[position] == numbers
+    return result
 
 
 def _cosines(matrix: Matrix, query: NDArray[np.float64]) -> NDArray[np.float64]:

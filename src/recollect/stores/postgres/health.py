@@ -21,17 +21,17 @@ from recollect.stores.health import (
     LONGEST_S,
     MOST_CHARACTERS,
     SAMPLE,
-    Altered,
     Examination,
     Finding,
     NotExamined,
     Reporter,
+    Space,
     State,
     altered,
 )
 from recollect.stores.postgres.contents import INDEX_LOCK
 from recollect.stores.postgres.database import PostgresDatabase
-from recollect.stores.postgres.keywords import IndexWriter
+from recollect.stores.postgres.keywords import IndexWriter, TermCounts
 from recollect.stores.postgres.schema import MIGRATIONS, version
 from recollect.stores.postgres.store import PostgresStore
 from recollect.stores.postgres.vectors import EXACT_UP_TO, MAX_INDEXED_DIMENSION
@@ -137,15 +137,12 @@ class Server:
                 raise QueryTooSlow from error
 
     def row(self, sql: str, *values: Any) -> tuple[Any, ...]:
-        """The first row of a query."""
         return next(iter(self.rows(sql, *values)), ())
 
     def number(self, sql: str, *values: Any) -> int:
-        """The number that a query returns."""
         return int(self.row(sql, *values)[0] or 0)
 
     def meta(self, key: str) -> str | None:
-        """One value of the table `meta`."""
         row = self.row("SELECT value FROM meta WHERE key = %s", key)
         return str(row[0]) if row else None
 
@@ -162,14 +159,6 @@ def inspecting(url: str) -> Iterator[Server]:
 def main_url(url: str) -> str:
     """The URL without the replica, so that a replica that is down does not prevent a repair."""
     return _with_parameters(url, drop="read")
-
-
-def replica_url(url: str) -> str | None:
-    """The URL of the replica, with the store's schema."""
-    named = dict(parameters(url))
-    if "read" not in named:
-        return None
-    return _with_parameters(named["read"], **({"schema": named["schema"]} if "schema" in named else {}))
 
 
 def _with_parameters(url: str, *, drop: str = "", **defaults: str) -> str:
@@ -215,82 +204,67 @@ def require_ready(server: Server) -> None:
 
 
 def store(server: Server, examination: Examination) -> Iterator[Finding]:
-    """Check the schema version, the role and the replica."""
+    """Check the schema version, the texts, the role and the replica."""
     applied, known = version(server.database), len(MIGRATIONS)
-    engine, flags = _engine(server), examination.flags
+    number = server.number("SELECT current_setting('server_version_num')")
+    (vector,) = server.row("SELECT max(extversion) FROM pg_extension WHERE extname = 'vector'")
+    engine = f"PostgreSQL {number // 10_000}.{number % 10_000}, pgvector {vector or 'not created yet'}"
     if not applied:
-        mend = f"the first command creates it, as a role that may: recollect status{flags}"
+        mend = f"the first command creates it, as a role that may: recollect status{examination.flags}"
         yield Finding("store", "note", f"there is no store at {server.address} yet ({engine})", mend)
-    elif applied > known:
-        message = f"{server.address} has schema {applied}, this version knows {known}"
-        yield Finding("store", "failure", message, "pip install -U recollect")
-    elif applied < known:
-        message = f"{server.address} has schema {applied} of {known}: the next command of its owner updates it"
-        yield Finding("store", "note", message, f"recollect status{flags}")
+    elif other := examination.schema(server.address, applied, known):
+        yield other
     else:
         count = server.number("SELECT coalesce(sum(records), 0) FROM tallies")
         yield Finding("store", "ok", f"{server.address}: {count:,} records, schema {applied}, {engine}")
-        yield from _texts(server)
+        if not server.number(_ROW_SECURITY):  # else too few of the texts are visible
+            yield from _texts(server)
         yield _role(server)
         if tables := server.row(_UNGUARDED, list(GUARDED))[0]:
             mend = "as their owner: ALTER TABLE … ENABLE ROW LEVEL SECURITY"
             yield Finding("store", "warning", f"row-level security is switched off for {tables}", mend)
-    yield from _replica(server, examination.place)
-
-
-def _engine(server: Server) -> str:
-    number = server.number("SELECT current_setting('server_version_num')")
-    (vector,) = server.row("SELECT max(extversion) FROM pg_extension WHERE extname = 'vector'")
-    return f"PostgreSQL {number // 10_000}.{number % 10_000}, pgvector {vector or 'not created yet'}"
+    named = dict(parameters(examination.place))
+    if "read" in named:
+        schema = {"schema": named["schema"]} if "schema" in named else {}
+        try:
+            with inspecting(_with_parameters(named["read"], **schema)) as replica:
+                yield _replication(server, replica)
+        except RecollectError as error:
+            yield Finding("store", "warning", f"the replica: {error.message}", error.hint)
 
 
 def _texts(server: Server) -> Iterator[Finding]:
-    """Records whose texts are not what was stored. With row-level security we would see too few of them."""
-    if server.number(_ROW_SECURITY):
-        return
+    """Records whose texts are not what was stored."""
+
+    def stored() -> Iterator[tuple[Any, ...]]:
+        last = 0
+        while rows := server.rows(_TEXTS, last):
+            last = rows[-1][0]
+            for _, key, kind, title, text, fold, passage in rows:
+                yield key, kind, title, text, bytes(fold), bytes(passage)
+
     try:
-        found = altered(_stored_texts(server))
+        failure, finished = altered(stored())
     except QueryTooSlow:
-        found = Altered([], finished=False)
-    if found.records:
-        yield Finding("store", "failure", found.message, found.mend)
-    elif not found.finished:
+        failure, finished = None, False
+    if failure:
+        yield failure
+    elif not finished:
         message = f"the texts that were read in {LONGEST_S:g} s are what was stored; there are more"
         yield Finding("store", "note", message)
 
 
-def _stored_texts(server: Server) -> Iterator[tuple[Any, ...]]:
-    last = 0
-    while rows := server.rows(_TEXTS, last):
-        last = rows[-1][0]
-        for _, key, kind, title, text, fold, passage in rows:
-            yield key, kind, title, text, bytes(fold), bytes(passage)
-
-
 def _role(server: Server) -> Finding:
     name, superuser, bypasses, restricted, owner, writes = server.row(_ROLE)
-    if superuser or bypasses:
-        what = "is a superuser" if superuser else "has BYPASSRLS"
-        message = f"the role {name} {what}: row-level security does not apply to it"
-        return Finding("store", "warning", message, SERVICE_ROLE)
     if restricted:
         suffix = "" if writes else ", which may only read"
         return Finding("store", "ok", f"row-level security applies to the role {name}{suffix}")
-    if owner:
-        message = f"the role {name} owns the tables: row-level security does not apply to it"
-        return Finding("store", "note", message, SERVICE_ROLE)
-    return Finding("store", "warning", f"row-level security does not apply to the role {name}", SERVICE_ROLE)
-
-
-def _replica(server: Server, url: str) -> Iterator[Finding]:
-    address = replica_url(url)
-    if address is None:
-        return
-    try:
-        with inspecting(address) as replica:
-            yield _replication(server, replica)
-    except RecollectError as error:
-        yield Finding("store", "warning", f"the replica: {error.message}", error.hint)
+    power = "is a superuser" if superuser else "has BYPASSRLS" if bypasses else "owns the tables" if owner else ""
+    message = f"row-level security does not apply to the role {name}"
+    if power:
+        message = f"the role {name} {power}: row-level security does not apply to it"
+    state: State = "note" if owner and not (superuser or bypasses) else "warning"
+    return Finding("store", state, message, SERVICE_ROLE)
 
 
 def _replication(server: Server, replica: Server) -> Finding:
@@ -317,36 +291,35 @@ def _replication(server: Server, replica: Server) -> Finding:
 def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
     """Check that the index is of the present analysis, and that terms and tallies are those of the records."""
     yield from examination.language_note(server.meta("language"))
-    mend = f"recollect doctor --fix{examination.flags}"
     analyzer = Analyzer(server.meta("language") or "english")
     if server.meta("keywords") != analyzer.fingerprint:
         count = server.number(_LIVE)
         message = f"{count:,} records were analysed by another version; the next search analyses them again"
-        yield Finding("keywords", "note", message, mend, partial(catch_up, examination.place))
+        yield Finding("keywords", "note", message, examination.fix_command, partial(catch_up, examination.place))
         return
     complete = True
     for check, fix in ((_wrong_tallies, recount), (_wrong_terms, rebuild)):
         try:
-            problem = check(analyzer, server)
+            problem = check(server, analyzer)
         except QueryTooSlow:
-            problem, complete = "", False
+            complete = False
+            continue
         if problem:
-            message = f"the keyword index differs from the records: {problem}"
-            yield Finding("keywords", "failure", message, f"{mend} rebuilds it", partial(fix, examination.place))
+            yield examination.keywords(problem, partial(fix, examination.place))
             return
     if complete:
-        yield Finding("keywords", "ok", "up to date, and agrees with the records")
+        yield examination.keywords("", partial(rebuild, examination.place))
     else:
         yield Finding("keywords", "note", f"no problem found in {LONGEST_S:g} s; not all of it was read")
 
 
-def _wrong_tallies(_: Analyzer, server: Server) -> str:
+def _wrong_tallies(server: Server, _: Analyzer) -> str:
     scopes = server.number(_WRONG_TALLIES)
     return f"the counts of {scopes:,} scopes are wrong" if scopes else ""
 
 
-def _wrong_terms(analyzer: Analyzer, server: Server) -> str:
-    def terms(title: str, text: str) -> Any:
+def _wrong_terms(server: Server, analyzer: Analyzer) -> str:
+    def terms(title: str, text: str) -> TermCounts:
         return writer.terms(Record("", text, title=title))
 
     writer = IndexWriter(lambda: analyzer)
@@ -380,12 +353,8 @@ def rebuild(url: str, reporter: Reporter) -> None:
 def recount(url: str, reporter: Reporter) -> None:
     """Count the records of each scope again, under a lock: tallies that others add would be counted twice."""
     reporter.announce("counting the records of each scope again")
-    _write(
-        url,
-        "LOCK TABLE records, tallies IN SHARE ROW EXCLUSIVE MODE",
-        "DELETE FROM tallies",
-        f"INSERT INTO tallies (scope, records, length) {_SUMS}",
-    )
+    lock = "LOCK TABLE records, tallies IN SHARE ROW EXCLUSIVE MODE"
+    _write(url, lock, "DELETE FROM tallies", f"INSERT INTO tallies (scope, records, length) {_SUMS}")
 
 
 def _write(url: str, *statements: str) -> None:
@@ -398,24 +367,14 @@ def _write(url: str, *statements: str) -> None:
 
 
 def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
-    """Check that every record has a vector of the configured model, and that the indexes are complete."""
+    """Check that every record has a vector of the configured model, and that tables and indexes are complete."""
+
+    def missing(own: Space | None) -> int:
+        return server.number(f"SELECT count(*) FROM vectors_{own[0]} WHERE vector IS NULL" if own else _LIVE)
+
     spaces: Any = server.rows("SELECT space, fingerprint, embedder FROM spaces ORDER BY space DESC")
-    total = server.number(_LIVE)
-    if examination.embedder == "none":
-        yield Finding("vectors", "ok", "none needed: keyword search only")
-    else:
-        active, own = examination.spaces(spaces, server.meta("space"))
-        empty = f"SELECT count(*) FROM vectors_{own[0]} WHERE vector IS NULL" if own else _LIVE
-        same = own is not None and active == own
-        yield examination.vectors(active[2] if active else None, same=same, missing=server.number(empty), total=total)
-    yield from _indexes(server, examination, total)
-    for space, _, embedder in spaces:
-        yield from _stray_vectors(server, examination, space, embedder)
-    yield from _orphans(server, examination)
-
-
-def _indexes(server: Server, examination: Examination, total: int) -> Iterator[Finding]:
-    """Approximate indexes that are missing, or that a crash left unfinished."""
+    total, command, url = server.number(_LIVE), examination.fix_command, examination.place
+    yield examination.vectors(spaces, server.meta("space"), total, missing)
     building = server.number(_INDEX_LOCKS, INDEX_LOCK)
     for space, embedder, valid in server.rows(_INDEXES):
         message = f"the approximate index of {embedder} is {'missing' if valid is None else 'invalid'}"
@@ -424,33 +383,20 @@ def _indexes(server: Server, examination: Examination, total: int) -> Iterator[F
             continue
         state: State = "note" if valid is None and total <= EXACT_UP_TO else "warning"
         message = f"{message}: a search that sees more than {EXACT_UP_TO:,} records compares them all"
-        mend = f"recollect doctor --fix{examination.flags} builds it"
-        yield Finding("vectors", state, message, mend, partial(build_index, examination.place, space))
-
-
-def _stray_vectors(server: Server, examination: Examination, space: int, embedder: str) -> Iterator[Finding]:
-    """Records without a row in the vector table, or with one of another scope, and rows without a record."""
+        yield Finding("vectors", state, message, f"{command} builds it", partial(build_index, url, space))
     with contextlib.suppress(QueryTooSlow):
-        without, stray = server.row(_STRAY_VECTORS.format(space))
-        if without or stray:
-            message = (
-                f"the vectors of {embedder} do not match the records:"
-                f" {without:,} records without a row, {stray:,} rows without a record"
-            )
-            mend = f"recollect doctor --fix{examination.flags} repairs that"
-            yield Finding("vectors", "failure", message, mend, partial(attach_vectors, examination.place, space))
-
-
-def _orphans(server: Server, examination: Examination) -> Iterator[Finding]:
-    """Vectors without a record: a text can be recovered from its vector."""
-    with contextlib.suppress(QueryTooSlow):
-        count = server.number(f"SELECT count(*) {_ORPHANS}")
-        if count:
-            message, mend = (
-                f"{count:,} vectors belong to no record",
-                f"recollect doctor --fix{examination.flags} removes them",
-            )
-            yield Finding("vectors", "note", message, mend, partial(drop_orphans, examination.place))
+        for space, _, embedder in spaces:
+            without, stray = server.row(_STRAY_VECTORS.format(space))
+            if without or stray:
+                message = (
+                    f"the vectors of {embedder} do not match the records:"
+                    f" {without:,} records without a row, {stray:,} rows without a record"
+                )
+                fix = partial(attach_vectors, url, space)
+                yield Finding("vectors", "failure", message, f"{command} repairs that", fix)
+        if count := server.number(f"SELECT count(*) {_ORPHANS}"):  # a text can be recovered from its vector
+            message = f"{count:,} vectors belong to no record"
+            yield Finding("vectors", "note", message, f"{command} removes them", partial(drop_orphans, url))
 
 
 def build_index(url: str, space: int, reporter: Reporter) -> None:

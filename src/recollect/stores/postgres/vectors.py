@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from psycopg import errors as pg
 
-from recollect.errors import EmbedderError, StoreError
+from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.rows import Condition, FilteredRows, filtered_rows, hits, matching, set_meta
-from recollect.stores.rows import distinct, passage_hash
+from recollect.stores.rows import check_dimension, distinct, passage_hash
 from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace, VectorSpaces
 
 if TYPE_CHECKING:
@@ -96,11 +96,7 @@ class PostgresVectors(VectorIndex):
         return view
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        if vector.shape != (self._space.dimension,):
-            raise EmbedderError(
-                f"the query's vector has {vector.shape[-1]} dimensions, the store's have {self._space.dimension}",
-                hint="the embedder used another model than the one it names",
-            )
+        check_dimension(vector, self._space.dimension)
         try:
             return self._search(vector, where, depth, replica=True)
         except StoreError as error:

@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.errors import EmbedderError
-from recollect.stores.rows import passage_hash
+from recollect.stores.rows import check_dimension, passage_hash
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import VisibleSets, best, integers, meta, sequence, set_meta
-from recollect.types import Filter, RankedList, VectorSpace
+from recollect.types import Filter, RankedList, VectorIndex, VectorSpace, VectorSpaces
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -31,38 +30,37 @@ GATHER_BELOW = 0.5
 """The share of visible rows below which copying them is faster than multiplying the whole matrix."""
 
 
-class SqliteSpaces:
+class SqliteSpaces(VectorSpaces):
     """The vector spaces of one SQLite store."""
 
     def __init__(self, database: Database, visible: VisibleSets) -> None:
+        self.visible = visible
         self._database = database
-        self._visible = visible
-        self._open: dict[str, SqliteVectors] = {}
+        self._open: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     @property
     def active(self) -> VectorSpace | None:
-        """The active space, in every process."""
         with self._database.read() as connection:
-            fingerprint = meta(connection, "space")
             rows: Any = connection.execute(
-                "SELECT fingerprint, embedder, dimension FROM spaces WHERE fingerprint = ?", (fingerprint,)
+                "SELECT fingerprint, embedder, dimension FROM spaces WHERE fingerprint = ?",
+                (meta(connection, "space"),),
             ).fetchall()
         return VectorSpace(*rows[0]) if rows else None
 
-    def open(self, space: VectorSpace) -> SqliteVectors:
-        """The index of one space, made where there is none."""
+    def open(self, space: VectorSpace) -> Any:
         with self._lock:
             if space.fingerprint not in self._open:
-                number = self._number(space)
-                self._open[space.fingerprint] = SqliteVectors(self._database, self._visible, space, number)
+                self._open[space.fingerprint] = self._index(space, self._number(space))
             return self._open[space.fingerprint]
 
     def activate(self, space: VectorSpace) -> None:
-        """Make this the active space."""
         self.open(space)
         with self._database.write() as connection:
             set_meta(connection, "space", space.fingerprint)
+
+    def _index(self, space: VectorSpace, number: int) -> SqliteVectors:
+        return SqliteVectors(self._database, self.visible, space, number)
 
     def _number(self, space: VectorSpace) -> int:
         find = "SELECT space FROM spaces WHERE fingerprint = ?"
@@ -78,7 +76,7 @@ class SqliteSpaces:
         return int(number)
 
 
-class SqliteVectors:
+class SqliteVectors(VectorIndex):
     """Search by vector in one space of one SQLite store."""
 
     def __init__(self, database: Database, visible: VisibleSets, space: VectorSpace, number: int) -> None:
@@ -95,12 +93,7 @@ class SqliteVectors:
         self._without: set[int] = set()
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
-        """At most `depth` visible records by falling cosine."""
-        if vector.shape != (self._space.dimension,):
-            raise EmbedderError(
-                f"the query's vector has {vector.shape[-1]} numbers, the store's have {self._space.dimension}",
-                hint="the embedder serves another model than the one it names",
-            )
+        check_dimension(vector, self._space.dimension)
         with self._database.read() as connection:
             last = sequence(connection)
             visible = self._visible.get(connection, where, last)
@@ -110,10 +103,20 @@ class SqliteVectors:
             admitted = np.flatnonzero(visible.holds(rows))
             few = len(admitted) < GATHER_BELOW * len(rows)
             rough = matrix[admitted] @ vector if few else (matrix @ vector)[admitted]
-            return _nearest(connection, rows, matrix, _RoughScores(admitted, rough, vector), depth)
+            # The nearest are computed again in double precision: then a cosine does not depend on neighbouring rows.
+            exact, wanted = vector.astype(np.float64), depth
+            while True:
+                head = admitted
+                if wanted < len(head):
+                    edge = np.partition(rough, len(head) - wanted)[len(head) - wanted]
+                    head = head[rough >= edge - MARGIN]
+                scores = (matrix[head].astype(np.float64) @ exact).round(6)
+                matches = best(connection, rows[head], scores, depth)
+                if len(matches.entries) >= depth or len(head) == len(admitted):
+                    return matches
+                wanted *= 4
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of these records, where there are any."""
         with self._database.read() as connection:
             pairs = connection.execute(
                 "SELECT id, vector FROM records JOIN embeddings ON embeddings.passage = records.passage"
@@ -123,54 +126,52 @@ class SqliteVectors:
             return {key: np.frombuffer(vector, dtype=np.float32) for key, vector in pairs}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        """Passages of the records (that the filter admits) without a vector."""
         with self._database.read() as connection:
-            last = sequence(connection)
-            with self._lock:
-                self._follow(connection, last)
-                without = np.fromiter(sorted(self._without), dtype=np.int64)
-            if where and len(without):
-                without = without[self._visible.get(connection, where, last).holds(without)]
-            rows = without[:limit].tolist()
-            pairs = connection.execute(
+            rows = self._covered(connection, where)[1][:limit].tolist()
+            passages: Any = connection.execute(
                 "SELECT DISTINCT iif(title = '', text, title || char(10) || text) FROM records"
-                " WHERE row IN (SELECT value FROM json_each(?))",
+                " WHERE row IN (SELECT value FROM json_each(?)) AND forgotten_at IS NULL",
                 (json.dumps(rows),),
             )
-            return [passage for (passage,) in pairs]
+            return [passage for (passage,) in passages]
+
+    def coverage(self, where: Filter | None = None) -> tuple[int, int]:
+        with self._database.read() as connection:
+            if where is None:  # every search asks
+                with self._lock:
+                    self._follow(connection, sequence(connection))
+                    return len(self._position), len(self._without)
+            covered, without = self._covered(connection, where)
+        return len(covered), len(without)
+
+    def _covered(
+        self, connection: apsw.Connection, where: Filter | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows (that the filter admits) with a vector, and those without one."""
+        last = sequence(connection)
+        with self._lock:
+            self._follow(connection, last)
+            rows, without = self._rows[: self._used], np.array(sorted(self._without), dtype=np.int64)
+        if where is None:
+            return rows[rows > 0], without
+        visible = self._visible.get(connection, where, last)
+        return rows[visible.holds(rows)], without[visible.holds(without)]
 
     def known(self, passages: Sequence[str]) -> set[str]:
-        """The passages whose vectors are stored."""
         hashes = {passage_hash(passage): passage for passage in passages}
         with self._database.read() as connection:
             find = "SELECT passage FROM embeddings WHERE space = ? AND passage = ?"
             return {passage for key, passage in hashes.items() if connection.execute(find, (self._number, key)).get}
 
-    def coverage(self, where: Filter | None = None) -> tuple[int, int]:
-        """How many records (that the filter admits) have a vector, and how many have none."""
-        with self._database.read() as connection:
-            last = sequence(connection)
-            with self._lock:
-                self._follow(connection, last)
-                if where is None:
-                    return len(self._position), len(self._without)
-                rows, without = self._rows[: self._used], np.fromiter(self._without, dtype=np.int64)
-            visible = self._visible.get(connection, where, last)
-            return int(visible.holds(rows).sum()), int(visible.holds(without).sum())
-
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
-        """Store the vectors of passages, in short transactions."""
         for start in range(0, len(passages), SAVE_BATCH):
+            part = slice(start, start + SAVE_BATCH)
+            pairs = zip(passages[part], vectors[part], strict=True)
             with self._database.write() as connection:
                 connection.executemany(
                     "INSERT INTO embeddings (space, passage, vector) VALUES (?, ?, ?)"
                     " ON CONFLICT (space, passage) DO NOTHING",
-                    [
-                        (self._number, passage_hash(passage), vector.astype("<f4").tobytes())
-                        for passage, vector in zip(
-                            passages[start : start + SAVE_BATCH], vectors[start : start + SAVE_BATCH], strict=True
-                        )
-                    ],
+                    [(self._number, passage_hash(text), vector.astype("<f4").tobytes()) for text, vector in pairs],
                 )
 
     def _follow(self, connection: apsw.Connection, last: int) -> None:
@@ -231,28 +232,3 @@ class SqliteVectors:
         rows[: len(live)], matrix[: len(live)] = self._rows[live], self._matrix[live]
         self._rows, self._matrix, self._used = rows, matrix, len(live)
         self._position = {int(row): place for place, row in enumerate(rows[: len(live)])}
-
-
-class _RoughScores(NamedTuple):
-    """Scores in single precision; their last digits depend on the position of a row in the matrix."""
-
-    places: NDArray[np.int64]
-    scores: NDArray[np.float32]
-    vector: Vector
-
-
-def _nearest(
-    connection: apsw.Connection, rows: NDArray[np.int64], matrix: NDArray[np.float32], rough: _RoughScores, depth: int
-) -> RankedList:
-    """The nearest, computed again in double precision, so that a cosine does not depend on neighbouring rows."""
-    exact_query, wanted = rough.vector.astype(np.float64), depth
-    while True:
-        head = rough.places
-        if wanted < len(head):
-            edge = np.partition(rough.scores, len(head) - wanted)[len(head) - wanted]
-            head = head[rough.scores >= edge - MARGIN]
-        scores = matrix[head].astype(np.float64) @ exact_query
-        matches = best(connection, rows[head], scores.round(6), depth)
-        if len(matches.entries) >= depth or len(head) == len(rough.places):
-            return matches
-        wanted *= 4
