@@ -1,12 +1,88 @@
 """`recollect doctor`: checks everything that search depends on, and says how to repair what is wrong.
 
-A check is a function, `Setup` in and findings out; `checks.CHECKS` is the tuple of them. Checks change nothing: they
-make no store, fetch no model and write no file. Only a finding's `fix` does something, when asked. What concerns one
-kind of store is checked by that store: `StoreKind.examine`.
+A check is a function, `Setup` in and findings out. Checks change nothing: they make no store, fetch no model and write
+no file. Only a finding's `fix` does something, when asked. What concerns one kind of store is checked by that store:
+`StoreKind.examine`.
 """
 
-from recollect.doctor.checks import CHECKS, examine, treat
-from recollect.doctor.setup import Setup
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import TypeAlias
+
+from recollect.doctor.services import llm, model, reranker, sources
+from recollect.doctor.setup import Setup, disk, extras, files, keywords, settings, store, tokens, vectors, versions
+from recollect.errors import RecollectError
 from recollect.stores.health import STATES, Finding, Reporter, worst
 
 __all__ = ["CHECKS", "STATES", "Finding", "Reporter", "Setup", "examine", "treat", "worst"]
+
+Check: TypeAlias = Callable[[Setup], Iterable[Finding]]
+"""Checks a setup and changes nothing. Its name is that of its findings."""
+
+CHECKS: tuple[Check, ...] = (
+    versions, settings, extras, model, reranker, llm, store, keywords, vectors, files, sources, disk, tokens,
+)  # fmt: skip
+"""In the order in which they are shown and fixed: a model is fetched before vectors are computed with it."""
+
+
+def examine(setup: Setup, checks: Sequence[Check] = CHECKS) -> list[Finding]:
+    """The findings of all checks, in order. The checks run in parallel, because some wait for servers."""
+    with ThreadPoolExecutor(len(checks), thread_name_prefix="recollect-doctor") as pool:
+        return [finding for findings in pool.map(partial(_run, setup), checks) for finding in findings]
+
+
+def _run(setup: Setup, check: Check) -> list[Finding]:
+    """The findings of a check; an error in the check is a finding too."""
+    try:
+        return list(check(setup))
+    except Exception as error:  # noqa: BLE001  (the other checks must still be shown)
+        message = f"the check itself failed: {type(error).__name__}: {error}"
+        return [Finding(_name(check), "failure", message, "a bug in recollect: please report it with this message")]
+
+
+def _name(check: Check) -> str:
+    return getattr(check, "__name__", type(check).__name__)
+
+
+def treat(
+    setup: Setup, findings: Sequence[Finding], reporter: Reporter, checks: Sequence[Check] = CHECKS
+) -> list[Finding]:
+    """Run the fixes of these findings, and check again what was fixed.
+
+    Nothing is fixed while settings cannot be read: the fix would use another model or store than the user means.
+    """
+    if setup.wrong:
+        reporter.announce("nothing is fixed until the settings can be read")
+        return list(findings)
+    after: list[Finding] = []
+    by_name = {_name(check): check for check in checks}
+    for name, group in groupby(findings, key=lambda finding: finding.check):
+        before = list(group)
+        if any(finding.fix for finding in before):
+            after += _fixed(before, reporter, partial(_run, setup, by_name[name]))
+        else:
+            after += before
+    return after
+
+
+def _fixed(before: Sequence[Finding], reporter: Reporter, check: Callable[[], list[Finding]]) -> list[Finding]:
+    """Run the fixes of one check's findings, and the check again."""
+    fixes = [(finding, finding.fix) for finding in before if finding.fix]
+    for finding, _ in fixes:
+        reporter.announce(f"{finding.check}: {finding.message}")
+    error = ""
+    try:
+        for _, fix in fixes:
+            fix(reporter)
+        after = [replace(one, fixed=one.state in ("ok", "note")) for one in check()]
+    except (RecollectError, OSError) as failure:
+        error = str(failure) or type(failure).__name__
+        after = [replace(one, fixed=False, message=f"{one.message}; the fix failed: {error}") for one in before]
+    done = all(finding.fixed for finding in after)
+    reporter.announce(f"{before[0].check}: {'fixed' if done else f'not fixed: {error or after[0].message}'}")
+    return after

