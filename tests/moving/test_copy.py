@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+import recollect.moving as transfer
 from recollect import Memory, moving
 from recollect.config import Settings
 from recollect.errors import UsageError
-from recollect.moving import Moved, transfer
+from recollect.moving import Moved
 
 Name = Callable[[], str]
 
@@ -108,7 +109,7 @@ def test_a_second_copy_adds_nothing(rich: Path, new_place: Name, tmp_path: Path)
 COPY = """
 import sys, time
 from recollect import moving
-from recollect.moving import transfer
+import recollect.moving as transfer
 transfer.BATCH_PARTS = int(sys.argv[3])
 def told(step):
     print(step, flush=True)

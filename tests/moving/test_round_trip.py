@@ -19,11 +19,11 @@ import pytest
 from support import DOCS
 from support import postgres as server_kit
 
+import recollect.moving as transfer
 from recollect import Memory, moving
 from recollect.config import Settings
 from recollect.errors import StoreError
 from recollect.models.hashing import HashingEmbedder
-from recollect.moving import transfer
 
 WORDS = (DOCS / "guarantees.md").read_text(encoding="utf-8").split()
 ADDED_AT_ONCE = 5_000

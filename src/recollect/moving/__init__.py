@@ -1,5 +1,278 @@
-"""Moving between stores: all that one holds into another, into a file, and back."""
+"""Moving between stores: copy, export and import.
 
-from recollect.moving.transfer import Moved, copy, export, import_
+What the target lacks is added, what it has stays, and at the end all is read back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from recollect import stores
+from recollect.config import shown_place
+from recollect.errors import FailedError, UsageError
+from recollect.moving import exports
+from recollect.moving import format as export_format
+from recollect.types import Progress, Store
+from recollect.types.contents import FIELDS, Contents, Part, Snapshot
 
 __all__ = ["Moved", "copy", "export", "import_"]
+
+BATCH_PARTS = 1_000
+BATCH_BYTES = 4_000_000
+"""The most that is read, held in memory and written at once."""
+
+HEAVY = {"record": 2, "vector": 2, "history": 4, "note": 1}
+"""Kind → the place of the value that takes most of its room."""
+
+NAMED = 20
+"""Ids that an error names; more are counted."""
+
+TRUTH = ("record", "history")
+"""Kinds that may not differ between two stores that are to be one. The rest is cache or state: the target's stays."""
+
+Place: TypeAlias = str | Path | Store
+"""A path, a URL, or an open store."""
+
+Steps: TypeAlias = Callable[[str], Progress | None]
+"""Called with the name of a step; returns what its progress is reported to."""
+
+
+def silent(step: str) -> Progress | None:  # noqa: ARG001
+    """Reports no progress."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The result: for each kind of part the total, how many were added, and how many the target `kept` as they were.
+
+    `different` are ids of records that the target has with other content, `others` counts records that only the target
+    has, `left_out` what an import did not take over, and `notes` are for the user.
+    """
+
+    total: dict[str, int]
+    added: dict[str, int]
+    kept: dict[str, int] = field(default_factory=dict)
+    different: tuple[str, ...] = ()
+    others: int = 0
+    dry_run: bool = False
+    sha256: str = ""
+    left_out: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**asdict(self), "different": list(self.different), "notes": list(self.notes)}
+
+
+def copy(source: Place, target: Place, *, dry_run: bool = False, merge: bool = False, steps: Steps = silent) -> Moved:
+    """Copy every record, its history, every vector and all else that a store holds into another, and read it back.
+
+    A target that holds other records is refused, unless `merge` is to add what it lacks. A copy can be interrupted at
+    any time and run again. `steps` is called with the name of each step, and returns a `Progress` for it.
+    """
+    with _opened(source, required=True) as from_, from_.snapshot() as snapshot:
+        return _transfer(snapshot, target, from_.identity, merge=merge, dry_run=dry_run, steps=steps)
+
+
+def export(source: Place, file: str | Path = exports.STANDARD, *, steps: Steps = silent) -> Moved:
+    """Write all that a store holds as JSON lines, zipped where the name ends with .gz; `-` is standard output.
+
+    The same content gives the same bytes, whatever store it is in.
+    """
+    with _opened(source, required=True) as from_, from_.snapshot() as snapshot:
+        total, sums = dict(snapshot.counts()), export_format.Sum()
+        parts = (part for batch in _batches(snapshot, steps("exporting"), total) for part in batch)
+        exports.write(str(file), export_format.written(parts, sums))
+        return Moved(total, total, sha256=sums.digest)
+
+
+def import_(
+    target: Place,
+    file: str | Path,
+    *,
+    dry_run: bool = False,
+    merge: bool = False,
+    with_folders: bool = False,
+    steps: Steps = silent,
+) -> Moved:
+    """Add the content of an export to a store, as `copy` does. Every line is checked before the first is added.
+
+    Records come with their history and vectors. Mirrored folders and the state of their files, what was read for facts,
+    cached answers and ids of external systems come only with `with_folders`, which is for an export of one's own.
+    """
+    with exports.read(str(file), everything=with_folders) as snapshot:
+        moved = _transfer(snapshot, target, merge=merge, dry_run=dry_run, steps=steps)
+        return replace(moved, left_out=dict(snapshot.left_out))
+
+
+@contextlib.contextmanager
+def _opened(place: Place, *, required: bool = False) -> Iterator[Contents]:
+    """The contents of a store; one that is opened here is closed again."""
+    if not isinstance(place, str | Path):
+        yield place.contents
+        return
+    if required and not stores.exists(str(place)):
+        raise UsageError(f"there is no store at {shown_place(str(place))}", hint="check the name; nothing was made")
+    with contextlib.closing(stores.open_store(str(place))) as store:
+        yield store.contents
+
+
+class _Comparison:
+    """What the target has of the source: how many parts are `same`, and which records differ."""
+
+    def __init__(self, target: Mapping[str, int]) -> None:
+        self.target = target
+        self.same = dict.fromkeys(FIELDS, 0)
+        self.kept = dict.fromkeys(FIELDS, 0)
+        self.renumbered = 0
+        self.different: dict[str, None] = {}
+        self.hidden: set[bytes] = set()
+        self.notes: list[str] = []
+
+    def add(self, part: Part, there: Part | None) -> None:
+        """Compare one part with the one that has its key in the target."""
+        if part == there:
+            self.same[part.kind] += 1
+        elif self.leaves_out(part):
+            self.kept[part.kind] += 1
+        elif part.kind == "history":
+            self.renumbered += _same_event(part, there)
+        elif there is not None:
+            self.kept[part.kind] += 1
+            if part.kind == "record":
+                self.different[part.values[0]] = None
+                self.hidden.add(exports.passage(part))
+            if part.key == ("language",) and self.target["record"]:
+                self.notes.append(
+                    f"the store keeps its language, {there.values[1]}; what is imported was read as {part.values[1]}"
+                )
+
+    @property
+    def others(self) -> int:
+        """Records that only the target has. An interrupted copy may have gone on writing meanwhile."""
+        return max(0, self.target["record"] - self.same["record"] - self.kept["record"])
+
+    @property
+    def apart(self) -> bool:
+        """Whether the target is more than a part of the source: then its events keep their numbers."""
+        return bool(self.others or self.different or self.target["history"] > self.same["history"])
+
+    def leaves_out(self, part: Part) -> bool:
+        """Whether a part is not copied: the history and the vectors of records that differ in the target.
+
+        Nor is an external id without a scope, which an older version stored: it may be private.
+        """
+        if part.kind == "join":
+            return not part.values[2]
+        if part.kind == "vector":
+            return part.values[1] in self.hidden
+        return part.kind == "history" and part.values[1] in self.different
+
+    def refusal(self) -> UsageError:
+        """The error for a target that holds other records."""
+        reasons = []
+        if self.others:
+            reasons.append(f"{self.others:,} that the source does not have")
+        if self.different:
+            ids = ", ".join(map(repr, list(self.different)[:NAMED])) + (", …" if len(self.different) > NAMED else "")
+            reasons.append(f"{len(self.different):,} that differ ({ids})")
+        others = f"the target holds other records: {' and '.join(reasons)}"
+        return UsageError(
+            others if reasons else "the target has a history of its own",
+            hint="name an empty store; or --merge adds what is missing and leaves what is there as it is",
+        )
+
+
+def _transfer(source: Snapshot, place: Place, identity: str = "", *, merge: bool, dry_run: bool, steps: Steps) -> Moved:
+    """Add to the target what it lacks of the source. It can be interrupted at any time and run again."""
+    total = dict(source.counts())
+    if dry_run and isinstance(place, str | Path) and not stores.exists(str(place)):
+        return Moved(total, total, dry_run=True)
+    with _opened(place) as target:
+        if identity == target.identity:
+            raise UsageError("both are the same store", hint="name another one to copy to")
+        with target.snapshot() as before:
+            comparison = _Comparison(dict(before.counts()))
+        if dry_run or any(comparison.target[kind] for kind in TRUTH):
+            for batch in _batches(source, steps("comparing"), total):
+                for part, there in zip(batch, target.find(batch), strict=True):
+                    comparison.add(part, there)
+        if comparison.apart and not merge and not dry_run:
+            raise comparison.refusal()
+        added = {kind: total[kind] - comparison.same[kind] - comparison.kept[kind] for kind in FIELDS}
+        added["history"] -= comparison.renumbered
+        different, notes = tuple(comparison.different), tuple(comparison.notes)
+        plan = Moved(total, added, comparison.kept, different, comparison.others, dry_run, notes=notes)
+        if dry_run:
+            return plan
+        for batch in _batches(source, steps("copying"), total):
+            _load(batch, target, comparison, total)
+        target.finish(steps("indexing"))
+        return _verified(source, target, comparison, steps("checking"), plan)
+
+
+def _batches(source: Snapshot, progress: Progress | None, total: Mapping[str, int]) -> Iterator[list[Part]]:
+    """Parts of one kind together, no more at once than fits into memory easily; progress is reported after each."""
+    batch: list[Part] = []
+    weight = done = 0
+    for part in source.parts():
+        if batch and (part.kind != batch[0].kind or len(batch) == BATCH_PARTS or weight > BATCH_BYTES):
+            yield batch
+            done += len(batch)
+            if progress:
+                progress(done, sum(total.values()))
+            batch, weight = [], 0
+        batch.append(part)
+        if part.kind in HEAVY:
+            value = part.values[HEAVY[part.kind]]
+            weight += len(value if isinstance(value, str | bytes) else repr(value))
+    if batch:
+        yield batch
+        if progress:
+            progress(done + len(batch), sum(total.values()))
+
+
+def _same_event(part: Part, there: Part | None) -> bool:
+    """Whether two lines of history say the same, whatever their numbers."""
+    return there is not None and part.values[1:] == there.values[1:]
+
+
+def _load(batch: list[Part], target: Contents, comparison: _Comparison, total: Mapping[str, int]) -> None:
+    """Load a batch of a kind that is not complete yet."""
+    kind = batch[0].kind
+    if comparison.same[kind] == total[kind]:
+        return
+    parts = [part for part in batch if not comparison.leaves_out(part)]
+    if comparison.apart and kind == "history":
+        parts = [part for part, there in zip(parts, target.find(parts), strict=True) if not _same_event(part, there)]
+    target.load(parts, renumber=comparison.apart)
+
+
+def _verified(
+    source: Snapshot, target: Contents, comparison: _Comparison, progress: Progress | None, plan: Moved
+) -> Moved:
+    """Read everything back: each part must be there as it is in the source, or have been left as it was."""
+    sums, kept = export_format.Sum(), dict.fromkeys(FIELDS, 0)
+    for batch in _batches(source, progress, plan.total):
+        for part, stored in zip(batch, target.find(batch), strict=True):
+            there = stored
+            if stored and stored.kind == "history" and comparison.apart:  # under the number that it had
+                there = Part("history", (part.values[0], *stored.values[1:]))
+            line = export_format.to_line(part)
+            if there is not None and export_format.to_line(there) == line:
+                sums.add(part, line)
+                continue
+            kept[part.kind] += 1
+            expected = comparison.leaves_out(part) or (part.kind == "record" and part.values[0] in comparison.different)
+            if not expected and (there is None or part.kind in TRUTH):
+                what = f"the {part.kind} {part.key[-1]!r}"
+                raise FailedError(
+                    f"{what} is not in the target" if there is None else f"{what} is another in the target",
+                    hint="somebody may be changing the target at the same time; run it again",
+                )
+    return replace(plan, kept=kept, sha256=sums.digest)

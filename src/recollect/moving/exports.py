@@ -13,7 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
@@ -38,6 +38,7 @@ LONGEST_VECTOR = 1.01
 
 _GZIP = b"\x1f\x8b"
 _START = b'{"recollect":"export"'
+_ORDER = list(FIELDS)
 
 
 def write(place: str, content: Iterable[bytes]) -> None:
@@ -64,8 +65,11 @@ def _write_beside(path: Path, content: Iterable[bytes]) -> None:
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(number, "wb") as file:  # noqa: PTH123  (it is open already)
-            with _zipped(file) if path.suffix == ".gz" else contextlib.nullcontext(file) as sink:
-                sink.writelines(content)
+            if path.suffix == ".gz":  # without name and time, so that the same content is the same bytes
+                with io.BufferedWriter(gzip.GzipFile("", "wb", 6, file, mtime=0), CHUNK) as zipped:
+                    zipped.writelines(content)
+            else:
+                file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
@@ -74,16 +78,10 @@ def _write_beside(path: Path, content: Iterable[bytes]) -> None:
         raise
 
 
-def _zipped(file: IO[bytes]) -> io.BufferedWriter:
-    """Without name and time, so that the same content is the same bytes."""
-    return io.BufferedWriter(gzip.GzipFile("", "wb", 6, file, mtime=0), CHUNK)
-
-
 def _is_export(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file, contextlib.suppress(OSError, EOFError, zlib.error):
-        return _plain(file).read(len(_START)) == _START or not path.stat().st_size
+    if path.is_file():
+        with path.open("rb") as file, contextlib.suppress(OSError, EOFError, zlib.error):
+            return _plain(file).read(len(_START)) == _START or not path.stat().st_size
     return False
 
 
@@ -151,43 +149,33 @@ class ExportFile:
         if part.kind == "record":
             passages.add(passage(part))
         if part.kind == "vector":
-            return part.values[1] in passages and _length(part.values[2]) <= LONGEST_VECTOR
+            length = np.linalg.norm(np.frombuffer(part.values[2], dtype="<f4").astype(np.float64))
+            return part.values[1] in passages and bool(length <= LONGEST_VECTOR)
         return part.kind in DATA
 
     def _lines(self) -> Iterator[tuple[Part | None, bytes]]:
         """Each part and its line, and None with the last line. An error names the number of the line."""
         number, ended = 0, False
         checks = _Checks()
-        for number, line in self._numbered():
+        content = _plain(self._file)
+        while line := self._line(content, number):
+            number += 1
             try:
-                if ended:
-                    raise ValueError("something follows the end")  # noqa: TRY301
-                if number == 1 and not line.startswith(_START):
-                    raise ValueError("it does not begin as an export of Recollect does")  # noqa: TRY301
-                fields = json.loads(line, parse_float=export_format.finite, parse_constant=export_format.finite)
-                ended = isinstance(fields, dict) and fields.get("part") == "end"
-                if number == 1:
-                    _check_head(fields)
-                    continue
-                part = None if ended else export_format.from_object(fields)
-                if part is not None:
-                    checks.add(part, number)
+                part = checks.read(line, number)
             except (ValueError, RecursionError) as error:
                 raise self._damaged(f"line {number:,}: {error}") from None
-            yield part, line
+            ended = checks.ended
+            if number > 1:
+                yield part, line
         if not ended:
             raise self._damaged(f"it ends after line {number:,}, in the middle" if number else "it is empty")
         # Only now, when the sums were compared: where a line was lost, these would blame another one.
         for place, what in sorted(checks.open.values()):
             raise self._damaged(f"line {place:,}: {what}")
 
-    def _numbered(self) -> Iterator[tuple[int, bytes]]:
-        number = 0
+    def _line(self, content: IO[bytes], number: int) -> bytes:
         try:
-            content = _plain(self._file)
-            while line := content.readline(LONGEST_LINE):
-                number += 1
-                yield number, line
+            return content.readline(LONGEST_LINE)
         except (OSError, EOFError, zlib.error) as error:
             raise self._damaged(f"it cannot be read beyond line {number:,}: {error}") from error
 
@@ -201,48 +189,55 @@ def passage(part: Part) -> bytes:
     return passage_hash(f"{title}\n{text}" if title else text)
 
 
-def _length(vector: bytes) -> float:
-    return float(np.linalg.norm(np.frombuffer(vector, dtype="<f4").astype(np.float64)))
-
-
 class _Checks:
-    """What depends on other lines: order, vectors in their spaces, history of records."""
+    """Reads the lines of an export, and checks what depends on other lines: order, spaces, history of records."""
 
     def __init__(self) -> None:
+        self.ended = False
         self.open: dict[str, tuple[int, str]] = {}
         """Record → the first line of its history that needs another line, and what is missing."""
-        self._last: Part | None = None
+        self._last: tuple[int, tuple[object, ...]] | None = None
         self._spaces: dict[str, int] = {}
         self._records: set[str] = set()
 
-    def add(self, part: Part, number: int) -> None:
+    def read(self, line: bytes, number: int) -> Part | None:
+        """The part of a line; None for the first and the last."""
+        if self.ended:
+            raise ValueError("something follows the end")
+        if number == 1 and not line.startswith(_START):
+            raise ValueError("it does not begin as an export of Recollect does")
+        fields = json.loads(line, parse_float=export_format.finite, parse_constant=export_format.finite)
+        self.ended = isinstance(fields, dict) and fields.get("part") == "end"
+        if number == 1:
+            version = export_format.VERSION
+            if fields.get("version") != version:
+                raise ValueError(f"this version reads exports of version {version}, not {fields.get('version')!r}")
+            if fields != export_format.HEAD:
+                raise ValueError("there is more in the first line than this version knows")
+        if number == 1 or self.ended:
+            return None
+        part = export_format.from_object(fields)
+        self._check(part, number)
+        return part
+
+    def _check(self, part: Part, number: int) -> None:
         """Refuse a part that does not fit those before it. Keys rise, so that none stands there twice."""
-        if not export_format.before(part, self._last):
+        place = (_ORDER.index(part.kind), part.key)
+        if self._last is not None and place <= self._last:
             raise ValueError(f"the {part.kind} {part.key[-1]!r} is not in its place")
-        self._last = part
+        self._last = place
         match part.kind:
             case "space":
                 self._spaces[part.values[0]] = part.values[2]
             case "record":
                 self._records.add(part.values[0])
-            case "history":
-                self._add_event(part, number)
             case "vector" if len(part.values[2]) != 4 * self._spaces.get(part.values[0], 0):
                 raise ValueError(f"the vector does not fit into the space {part.values[0]!r}")
-
-    def _add_event(self, part: Part, number: int) -> None:
-        _, record, action, _, detail = part.values
-        if record not in self._records:
-            self.open.setdefault(record, (number, f"there is no record {record!r}"))
-        elif action == "purge":
-            self.open.pop(record, None)  # it has wiped the details before it
-        elif export_format.is_wiped(action, detail):
-            self.open.setdefault(record, (number, "'detail' is empty, and no purge follows"))
-
-
-def _check_head(fields: Any) -> None:
-    version = export_format.VERSION
-    if fields.get("version") != version:
-        raise ValueError(f"this version reads exports of version {version}, not {fields.get('version')!r}")
-    if fields != export_format.HEAD:
-        raise ValueError("there is more in the first line than this version knows")
+            case "history":
+                _, record, action, _, detail = part.values
+                if record not in self._records:
+                    self.open.setdefault(record, (number, f"there is no record {record!r}"))
+                elif action == "purge":
+                    self.open.pop(record, None)  # it has wiped the details before it
+                elif not detail and export_format.ACTIONS[action][0]:
+                    self.open.setdefault(record, (number, "'detail' is empty, and no purge follows"))

@@ -87,15 +87,8 @@ def choice(names: Collection[str]) -> Reader:
 
 def whole(least: int, most: int = LARGEST) -> Reader:
     """A whole number in these bounds."""
-    return rule(
-        f"a whole number from {least:,} to {most:,}",
-        int,
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
-    )
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    words = f"a whole number from {least:,} to {most:,}"
+    return rule(words, int, lambda value: type(value) is int and least <= value <= most)
 
 
 def _texts(value: Any) -> tuple[str, ...]:
@@ -148,9 +141,9 @@ def _folder(value: Any) -> str:
     """How a folder is mirrored: an object of JSON, as text, whose known fields are of the right types."""
     try:
         options = obj(json.loads(text(value)))
-        readers = {"tags": (_texts, []), "include": (_texts, []), "exclude": (_texts, []), "force": (flag, False)}
-        for field, (read, default) in readers.items():
-            read(options.get(field, default))
+        for field in ("tags", "include", "exclude"):
+            _texts(options.get(field, []))
+        flag(options.get("force", False))
         for part, owner in obj(options.get("scope", {})).items():
             choice(("user", "agent", "session"))(part), name(owner)
     except ValueError as error:
@@ -162,7 +155,7 @@ kind = choice(KINDS)
 flag = rule("true or false", bool, lambda value: isinstance(value, bool))
 obj = rule("an object", dict, lambda value: isinstance(value, dict))
 path = rule("an absolute path without '..'", str, _is_path)
-share = rule("a number between 0 and 1", float, lambda value: _number(value) and 0 <= value <= 1)
+share = rule("a number between 0 and 1", float, lambda value: type(value) in (int, float) and 0 <= value <= 1)
 time = rule("a time like 2026-03-14T15:09:26.535897Z", _micros)
 any_time = rule("a time", str, lambda value: bool(datetime.fromisoformat(text(value)).astimezone(UTC)))
 two_lines = rule("two whole numbers", lambda value: [whole(-LARGEST)(n) for n in value], lambda value: len(value) == 2)  # noqa: PLR2004
@@ -259,8 +252,6 @@ FORMAT: Mapping[str, Mapping[str, _Field]] = {
 }
 """Kind of part → field → how it is read and written, in the order of `FIELDS`."""
 
-_ORDER = {kind: place for place, kind in enumerate(FIELDS)}
-
 
 def to_line(part: Part) -> bytes:
     """A part as its line, which is always the same."""
@@ -279,7 +270,14 @@ def from_object(line: Any) -> Part:
     fields = FORMAT[kind_]
     for key in line.keys() - fields.keys() - {"part"}:
         raise ValueError(f"a {kind_} has no field {key!r}")
-    values = {key: _read(key, field, line) for key, field in fields.items()}
+    values: dict[str, Any] = {}
+    for key, field in fields.items():
+        if key not in line and field.default is _REQUIRED:
+            raise ValueError(f"{key!r} is missing")
+        try:
+            values[key] = field.read(line[key]) if key in line else field.default
+        except ValueError as error:
+            raise ValueError(f"{key!r} {error}") from None
     match kind_:
         case "meta" if values["name"] == "language" and values["value"] not in LANGUAGES:
             raise ValueError(f"the language {values['value']!r} is not known; there are {', '.join(LANGUAGES)}")
@@ -288,22 +286,6 @@ def from_object(line: Any) -> Part:
         case "history" if values["detail"]:  # an empty one passes: a purge wipes the details before it
             _check_detail(values["detail"], *ACTIONS[values["action"]])
     return Part(kind_, tuple(values.values()))
-
-
-def is_wiped(action: str, detail: Mapping[str, Any]) -> bool:
-    """Whether an action's detail is missing, as after a purge of the record."""
-    return not detail and bool(ACTIONS[action][0])
-
-
-def _read(key: str, field: _Field, line: Mapping[str, Any]) -> Any:
-    if key not in line:
-        if field.default is _REQUIRED:
-            raise ValueError(f"{key!r} is missing")
-        return field.default
-    try:
-        return field.read(line[key])
-    except ValueError as error:
-        raise ValueError(f"{key!r} {error}") from None
 
 
 def _check_record(values: Mapping[str, Any]) -> None:
@@ -324,13 +306,6 @@ def _check_detail(detail: Mapping[str, Any], required: Mapping[str, Reader], mor
             readers[key](value)
         except ValueError as error:
             raise ValueError(f"'detail': {key!r} {error}") from None
-
-
-def before(part: Part, other: Part | None) -> bool:
-    """Whether `other` may stand in a line above this one."""
-    if other is None or _ORDER[other.kind] < _ORDER[part.kind]:
-        return True
-    return other.kind == part.kind and other.key < part.key
 
 
 # -- a whole export -----------------------------------------------------------------------------------------
