@@ -70,7 +70,7 @@ def test_vectors_that_wait_in_great_numbers_are_handed_on(doctor, place, monkeyp
 
 def test_a_bucket_that_does_not_answer_is_a_failure_in_time(doctor, tmp_path, monkeypatch):
     """Nobody waits for all the times that it is asked again."""
-    monkeypatch.setattr("recollect.stores.lance.store.WAIT_S", 0.3)
+    monkeypatch.setattr("recollect.stores.lance.WAIT_S", 0.3)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "quiet")
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")

@@ -16,8 +16,7 @@ from recollect.cli import main
 from recollect.cli.configuration import SHELLS
 from recollect.cli.maintenance import EXIT_CODES, SIGNS
 from recollect.doctor import CHECKS, services, setup
-from recollect.stores import health
-from recollect.stores.lance import store as lance
+from recollect.stores import health, lance
 from recollect.stores.postgres import health as postgres
 from recollect.stores.sqlite import health as sqlite
 

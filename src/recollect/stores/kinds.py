@@ -89,7 +89,7 @@ STORES: Registry[type[StoreKind]] = Registry(
         "sqlite": Entry("recollect.stores.sqlite.store:SqliteKind"),
         "postgresql": Entry("recollect.stores.postgres.store:PostgresKind", "postgres", package="psycopg"),
         "postgres": Entry("recollect.stores.postgres.store:PostgresKind", "postgres", package="psycopg"),
-        "lancedb": Entry("recollect.stores.lance.store:LanceKind", "lancedb"),
+        "lancedb": Entry("recollect.stores.lance:LanceKind", "lancedb"),
     },
     group="recollect.stores",
 )
