@@ -13,7 +13,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import StoreError
@@ -93,16 +94,14 @@ _SCORED = """
 """OFFSET 0 makes the planner fetch about a hundred records by row; without it, it would read all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TermCounts:
+class TermCounts(NamedTuple):
     """The weighted count of each term of a record, and the record's length without stop words."""
 
     counts: dict[str, float]
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedRecord:
+class IndexedRecord(NamedTuple):
     """A record with its row, the number of its scope, and its terms."""
 
     row: int
@@ -149,8 +148,15 @@ class IndexWriter:
         entries = [(each.scope, each.row, each.terms.length, each.terms.counts) for each in stored]
         for part in parted(entries, lambda entry: sum(10 + len(term) for term in entry[3]), MAX_JSON_LETTERS):
             connection.execute(_POSTINGS, (json.dumps(part, ensure_ascii=False),))
-        _tally(connection, stored)
         rows, scopes = [each.row for each in stored], [each.scope for each in stored]
+        lengths = Counter[int]()
+        for each in stored:
+            lengths[each.scope] += each.terms.length
+        for scope, count in Counter(scopes).items():  # a new row for each, so that no transaction waits for another
+            insert = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
+            connection.execute(insert, (scope, count, lengths[scope]))
+            if random.randrange(TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
+                connection.execute(_MERGE_SCOPE, (scope, scope))
         passages = [passage_hash(each.record.passage) for each in stored]
         for space in spaces:
             connection.execute(
@@ -187,16 +193,16 @@ def space_numbers(connection: Connection) -> list[int]:
     return [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
 
 
-def reindex(connection: Connection, writer: IndexWriter, after: int, count: int, characters: int) -> int:
+def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
     """Analyse the next records again; return the last row, or -1 if there are no more."""
     sizes: list[Any] = connection.execute(
         "SELECT row, octet_length(title) + octet_length(text) FROM records"
         " WHERE forgotten_at IS NULL AND row > %s ORDER BY row LIMIT %s",
-        (after, count),
+        (after, REINDEX_BATCH),
     ).fetchall()
     if not sizes:
         return -1
-    batch = [row for row, _ in next(parted(sizes, lambda each: each[1], characters))]
+    batch = [row for row, _ in next(parted(sizes, lambda each: each[1], REINDEX_CHARACTERS))]
     select = SELECT.replace("SELECT ", "SELECT records.row, records.scope, ", 1)
     rows = connection.execute(
         f"{select} WHERE forgotten_at IS NULL AND row = ANY(%s) ORDER BY records.id FOR UPDATE OF records", (batch,)
@@ -225,19 +231,6 @@ def parted(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator
         part.append(item)
     if part:
         yield part
-
-
-def _tally(connection: Connection, stored: Sequence[IndexedRecord]) -> None:
-    """Add a tally row for each scope, so that no transaction waits for another; now and then merge unlocked ones."""
-    records, lengths = Counter[int](), Counter[int]()
-    for each in stored:
-        records[each.scope] += 1
-        lengths[each.scope] += each.terms.length
-    for scope, count in records.items():
-        insert = "INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)"
-        connection.execute(insert, (scope, count, lengths[scope]))
-        if random.randrange(TALLY_MERGE_CHANCE) == 0:  # noqa: S311  (not a secret)
-            connection.execute(_MERGE_SCOPE, (scope, scope))
 
 
 class PostgresKeywords(KeywordIndex):
@@ -302,20 +295,19 @@ class PostgresKeywords(KeywordIndex):
                 "the keyword index was made by another version's analysis, and this role sees only a part of the store",
                 hint="open it once as the owner of its tables: run `recollect embed` as that role",
             )
+
+        def analyse(connection: Connection, after: int) -> int:
+            analyzer = self.lock_language(connection)
+            if analyzer.fingerprint != fingerprint:
+                return -1
+            last = reindex(connection, IndexWriter(lambda: analyzer), after)
+            if last < 0:
+                set_meta(connection, "keywords", fingerprint)
+            return last
+
         last = 0
         while last >= 0:
-            last = self._database.write(lambda connection, after=last: self._reindex(connection, fingerprint, after))  # type: ignore[misc]
-        self._database.write(lambda connection: self._mark_indexed(connection, fingerprint))
-
-    def _reindex(self, connection: Connection, fingerprint: str, after: int) -> int:
-        analyzer = self.lock_language(connection)
-        if analyzer.fingerprint != fingerprint:
-            return -1
-        return reindex(connection, IndexWriter(lambda: analyzer), after, REINDEX_BATCH, REINDEX_CHARACTERS)
-
-    def _mark_indexed(self, connection: Connection, fingerprint: str) -> None:
-        if self.lock_language(connection).fingerprint == fingerprint:
-            set_meta(connection, "keywords", fingerprint)
+            last = self._database.write(partial(analyse, after=last))
 
     def _follow(self, row: Any) -> Analyzer:
         """The analyzer of the language in a row of `meta`. Another thread may read another language meanwhile."""

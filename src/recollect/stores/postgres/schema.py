@@ -316,13 +316,10 @@ def _check_server(connection: Connection) -> None:
     if row is None:
         raise StoreError("the server has no pgvector", hint="install its package on the server: postgresql-XX-pgvector")
     available, used = row[0], row[1] or row[0]
-    if _number(used) < OLDEST_VECTOR:
-        how = "ALTER EXTENSION vector UPDATE" if _number(available) >= OLDEST_VECTOR else "install it on the server"
+    usable = [tuple(int(part) for part in text.split(".")[:3]) >= OLDEST_VECTOR for text in (used, available)]
+    if not usable[0]:
+        how = "ALTER EXTENSION vector UPDATE" if usable[1] else "install it on the server"
         raise StoreError(f"the server's pgvector is {used}, which is too old", hint=f"0.8.0 or newer is needed: {how}")
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:3])
 
 
 def _prepare(connection: Connection, schema: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,20 +155,18 @@ class PostgresVectors(VectorIndex):
         return visible.count - without, without
 
     def save(self, passages: Sequence[str], vectors: Matrix) -> None:
-        for start in range(0, len(passages), SAVE_BATCH):
-            part = slice(start, start + SAVE_BATCH)
+        def write(connection: Connection, part: slice) -> None:
             keys = [passage_hash(passage) for passage in passages[part]]
-            values = [_literal(vector) for vector in vectors[part]]
-            self._database.write(lambda connection, keys=keys, values=values: self._save(connection, keys, values))  # type: ignore[misc]
+            with connection.pipeline():
+                connection.execute(
+                    "INSERT INTO embeddings (space, passage, vector)"
+                    " SELECT %s, * FROM unnest(%s::bytea[], %s::vector[]) ON CONFLICT DO NOTHING",
+                    (self._number, keys, [_literal(vector) for vector in vectors[part]]),
+                )
+                connection.execute("SELECT attach_vectors(%s, %s)", (self._number, keys))
 
-    def _save(self, connection: Connection, keys: list[bytes], vectors: list[str]) -> None:
-        with connection.pipeline():
-            connection.execute(
-                "INSERT INTO embeddings (space, passage, vector) SELECT %s, * FROM unnest(%s::bytea[], %s::vector[])"
-                " ON CONFLICT DO NOTHING",
-                (self._number, keys, vectors),
-            )
-            connection.execute("SELECT attach_vectors(%s, %s)", (self._number, keys))
+        for start in range(0, len(passages), SAVE_BATCH):
+            self._database.write(partial(write, part=slice(start, start + SAVE_BATCH)))
 
     def _nearest(
         self, connection: Connection, visible: FilteredRows, vector: Vector, wanted: int

@@ -24,7 +24,7 @@ from recollect.errors import StoreError
 from recollect.stores.rows import analyzer_of, usable_language
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, meta, sequence, set_meta
-from recollect.types import Filter, RankedList
+from recollect.types import Filter, KeywordIndex, RankedList
 
 K1, B = 1.2, 0.75
 TITLE_WEIGHT = 2.0
@@ -55,7 +55,7 @@ _TABLE_NAMES = ("terms", "terms_instance", "terms_docsize", "lengths")
 """The tables without which there is no index; the third is FTS5's own."""
 
 
-class SqliteKeywords:
+class SqliteKeywords(KeywordIndex):
     """Search by words in one SQLite store."""
 
     def __init__(self, database: Database, visible: VisibleSets, language: str | None) -> None:
@@ -70,13 +70,11 @@ class SqliteKeywords:
 
     @property
     def analyzer(self) -> Analyzer:
-        """The analyzer of the store's language."""
         with self._database.read() as connection:
             self._follow_language(connection)
         return self._analyzer
 
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
-        """At most `depth` visible records with any of the terms, by BM25."""
         while True:
             self.catch_up()
             with self._database.read() as connection:
@@ -84,9 +82,12 @@ class SqliteKeywords:
                 if not last:
                     return RankedList("", among=0)
                 if self._lags(connection):
-                    # A write may have come between catching up and reading; an index with a lag must not answer.
-                    self._refuse_if_read_only()
-                    continue
+                    if self._database.read_only:
+                        raise StoreError(
+                            f"the keyword index of {self._database.path} is not up to date, and the store is read-only",
+                            hint="search it once as a user who may write to it",
+                        )
+                    continue  # a write came between catching up and reading
                 visible = self._visible.get(connection, where, last)
                 with self._lock:
                     lengths = self._lengths_at(connection, last)
@@ -98,7 +99,10 @@ class SqliteKeywords:
 
     def catch_up(self) -> None:
         """Index every change that is not indexed yet, in short transactions."""
-        while self._is_behind():
+        while not self._database.read_only:
+            with self._database.read() as connection:
+                if not self._lags(connection):
+                    return
             with self._database.write() as connection:
                 self.follow(connection)
 
@@ -122,7 +126,6 @@ class SqliteKeywords:
         set_meta(connection, "keywords", f"{self._analyzer.fingerprint} {done}")
 
     def change_language(self, language: str) -> None:
-        """Set the store's language; `catch_up`, or the next search, analyses all texts again."""
         analyzer = analyzer_of(language)
         with self._database.write() as connection:
             set_meta(connection, "language", analyzer.language)
@@ -165,19 +168,6 @@ class SqliteKeywords:
                 # The cached postings are of the other language, even if no record has changed.
                 self._read_to = -1
 
-    def _is_behind(self) -> bool:
-        if self._database.read_only:
-            return False
-        with self._database.read() as connection:
-            return self._lags(connection)
-
-    def _refuse_if_read_only(self) -> None:
-        if self._database.read_only:
-            raise StoreError(
-                f"the keyword index of {self._database.path} is not up to date, and the store is read-only",
-                hint="search it once as a user who may write to it",
-            )
-
     def _lags(self, connection: apsw.Connection) -> bool:
         self._follow_language(connection)
         done = self.indexed_to(connection)
@@ -195,18 +185,13 @@ class SqliteKeywords:
     def _index(self, connection: apsw.Connection, row: int) -> None:
         connection.execute("DELETE FROM terms WHERE rowid = ?", (row,))
         connection.execute("DELETE FROM lengths WHERE row = ?", (row,))
-        rows: list[Any] = connection.execute(
-            "SELECT title, text FROM records WHERE row = ? AND forgotten_at IS NULL", (row,)
-        ).fetchall()
-        if not rows:
-            return
-        title, text = (list(self._analyzer.tokens(part)) for part in rows[0])
-        connection.execute(
-            "INSERT INTO terms (rowid, title, text) VALUES (?, ?, ?)",
-            (row, " ".join(token.term for token in title), " ".join(token.term for token in text)),
-        )
-        length = sum(not token.stop for part in (title, text) for token in part)
-        connection.execute("INSERT INTO lengths VALUES (?, ?)", (row, max(1, length)))
+        select = "SELECT title, text FROM records WHERE row = ? AND forgotten_at IS NULL"
+        for parts in connection.execute(select, (row,)).fetchall():
+            tokens = [list(self._analyzer.tokens(str(part))) for part in parts]
+            terms = [" ".join(token.term for token in part) for part in tokens]
+            connection.execute("INSERT INTO terms (rowid, title, text) VALUES (?, ?, ?)", (row, *terms))
+            length = sum(not token.stop for part in tokens for token in part)
+            connection.execute("INSERT INTO lengths VALUES (?, ?)", (row, max(1, length)))
 
     def _lengths_at(self, connection: apsw.Connection, last: int) -> NDArray[np.int64]:
         """The length of every row. Lengths and postings are cached until a record changes."""

@@ -149,12 +149,20 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
 
 def migrate(connection: apsw.Connection) -> None:
     """Bring the file to this version's schema. Safe with many processes at once and after a crash."""
-    while (done := _version(connection)) < len(MIGRATIONS):
+    while (done := int(connection.pragma("user_version"))) < len(MIGRATIONS):
+        name, sql = MIGRATIONS[done]
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have been first while this one waited for the lock.
-            if _version(connection) == done:
-                _apply(connection, done + 1)
+            if connection.pragma("user_version") == done:
+                connection.execute(
+                    "CREATE TABLE IF NOT EXISTS migrations"
+                    " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, at INTEGER NOT NULL)"
+                )
+                connection.execute(sql)
+                now = int(time.time() * 1e6)
+                connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (done + 1, name, now))
+                connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={done + 1}")
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
@@ -170,17 +178,3 @@ def mark(connection: apsw.Connection) -> None:
     """Give the store an id where it has none, so that another store in its place is recognised."""
     if connection.execute("SELECT count(*) FROM meta WHERE key = 'id'").get == 0:
         connection.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (os.urandom(16).hex(),))
-
-
-def _apply(connection: apsw.Connection, number: int) -> None:
-    name, sql = MIGRATIONS[number - 1]
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, at INTEGER NOT NULL)"
-    )
-    connection.execute(sql)
-    connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, int(time.time() * 1e6)))
-    connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={number}")
-
-
-def _version(connection: apsw.Connection) -> int:
-    return int(connection.pragma("user_version"))
