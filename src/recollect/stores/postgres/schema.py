@@ -12,7 +12,14 @@ OLDEST_SERVER = 150_000
 OLDEST_VECTOR = (0, 8, 0)
 """pgvector 0.8 is the first with iterative index scans, which filters need."""
 
-_FIRST = """
+_MINE = """
+    ("user" IS NULL OR "user" = current_setting('recollect.user', true))
+    AND (agent IS NULL OR agent = current_setting('recollect.agent', true))
+    AND (session IS NULL OR session = current_setting('recollect.session', true))
+"""
+
+_SQL = {
+    "records, history, terms, vectors, files": """
     CREATE TABLE scopes (
         scope integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         "user" text, agent text, session text,
@@ -112,15 +119,8 @@ _FIRST = """
         UNIQUE (source, id)
     );
     CREATE TABLE meta (key text PRIMARY KEY, value text NOT NULL);
-"""
-
-_MINE = """
-    ("user" IS NULL OR "user" = current_setting('recollect.user', true))
-    AND (agent IS NULL OR agent = current_setting('recollect.agent', true))
-    AND (session IS NULL OR session = current_setting('recollect.session', true))
-"""
-
-_WALLS = f"""
+""",
+    "row-level security": f"""
     -- A role that does not own the tables sees only the rows of the scope that its transaction names.
     CREATE VIEW mine WITH (security_invoker) AS SELECT scope FROM scopes WHERE {_MINE};
     ALTER TABLE scopes ENABLE ROW LEVEL SECURITY;
@@ -137,9 +137,8 @@ _WALLS = f"""
     ALTER TABLE embeddings ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON embeddings USING (EXISTS (SELECT 1 FROM records WHERE records.passage = embeddings.passage))
         WITH CHECK (true);
-"""
-
-_VECTORS = """
+""",
+    "empty places for vectors, long paths, notes and files behind the wall": """
     -- Paths can be longer than a B-tree entry. They are looked up whole or by their end.
     DROP INDEX records_path;
     CREATE INDEX records_path ON records USING hash (path) WHERE path IS NOT NULL;
@@ -180,9 +179,8 @@ _VECTORS = """
     ALTER TABLE roots ENABLE ROW LEVEL SECURITY;  -- and no policy: they show whose folders are indexed
     ALTER TABLE notes ENABLE ROW LEVEL SECURITY;
     CREATE POLICY seen ON notes USING (key = current_setting('recollect.note', true));
-"""
-
-_MENDED = """
+""",
+    "functions that see all rows, for what a service may know of them": """
     -- These see all rows, whoever calls them, and return only whether something exists.
     CREATE FUNCTION taken_ids(wanted text[]) RETURNS SETOF text LANGUAGE sql STABLE SECURITY DEFINER AS $$
         SELECT DISTINCT id FROM history WHERE id = ANY(wanted)
@@ -222,9 +220,8 @@ _MENDED = """
             EXECUTE format('ALTER FUNCTION %s SET search_path TO %s', held, places);
         END LOOP;
     END $$;
-"""
-
-_SCOPED_JOINS = """
+""",
+    "what outside ids stand for, by scope": """
     -- An id stands for a path in the scope whose query learnt it. Older rows have no scope and may be private, so they
     -- are deleted: they are a cache, which searches fill again.
     DELETE FROM joins;
@@ -240,9 +237,8 @@ _SCOPED_JOINS = """
     BEGIN
         EXECUTE format('ALTER FUNCTION prune_joins SET search_path TO %I, pg_temp', current_schema());
     END $$;
-"""
-
-_GRANTS = """
+""",
+    "functions that change rows of others, for writers alone": """
     -- Functions that change rows of other scopes are for the roles that may write records.
     DO $$
     DECLARE held regprocedure;
@@ -259,16 +255,9 @@ _GRANTS = """
             END LOOP;
         END LOOP;
     END $$;
-"""
-
-MIGRATIONS: tuple[tuple[str, str], ...] = (
-    ("records, history, terms, vectors, files", _FIRST),
-    ("row-level security", _WALLS),
-    ("empty places for vectors, long paths, notes and files behind the wall", _VECTORS),
-    ("functions that see all rows, for what a service may know of them", _MENDED),
-    ("what outside ids stand for, by scope", _SCOPED_JOINS),
-    ("functions that change rows of others, for writers alone", _GRANTS),
-)
+""",
+}
+MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never change the effect of one that has been released."""
 
 

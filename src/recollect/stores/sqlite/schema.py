@@ -12,7 +12,8 @@ from recollect.errors import StoreError
 APPLICATION_ID = 0x52434C54
 """'RCLT' in the file's header, which distinguishes a store from the database of another program."""
 
-_FIRST = """
+_SQL = {
+    "records, history, vectors, files": """
     CREATE TABLE records (
         row INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice, so that indexes in memory cannot confuse two
         id TEXT NOT NULL UNIQUE,
@@ -80,26 +81,22 @@ _FIRST = """
         digest TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
     CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
-"""
-
-_INGESTED = """
+""",
+    "what was read for facts": """
     -- What has been read for facts already, by hash, so that a second run sends nothing.
     CREATE TABLE ingested (digest TEXT PRIMARY KEY, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-"""
-
-_NOTES = """
+""",
+    "kept answers": """
     CREATE TABLE notes (key TEXT PRIMARY KEY, value TEXT NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE INDEX notes_at ON notes (at);
-"""
-
-_INDEXES = """
+""",
+    "indexes for what is forgotten": """
     -- Forgetting looks for a row's history and tags, and for others that share its passage.
     CREATE INDEX history_row ON history (row);
     CREATE INDEX tags_row ON tags (row);
     CREATE INDEX embeddings_passage ON embeddings (passage);
-"""
-
-_JOINS = """
+""",
+    "what outside ids stand for": """
     -- Which path an outside system's id stands for; the number rises with every change, so that readers can follow.
     CREATE TABLE joins (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -108,14 +105,12 @@ _JOINS = """
         path TEXT NOT NULL,
         UNIQUE (source, id)
     ) STRICT;
-"""
-
-_ROOTS = """
+""",
+    "how folders are mirrored": """
     -- How a folder was told to be mirrored, as JSON, so that it can be mirrored again in the same way.
     CREATE TABLE roots (root TEXT PRIMARY KEY, told TEXT NOT NULL) STRICT, WITHOUT ROWID;
-"""
-
-_SCOPED_JOINS = """
+""",
+    "what outside ids stand for, by scope": """
     -- An id stands for a path in the scope whose query learnt it. Older rows do not say whose they are, and may be
     -- private, so they are dropped: they are a cache, and searches learn them again.
     DROP TABLE joins;
@@ -127,23 +122,13 @@ _SCOPED_JOINS = """
         path TEXT NOT NULL,
         UNIQUE (source, id, scope)
     ) STRICT;
-"""
-
-_PURGES = """
+""",
+    "an index of purges": """
     -- Where a purged id was used again, what happened before the purge is not the new record's history.
     CREATE INDEX history_purges ON history (row, seq) WHERE action = 'purge';
-"""
-
-MIGRATIONS: tuple[tuple[str, str], ...] = (
-    ("records, history, vectors, files", _FIRST),
-    ("what was read for facts", _INGESTED),
-    ("kept answers", _NOTES),
-    ("indexes for what is forgotten", _INDEXES),
-    ("what outside ids stand for", _JOINS),
-    ("how folders are mirrored", _ROOTS),
-    ("what outside ids stand for, by scope", _SCOPED_JOINS),
-    ("an index of purges", _PURGES),
-)
+""",
+}
+MIGRATIONS: tuple[tuple[str, str], ...] = tuple(_SQL.items())
 """(name, SQL), in order; number 1 is the first. Never edit one that has been released."""
 
 
