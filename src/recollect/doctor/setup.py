@@ -59,12 +59,25 @@ class Setup:
         flags = {name: value for name, value in (flags or {}).items() if value is not None}
         chosen = named or (Path(file) if (file := os.environ.get("RECOLLECT_CONFIG")) else None)
         files = (chosen,) if chosen else (config.user_file(), Path.cwd() / PROJECT_FILE)
-        loaded, wrong = _settings(chosen, flags)
+        place = flags.get("store") or os.environ.get("RECOLLECT_STORE")
+        loaded = config.Loaded(replace(Settings(), store=str(place) if place else None), {})
+        wrong, effect = tuple[Finding, ...](), "until then the defaults are checked"
+        try:
+            loaded = config.load(config=chosen, flags=flags, folder=NOWHERE)
+            if chosen is None:
+                effect = "no command works in this folder until then"
+                loaded = config.load(flags=flags)
+        except ConfigError as error:
+            wrong = (Finding("settings", "failure", f"{error.message} ({effect})", error.hint),)
+        except OSError as error:
+            message = f"{error.filename} cannot be read: {error.strerror} ({effect})"
+            mend = "give yourself permission to read it, or name another with --config"
+            wrong = (Finding("settings", "failure", message, mend),)
         if loaded.notes:
             files = (config.user_file(),)
         same = [("--store", flags.get("store")), ("--config", named)]
         again = "".join(f" {flag} {shlex.quote(shown_place(str(value)))}" for flag, value in same if value)
-        return cls(loaded.settings, tuple(filter(is_file, files)), tuple(wrong), again, loaded.notes)
+        return cls(loaded.settings, tuple(filter(is_file, files)), wrong, again, loaded.notes)
 
     @property
     def place(self) -> str:
@@ -107,29 +120,6 @@ class Setup:
         fetching = reporter.progress("fetching")
         with Memory.open(self.place, settings=self.settings, announce=reporter.announce, fetching=fetching) as memory:
             memory.embed(progress=reporter.progress("embedding"))
-
-
-def _settings(chosen: Path | None, flags: Mapping[str, object]) -> tuple[config.Loaded, list[Finding]]:
-    """The settings as far as they can be read, and the reason why no further."""
-    try:
-        own = config.load(config=chosen, flags=flags, folder=NOWHERE)
-    except (ConfigError, OSError) as error:
-        place = flags.get("store") or os.environ.get("RECOLLECT_STORE") or None
-        fallen = replace(Settings(), store=None if place is None else str(place))
-        return config.Loaded(fallen, {}), [_unread(error, "until then the defaults are checked")]
-    if chosen is not None:
-        return own, []
-    try:
-        return config.load(flags=flags), []
-    except (ConfigError, OSError) as error:
-        return own, [_unread(error, "no command works in this folder until then")]
-
-
-def _unread(error: ConfigError | OSError, effect: str) -> Finding:
-    if isinstance(error, ConfigError):
-        return Finding("settings", "failure", f"{error.message} ({effect})", error.hint)
-    message = f"{error.filename} cannot be read: {error.strerror} ({effect})"
-    return Finding("settings", "failure", message, "give yourself permission to read it, or name another with --config")
 
 
 # -- settings and packages ------------------------------------------------------------------------------------
