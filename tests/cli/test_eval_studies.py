@@ -233,7 +233,7 @@ def test_a_study_needs_questions(run, small):
 
 def test_a_set_that_favours_words_is_said_to(run, tmp_path):
     """A set whose questions are made of their answers' words must not decide between words and meaning."""
-    from recollect.evaluation.questions.setfolder import bias
+    from recollect.evaluation.sets import bias
 
     assert bias(tmp_path) == ""
     for made, words in (

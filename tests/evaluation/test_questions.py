@@ -8,9 +8,7 @@ import pytest
 from recollect.analysis import Analyzer
 from recollect.errors import UsageError
 from recollect.evaluation.datasets import read_dataset, read_qrels, read_questions
-from recollect.evaluation.questions import SetOptions, make_set, plan_set
-from recollect.evaluation.questions.generation import KINDS, SetQuestion, choose, make_questions, split_of
-from recollect.evaluation.questions.prose import (
+from recollect.evaluation.prose import (
     Leak,
     Vocabulary,
     best_phrase,
@@ -20,7 +18,8 @@ from recollect.evaluation.questions.prose import (
     plain,
     sentences,
 )
-from recollect.evaluation.questions.sets import MaskedRecords, VisibleRecords
+from recollect.evaluation.questions import KINDS, QuestionMaker, SetQuestion, VisibleRecords, choose, split_of
+from recollect.evaluation.sets import MaskedRecords, SetOptions, make_set
 from recollect.sample import NOTES
 from recollect.types import Record
 
@@ -79,9 +78,9 @@ def notes(tmp_path):
 def made(memory, notes):
     """Kind → text → the name of the file asked for."""
     memory.index(notes)
-    visible = VisibleRecords.of(memory, {})
+    visible = VisibleRecords(memory, {})
     found = {}
-    for question in make_questions(visible.listed, visible.aliases, visible.vocabulary):
+    for question in QuestionMaker(visible.vocabulary)(visible.listed, visible.aliases):
         found.setdefault(question.kind, {})[question.text] = Path(question.target).name
     return found
 
@@ -142,7 +141,7 @@ def test_a_word_that_only_the_target_has_adds_nothing(memory):
         "At noon we ate.",
     ):
         memory.add(text)
-    visible = VisibleRecords.of(memory, {})
+    visible = VisibleRecords(memory, {})
     target = next(record.id for record in visible.listed if "zebrafish" in record.text)
     sentence = "The zebrafish swim past Lisbon harbour at noon."
     assert best_phrase(sentence, target, visible.vocabulary).text == "Lisbon harbour at noon"
@@ -152,8 +151,8 @@ def test_a_question_for_two_things_is_none(memory, notes):
     """The same words that lead to two files ask for neither."""
     (notes / "other.md").write_text("# Other\n\nLook at [the barrel note](compost.md) as well, it says more.\n")
     memory.index(notes)
-    visible = VisibleRecords.of(memory, {})
-    texts = [question.text for question in make_questions(visible.listed, visible.aliases, visible.vocabulary)]
+    visible = VisibleRecords(memory, {})
+    texts = [question.text for question in QuestionMaker(visible.vocabulary)(visible.listed, visible.aliases)]
     assert "the barrel note" not in texts
     assert len(texts) == len(set(texts))
 
@@ -162,8 +161,8 @@ def test_facts_are_asked_for_by_category_and_some_words(memory):
     """Tags that the text does not say are part of the question; the judgment is the id."""
     fact = memory.add("Doctor Brandt moved her practice to Linden street.", category="health", tags=["doctor"])
     memory.add("Linden trees bloom in June.")
-    visible = VisibleRecords.of(memory, {})
-    (question,) = make_questions(visible.listed, {}, visible.vocabulary)
+    visible = VisibleRecords(memory, {})
+    (question,) = QuestionMaker(visible.vocabulary)(visible.listed, {})
     assert (question.kind, question.target) == ("fact", fact.id)
     assert question.text.startswith("health ")
 
@@ -192,7 +191,7 @@ def test_sentences_are_what_a_reader_sees(text, said):
 def test_leakage_counts_in_the_one_passage_that_has_most(memory, notes):
     """Words in two passages of a file do not add up, and a word of the file alone is a giveaway."""
     memory.index(notes)
-    visible = VisibleRecords.of(memory, {})
+    visible = VisibleRecords(memory, {})
     target = str(notes / "compost.md")
     assert visible.vocabulary.share("layers of rats", target) == 1.0
     assert visible.vocabulary.share("layers of elephants", target) == 0.5
@@ -323,20 +322,20 @@ def test_a_masked_set_has_the_words_taken_out(sample, tmp_path):
 def test_masking_leaves_enough_to_find(memory):
     """A fact of one sentence cannot lose it."""
     fact = memory.add("Doctor Brandt moved her practice to Linden street.")
-    visible = VisibleRecords.of(memory, {})
+    visible = VisibleRecords(memory, {})
     question = SetQuestion("Doctor Brandt moved", "fact", fact.id, fact.id, removes=fact.text)
-    assert MaskedRecords.of(visible.listed).without(question) is None
+    assert MaskedRecords(visible.listed).without(question) is None
 
 
 def test_the_plan_writes_nothing(sample, tmp_path):
-    planned = plan_set(sample, tmp_path / "set", SetOptions(50))
+    planned = make_set(sample, tmp_path / "set", SetOptions(50), plan=True)
     assert sum(planned.sides.values()) == 50
     assert not (tmp_path / "set").exists()
 
 
 def test_vocabulary_of_nothing():
     """No record, no word, no share."""
-    vocabulary = Vocabulary.of([], Analyzer())
+    vocabulary = Vocabulary([], Analyzer())
     assert vocabulary.share("a question", "x") == 0.0
     assert not vocabulary.gives_away("a question", "x")
 
@@ -345,4 +344,4 @@ def test_vocabulary_of_nothing():
 def test_a_long_fact_of_anything_ends_soon(text):
     """However it is made up, it is read within its bound: no pattern goes back and forth over it."""
     records = [Record("one", text), Record("two", "A harbour.")]
-    make_questions(records, {}, Vocabulary.of(records, Analyzer()))
+    QuestionMaker(Vocabulary(records, Analyzer()))(records, {})

@@ -79,7 +79,7 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
     Without `asking`, only runs are scored, and the judgments suffice.
     """
     from recollect.evaluation.datasets import read_any, read_judged
-    from recollect.evaluation.questions.setfolder import bias
+    from recollect.evaluation.sets import bias
 
     queries, qrels = options["queries"], options["qrels"]
     if dataset is not None:

@@ -30,7 +30,7 @@ from recollect.cli.terminal import echo, emit, notice, plain, print_table, progr
 from recollect.errors import FailedError, UsageError
 
 if TYPE_CHECKING:
-    from recollect.evaluation.questions import QuestionSet
+    from recollect.evaluation.sets import QuestionSet
     from recollect.evaluation.trials import CorpusRuns, Trial, TrialPlan
 
 TIMED = "100"
@@ -310,25 +310,22 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     They come from headings, links, aliases, sentences and facts, and with --llm from a language model. You may edit
     the files in FOLDER; `recollect eval run FOLDER` measures on it.
     """
-    from recollect.evaluation import questions
+    from recollect.evaluation import sets
 
     names = ("count", "seed", "llm", "masked", "update", "force")
-    wanted = questions.SetOptions(**{name: options[name] for name in names}, filters=filters_of(options))
+    set_options = sets.SetOptions(**{name: options[name] for name in names}, filters=filters_of(options))
     path = Path(folder).expanduser()
     with open_memory(options, reads=True) as memory:
-        if plan:
-            made = questions.plan_set(memory, path, wanted, bars=progress)
-        else:
-            made = questions.make_set(memory, path, wanted, bars=progress, announce=notice)
+        made = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
     emit(as_json, asdict(made), partial(_print_set, made, plan))
     return 0
 
 
 def _print_set(made: QuestionSet, plan: bool) -> None:
-    from recollect.evaluation.questions.setfolder import COLUMNS, LEGEND, cells
+    from recollect.evaluation.sets import LEGEND, leak_cells
 
     if made.leakage:
-        print_table([COLUMNS, *map(cells, made.leakage)])
+        print_table(leak_cells(made.leakage))
         for name, meaning in LEGEND.items():
             notice(f"{name}: {meaning}")
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in made.kinds.items())

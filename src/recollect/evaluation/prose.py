@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import PurePath
 from statistics import fmean
 from urllib.parse import unquote
@@ -70,16 +71,13 @@ def links(text: str, labels: Mapping[str, str]) -> Iterator[Link]:
             pairs = [(match, target) for match in _LINK.finditer(sentence) if (target := _target(match, labels))]
             for match, target in pairs:
                 words = plain(match["alias"] or match["text"] or "")
-                before, after = _bare(sentence[: match.start()]), _bare(sentence[match.end() :])
+                sides = (sentence[: match.start()], sentence[match.end() :])
+                before, after = (plain(side).strip(" .,:;()!?…→-") for side in sides)
                 yield Link(words, target, before, after, len(pairs) == 1)
 
 
 def _target(match: re.Match[str], labels: Mapping[str, str]) -> str:
     return match["wiki"] or match["target"] or labels.get(fold(match["label"] or match["text"]), "")
-
-
-def _bare(text: str) -> str:
-    return plain(text).strip(" .,:;()!?…→-")
 
 
 def plain(text: str) -> str:
@@ -117,121 +115,79 @@ def _outside_code(text: str) -> Iterator[str]:
 
 def _split(paragraph: str) -> Iterator[str]:
     """Yield sentences; a full stop after an abbreviation does not end one."""
-    begun = ""
     start = 0
-    for match in _SENTENCE_END.finditer(paragraph):
-        piece = paragraph[start : match.end()]
-        start = match.end()
-        begun += piece
-        if not _NO_END.search(begun.rstrip()):
-            yield begun.strip()
-            begun = ""
-    if rest := (begun + paragraph[start:]).strip():
-        yield rest
+    for end in (*(match.end() for match in _SENTENCE_END.finditer(paragraph)), len(paragraph)):
+        sentence = paragraph[start:end].strip()
+        if sentence and (end == len(paragraph) or not _NO_END.search(sentence)):
+            yield sentence
+            start = end
 
 
-_HEADINGS = """
-    notes, note, summary, todo, to do, overview, introduction, intro, conclusion, conclusions, references, links,
-    see also, example, examples, usage, install, installation, changelog, license, contents, table of contents,
-    background, details, misc, miscellaneous, faq, questions, open questions, next steps, action items, agenda,
-    attendees, tasks, log, ideas, resources, sources, further reading, why, what, how, when, who, where, result,
-    results, reason, reasons, context, decision, status, consequences, options, settings, configuration, requirements,
-    features, getting started, quick start, appendix, untitled, about, description, discussion, motivation, problem,
-    solution, setup, tests, testing, limitations, history, credits, readme, index, commands, errors, other, general,
-    notizen, zusammenfassung, einleitung, fazit, quellen, übersicht, beispiel, beispiele, inhalt, aufgaben, offen,
-    ergebnis, résumé, sommaire, résumen, índice
-"""
-_LINKS = """
-    here, this, link, this page, docs, documentation, more, read more, page, source, click here, the docs, website,
-    home, next, previous, back, hier, mehr, siehe, ici, aquí
-"""
-
-COMMONPLACES = frozenset(fold(words) for words in f"{_HEADINGS},{_LINKS}".split(","))
+COMMONPLACES = frozenset(map(fold, files(__package__).joinpath("commonplaces.txt").read_text("utf-8").splitlines()[1:]))
 """Headings and link texts too common to ask for one of them, folded."""
 
 LEADING = frozenset(("see", "sieh", "also", "cf", "read", "compar", "vgl"))
 """Terms before a link that only introduce it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedLink:
-    """A link between two stored files: `origin` contains it, `path` is its target."""
-
-    link: Link
-    origin: str
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotePaths:
-    """Stored files by path, and by every trailing part of a path, with and without suffix."""
-
-    known: frozenset[str]
-    named: dict[str, set[str]]
-
-    @classmethod
-    def of(cls, paths: Iterable[str]) -> NotePaths:
-        """Index these paths."""
-        known = frozenset(paths)
-        named: dict[str, set[str]] = {}
-        for path in known:
-            parts = PurePath(path).parts
-            for start in range(len(parts)):
-                end = "/".join(parts[start:]).casefold()
-                for name in (end, end.removesuffix(PurePath(path).suffix.casefold())):
-                    named.setdefault(name, set()).add(path)
-        return cls(known, named)
-
-    def resolve(self, link: Link, origin: str) -> str | None:
-        """Return the stored file that a link leads to; None for an ambiguous name."""
-        target = unquote(link.target).partition("#")[0].strip()
-        if not target or "://" in target or target.startswith("mailto:"):
-            return None
-        beside = os.path.normpath(os.path.join(os.path.dirname(origin), target))  # noqa: PTH118, PTH120 (`..` in it)
-        if beside in self.known:
-            return beside
-        found = self.named.get(target.replace("\\", "/").strip("/").casefold(), set())
-        return next(iter(found)) if len(found) == 1 else None
-
-
-def follow(notes: Sequence[Record]) -> Iterator[ResolvedLink]:
-    """Yield every link from one stored file to another, in order."""
-    paths = NotePaths.of(record.path for record in notes if record.path)
+def follow(notes: Sequence[Record]) -> Iterator[tuple[Link, str, str]]:
+    """Yield every link from one stored file to another, in order, with the paths of both files."""
     labels: dict[str, dict[str, str]] = {}
     for record in notes:
         labels.setdefault(record.path or "", {}).update(definitions(record.text))
+    ends: dict[str, set[str]] = {}  # every trailing part of a path, with and without suffix
+    for path in labels:
+        parts = PurePath(path).parts
+        for start in range(len(parts)):
+            end = "/".join(parts[start:]).casefold()
+            for name in (end, end.removesuffix(PurePath(path).suffix.casefold())):
+                ends.setdefault(name, set()).add(path)
     for record in notes:
         origin = record.path or ""
         for link in links(record.text, labels[origin]):
-            path = paths.resolve(link, origin)
-            if path is not None and path != origin:
-                yield ResolvedLink(link, origin, path)
+            target = unquote(link.target).partition("#")[0].strip()
+            if not target or "://" in target or target.startswith("mailto:"):
+                continue
+            beside = os.path.normpath(os.path.join(os.path.dirname(origin), target))  # noqa: PTH118, PTH120 (`..` in it)
+            named = ends.get(target.replace("\\", "/").strip("/").casefold(), set())
+            paths = {beside} if beside in labels else named
+            if len(paths) == 1 and origin not in paths:  # an ambiguous name leads nowhere
+                yield link, origin, next(iter(paths))
 
 
 MOST = 0.5
 """A question leaks when it shares more than this part of its words with one passage of its target."""
 
 
-@dataclass(slots=True)
 class Vocabulary:
-    """Which targets contain which terms, and the terms of each passage of a target."""
+    """Which targets contain which terms, and the terms of each passage of a target.
 
-    analyzer: Analyzer
-    passages: dict[str, list[frozenset[str]]] = field(default_factory=dict)
-    targets: dict[str, set[str]] = field(default_factory=dict)
+    The terms are those of title and text, as in keyword search.
+    """
 
-    @classmethod
-    def of(cls, records: Sequence[Record], analyzer: Analyzer, progress: Progress | None = None) -> Vocabulary:
-        """Collect the terms of all records, from title and text as keyword search does."""
-        vocabulary = cls(analyzer)
+    def __init__(self, records: Sequence[Record], analyzer: Analyzer, progress: Progress | None = None) -> None:
+        self.analyzer = analyzer
+        self.passages: dict[str, list[frozenset[str]]] = {}
+        self.targets: dict[str, set[str]] = {}
         for number, record in enumerate(records, 1):
             if progress:
                 progress(number, len(records))
             terms = frozenset(token.term for token in analyzer.tokens(record.passage))
-            vocabulary.passages.setdefault(target_of(record), []).append(terms)
+            self.passages.setdefault(target_of(record), []).append(terms)
             for term in terms:
-                vocabulary.targets.setdefault(term, set()).add(target_of(record))
-        return vocabulary
+                self.targets.setdefault(term, set()).add(target_of(record))
+
+    def words(self, text: str) -> list[Token]:
+        """Return one token for each word; of several terms for one word the first, which is the whole word."""
+        words: list[Token] = []
+        for token in self.analyzer.tokens(text):
+            if not words or token.start >= words[-1].end:
+                words.append(token)
+        return words
+
+    def content(self, text: str) -> list[str]:
+        """Return the terms of a text that are neither stop words nor numbers."""
+        return _content(self.words(text))
 
     def share(self, text: str, target: str) -> float:
         """Return the largest share of the question's terms that one passage of the target contains."""
@@ -321,42 +277,24 @@ class Phrase:
     sentence: str
 
 
-def words_of(text: str, vocabulary: Vocabulary) -> list[Token]:
-    """Return one token for each word; of several terms for one word the first, which is the whole word."""
-    words: list[Token] = []
-    for token in vocabulary.analyzer.tokens(text):
-        if not words or token.start >= words[-1].end:
-            words.append(token)
-    return words
-
-
-def content_of(text: str, vocabulary: Vocabulary) -> list[str]:
-    """Return the terms of a text that are neither stop words nor numbers."""
-    return [word.term for word in words_of(text, vocabulary) if not word.stop and any(map(str.isalpha, word.term))]
-
-
 def best_phrase(sentence: str, target: str, vocabulary: Vocabulary) -> Phrase | None:
     """Return the phrase with the rarest words that together only the target has, if there is one.
 
     A word that only the target has adds nothing, since it gives the answer away.
     """
-    words = words_of(sentence, vocabulary)
+    words = vocabulary.words(sentence)
     if not SENTENCE[0] <= len(words) <= SENTENCE[1]:
         return None
-    found = [
-        Phrase(sentence[part[0].start : part[-1].end], worth * _edges(sentence, part), sentence)
-        for part in _parts(words)
-        if (worth := _worth(part, target, vocabulary)) and not _BREAK.search(sentence, part[0].start, part[-1].end)
-    ]
-    return max(found, key=lambda phrase: (phrase.worth, -len(phrase.text)), default=None)
-
-
-def _edges(sentence: str, part: Sequence[Token]) -> float:
-    """Prefer a phrase that begins or ends at a pause of the sentence, and none inside it."""
-    before, after = sentence[: part[0].start].rstrip(), sentence[part[-1].end :].lstrip()
-    clean = (not before or before[-1] in _PAUSES) + (not after or after[0] in _PAUSES)
-    across = "," in sentence[part[0].start : part[-1].end]
-    return 1 + EDGE * (clean - across)
+    phrases = []
+    for part in _parts(words):
+        start, end = part[0].start, part[-1].end
+        if (worth := _worth(part, target, vocabulary)) and not _BREAK.search(sentence, start, end):
+            # A phrase is better that begins or ends at a pause of the sentence, and has none inside.
+            before, after = sentence[:start].rstrip(), sentence[end:].lstrip()
+            clean = (not before or before[-1] in _PAUSES) + (not after or after[0] in _PAUSES)
+            worth *= 1 + EDGE * (clean - ("," in sentence[start:end]))
+            phrases.append(Phrase(sentence[start:end], worth, sentence))
+    return max(phrases, key=lambda phrase: (phrase.worth, -len(phrase.text)), default=None)
 
 
 def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
@@ -364,13 +302,13 @@ def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
     for start, first in enumerate(words):
         for end in range(start + LEAST_CONTENT, min(start + LONGEST, len(words)) + 1):
             part = words[start:end]
-            if not first.stop and not part[-1].stop and LEAST_CONTENT <= len(_content(part)) <= MOST_CONTENT:
+            if not first.stop and not part[-1].stop and LEAST_CONTENT <= len({*_content(part)}) <= MOST_CONTENT:
                 yield part
 
 
 def _worth(part: Sequence[Token], target: str, vocabulary: Vocabulary) -> float:
     """Sum the rarity of the words; 0 if another target has all of them."""
-    terms = _content(part)
+    terms = {*_content(part)}
     holders = sorted((vocabulary.targets.get(term, set()) for term in terms), key=len)
     if holders[0] != {target} and set.intersection(*holders) != {target}:
         return 0.0
@@ -378,5 +316,5 @@ def _worth(part: Sequence[Token], target: str, vocabulary: Vocabulary) -> float:
     return shared or OWN_WORD * len(terms)
 
 
-def _content(part: Sequence[Token]) -> set[str]:
-    return {word.term for word in part if not word.stop and any(map(str.isalpha, word.term))}
+def _content(part: Sequence[Token]) -> list[str]:
+    return [word.term for word in part if not word.stop and any(map(str.isalpha, word.term))]

@@ -17,31 +17,30 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from typing import Any
 
-from recollect.errors import LlmError
-from recollect.evaluation.questions.prose import (
+from recollect.errors import LlmError, UsageError
+from recollect.evaluation.prose import (
     COMMONPLACES,
     LEADING,
     LEAST_CONTENT,
     MOST,
+    Leak,
     Link,
-    Phrase,
-    ResolvedLink,
     Vocabulary,
     best_phrase,
-    content_of,
     follow,
     headings,
     plain,
     sentences,
     target_of,
-    words_of,
 )
-from recollect.ingest.documents import MARKDOWN
+from recollect.ingest.documents import MARKDOWN, MAX_FRONT_MATTER, read_document
+from recollect.memory import Memory
 from recollect.models.openai import Llm
 from recollect.ranking import fold
-from recollect.types import Notes, Progress, Record
+from recollect.types import FileState, Notes, Progress, Record, Store
 
 KINDS = ("paraphrase", "context", "alias", "link", "heading", "sentence", "fact")
 """In the order in which they are listed; a language model makes the first."""
@@ -57,13 +56,15 @@ MOST_RECORDS, MOST_READ = 5_000, 8_000
 LONGEST = 200
 """Characters of a question."""
 
+DEPTH = 100
+"""Results of the keyword search that checks a question; a target beyond them has no rank."""
+
 MOST_SENT = 4_000
 """Characters of a record that a language model is shown; a chunk has fewer."""
 
 LEAST_WORDS = 8
 """Content words below which a record is too short to paraphrase."""
 
-BYTES_PER_TOKEN = 4
 FAILURES = 3
 """Consecutive failed calls after which the rest are not made."""
 
@@ -90,6 +91,61 @@ _NUMBER = re.compile(r"(?:0\d+|\d+(?:\.\d+)*(?:[.)]|\s+[-–])|\d+(?:\.\d+)+)\s+
 """The number of a section."""
 
 
+class VisibleRecords:
+    """The records that a filter lets through, by id, their vocabulary, and the keyword index that checks questions."""
+
+    def __init__(self, memory: Memory, filters: Mapping[str, Any], progress: Progress | None = None) -> None:
+        self.where, self.keywords = memory.prepare("", **filters)[1].filter, memory.store.keywords
+        visible = memory.store.records.list(self.where, limit=1_000_000_000)
+        # A path with a tab or a line break cannot be written to the judgments.
+        writable = (record for record in visible if not set("\t\r\n") & set(target_of(record)))
+        self.listed = sorted(writable, key=lambda record: record.id)
+        if not self.listed:
+            hint = "`recollect index FOLDER` or `recollect add TEXT` first, or widen scope and filters"
+            raise UsageError("there is nothing in the store to ask about", hint=hint)
+        self.vocabulary = Vocabulary(self.listed, self.keywords.analyzer, progress)
+        self.aliases = _aliases(memory.store, self.listed)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the visible records."""
+        return hashlib.blake2b("\0".join(record.id for record in self.listed).encode(), digest_size=8).hexdigest()
+
+    def leaks(self, questions: Sequence[tuple[str, str | None]], progress: Progress | None = None) -> list[Leak | None]:
+        """Return what each question gives away about its target; None without one."""
+        leaks: list[Leak | None] = []
+        for text, target in questions:
+            if target is None:
+                leaks.append(None)
+            else:
+                matches = self.keywords.search(self.vocabulary.analyzer.query(text), self.where, DEPTH).entries
+                ranked = list(dict.fromkeys(target_of(match.record) for match in matches))
+                rank = ranked.index(target) + 1 if target in ranked else None
+                share, giveaway = self.vocabulary.share(text, target), self.vocabulary.gives_away(text, target)
+                leaks.append(Leak(share, giveaway, rank))
+            if progress:
+                progress(len(leaks), len(questions))
+        return leaks
+
+
+def _aliases(store: Store, records: Sequence[Record]) -> dict[str, list[str]]:
+    """Read the aliases in the front matter of files that have not changed since they were indexed."""
+    paths = sorted({record.path for record in records if record.path and is_note(record)})
+    aliases = {}
+    for path, state in sorted(store.files.states(paths).items()):
+        try:
+            content = Path(path).read_bytes()
+        except OSError:
+            continue
+        has_aliases = content.startswith(b"---") and b"alias" in content[:MAX_FRONT_MATTER]
+        if has_aliases and FileState.digest_of(content) == state.digest:
+            metadata = read_document(content, path).metadata
+            value = metadata.get("aliases") or metadata.get("alias") or ()
+            names = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
+            aliases[path] = [name.strip() for name in names if isinstance(name, str) and name.strip()]
+    return aliases
+
+
 @dataclass(frozen=True, slots=True)
 class SetQuestion:
     """A question, its target, and the record and lines it was made from.
@@ -109,62 +165,49 @@ class SetQuestion:
     def id(self) -> str:
         """The same for the same question about the same target."""
         name = f"{self.kind}\0{self.target}\0{self.text}"
-        return f"{self.kind}-{hashlib.blake2b(name.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
+        return f"{self.kind}-{_digest(name, 6)}"
 
 
-def make_questions(
-    records: Sequence[Record], aliases: Mapping[str, Sequence[str]], vocabulary: Vocabulary
-) -> list[SetQuestion]:
-    """Make every possible question; a text that asks for two targets is dropped."""
-    order = sorted(records, key=lambda record: (record.path or "", record.lines or (0, 0), record.id))
-    made: dict[str, SetQuestion] = {}
-    targets: dict[str, set[str]] = {}
-    for question in QuestionMaker(order, aliases, vocabulary).questions():
-        text = fold(question.text)
-        made.setdefault(text, question)
-        targets.setdefault(text, set()).add(question.target)
-    return [question for text, question in made.items() if len(targets[text]) == 1]
+def _digest(text: str, size: int) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionMaker:
-    """Makes questions of records, which are in the order of their files."""
+    """Makes every possible question of some records; a text that asks for two targets is dropped."""
 
-    records: Sequence[Record]
-    aliases: Mapping[str, Sequence[str]]
     vocabulary: Vocabulary
 
-    def questions(self) -> Iterator[SetQuestion]:
-        """Yield all kinds, the better kinds first."""
-        notes = [record for record in self.records if is_note(record)]
+    def __call__(self, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]) -> list[SetQuestion]:
+        """Return the questions, the better kinds first; `aliases` are other names of files, by their paths."""
+        order = sorted(records, key=lambda record: (record.path or "", record.lines or (0, 0), record.id))
+        made: dict[str, SetQuestion] = {}
+        targets: dict[str, set[str]] = {}
+        for question in self._questions(order, aliases):
+            text = fold(question.text)
+            made.setdefault(text, question)
+            targets.setdefault(text, set()).add(question.target)
+        return [question for text, question in made.items() if len(targets[text]) == 1]
+
+    def _questions(self, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]) -> Iterator[SetQuestion]:
+        notes = [record for record in records if is_note(record)]
         first = {record.path: record for record in reversed(notes)}
-        for link in follow(notes):
-            for kind, text in self._of_link(link):
-                yield SetQuestion(text, kind, target_of(first[link.path]), first[link.path].id, None, link.origin)
-        for path, record in first.items():
-            for alias in self.aliases.get(path or "", ()):
-                if self._specific(alias):
-                    yield SetQuestion(alias, "alias", target_of(record), record.id)
+        for link, origin, path in follow(notes):
+            text, around = link.text, self._around(link)
+            specific = self._specific(text) and len(self.vocabulary.content(text)) > 1
+            enough = len(self.vocabulary.content(around)) >= LEAST_CONTENT and len(around) <= LONGEST
+            if specific or (enough and self.vocabulary.share(around, path) <= MOST):
+                words, kind = (text, "link") if specific else (around, "context")
+                yield SetQuestion(words, kind, target_of(first[path]), first[path].id, None, origin)
+        for record in first.values():
+            for alias in filter(self._specific, aliases.get(record.path or "", ())):
+                yield SetQuestion(alias, "alias", target_of(record), record.id)
         yield from self._of_headings(notes)
-        for record in self._sampled():
-            yield from self._of_fact(record) if record.kind == "fact" else self._of_sentences(record)
-
-    def _sampled(self) -> Sequence[Record]:
-        """Facts and notes whose sentences are read: all of them, or a sample by a hash of their ids."""
-        eligible = [record for record in self.records if record.kind == "fact" or is_note(record)]
+        eligible = [record for record in records if record.kind == "fact" or is_note(record)]
         shuffled = sorted(eligible, key=lambda record: hashlib.blake2b(record.id.encode("utf-8", "replace")).digest())
-        chosen = {record.id for record in shuffled[:MOST_RECORDS]}
-        return [record for record in eligible if record.id in chosen]
-
-    def _of_link(self, resolved: ResolvedLink) -> Iterator[tuple[str, str]]:
-        link = resolved.link
-        if self._specific(link.text) and len(self._content(link.text)) > 1:
-            yield "link", link.text
-            return
-        text = self._around(link)
-        enough = len(self._content(text)) >= LEAST_CONTENT and len(text) <= LONGEST
-        if enough and self.vocabulary.share(text, resolved.path) <= MOST:
-            yield "context", text
+        sampled = {record.id for record in shuffled[:MOST_RECORDS]}
+        for record in (record for record in eligible if record.id in sampled):
+            yield from self._of_sentences(record)
 
     def _of_headings(self, notes: Sequence[Record]) -> Iterator[SetQuestion]:
         """Titles and headings that only one file has; a heading of one word gets the title before it."""
@@ -177,51 +220,42 @@ class QuestionMaker:
                 files.setdefault(fold(heading), set()).add(target_of(record))
         for record, title, heading in rows:
             text, removes = _NUMBER.sub("", heading, count=1), heading
-            if len(self._content(text)) == 1 and heading != title:
+            if len(self.vocabulary.content(text)) == 1 and heading != title:
                 text, removes = f"{_NUMBER.sub('', title, count=1)}: {text}", f"{title}\n{heading}"
-            fits = len(self._content(text)) > 1 and len(text) <= LONGEST
+            fits = len(self.vocabulary.content(text)) > 1 and len(text) <= LONGEST
             if fits and len(files[fold(heading)]) == 1 and self._specific(heading):
                 yield SetQuestion(text, "heading", target_of(record), record.id, record.lines, removes=removes)
 
     def _of_sentences(self, record: Record) -> Iterator[SetQuestion]:
-        target = target_of(record)
-        for phrase in self._phrases(record)[:MOST_PHRASES]:
-            yield SetQuestion(phrase.text, "sentence", target, record.id, record.lines, removes=phrase.sentence)
-
-    def _of_fact(self, record: Record) -> Iterator[SetQuestion]:
-        passage = fold(record.passage)
-        tags = dict.fromkeys(word for word in (record.category, *record.tags) if word and fold(word) not in passage)
-        for phrase in self._phrases(record)[:1]:
-            text = " ".join([*list(tags)[:MOST_TAGS], phrase.text])
-            yield SetQuestion(text, "fact", target_of(record), record.id, removes=phrase.sentence)
-
-    def _phrases(self, record: Record) -> list[Phrase]:
-        """The best phrase of each sentence, the best first."""
+        """The best phrase of each sentence, the best first; a fact's begins with its category and tags."""
+        target, passage = target_of(record), fold(record.passage)
         read = sentences(record.text[:MOST_READ])
-        phrases = (best_phrase(sentence, target_of(record), self.vocabulary) for sentence in read)
-        return sorted((phrase for phrase in phrases if phrase), key=lambda phrase: -phrase.worth)
-
-    def _content(self, text: str) -> list[str]:
-        return content_of(text, self.vocabulary)
+        phrases = [phrase for sentence in read if (phrase := best_phrase(sentence, target, self.vocabulary))]
+        phrases.sort(key=lambda phrase: -phrase.worth)
+        fact = record.kind == "fact"
+        tags = dict.fromkeys(word for word in (record.category, *record.tags) if word and fold(word) not in passage)
+        for phrase in phrases[: 1 if fact else MOST_PHRASES]:
+            text = " ".join([*list(tags)[:MOST_TAGS], phrase.text]) if fact else phrase.text
+            lines, kind = (None, "fact") if fact else (record.lines, "sentence")
+            yield SetQuestion(text, kind, target, record.id, lines, removes=phrase.sentence)
 
     def _specific(self, text: str) -> bool:
         """Whether a heading or name is specific: not a common word, code or a file name."""
         name = " " not in text and ("/" in text or PurePath(text).suffix.lower() in _SUFFIXES)
         common = fold(text).strip(" .:!?") in COMMONPLACES
-        return bool(self._content(text)) and not (common or name or _CODE.search(text))
+        return bool(self.vocabulary.content(text)) and not (common or name or _CODE.search(text))
 
     def _around(self, link: Link) -> str:
         """The sentence that a link ends or begins, without the small words beside it; else an empty text."""
         text = link.before or link.after
         if not link.alone or (link.after and link.before) or "(" in text:
             return ""
-        words = words_of(text, self.vocabulary)
-        small = [word.stop or word.term in LEADING for word in words]
-        while words and small[-1] and link.before:
-            words.pop(), small.pop()
-        while words and small[0] and link.after:
-            words.pop(0), small.pop(0)
-        return text[words[0].start : words[-1].end] if words else ""
+        words = self.vocabulary.words(text)
+        inside = [place for place, word in enumerate(words) if not (word.stop or word.term in LEADING)]
+        if not inside:
+            return ""
+        first, last = (inside[0], -1) if link.after else (0, inside[-1])
+        return text[words[first].start : words[last].end]
 
 
 def is_note(record: Record) -> bool:
@@ -247,7 +281,7 @@ def in_turns(questions: Iterable[SetQuestion], seed: int) -> list[SetQuestion]:
     """Shuffle by the seed, with one question of each target before a second of any."""
     turns: Counter[str] = Counter()
     placed: list[tuple[int, SetQuestion]] = []
-    for question in sorted(questions, key=lambda question: _shuffled(question.id, seed)):
+    for question in sorted(questions, key=lambda question: _digest(f"{seed}\0{question.id}", 8)):
         placed.append((turns[question.target], question))
         turns[question.target] += 1
     return [question for _, question in sorted(placed, key=lambda pair: pair[0])]
@@ -263,65 +297,55 @@ def split_of(question: str) -> str:
     return SPLITS[hashlib.blake2b(question.encode(), digest_size=1).digest()[0] % 2]
 
 
-def _shuffled(name: str, seed: int) -> bytes:
-    return hashlib.blake2b(f"{seed}\0{name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
-
-
 # -- paraphrases --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Paraphrases:
-    """The questions of a language model, the number of calls, and the rejected answers by reason."""
-
-    questions: list[SetQuestion] = field(default_factory=list)
-    calls: int = 0
-    rejected: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True)
 class Paraphraser:
-    """Asks a language model for questions. Answers are cached in the store, so that each record costs one call."""
+    """Asks a language model for questions. Answers are cached in the store, so that each record costs one call.
+
+    `calls` counts the calls, `rejected` the rejected answers by reason.
+    """
 
     llm: Llm
     notes: Notes
     vocabulary: Vocabulary
+    calls: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
 
     def __call__(
         self, records: Sequence[Record], existing: Iterable[str], progress: Progress | None = None
-    ) -> Paraphrases:
+    ) -> list[SetQuestion]:
         """Ask for one question about each record; `existing` are the texts of questions already in the set."""
-        made, known, failures = Paraphrases(), {fold(text) for text in existing}, 0
+        questions, known, failures = [], {fold(text) for text in existing}, 0
         for done, record in enumerate(records, 1):
             try:
-                answer = self._answer(record, made)
+                text, target = self._answer(record).strip().strip("\"'“”„«» "), target_of(record)
                 failures = 0
             except LlmError as error:
                 failures += 1
-                made.rejected["no answer"] += 1
+                self.rejected["no answer"] += 1
                 if failures >= min(FAILURES, len(records)):
                     raise LlmError(f"the language model does not answer: {error.message}", hint=error.hint) from error
                 continue
-            text, target = answer.strip("\"'“”„«» "), target_of(record)
             if reason := self._fault(text, target) or ("asked already" if fold(text) in known else ""):
-                made.rejected[reason] += 1
+                self.rejected[reason] += 1
             else:
                 known.add(fold(text))
-                made.questions.append(SetQuestion(text, "paraphrase", target, record.id, record.lines))
+                questions.append(SetQuestion(text, "paraphrase", target, record.id, record.lines))
             if progress:
                 progress(done, len(records))
-        return made
+        return questions
 
-    def _answer(self, record: Record, made: Paraphrases) -> str:
+    def _answer(self, record: Record) -> str:
         messages = prompt(record)
         identity = json.dumps([self.llm.model, self.llm.endpoint.host, self.llm.temperature, messages])
-        key = "question:" + hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
-        answer = self.notes.get(key)
-        if answer is None:
-            made.calls += 1
+        key = f"question:{_digest(identity, 16)}"
+        if (answer := self.notes.get(key)) is None:
+            self.calls += 1
             answer = self.llm.chat(messages)
             self.notes.put(key, answer)
-        return answer.strip()
+        return answer
 
     def _fault(self, text: str, target: str) -> str:
         """Why an answer is rejected; empty if it is a usable question."""
@@ -329,7 +353,7 @@ class Paraphraser:
             return "nothing to ask"
         if len(text.splitlines()) > 1 or len(text) > LONGEST or not text.endswith(_QUESTION_MARKS):
             return "not one question"
-        if len(content_of(text, self.vocabulary)) < LEAST_CONTENT - 1:
+        if len(self.vocabulary.content(text)) < LEAST_CONTENT - 1:
             return "says too little"
         return "copies its target" if self.vocabulary.share(text, target) > MOST else ""
 
@@ -339,7 +363,7 @@ def records_to_send(records: Iterable[Record], count: int, seed: int, vocabulary
     eligible = {
         record.id: record
         for record in records
-        if (record.kind == "fact" or is_note(record)) and len(content_of(record.text, vocabulary)) >= LEAST_WORDS
+        if (record.kind == "fact" or is_note(record)) and len(vocabulary.content(record.text)) >= LEAST_WORDS
     }
     questions = (SetQuestion(one.id, "paraphrase", target_of(one), one.id, one.lines) for one in eligible.values())
     return [eligible[question.record] for question in in_turns(questions, seed)[:count]]
@@ -356,4 +380,4 @@ def prompt(record: Record) -> list[dict[str, str]]:
 def count_tokens(records: Iterable[Record]) -> int:
     """Estimate the tokens of the prompts; only the model's own tokenizer knows the number."""
     texts = (message["content"] for record in records for message in prompt(record))
-    return sum(-(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN) for text in texts)
+    return sum(-(-len(text.encode("utf-8", "replace")) // 4) for text in texts)  # about four bytes a token

@@ -1,0 +1,461 @@
+"""Make a question set from a store: read the visible records, make and check questions, and write the folder.
+
+A person may edit the files of the folder. `queries.jsonl` and `qrels.tsv` are the test split, to report on;
+`queries_dev.jsonl` and `qrels_dev.tsv` are the dev split, to try settings on. `manifest.json` lists every question ever
+made, so that a deleted one does not come back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from recollect import __version__
+from recollect.config import Settings
+from recollect.errors import FailedError, UsageError
+from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_qrels, write_lines
+from recollect.evaluation.prose import MOST, Leak, LeakRow, leak_table, target_of
+from recollect.evaluation.questions import (
+    KINDS,
+    SPLITS,
+    Paraphraser,
+    QuestionMaker,
+    SetQuestion,
+    VisibleRecords,
+    choose,
+    count_tokens,
+    in_order,
+    records_to_send,
+    split_of,
+)
+from recollect.evaluation.recording import Bars
+from recollect.memory import Memory
+from recollect.models.openai import open_llm
+from recollect.types import Progress, Record
+
+MOST_REMOVED = 0.5
+"""The part of a text, in words, that masking may remove."""
+
+MANIFEST, CORPUS = "manifest.json", "corpus.jsonl"
+MADE_BY, FORMAT = "recollect eval make-set", 1
+HEADING = "query-id\tcorpus-id\tscore"
+OTHER_FOLDER = "name another folder: -o FOLDER"
+
+LEGEND = {
+    "words in target": "the share of a question's words that one passage of its target has",
+    "most of them": "questions for which that share is more than half",
+    "own word": "questions with a word that only their target has",
+    "first by words": "questions whose target keyword search (BM25) ranks first",
+    "copied": "those of them whose every word is in one passage of the target, so that being first proves little",
+}
+"""Column of the table of what questions give away → its meaning."""
+
+PAGE = """# Questions to a store, made by `recollect eval make-set`
+
+| file | contents |
+|---|---|
+| `queries.jsonl`, `qrels.tsv` | the test split, to report on: {test} questions and their targets |
+| `queries_dev.jsonl`, `qrels_dev.tsv` | the dev split, to try settings on: {dev} questions |
+{corpus}| `manifest.json` | how the set was made, and the ids of all questions that were ever in it |
+
+    recollect eval run FOLDER{run}
+
+You may edit it: change the text of a question, delete its line, or add your own (`{{"_id": "mine-1", "text": "…"}}`,
+and in the qrels a line with its id, a file's path or a record's id, and 1). `recollect eval make-set -o FOLDER
+--update` keeps your changes, does not bring back deleted questions, and adds questions about new records.
+
+A question asks for one known target. Other files may answer it as well, but finding those counts as not finding it:
+compare settings by these numbers, and do not read them as the quality of search.
+
+## What the questions give away
+
+{table}
+
+{legend}
+"""
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class SetOptions:
+    """How many questions are made, by which methods, and of which records."""
+
+    count: int = 200
+    seed: int = 60
+    llm: bool = False
+    masked: bool = False
+    update: bool = False
+    force: bool = False
+    filters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """The set that was made, or would be: questions by split and kind, what they give away, and warnings."""
+
+    folder: str
+    sides: dict[str, int]
+    kinds: dict[str, int]
+    added: int
+    calls: int
+    tokens: int
+    leakage: Sequence[LeakRow] = ()
+    warnings: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class QuestionLine:
+    """One question as it stands in the files, its split, and its judgments (target → grade).
+
+    The kind of a question that a person added is `own`; the target is the document with the best grade.
+    """
+
+    row: dict[str, Any]
+    split: str
+    grades: dict[str, int]
+    id: str = field(init=False)
+    kind: str = field(init=False)
+    target: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.id = str(self.row["_id"])
+        self.kind = str(self.metadata.get("kind", "own"))
+        relevant = (target for target, grade in self.grades.items() if grade > 0)
+        self.target = max(relevant, key=self.grades.__getitem__, default=None)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """How it was made; empty for a line that a person added."""
+        metadata = self.row.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+
+def make_set(
+    memory: Memory,
+    folder: Path,
+    options: SetOptions,
+    *,
+    plan: bool = False,
+    bars: Bars = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None,
+) -> QuestionSet:
+    """Make a set, or update the existing one; `announce` receives what a language model is about to be sent.
+
+    With `plan`, nothing is sent or written: return what is known about the set without a language model.
+    """
+    old, manifest = _existing(folder, options)
+    known = {*manifest.get("known", ()), *(line.id for line in old)}
+    records = VisibleRecords(memory, options.filters, bars("reading"))
+    sent, masked = _to_send(records, old, options), MaskedRecords(records.listed) if options.masked else None
+    llm = open_llm(memory.settings.llm) if options.llm else None
+    paraphraser = Paraphraser(llm, memory.store.notes, records.vocabulary) if llm else None
+    if llm and paraphraser and not plan:
+        announce(f"at most {len(sent):,} calls of {llm.model}, about {count_tokens(sent):,} tokens to send")
+        paraphrases = paraphraser(sent, [line.row["text"] for line in old], bars("asking"))
+    else:
+        paraphrases = [SetQuestion(one.id, "paraphrase", target_of(one), one.id) for one in sent]
+    missing = max(0, options.count - len(old))
+    questions = _new_questions(records, masked, paraphrases, known, count=missing, seed=options.seed)
+    if masked and not plan:
+        questions = list(masked.mask(questions))
+    every = [*old, *map(_line, questions)]
+    sides = {split: sum(line.split == split for line in every) for split in SPLITS}
+    kinds = Counter(sorted((line.kind for line in every), key=lambda kind: (*KINDS, kind).index(kind)))
+    if plan:
+        return QuestionSet(str(folder), sides, dict(kinds), len(questions), len(sent), count_tokens(sent))
+    if not every:
+        message = f"no question can be made of {len(records.listed):,} records"
+        raise UsageError(message, hint="questions come from headings, links and sentences; source code has none")
+    rows = _check(records, masked, every, bars("checking"))
+    filters = {name: value for name, value in options.filters.items() if value}
+    about = {  # without times and paths, so that the same store gives the same bytes
+        "made_by": MADE_BY,
+        "format": FORMAT,
+        "recollect": __version__,
+        "seed": options.seed,
+        "asked_for": options.count,
+        "masked": options.masked,
+        "store": {"records": len(records.listed), "fingerprint": records.fingerprint},
+        "scope": records.where.scope.as_dict(),
+        "filters": {name: list(value) if isinstance(value, tuple) else value for name, value in filters.items()},
+        "questions": kinds,
+        "leakage": [asdict(row) for row in rows],
+        "known": sorted(known | {line.id for line in every}),
+    }
+    copies = sorted(masked.records.values(), key=lambda one: one.id) if masked else []
+    _write_folder(folder, every, about, _readme(sides, rows, masked=bool(masked)), copies)
+    calls, rejected = (paraphraser.calls, paraphraser.rejected) if paraphraser else (0, {})
+    warnings = _warnings(records, options, every, rows, rejected)
+    return QuestionSet(str(folder), sides, dict(kinds), len(questions), calls, 0, rows, warnings)
+
+
+def _new_questions(
+    records: VisibleRecords,
+    masked: MaskedRecords | None,
+    paraphrases: Sequence[SetQuestion],
+    known: Collection[str],
+    *,
+    count: int,
+    seed: int,
+) -> list[SetQuestion]:
+    """Return as many questions as are missing, the paraphrases first; one that was ever in the set is not new."""
+    made = QuestionMaker(records.vocabulary)(records.listed, records.aliases)
+    first, rest = (
+        [one for one in group if one.id not in known and not (masked and masked.without(one) is None)]
+        for group in (paraphrases, made)
+    )
+    return in_order([*first, *choose(rest, count - len(first), seed)])
+
+
+def _to_send(records: VisibleRecords, old: Sequence[QuestionLine], options: SetOptions) -> list[Record]:
+    """The records that a language model is shown, for half of the questions."""
+    used = {line.metadata.get("record") for line in old if line.kind == "paraphrase"}
+    count = min((options.count + 1) // 2, max(0, options.count - len(old))) if options.llm else 0
+    left = [record for record in records.listed if record.id not in used]
+    return records_to_send(left, count, options.seed, records.vocabulary) if count else []
+
+
+def _line(question: SetQuestion) -> QuestionLine:
+    metadata = {
+        "kind": question.kind,
+        "record": question.record,
+        "lines": list(question.lines) if question.lines else None,
+        "from": question.origin,
+    }
+    filled = {name: value for name, value in metadata.items() if value is not None}
+    row = {"_id": question.id, "text": question.text, "metadata": filled}
+    return QuestionLine(row, split_of(question.id), {question.target: 1})
+
+
+def _check(
+    records: VisibleRecords, masked: MaskedRecords | None, questions: Sequence[QuestionLine], bar: Progress | None
+) -> list[LeakRow]:
+    """Return what the questions give away, by kind; generated questions also get it in their metadata."""
+    pairs = [(str(line.row["text"]), line.target) for line in questions]
+    leaks = records.leaks(pairs, bar) if masked is None else masked.leaks(records, pairs, bar)
+    kinds: dict[str, list[Leak]] = {kind: [] for kind in (*KINDS, "own")}
+    for line, leak in zip(questions, leaks, strict=True):
+        if leak:
+            kinds.setdefault(line.kind, []).append(leak)
+            if line.kind != "own":
+                line.row["metadata"] = {**line.metadata, **leak.as_dict()}
+    return leak_table(kinds)
+
+
+def _warnings(
+    records: VisibleRecords,
+    options: SetOptions,
+    questions: Sequence[QuestionLine],
+    rows: Sequence[LeakRow],
+    rejected: Mapping[str, int],
+) -> list[str]:
+    targets, count, unjudged = records.vocabulary.passages, len(questions), sum(not line.target for line in questions)
+    gone = 0 if options.masked else sum(line.target not in (None, *targets) for line in questions)
+    leaking = rows[-1].leaking if rows else 0.0
+    warnings = {
+        f"only {count:,} questions can be made of this store, of {options.count:,} asked for": count < options.count,
+        f"{gone:,} questions ask for records that are gone or not visible": gone,
+        f"{unjudged:,} questions have no judgment: add a line to the qrels": unjudged,
+        **{f"{n:,} answers of the language model left out: {why}": n for why, n in sorted(rejected.items())},
+        f"{100 * leaking:.0f} % of the questions share most of their words with their target, which favours keyword "
+        "search: --llm asks in other words, --masked removes the words from a copy": leaking > MOST,
+    }
+    return [text for text, holds in warnings.items() if holds]
+
+
+# -- masking ------------------------------------------------------------------------------------------------
+
+
+class MaskedRecords:
+    """A copy of the records in which the words of each question are removed from the text that answers it.
+
+    A question made of a text's own words is found by those words. Without them, the text has to be found by the rest of
+    its content.
+    """
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = {record.id: record for record in records}
+        self._lengths = {record.id: len(_WORD.findall(record.text)) for record in records}
+        self._files: dict[str, list[str]] = {}
+        for record in records:
+            self._files.setdefault(target_of(record), []).append(record.id)
+
+    def mask(self, questions: Iterable[SetQuestion]) -> Iterator[SetQuestion]:
+        """Remove the words of each question, and yield those for which it is possible; their target is the record."""
+        for question in questions:
+            changed = self.without(question)
+            if changed is not None:
+                self.records.update({record.id: record for record in changed})
+                yield replace(question, target=question.record)
+
+    def without(self, question: SetQuestion) -> list[Record] | None:
+        """Return the records that change for a question, as they would be; None if it cannot be masked."""
+        record, chunks = self.records[question.record], [self.records[key] for key in self._files[question.target]]
+        match question.kind:
+            case "paraphrase":
+                return []
+            case "sentence" | "fact":
+                pattern = r"\W+".join(map(re.escape, _WORD.findall(question.removes or "")))
+                rest, times = re.subn(rf"(?<!\w){pattern}(?!\w)[^\w\s]*", " ", record.text, count=1)
+                return [replace(record, text=rest.strip())] if times and self._enough(rest, record) else None
+            case "heading":
+                # It goes from above its text and from the titles of all chunks; a title of several chunks stays.
+                removed = [_WORD.findall(line) for line in (question.removes or "").split("\n")]
+                whole = removed == [_WORD.findall(record.title.split(" › ")[0])] and len(chunks) > 1
+                if whole or not self._enough(_without_lines(record.text, removed), record):
+                    return None
+                return [_without_heading(chunk, removed) for chunk in chunks]
+        # Links and aliases stand elsewhere and ask for a whole file, but here each record is its own document.
+        return [] if len(chunks) == 1 else None
+
+    def leaks(
+        self, visible: VisibleRecords, questions: Sequence[tuple[str, str | None]], progress: Progress | None
+    ) -> list[Leak | None]:
+        """Return what each question gives away when the masked records are all there is."""
+        settings = Settings(language=visible.keywords.analyzer.language)
+        with Memory.open(":memory:", embedder="none", settings=settings) as memory:
+            rows = ({"id": one.id, "title": one.title, "text": one.text or "-"} for one in self.records.values())
+            memory.add_many(rows)
+            return VisibleRecords(memory, {}).leaks(questions, progress)
+
+    def _enough(self, rest: str, record: Record) -> bool:
+        return len(_WORD.findall(rest)) >= (1 - MOST_REMOVED) * self._lengths[record.id] > 0
+
+
+def _without_heading(chunk: Record, removed: Sequence[Sequence[str]]) -> Record:
+    title = " › ".join(part for part in chunk.title.split(" › ") if _WORD.findall(part) not in removed)
+    return replace(chunk, title=title, text=_without_lines(chunk.text, removed))
+
+
+def _without_lines(text: str, removed: Sequence[Sequence[str]]) -> str:
+    """Return the text without these headings, each given as its words."""
+    rest = (line for line in text.split("\n") if not (line.lstrip().startswith("#") and _WORD.findall(line) in removed))
+    return "\n".join(rest).strip("\n")
+
+
+# -- the folder ---------------------------------------------------------------------------------------------
+
+
+def _existing(folder: Path, options: SetOptions) -> tuple[list[QuestionLine], Mapping[str, Any]]:
+    """Read the questions to keep and their manifest; refuse to overwrite anything that make-set did not make."""
+    if options.update and (options.masked or options.force):
+        message = "--update cannot be combined with --masked or --force"
+        raise UsageError(message, hint="--update keeps a set, the others make a new one")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file", hint="name a folder: -o FOLDER")
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if MANIFEST not in names:
+        if options.update:
+            raise UsageError(f"{folder} holds no set that could be updated", hint="leave --update out to make one")
+        if names:
+            raise UsageError(f"{folder} holds {names[0]}, which make-set did not make", hint=OTHER_FOLDER)
+        return [], {}
+    manifest = _manifest(folder / MANIFEST)
+    if not options.update:
+        if not options.force:
+            hint = "--update keeps your edits and adds new questions; --force replaces the set"
+            raise UsageError(f"{folder} holds a set already", hint=hint)
+        return [], {}
+    if manifest.get("masked"):
+        message = f"{folder} holds a masked set, which cannot be updated"
+        raise UsageError(message, hint="--masked --force makes a new one")
+    questions = [line for split in SPLITS for line in _read_split(folder, split)]
+    if twice := [name for name, count in Counter(line.id for line in questions).items() if count > 1]:
+        raise UsageError(f"{folder}: two questions have the id {min(twice)!r}", hint="give one of them another _id")
+    return questions, manifest
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint=OTHER_FOLDER) from error
+    except OSError as error:
+        raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="check its permissions") from error
+    if not isinstance(manifest, dict) or manifest.get("made_by") != MADE_BY or manifest.get("format") != FORMAT:
+        raise UsageError(f"{path} was not made by this version of make-set", hint=OTHER_FOLDER)
+    return manifest
+
+
+def _files(folder: Path, split: str) -> tuple[Path, Path]:
+    end = "" if split == "test" else f"_{split}"
+    return folder / f"queries{end}.jsonl", folder / f"qrels{end}.tsv"
+
+
+def _read_split(folder: Path, split: str) -> Iterator[QuestionLine]:
+    queries, qrels = _files(folder, split)
+    judged = qrels.exists() and any(text.strip() != HEADING for _, text in lines(qrels))
+    grades = read_qrels(qrels) if judged else {}
+    for place, text in lines(queries) if queries.exists() else ():
+        row = json_object(text, place, QUERIES_FORM)
+        if not all(isinstance(row.get(key), str) and row[key].strip() for key in ("_id", "text")):
+            raise UsageError(f'{place} has no "_id" or no "text"', hint=QUERIES_FORM)
+        yield QuestionLine(row, split, grades.get(row["_id"], {}))
+
+
+def _write_folder(
+    folder: Path, questions: Sequence[QuestionLine], manifest: Mapping[str, Any], readme: str, corpus: Sequence[Record]
+) -> None:
+    """Write all files of the set; the manifest last, since it says that the others are complete."""
+    files: dict[Path, list[str]] = {}
+    if corpus:
+        rows = ({"_id": record.id, "title": record.title, "text": record.text} for record in corpus)
+        files[folder / CORPUS] = [json.dumps(row, ensure_ascii=False) for row in rows]
+    for split in SPLITS:
+        queries, qrels = _files(folder, split)
+        here = [line for line in questions if line.split == split]
+        files[queries] = [json.dumps(line.row, ensure_ascii=False) for line in here]
+        grades = (f"{line.id}\t{name}\t{grade}" for line in here for name, grade in line.grades.items())
+        files[qrels] = [HEADING, *grades]
+    files[folder / "README.md"] = [readme.rstrip("\n")]
+    ignored = ["# Questions are not notes: `recollect index` leaves this folder out.", "*"]
+    files[folder / ".recollectignore"] = ignored
+    files[folder / MANIFEST] = [json.dumps(manifest, indent=1)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not corpus:
+            (folder / CORPUS).unlink(missing_ok=True)
+    except OSError as error:
+        message = f"{folder} cannot be written: {error.strerror or error}"
+        raise FailedError(message, hint="name another folder") from error
+    for path, text in files.items():  # each at once, since it may hold a person's edits
+        beside = path.with_name(f"{path.name}.new")
+        write_lines(beside, text)
+        beside.replace(path)
+
+
+def leak_cells(rows: Sequence[LeakRow]) -> list[tuple[str, ...]]:
+    """Return the table of what the questions give away as text, with its head."""
+    table = [("kind", "questions", *LEGEND)]
+    for row in rows:
+        shares = (row.shared, row.leaking, row.giveaway, row.first, row.copied)
+        table.append((row.kind, f"{row.questions:,}", *(f"{100 * share:.0f} %" for share in shares)))
+    return table
+
+
+def _readme(sides: Mapping[str, int], rows: Sequence[LeakRow], *, masked: bool) -> str:
+    head, *cells = leak_cells(rows)
+    table = "\n".join(f"| {' | '.join(row)} |" for row in [head, ("---",) * len(head), *cells])
+    legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in LEGEND.items())
+    corpus = "| `corpus.jsonl` | the records, without the words of the questions about them |\n" if masked else ""
+    return PAGE.format(run="" if masked else " --store STORE", corpus=corpus, table=table, legend=legend, **sides)
+
+
+def bias(folder: Path) -> str:
+    """Return how a set made by `make-set` is biased; empty if it is not."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        leaking = next(row["leaking"] for row in manifest["leakage"] if row["kind"] == "all")
+        masked = bool(manifest.get("masked"))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        return ""
+    if masked:
+        return "this set was made without the words of its answers: it favours vector search"
+    share = f"{leaking:.0%} of these questions share most of their words with their answer"
+    return f"{share}: they favour keyword search" if leaking > MOST else ""
