@@ -5,14 +5,15 @@ This module does not import the packages of the extra `serve`, so that tokens ca
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
 import logging
 import re
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,13 +46,11 @@ class Caller:
 
     def as_dict(self) -> dict[str, Any]:
         """The caller as JSON."""
-        return {
-            "name": self.name, "scope": self.scope.as_dict(), "owner": self.owner, "read_only": self.read_only,
-        }  # fmt: skip
+        return {**asdict(self), "scope": self.scope.as_dict()}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredToken:
     """One entry of the file: a caller and the hash of its token."""
 
     caller: Caller
@@ -69,15 +68,14 @@ class Tokens:
     """The tokens of one file (or none), read again when it changes: a removed token stops working at once."""
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path or Path()
-        self._none = path is None
-        self._read: tuple[tuple[int, int, int] | None, tuple[Kept, ...]] = (None, ())
+        self.path = path
+        self._read: tuple[tuple[int, int, int] | None, tuple[StoredToken, ...]] = (None, ())
         self.had_some = False
         """Whether there ever was a token. Removing the last one must not open a running server to everyone."""
 
-    def all(self) -> tuple[Kept, ...]:
+    def all(self) -> tuple[StoredToken, ...]:
         """All tokens."""
-        if self._none:
+        if self.path is None:
             return ()
         try:
             stat = self.path.stat()
@@ -86,23 +84,20 @@ class Tokens:
             return ()
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}", hint="who may read it?") from error
-        seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        # What was read and of which file stand in one place: no thread may see new marks beside old tokens.
-        marks, kept = self._read
-        if seen != marks:
-            kept = _read(self.path)
-            self._read = (seen, kept)
-            self.had_some = self.had_some or bool(kept)
-        return kept
+        marks = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        # The marks of the file and its tokens are stored together: no thread may see new marks beside old tokens.
+        read_marks, tokens = self._read
+        if marks != read_marks:
+            tokens = _read(self.path)
+            self._read = (marks, tokens)
+            self.had_some = self.had_some or bool(tokens)
+        return tokens
 
     def caller(self, token: str) -> Caller | None:
         """The caller of a token. All tokens are compared, each in constant time."""
         digest = _digest(token)
-        found = None
-        for kept in self.all():
-            if hmac.compare_digest(kept.digest, digest):
-                found = kept.caller
-        return found
+        matches = [known.caller for known in self.all() if hmac.compare_digest(known.digest, digest)]
+        return matches[0] if matches else None
 
     def add(self, caller: Caller) -> str:
         """Create a token for a caller and return it. Only its hash is stored."""
@@ -110,31 +105,33 @@ class Tokens:
             raise UsageError("a token needs a name", hint=f"up to {LONGEST_NAME} letters, to know it by")
         if caller.owner and caller.scope != Scope():
             raise UsageError("an owner is not bound to a scope", hint="leave out --owner, or the scope")
-        token = PREFIX + secrets.token_urlsafe(32)
-        with self._locked():
-            if any(kept.caller.name == caller.name for kept in self.all()):
+        secret = PREFIX + secrets.token_urlsafe(32)
+        with self._changing() as tokens:
+            if any(token.caller.name == caller.name for token in tokens):
                 raise UsageError(f"there is a token {caller.name!r} already", hint=f"token remove {caller.name!r}")
-            self._write((*self.all(), Kept(caller, _digest(token), now().isoformat())))
-        return token
+            tokens.append(StoredToken(caller, _digest(secret), now().isoformat()))
+        return secret
 
     def remove(self, name: str) -> None:
         """Remove a token. Running servers refuse it from the next request on."""
-        with self._locked():
-            left = tuple(kept for kept in self.all() if kept.caller.name != name)
-            if left == self.all():
+        with self._changing() as tokens:
+            left = [token for token in tokens if token.caller.name != name]
+            if left == tokens:
                 raise UsageError(f"there is no token {name!r}", hint="`recollect token list` shows them")
-            self._write(left)
+            tokens[:] = left
 
-    def _locked(self) -> Any:
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[list[StoredToken]]:
+        """The tokens as a list, which is written atomically afterwards, readable by this user only."""
         from filelock import FileLock
 
+        if self.path is None:
+            raise UsageError("there is no file of tokens", hint="--tokens FILE")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(f"{self.path}.lock")
-
-    def _write(self, kept: tuple[Kept, ...]) -> None:
-        """Write the file atomically, readable by this user only."""
-        lines = [{**one.caller.as_dict(), "sha256": one.digest, "created_at": one.created_at} for one in kept]
-        write_private(self.path, json.dumps({"version": VERSION, "tokens": lines}, indent=1))
+        with FileLock(f"{self.path}.lock"):
+            yield (tokens := list(self.all()))
+            lines = [{**one.caller.as_dict(), "sha256": one.digest, "created_at": one.created_at} for one in tokens]
+            write_private(self.path, json.dumps({"version": VERSION, "tokens": lines}, indent=1))
 
 
 def tokens_file() -> Path:
@@ -148,24 +145,24 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _read(path: Path) -> tuple[Kept, ...]:
+def _read(path: Path) -> tuple[StoredToken, ...]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["version"] != VERSION:
-            raise ConfigError(f"{path} is of version {found['version']}", hint="upgrade: pip install -U recollect")
-        return tuple(_kept(one) for one in found["tokens"])
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["version"] != VERSION:
+            raise ConfigError(f"{path} is of version {document['version']}", hint="upgrade: pip install -U recollect")
+        return tuple(_token(line) for line in document["tokens"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         hint = "it is written by `recollect token`; nobody is let in until it can be read"
         raise ConfigError(f"{path} cannot be read: {error}", hint=hint) from error
 
 
-def _kept(line: Mapping[str, Any]) -> Kept:
-    owner, read_only = line["owner"] is True, line["read_only"] is not False
+def _token(line: Mapping[str, Any]) -> StoredToken:
     scope, digest = line["scope"], line["sha256"]
     if not _DIGEST.fullmatch(digest) or not all(isinstance(name, str) and name for name in scope.values()):
         raise ValueError("a token in it is damaged")
+    owner, read_only = line["owner"] is True, line["read_only"] is not False
     caller = Caller(str(line["name"]), Scope(**scope), owner=owner, read_only=read_only)
-    return Kept(caller, digest, str(line["created_at"]))
+    return StoredToken(caller, digest, str(line["created_at"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,36 +187,24 @@ class Access:
     def asker(self, authorization: str | None) -> Asker:
         """The caller of the `Authorization` header."""
         kind, _, token = (authorization or "").partition(" ")
-        caller = self._caller(token.strip() if kind.lower() == "bearer" else "")
-        if caller is None:
-            raise Unauthorized("a token is needed", hint="Authorization: Bearer …; `recollect token add` makes one")
-        return self._asker(self._bound(caller))
-
-    def _caller(self, token: str) -> Caller | None:
         try:
-            if not self.tokens.all() and not self.demanded and not self.tokens.had_some:
-                return self.local
-            return self.tokens.caller(token)
+            is_open = not self.demanded and not self.tokens.all() and not self.tokens.had_some
+            shown = token.strip() if kind.lower() == "bearer" else ""
+            caller = self.local if is_open else self.tokens.caller(shown)
         except ConfigError as error:  # it is for who runs the server to mend, and to know where the file lies
             _log.error("%s (%s)", error.message, error.hint)
             raise FailedError("tokens cannot be read: nobody is let in", hint="the server's log says why") from error
-
-    def _bound(self, caller: Caller) -> Caller:
-        """A server that was started for a scope serves that scope only, whatever the token allows."""
+        if caller is None:
+            raise Unauthorized("a token is needed", hint="Authorization: Bearer …; `recollect token add` makes one")
         scope = self.local.scope
-        if scope in (GLOBAL, caller.scope):
-            return caller
-        if not caller.owner:
-            raise Forbidden("this server is for another scope than that token's", hint="ask the server of that scope")
-        return replace(caller, scope=scope, owner=False)
+        if scope not in (GLOBAL, caller.scope):  # a server of a scope serves that scope only, whatever the token allows
+            if not caller.owner:
+                raise Forbidden("this server is for another scope than that token's", hint="ask that scope's server")
+            caller = replace(caller, scope=scope, owner=False)
+        if caller not in self._askers:
+            self._askers[caller] = Asker(caller, self.memory if caller.owner else self.memory.within(caller.scope))
+        return self._askers[caller]
 
     def may_write(self, caller: Caller) -> bool:
         """Whether the caller may write."""
         return not (caller.read_only or self.read_only)
-
-    def _asker(self, caller: Caller) -> Asker:
-        asker = self._askers.get(caller)
-        if asker is None:
-            memory = self.memory if caller.owner else self.memory.within(caller.scope)
-            asker = self._askers.setdefault(caller, Asker(caller, memory))
-        return asker

@@ -34,11 +34,8 @@ from recollect.web.workers import Lanes
 ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint", "request_id"}}`; every answer has an
 `X-Request-Id`. The token decides the caller and its scope; a request that names another scope is refused."""
 
-MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")
-"""Headers of MCP clients that CORS allows."""
-
-MOST_SESSIONS = 1_000
-"""MCP sessions that one caller may have open."""
+MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")  # of MCP clients, which CORS allows
+MOST_SESSIONS = 1_000  # of MCP that one caller may have open
 
 _CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 """The middleware has checked host and origin already."""
@@ -95,12 +92,8 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
         middleware=middleware, separate_input_output_schemas=False,
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )  # fmt: skip
-    state = {
-        "access": access, "metrics": metrics, "indexer": indexer, "changes": waiting, "lanes": lanes,
-        "lab": serving.lab, "started": time.monotonic(),
-    }  # fmt: skip
-    for name, value in state.items():
-        setattr(app.state, name, value)
+    app.state.access, app.state.metrics, app.state.indexer, app.state.changes = access, metrics, indexer, waiting
+    app.state.lanes, app.state.lab, app.state.started = lanes, serving.lab, time.monotonic()
     responses.install(app)
     routers = (record_routes.search_router, record_routes.router, evaluation_routes.router, operations.router)
     for router in routers:

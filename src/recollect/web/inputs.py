@@ -14,14 +14,13 @@ from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, TOKENS
 from recollect.memory.validation import MAX_TEXT
 from recollect.options import FILTERS, GROUPS, HTTP, PAGE, SCOPE, SEARCH, Bounds, Option, Slider
 from recollect.ranking import HALF_LIVES
-from recollect.web.access import Access, Asker
+from recollect.web.access import Asker
 
 MOST_QUERY = 100_000
 MOST_NAME = 1_000
 MOST_NAMES = 100
 MOST_LISTED = 1_000
-MOST_NUMBER = 1e9
-"""The largest number that an option takes over HTTP, where its own bounds are wider."""
+MOST_NUMBER = 1e9  # that an option takes over HTTP, where its own bounds are wider
 
 Name = Annotated[str, Field(max_length=MOST_NAME)]
 Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
@@ -30,15 +29,11 @@ Id = Annotated[str, Field(min_length=1, max_length=MOST_NAME, description="The i
 When = Annotated[Name, Field(min_length=1, description="2026-03-14, 2026-03-14T15:09Z, or a span: 36h, 3d, 2w.")]
 
 
-def _reader(
-    request: Request,
-    _shown: Annotated[
-        HTTPAuthorizationCredentials | None,
-        Depends(HTTPBearer(auto_error=False, description="A token that `recollect token add` made.")),
-    ] = None,
-) -> Asker:
-    access: Access = request.app.state.access
-    asker = access.asker(request.headers.get("authorization"))
+_bearer = HTTPBearer(auto_error=False, description="A token that `recollect token add` made.")
+
+
+def _reader(request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None) -> Asker:
+    asker: Asker = request.app.state.access.asker(request.headers.get("authorization"))
     request.state.owner = asker.caller.owner
     return asker
 
@@ -47,29 +42,20 @@ Reads = Annotated[Asker, Depends(_reader)]
 """The caller of a request; `Writes`, `Owns` and `OwnsAndWrites` also check what the caller may do."""
 
 
-def _writer(request: Request, asker: Reads) -> Asker:
-    if not request.app.state.access.may_write(asker.caller):
-        raise Forbidden("only reading is allowed here", hint="a server and a token without --read-only may write")
-    return asker
+def _allowed(*, writes: bool = False, owns: bool = False) -> Any:
+    def check(request: Request, asker: Reads) -> Asker:
+        if writes and not request.app.state.access.may_write(asker.caller):
+            raise Forbidden("only reading is allowed here", hint="a server and a token without --read-only may write")
+        if owns and not asker.caller.owner:
+            raise Forbidden("only the owner of the store may do this", hint="`recollect token add NAME --owner`")
+        return asker
+
+    return Depends(check)
 
 
-Writes = Annotated[Asker, Depends(_writer)]
-
-
-def _owner(asker: Reads) -> Asker:
-    if not asker.caller.owner:
-        raise Forbidden("only the owner of the store may do this", hint="`recollect token add NAME --owner`")
-    return asker
-
-
-Owns = Annotated[Asker, Depends(_owner)]
-
-
-def _owning_writer(asker: Writes) -> Asker:
-    return _owner(asker)
-
-
-OwnsAndWrites = Annotated[Asker, Depends(_owning_writer)]
+Writes = Annotated[Asker, _allowed(writes=True)]
+Owns = Annotated[Asker, _allowed(owns=True)]
+OwnsAndWrites = Annotated[Asker, _allowed(writes=True, owns=True)]
 
 
 class _Body(BaseModel):

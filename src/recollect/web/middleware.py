@@ -1,18 +1,20 @@
-"""ASGI middleware for every request: id, host, origin, size, connection limits and metrics."""
+"""What every request passes: connection limits, and ASGI middleware for id, host, origin, size and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import logging
+import math
 import re
 import socket
 import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -29,20 +31,14 @@ from recollect.web.responses import ForbiddenHost, ForbiddenOrigin
 
 _log = logging.getLogger("recollect.web")
 
-MOST_BYTES = 8 * 1024 * 1024
-"""The largest request body: the longest record, with six bytes a character in JSON, and its fields."""
-
-BODY_SECONDS = 60.0
-"""Seconds from the end of a request's head to the end of its body."""
-
+MOST_BYTES = 8 * 1024 * 1024  # the longest record, with six bytes a character in JSON, and its fields
+BODY_SECONDS = 60.0  # from the end of a request's head to the end of its body
 TOO_LARGE = f"a request may have {MOST_BYTES:,} bytes at the most"
 TOO_SLOW = f"a request's body must be sent within {BODY_SECONDS:g} seconds"
 ENDING = FailedError("the server is ending", hint="ask again when it is back")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
-OWN_SITES = (None, "same-origin", "none")
-"""Values of `Sec-Fetch-Site` that a page of another site cannot cause."""
-
+OWN_SITES = (None, "same-origin", "none")  # values of `Sec-Fetch-Site` that a page of another site cannot cause
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/@]+)(?::\d{1,5})?", re.ASCII)
 
@@ -78,10 +74,8 @@ class Hosts:
         match = _HOST.fullmatch(host)
         if match is None or not self._known(match["name"].strip("[]").lower().rstrip(".")):
             raise ForbiddenHost("this server does not go by that name", hint="--allow-host NAME lets it")
-        same = origin is None or origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
-        if not same and origin not in self.origins:
-            raise ForbiddenOrigin("pages of other sites may not ask here", hint="--allow-origin URL lets one")
-        if site not in OWN_SITES and origin not in self.origins:
+        own = origin is None or origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
+        if origin not in self.origins and not (own and site in OWN_SITES):
             raise ForbiddenOrigin("pages of other sites may not ask here", hint="--allow-origin URL lets one")
 
     def _known(self, name: str) -> bool:
@@ -116,69 +110,59 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        request_id = _request_id(headers.get("x-request-id"))
-        scope.setdefault("state", {})["request_id"] = request_id
-        watched = _Watched(send, request_id, stored=_is_page(scope))
-        start = time.monotonic()
+        headers, state, path = Headers(scope=scope), scope.setdefault("state", {}), scope["path"]
+        is_page = path == "/" or path.startswith("/static/")  # they hold no data of the memory
+        sent_id = headers.get("x-request-id", "")
+        request_id = state["request_id"] = sent_id if _SOUND_ID.fullmatch(sent_id) else uuid4().hex
+        start, status = time.monotonic(), 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                added = MutableHeaders(scope=message)
+                added["X-Request-Id"] = request_id
+                for name, value in HEADERS.items():
+                    added.setdefault(name, value)
+                if not is_page:
+                    added["Cache-Control"] = "no-store"
+            await send(message)
+
         try:
-            site = None if _is_page(scope) else _only(headers, "sec-fetch-site")
-            self.hosts.check(_only(headers, "host") or "", _only(headers, "origin"), site=site)
-            _check_length(headers.get("content-length"))
+            self._check(headers, is_page)
             await self.app(scope, _limited(receive), watched)
-        except RecollectError as error:
-            owner = scope["state"].get("owner", False)
-            await watched.answer(responses.answer(error, request_id, owner=owner), scope, receive)
-        except HTTPException as error:
-            await watched.answer(responses.plain(error, request_id), scope, receive)
-        except asyncio.CancelledError:  # the server ends, and has waited as long as it does
-            await watched.answer(responses.answer(ENDING, request_id), scope, receive)
-        except Exception:  # noqa: BLE001  (the edge: what is left is a defect, and must not end the server)
-            _log.exception("request %s failed", request_id)
-            await watched.answer(responses.body(500, request_id, None, **responses.INTERNAL), scope, receive)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  (the edge: a defect must not end the server)
+            refusal = _refusal(error, request_id, owner=state.get("owner", False))
+            if not status:
+                await refusal(scope, receive, watched)
         finally:
-            took = time.monotonic() - start - scope["state"].get("waited", 0.0)  # who waits is not slow
-            self.metrics.saw_request(_route(scope), scope["method"], watched.status, took)
+            route = scope.get("route")  # its template: metrics must not contain ids
+            template = path if path == "/mcp" else getattr(route, "path_format", getattr(route, "path", "other"))
+            took = time.monotonic() - start - state.get("waited", 0.0)  # who waits is not slow
+            self.metrics.saw_request(template, scope["method"], status, took)
+
+    def _check(self, headers: Headers, is_page: bool) -> None:
+        # A header that is sent twice is joined, and so refused: a proxy may have read only one.
+        host, origin, site = (
+            ", ".join(headers.getlist(name)) if name in headers else None
+            for name in ("host", "origin", "sec-fetch-site")
+        )
+        self.hosts.check(host or "", origin, site=None if is_page else site)
+        length = headers.get("content-length", "")
+        if length.isascii() and length.isdigit() and int(length[:20]) > MOST_BYTES:
+            raise HTTPException(413, TOO_LARGE)
 
 
-@dataclass(slots=True)
-class _Watched:
-    """Sends an answer with the headers, and records its status. Answers that are not `stored` must not be cached."""
-
-    send: Send
-    request_id: str
-    stored: bool = False
-    status: int = 0
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            headers = MutableHeaders(scope=message)
-            headers["X-Request-Id"] = self.request_id
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-            if not self.stored:
-                headers["Cache-Control"] = "no-store"
-        await self.send(message)
-
-    async def answer(self, response: ASGIApp, scope: Scope, receive: Receive) -> None:
-        """Send an answer instead of the application's, unless that has begun."""
-        if not self.status:
-            await response(scope, receive, self)
-
-
-def _request_id(said: str | None) -> str:
-    return said if said and _SOUND_ID.fullmatch(said) else uuid4().hex
-
-
-def _only(headers: Headers, name: str) -> str | None:
-    """The value of a header; an empty one if it is sent twice, since a proxy may have read the other."""
-    return ", ".join(headers.getlist(name)) if name in headers else None
-
-
-def _check_length(said: str | None) -> None:
-    if said is not None and said.isascii() and said.isdigit() and int(said[:20]) > MOST_BYTES:
-        raise HTTPException(413, TOO_LARGE)
+def _refusal(error: BaseException, request_id: str, *, owner: bool) -> ASGIApp:
+    match error:
+        case RecollectError():
+            return responses.answer(error, request_id, owner=owner)
+        case HTTPException():
+            return responses.plain(error, request_id)
+        case asyncio.CancelledError():  # the server ends, and has waited as long as it does
+            return responses.answer(ENDING, request_id)
+    _log.error("request %s failed", request_id, exc_info=error)
+    return responses.body(500, request_id, None, **responses.INTERNAL)
 
 
 def _limited(receive: Receive) -> Receive:
@@ -186,11 +170,11 @@ def _limited(receive: Receive) -> Receive:
 
     When the body is complete there is no limit any more: who waits for a change waits for the client to leave.
     """
-    seen, complete = 0, False
+    size, complete = 0, False
     deadline = asyncio.get_running_loop().time() + BODY_SECONDS
 
     async def limited() -> Message:
-        nonlocal seen, complete
+        nonlocal size, complete
         try:
             async with asyncio.timeout_at(None if complete else deadline):
                 message = await receive()
@@ -198,31 +182,17 @@ def _limited(receive: Receive) -> Receive:
             # The framework passes on no other kind from inside a body.
             raise HTTPException(408, TOO_SLOW, {"Connection": "close"}) from None
         complete = not message.get("more_body", False)
-        seen += len(message.get("body", b""))
-        if seen > MOST_BYTES:
+        size += len(message.get("body", b""))
+        if size > MOST_BYTES:
             raise HTTPException(413, TOO_LARGE)
         return message
 
     return limited
 
 
-def _is_page(scope: Scope) -> bool:
-    """Whether the path is the page or one of its files, which hold no data of the memory."""
-    path: str = scope["path"]
-    return path == "/" or path.startswith("/static/")
-
-
-def _route(scope: Scope) -> str:
-    """The route's template: metrics must not contain ids."""
-    if scope["path"] == "/mcp":
-        return "/mcp"
-    route = scope.get("route")
-    return str(getattr(route, "path_format", None) or getattr(route, "path", "other"))
-
-
 BUCKETS_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-REMEMBERED = 1000
-"""Number of last searches for the percentiles."""
+METHODS = ("GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS")
+REMEMBERED = 1000  # last searches for the percentiles
 
 
 class Metrics:
@@ -230,29 +200,24 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        gauge = partial(Gauge, namespace="recollect", registry=self.registry)
         seconds = [edge / 1000 for edge in BUCKETS_MS]
-        kept: dict[str, Any] = {"registry": self.registry}
-        self._requests = Counter("recollect_requests", "Requests answered.", ["route", "method", "status"], **kept)
-        self._request_seconds = Histogram(
-            "recollect_request_seconds", "How long requests took.", ["route"], buckets=seconds, **kept
-        )
-        self._searches = Histogram(
-            "recollect_search_seconds", "How long searches took.", ["mode"], buckets=seconds, **kept
-        )
-        self._sources = Histogram(
-            "recollect_source_seconds", "How long sources took.", ["source", "status"], buckets=seconds, **kept
-        )
-        self._held = Gauge("recollect_records", "Records in the store.", ["kind"], **kept)
-        self._without = Gauge("recollect_records_without_vector", "Records that only words can find yet.", **kept)
-        self._bytes = Gauge("recollect_store_bytes", "Size of the store.", **kept)
+        histogram = partial(Histogram, namespace="recollect", registry=self.registry, buckets=seconds)
+        labels = ["route", "method", "status"]
+        self._requests = Counter("recollect_requests", "Requests answered.", labels, registry=self.registry)
+        self._request_seconds = histogram("request_seconds", "How long requests took.", ["route"])
+        self._searches = histogram("search_seconds", "How long searches took.", ["mode"])
+        self._sources = histogram("source_seconds", "How long sources took.", ["source", "status"])
+        self._records = gauge("records", "Records in the store.", ["kind"])
+        self._without = gauge("records_without_vector", "Records that only words can find yet.")
+        self._bytes = gauge("store_bytes", "Size of the store.")
         self._counts = [0] * (len(BUCKETS_MS) + 1)
         self._recent: deque[float] = deque(maxlen=REMEMBERED)
         self._lock = threading.Lock()
 
     def saw_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count one request."""
-        method = method if method in ("GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS") else "other"
-        self._requests.labels(route, method, str(status)).inc()
+        self._requests.labels(route, method if method in METHODS else "other", str(status)).inc()
         self._request_seconds.labels(route).observe(seconds)
 
     def saw_search(self, trace: Trace) -> None:
@@ -268,40 +233,27 @@ class Metrics:
         """The histogram of searches since the start, and percentiles of the last ones."""
         with self._lock:
             counts, recent = list(self._counts), sorted(self._recent)
-        edges: list[float | None] = [*BUCKETS_MS, None]
+        edges = (*BUCKETS_MS, None)
         return {
             "count": sum(counts),
-            "p50_ms": _percentile(recent, 0.5),
-            "p95_ms": _percentile(recent, 0.95),
+            "p50_ms": recent[int(0.5 * len(recent))] if recent else None,
+            "p95_ms": recent[int(0.95 * len(recent))] if recent else None,
             "buckets": [{"le_ms": edge, "count": count} for edge, count in zip(edges, counts, strict=True)],
         }
 
     def exposition(self, status: Mapping[str, Any]) -> bytes:
         """All metrics in Prometheus's text format, with the size of the store."""
         for kind, count in status["records"].items():
-            self._held.labels(kind).set(count)
+            self._records.labels(kind).set(count)
         self._without.set(status["vectors"]["without"])
         self._bytes.set(status["bytes"])
         return generate_latest(self.registry)
 
 
-def _percentile(ordered: list[float], share: float) -> float | None:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
-
-
-_log = logging.getLogger("recollect.web")
-
-HEAD_SECONDS = 10.0
-"""Seconds from the connection, or the first byte of a further request, to the end of the request's head."""
-
-MOST_CONNECTIONS = 1_000
-"""Open at once; fewer where the process may open fewer than twice as many files."""
-
-ACCEPTED_AT_ONCE = 20
-"""Connections that asyncio accepts in one go, before any of them is counted."""
-
-LOG_SECONDS = 60.0
-"""Between two lines of the log about too many connections."""
+HEAD_SECONDS = 10.0  # from the connection, or the first byte of a further request, to the end of the request's head
+MOST_CONNECTIONS = 1_000  # open at once; fewer where the process may open fewer than twice as many files
+ACCEPTED_AT_ONCE = 20  # connections that asyncio accepts in one go, before any of them is counted
+LOG_SECONDS = 60.0  # between two lines of the log about too many connections
 
 
 def most_connections() -> int:
@@ -314,79 +266,82 @@ def most_connections() -> int:
     return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, files // 2))
 
 
-@dataclass(slots=True)
-class Connections:
-    """All connections of one server, and those that have not sent a complete request, the longest waiting first."""
+def _once_a_minute() -> Callable[[], bool]:
+    """Whether the last time that it was so is a minute ago."""
+    last = -math.inf
 
-    most: int = field(default_factory=most_connections)
-    open: set[LimitedProtocol] = field(default_factory=set)
-    incomplete: dict[LimitedProtocol, None] = field(default_factory=dict)
-    _logged: float = -LOG_SECONDS
+    def due() -> bool:
+        nonlocal last
+        if time.monotonic() - last < LOG_SECONDS:
+            return False
+        last = time.monotonic()
+        return True
 
-    def admit(self, new: LimitedProtocol) -> None:
-        """Add a connection. If there are too many, close the one that has been incomplete for longest."""
-        self.open.add(new)
-        self.incomplete[new] = None
-        if len(self.open) > self.most:
-            self._log()
-            next(iter(self.incomplete)).drop()
-
-    def _log(self) -> None:
-        now = time.monotonic()
-        if now - self._logged >= LOG_SECONDS:
-            self._logged = now
-            _log.warning("more than %d connections are open; those without a complete request are closed", self.most)
+    return due
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's protocol, with a time limit for the head of a request and a limit on connections."""
+    """uvicorn's protocol, with a time limit for the head of a request and a limit on connections.
 
-    connections_of_server: Connections
+    The connections of a server that have no complete request are `incomplete`, the longest waiting first.
+    """
+
+    most: int
+    alive: set[LimitedProtocol]
+    incomplete: dict[LimitedProtocol, None]
+    may_log: Callable[[], bool]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection, and wait for its first request."""
+        """Wait for its first request. If there are too many, close the one that has been incomplete for longest."""
         super().connection_made(transport)
         if (connection := transport.get_extra_info("socket")) is not None:
             # asyncio does this only for sockets that were made with their protocol named. Without it the second part
             # of an answer waits 40 ms for the client to acknowledge the first.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.connections_of_server.admit(self)
+        self.alive.add(self)
         self._expect_head()
+        if len(self.alive) > self.most:
+            if self.may_log():
+                text = "more than %d connections are open; those without a complete request are closed"
+                _log.warning(text, self.most)
+            next(iter(self.incomplete)).drop()
 
     def data_received(self, data: bytes) -> None:
         """Record whether a request is complete, begun, or absent."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
-            self.connections_of_server.incomplete.setdefault(self)
             self._expect_head()
         else:
             self._stop_timer()
             if not self.cycle.more_body:
-                self.connections_of_server.incomplete.pop(self, None)
+                self.incomplete.pop(self, None)
 
     def on_response_complete(self) -> None:
         """Between two requests a connection may be closed to make room."""
-        self.connections_of_server.incomplete[self] = None
+        self.incomplete[self] = None
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Remove the connection from the count."""
-        self._stop_timer()
-        self.connections_of_server.open.discard(self)
-        self.connections_of_server.incomplete.pop(self, None)
+        self._forget()
         super().connection_lost(exc)
 
     def drop(self) -> None:
         """Close the connection at once."""
-        self.connections_of_server.open.discard(self)
-        self.connections_of_server.incomplete.pop(self, None)
+        self._forget()
         self.transport.abort()
 
+    def _forget(self) -> None:
+        self._stop_timer()
+        self.alive.discard(self)
+        self.incomplete.pop(self, None)
+
     def _expect_head(self) -> None:
+        self.incomplete.setdefault(self)
         if self._head_timer is None:
             self._head_timer = self.loop.call_later(HEAD_SECONDS, self.drop)
 
@@ -398,7 +353,8 @@ class LimitedProtocol(H11Protocol):
 
 def limited_protocol() -> type[LimitedProtocol]:
     """The protocol of one server, with connections of its own to count."""
-    return type("LimitedProtocol", (LimitedProtocol,), {"connections_of_server": Connections()})
+    own = {"most": most_connections(), "alive": set(), "incomplete": {}, "may_log": staticmethod(_once_a_minute())}
+    return type("LimitedProtocol", (LimitedProtocol,), own)
 
 
 class AcceptFilter(logging.Filter):
@@ -406,14 +362,11 @@ class AcceptFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged = -LOG_SECONDS
+        self._may_log = _once_a_minute()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is logged."""
         if not record.getMessage().startswith("socket.accept() out of system resource"):
             return True
-        now, before = time.monotonic(), self._logged
-        if now - before < LOG_SECONDS:
-            return False
-        self._logged, record.exc_info = now, None
-        return True
+        record.exc_info = None
+        return self._may_log()

@@ -27,15 +27,12 @@ from recollect.web.middleware import ENDING
 from recollect.web.responses import (
     INTERNAL,
     Busy,
-    ChangesAnswer,
     Crowded,
-    Facets,
-    Health,
     IndexingJob,
     Json,
-    SettingsAnswer,
     StatusAnswer,
     documented,
+    model,
 )
 from recollect.web.workers import disconnected
 
@@ -44,23 +41,12 @@ _log = logging.getLogger("recollect.web")
 router = APIRouter(tags=["operations"])
 public = APIRouter(tags=["operations"])
 
-MOST_WAITING = 100
-"""Callers of one scope that may wait at the same time."""
-
-LONGEST_SECONDS = 55
-"""Seconds of one wait; less than the minute after which proxies give up."""
-
-QUIET_SECONDS = 0.25
-"""Seconds within which the listening thread notices that it should end."""
-
-PAUSE_SECONDS = 0.2
-"""Seconds between two notifications; changes in between are reported together."""
-
-REST_SECONDS = 2.0
-"""Seconds between two looks at a store that cannot notify."""
-
-SETTLING_SECONDS = 1.0
-"""Seconds after an answer in which a late change may have been missed: who waits again waits at least as long."""
+MOST_WAITING = 100  # callers of one scope that may wait at the same time
+LONGEST_SECONDS = 55  # of one wait; less than the minute after which proxies give up
+QUIET_SECONDS = 0.25  # within which the listening thread notices that it should end
+PAUSE_SECONDS = 0.2  # between two notifications; changes in between are reported together
+REST_SECONDS = 2.0  # between two looks at a store that cannot notify
+SETTLING_SECONDS = 1.0  # after an answer in which a late change may have been missed: who waits again waits as long
 
 
 class _Side:
@@ -183,7 +169,7 @@ class Waiting:
                 changed = next(ticks)
 
 
-@router.get("/v1/changes", **documented(ChangesAnswer))
+@router.get("/v1/changes", **documented(model("ChangesAnswer", seq=int, changed=bool)))
 async def get_changes(  # holds no thread while it waits
     asker: Reads,
     request: Request,
@@ -201,8 +187,8 @@ async def get_changes(  # holds no thread while it waits
     return Json({"seq": seq, "changed": changed})
 
 
-_HEALTH = documented(Health)
-_HEALTH["responses"][503] = {"model": Health, "description": "The store was deleted or replaced: restart the server."}
+_HEALTH = documented(model("Health", status=str))
+_HEALTH["responses"][503] = {**_HEALTH["responses"][200], "description": "The store was deleted or replaced: restart."}
 
 
 @public.head("/healthz", include_in_schema=False)
@@ -242,7 +228,13 @@ def get_status(asker: Reads, request: Request) -> Json:
     return Json(status)
 
 
-@router.get("/v1/settings", **documented(SettingsAnswer))
+_CALLER = model("CallerAnswer", name=str, scope=dict[str, str], owner=bool, read_only=bool)
+_SETTINGS = model(
+    "SettingsAnswer", search=dict[str, Any], controls=dict[str, Any], vectors=bool, caller=_CALLER, version=str
+)
+
+
+@router.get("/v1/settings", **documented(_SETTINGS))
 def get_settings(asker: Reads, request: Request) -> Json:
     """The default search options, and the caller."""
     read_only = not request.app.state.access.may_write(asker.caller)
@@ -257,7 +249,12 @@ def get_settings(asker: Reads, request: Request) -> Json:
     )
 
 
-@router.get("/v1/facets", **documented(Facets))
+_FACETS = model(
+    "Facets", categories=list[str], tags=list[str], scopes=list[dict[str, str]], roots=list[str], sources=list[str]
+)
+
+
+@router.get("/v1/facets", **documented(_FACETS))
 def get_facets(asker: Reads, request: Request, visible: Annotated[FacetParameters, Query()]) -> Json:
     """The categories, tags and scopes of visible records, and the sources."""
     memory, owner = asker.memory, asker.caller.owner

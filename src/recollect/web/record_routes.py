@@ -15,7 +15,7 @@ from recollect.errors import Forbidden
 from recollect.memory import Memory
 from recollect.memory.folders import Excerpt
 from recollect.memory.history import chain
-from recollect.memory.payloads import RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
+from recollect.memory.payloads import HistoryEvent, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
 from recollect.memory.shapes import answer_dict, bounded, event_dict, recall_dict, record_dict, verdict_dict
 from recollect.memory.validation import merge_scope
@@ -24,23 +24,13 @@ from recollect.types import GLOBAL, Record, Trace, Work, now
 from recollect.web import inputs
 from recollect.web.access import Asker
 from recollect.web.inputs import Reads, ScopeBody, ScopeParameters, SearchBody, Writes
-from recollect.web.responses import (
-    ChangedRecord,
-    ForgottenRecords,
-    HistoryAnswer,
-    Json,
-    RecordList,
-    Undone,
-    documented,
-    encoded,
-)
+from recollect.web.responses import Changed, ChangedRecord, Json, documented, encoded, model
 from recollect.web.workers import DEEPEST, limits
 
 LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
 """A search within these limits, or within those of the settings, is not a heavy request."""
 
-LIGHT_LISTED = 200
-"""A longer list is a heavy request."""
+LIGHT_LISTED = 200  # a longer list is a heavy request
 
 search_router = APIRouter(tags=["search"])
 
@@ -143,7 +133,7 @@ Named = Annotated[Memory, Depends(_named)]
 """The memory that the parameters `user`, `agent` and `session` name."""
 
 
-@router.get("/v1/records", **documented(RecordList))
+@router.get("/v1/records", **documented(model("RecordList", records=list[StoredRecord], limit=int, offset=int)))
 async def list_records(asker: Reads, request: Request, wanted: Annotated[inputs.ListParameters, Query()]) -> Json:
     """Records, newest first."""
     arguments = wanted.limit, wanted.offset, wanted.set_fields("limit", "offset")
@@ -179,13 +169,16 @@ def edit_record(id: RecordId, body: inputs.Edited, asker: Writes, memory: Named)
     return _changed(memory, memory.edit(id, **body.model_dump(exclude_unset=True)), began)
 
 
-@router.delete("/v1/records/{id:anything}", **documented(ForgottenRecords))
+_FORGOTTEN = documented(model("ForgottenRecords", forgotten=list[str], changes=list[Changed]))
+
+
+@router.delete("/v1/records/{id:anything}", **_FORGOTTEN)
 def delete_record(id: RecordId, asker: Writes, memory: Named) -> Json:  # noqa: A002, ARG001  (asking is the check)
     """Forget a record; `/v1/undo` restores it."""
     return _forgotten(memory, [id])
 
 
-@router.post("/v1/forget", **documented(ForgottenRecords))
+@router.post("/v1/forget", **_FORGOTTEN)
 def forget(body: inputs.Forgetting, asker: Writes) -> Json:
     """Forget records: all of them, or none if one is unknown."""
     return _forgotten(_in_scope(asker, body.scope), body.ids)
@@ -198,14 +191,17 @@ def supersede(body: inputs.Supersession, asker: Writes) -> Json:
     return _changed(memory, memory.supersede(body.id, body.by, text=body.text, at=body.at), began)
 
 
-@router.post("/v1/undo", **documented(Undone))
+@router.post("/v1/undo", **documented(model("Undone", undone=str, record=StoredRecord | None)))
 def undo(body: inputs.Undoing, asker: Writes) -> Json:
     """Undo the last change to a record: that it was added, edited, superseded or forgotten."""
     undone, record = _in_scope(asker, body.scope).undo(body.id, seq=body.seq)
     return Json({"undone": undone, "record": record_dict(record) if record else None})
 
 
-@router.get("/v1/history/{id:anything}", **documented(HistoryAnswer))
+_HISTORY = model("HistoryAnswer", id=str, events=list[HistoryEvent], chain=list[str])
+
+
+@router.get("/v1/history/{id:anything}", **documented(_HISTORY))
 def get_history(id: RecordId, memory: Named) -> Json:  # noqa: A002
     """The history of a record, and its chain of supersession."""
     events = [event_dict(event) for event in memory.history(id)]

@@ -10,25 +10,15 @@ from typing import Any, ClassVar, NotRequired
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import create_model
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 from typing_extensions import TypedDict
 
-from recollect.errors import (
-    Cancelled,
-    FailedError,
-    Forbidden,
-    Overtaken,
-    RecollectError,
-    StoreError,
-    SupersessionCycle,
-    TimedOut,
-    UnknownRecord,
-    UsageError,
-    without_place,
-)
-from recollect.memory.payloads import HistoryEvent, SourceHealth, StoredRecord, extensible
+from recollect import errors
+from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
+from recollect.memory.payloads import SourceHealth, StoredRecord, extensible
 from recollect.web.access import Unauthorized
 
 
@@ -51,12 +41,10 @@ def documented(model: Any, status: int = 200) -> dict[str, Any]:
     return {"response_model": None, "status_code": status, "responses": {status: {"model": model}}}
 
 
-class RecordList(TypedDict):
-    """Records, newest first."""
-
-    records: list[StoredRecord]
-    limit: int
-    offset: int
+def model(name: str, /, **fields: Any) -> Any:
+    """The JSON of an answer: its fields with their types."""
+    definitions: dict[str, Any] = {field: (kind, ...) for field, kind in fields.items()}
+    return create_model(name, **definitions)
 
 
 class Changed(TypedDict):
@@ -71,64 +59,6 @@ class ChangedRecord(StoredRecord):
     """A record after a change."""
 
     change: Changed
-
-
-class ForgottenRecords(TypedDict):
-    """Records that were forgotten."""
-
-    forgotten: list[str]
-    changes: list[Changed]
-
-
-class Undone(TypedDict):
-    """The change that was undone, and the record now."""
-
-    undone: str
-    record: StoredRecord | None
-
-
-class HistoryAnswer(TypedDict):
-    """The history of a record, and its chain of supersession, oldest first."""
-
-    id: str
-    events: list[HistoryEvent]
-    chain: list[str]
-
-
-class ChangesAnswer(TypedDict):
-    """The number of the newest change that the caller may see, and whether it is a new one."""
-
-    seq: int
-    changed: bool
-
-
-class Facets(TypedDict):
-    """The values of filters."""
-
-    categories: list[str]
-    tags: list[str]
-    scopes: list[dict[str, str]]
-    roots: list[str]
-    sources: list[str]
-
-
-class CallerAnswer(TypedDict):
-    """The caller."""
-
-    name: str
-    scope: dict[str, str]
-    owner: bool
-    read_only: bool
-
-
-class SettingsAnswer(TypedDict):
-    """The default search options, and the caller."""
-
-    search: dict[str, Any]
-    controls: dict[str, Any]
-    vectors: bool
-    caller: CallerAnswer
-    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +89,6 @@ class StatusAnswer(TypedDict):
     version: str
 
 
-class Health(TypedDict):
-    """The server is healthy."""
-
-    status: str
-
-
 class ForbiddenHost(Forbidden):
     """The request names a host that is not this server."""
 
@@ -192,13 +116,13 @@ class Crowded(FailedError):
 STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
     (Unauthorized, 401),
     (Forbidden, 403),
-    (UnknownRecord, 404),
-    (SupersessionCycle, 409),
+    (errors.UnknownRecord, 404),
+    (errors.SupersessionCycle, 409),
     (Busy, 409),
-    (Overtaken, 409),
+    (errors.Overtaken, 409),
     (UsageError, 400),
-    (TimedOut, 504),
-    (Cancelled, 499),  # nobody reads it; in the metrics it is no failure of the server
+    (errors.TimedOut, 504),
+    (errors.Cancelled, 499),  # nobody reads it; in the metrics it is no failure of the server
     (FailedError, 503),
 )
 """HTTP status codes by kind of error; the first match decides."""
@@ -212,22 +136,6 @@ _CODES = {
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 
 INTERNAL = {"code": "internal", "message": "something went wrong here", "hint": "the server's log says what"}
-
-
-@extensible
-class ErrorBody(TypedDict):
-    """What happened, what to do next, and the id of the request."""
-
-    code: str
-    message: str
-    hint: str
-    request_id: NotRequired[str]
-
-
-class ErrorAnswer(TypedDict):
-    """The JSON of every error."""
-
-    error: ErrorBody
 
 
 _WORDS = {
@@ -244,8 +152,10 @@ _WORDS = {
     504: "A part took longer than it may.",
 }
 
+_ERROR = model("ErrorAnswer", error=model("ErrorBody", code=str, message=str, hint=str, request_id=str))
+
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorAnswer, "description": words} for status, words in _WORDS.items()
+    status: {"model": _ERROR, "description": words} for status, words in _WORDS.items()
 }
 """The errors that every route may return."""
 
@@ -253,14 +163,14 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 def answer(error: RecollectError, request_id: str, *, owner: bool = False) -> JSONResponse:
     """A Recollect error as a response."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
-    if not owner or (isinstance(error, StoreError) and "://" in error.message):
+    if not owner or (isinstance(error, errors.StoreError) and "://" in error.message):
         error = logged(error, request_id)
     return body(status, request_id, _HEADERS.get(status), **error.as_dict()["error"])
 
 
 def logged(error: RecollectError, request_id: str) -> RecollectError:
     """The error without the store's address; the log has it."""
-    public = without_place(error)
+    public = errors.without_place(error)
     if public is not error:
         logging.getLogger("recollect").warning("%s: %s", request_id, error.message)
     return public

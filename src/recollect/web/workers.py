@@ -37,44 +37,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("recollect.web")
 
-STARTING_SECONDS = 60.0
-"""Seconds in which a new process must open the memory."""
+STARTING_SECONDS = 60.0  # in which a new process must open the memory
+GRACE_SECONDS = 2.0  # in which a process must end cancelled or late work before it is killed
+IDLE_SECONDS = 300.0  # after which an idle process ends
+LOOK_SECONDS = 0.1  # between two checks whether the client has left
+NICENESS = 10  # of the processes, 0 to 19
 
-GRACE_SECONDS = 2.0
-"""Seconds in which a process must end cancelled or late work before it is killed."""
-
-IDLE_SECONDS = 300.0
-"""Seconds after which an idle process ends."""
-
-LOOK_SECONDS = 0.1
-"""Seconds between two checks whether the client has left."""
-
-NICENESS = 10
-"""The niceness of the processes, 0 to 19."""
-
-DEEPEST = 1_000
-"""The largest `fetch_k` of a scoped caller."""
-
-BOUND_SECONDS = 5.0
-"""Seconds for one request of a scoped caller."""
-
-STUDY_SECONDS = 30.0
-"""Seconds for one study of a scoped caller."""
-
-AT_ONCE = 2
-"""Heavy requests of scoped callers computed at the same time, and as many studies."""
-
-EACH_AT_ONCE = 1
-"""Of these, the most of one scope."""
-
-WAITING = 4
-"""Heavy requests of one scope that may wait; one more is refused."""
-
-PATIENCE_SECONDS = 10.0
-"""Seconds that a heavy request waits."""
-
-OWNER_AT_ONCE, OWNER_WAITING, OWNER_PATIENCE_SECONDS = 4, 32, 60.0
-"""The same for the owner."""
+DEEPEST = 1_000  # the largest `fetch_k` of a scoped caller
+BOUND_SECONDS = 5.0  # for one request of a scoped caller
+STUDY_SECONDS = 30.0  # for one study of a scoped caller
+AT_ONCE = 2  # heavy requests of scoped callers computed at the same time, and as many studies
+EACH_AT_ONCE = 1  # of these, the most of one scope
+WAITING = 4  # heavy requests of one scope that may wait; one more is refused
+PATIENCE_SECONDS = 10.0  # that a heavy request waits
+OWNER_AT_ONCE, OWNER_WAITING, OWNER_PATIENCE_SECONDS = 4, 32, 60.0  # the same for the owner
 
 AGAIN = "try again in a few seconds"
 
