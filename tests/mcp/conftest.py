@@ -27,7 +27,8 @@ def spoken(served: Served) -> Iterator[Callable[..., Spoken]]:
     def start(*flags: str) -> Spoken:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         environment = {**os.environ, **served.environment}
-        started.append(subprocess.Popen([sys.executable, *served.words(*flags)], env=environment, text=True, **pipes))
+        command = [sys.executable, "-m", "recollect", *served.flags(*flags)]  # not forked: these tests are about it
+        started.append(subprocess.Popen(command, env=environment, text=True, **pipes))
         return Spoken(started[-1])
 
     yield start

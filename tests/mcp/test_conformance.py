@@ -6,7 +6,6 @@
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 from support import ROOT
@@ -46,7 +45,7 @@ def test_the_conformance_suite(bare, scenario, tmp_path):
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_the_inspector(bare, served, tmp_path, transport):
     """Somebody else's client lists the tools and stores a fact, over either transport."""
-    target = [bare.url] if transport == "http" else [sys.executable, *served.words()]
+    target = [bare.url] if transport == "http" else served.words()
     start = ["mcp-inspector", "--cli", *target, "--method"]
     home = {**served.environment, "HOME": str(tmp_path)}
     assert len(json.loads(ran(*start, "tools/list", **home))["tools"]) == 7

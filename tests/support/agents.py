@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from recollect.types import Scope
 from recollect.web.access import Caller, Tokens
+from support.forking import recollect_words
 
 
 def in_a_thread(work: Callable[[], Awaitable[Any]]) -> Any:
@@ -38,8 +38,11 @@ class Served:
     store: Path
     home: Path
 
+    def flags(self, *more: str) -> list[str]:
+        return ["mcp", "--store", str(self.store), "--embedder", "hashing:64", *more]
+
     def words(self, *flags: str) -> list[str]:
-        return ["-m", "recollect", "mcp", "--store", str(self.store), "--embedder", "hashing:64", *flags]
+        return recollect_words(*self.flags(*flags))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -49,7 +52,8 @@ class Served:
     @contextlib.asynccontextmanager
     async def client(self, *flags: str, mode: str = "auto") -> AsyncIterator[Client]:
         """A session of the SDK's client with a new process."""
-        command = StdioServerParameters(command=sys.executable, args=self.words(*flags), env=self.environment)
+        python, *words = self.words(*flags)
+        command = StdioServerParameters(command=python, args=words, env=self.environment)
         with (self.home / "stderr").open("a") as errors:
             async with Client(stdio_client(command, errlog=errors), mode=mode, read_timeout_seconds=60) as client:
                 yield client
@@ -164,10 +168,9 @@ def hosting(home: Path, *flags: str) -> Iterator[Hosted]:
     folders = dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "RECOLLECT_MODELS"), str(home))
     store = home / "memory.db"
     words = ["serve", "--port", "0", "--store", str(store), "--embedder", "hashing:64", *flags]
-    command = [sys.executable, "-m", "recollect", *words]
     with (home / "stderr").open("wb") as errors:
         environment = {**os.environ, **folders, "RECOLLECT_OFFLINE": "1"}
-        process = subprocess.Popen(command, env=environment, stdout=errors, stderr=errors)
+        process = subprocess.Popen(recollect_words(*words), env=environment, stdout=errors, stderr=errors)
     try:
         yield Hosted(store, home, process, f"{_address(process, home / 'stderr')}mcp")
     finally:

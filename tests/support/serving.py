@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +16,7 @@ from pathlib import Path
 import recollect
 from recollect import Memory
 from recollect.config import Settings
+from support.forking import recollect_words
 
 PATIENCE_SECONDS = 120
 HOSTILE = "<script>window.ran = 1</script><img src=http://evil.test/x onerror='window.ran = 2'>"
@@ -43,8 +43,7 @@ def serving(store: Path, home: Path, *flags: str, port: int | None = None) -> It
     address = f"http://127.0.0.1:{port}"
     words = ["serve", "--store", str(store), "--embedder", "hashing:64", "--port", str(port), *flags]
     with (home / "serve.log").open("a") as log:
-        command = [sys.executable, "-m", "recollect", *words]
-        process = subprocess.Popen(command, env=environment(home), stdout=log, stderr=log)
+        process = subprocess.Popen(recollect_words(*words), env=environment(home), stdout=log, stderr=log)
         try:
             wait(address, process, home / "serve.log")
             yield address

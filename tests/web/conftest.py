@@ -18,6 +18,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from support.forking import recollect_words
 
 from recollect.types import Scope
 from recollect.web.access import Caller, Tokens
@@ -54,7 +55,7 @@ class Home:
         }
 
     def words(self, *words: object) -> list[str]:
-        return [sys.executable, "-m", "recollect", *map(str, words)]
+        return recollect_words(*words)
 
     def run(self, *words: object) -> subprocess.CompletedProcess[str]:
         """A command that ends by itself."""
@@ -79,9 +80,13 @@ class Home:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip()
 
-    def serve(self, *flags: object, files: int | None = None) -> Server:
-        """A server of this home, ready to answer; with `files`, it may open no more than so many."""
-        command = self.words("serve", "--port", "0", "--store", self.store, "--embedder", "hashing:64", *flags)
+    def serve(self, *flags: object, files: int | None = None, forked: bool = True) -> Server:
+        """A server of this home, ready to answer; with `files`, it may open no more than so many.
+
+        It is forked from a process that has imported it, unless the test is about the process itself.
+        """
+        words = ["serve", "--port", "0", "--store", str(self.store), "--embedder", "hashing:64", *map(str, flags)]
+        command = self.words(*words) if forked and files is None else [sys.executable, "-m", "recollect", *words]
         if files is not None:
             command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
         process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stderr=subprocess.PIPE, text=True)

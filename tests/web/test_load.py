@@ -52,7 +52,7 @@ class Crowd:
         tokens = Tokens(home.tokens)
         callers = [Caller("ada", Scope("ada"), read_only=True), Caller("bob", Scope("bob")), Caller("root", owner=True)]
         self.tokens = {caller.name: tokens.add(caller) for caller in callers}
-        self.server = home.serve()
+        self.server = home.serve(forked=False)
         self.ada, self.bob, self.root = (self.server.client(self.tokens[name]) for name in self.tokens)
 
     def send(self, name, path, body):
@@ -243,7 +243,7 @@ def test_a_process_that_dies_is_replaced_and_none_is_left_behind(home):
     """The next request starts another; when the server ends, all that it has started end too."""
     with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("The spare key is under the pot.", id="key", user="ada")
-    server = home.serve("--user", "ada")
+    server = home.serve("--user", "ada", forked=False)
     client, asked = server.client(), {"query": "key", "target": "key"}
     assert client.post("/v1/why-not", json=asked).json()["stage"] == "found"
     for process in workers(server.process.pid):
