@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +12,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
-from recollect.fusion import METHODS, Fused, fuse
+from recollect.fusion import METHODS, fuse
 from recollect.types import (
     Answer,
     Hit,
@@ -29,6 +29,9 @@ from recollect.types import (
 
 MOMENT_S = 0.08
 """How much longer a source is waited for that keeps to its own timeout: it knows best why it is late."""
+
+CUTS = ("mmr", "limit")
+"""Stages that shorten the list to the limit; what the others drop is counted in the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +54,6 @@ class Pipeline:
         start = time.perf_counter()
         return self.answer(query, self.ask(query), start)
 
-    def answer(self, query: Query, lists: Sequence[RankedList], start: float) -> Answer:
-        """The answer that the sources' lists give; `start` is when the query began (`time.perf_counter`)."""
-        answered = [ranked for ranked in lists if ranked.error is None]
-        if not answered:
-            raise all_failed(lists, self.absent)
-        fused, duplicates = fused_results(query, answered)
-        with self.reading():
-            results, stages = self._run_stages(query, fused)
-        trace = Trace(
-            took_ms=_since(start),
-            mode="hybrid" if len(answered) > 1 else f"{answered[0].source}-only",
-            sources=(
-                *(source_trace(ranked) for ranked in lists),
-                *(SourceTrace(name, "skipped", reason=reason) for name, reason in self.absent),
-            ),
-            stages=stages,
-            lag=_lag(answered),
-            filtered=_filtered(stages, duplicates + sum(ranked.duplicates for ranked in answered)),
-            warnings=tuple(dict.fromkeys(_warnings(query, lists, self.absent, stages))),
-            abstained=_abstained(query, fused, stages),
-        )
-        return Answer(query, tuple(results), trace)
-
     def ask(self, query: Query) -> list[RankedList]:
         """Every source's list, in the order of the sources; none is waited for beyond its deadline."""
         query.check()
@@ -91,15 +71,98 @@ class Pipeline:
             return RankedList(source.name, error=error, took_ms=_since(start))
         return replace(ranked, source=source.name, bounded=source.bounded, took_ms=_since(start))
 
-    def _run_stages(self, query: Query, results: Sequence[Result]) -> tuple[Sequence[Result], tuple[StageTrace, ...]]:
-        traces = []
-        for name, stage in self.stages:
-            query.check()
-            start, before = time.perf_counter(), results
-            results = stage(query, before)
-            warnings = results.warnings if isinstance(results, WarnedResults) and results is not before else ()
-            traces.append(StageTrace(name, len(before), len(results), _since(start), warnings))
-        return results, tuple(traces)
+    def answer(self, query: Query, lists: Sequence[RankedList], start: float) -> Answer:
+        """The answer that the sources' lists give; `start` is when the query began (`time.perf_counter`)."""
+        results: Sequence[Result]
+        results, duplicates = self.fused(query, lists)
+        found, stages = bool(results), []
+        with self.reading():
+            for name, stage in self.stages:
+                query.check()
+                began, before = time.perf_counter(), results
+                results = stage(query, before)
+                warnings = results.warnings if isinstance(results, WarnedResults) and results is not before else ()
+                stages.append(StageTrace(name, len(before), len(results), _since(began), warnings))
+        answered = [ranked for ranked in lists if ranked.error is None]
+        dropped = {stage.name: stage.given - stage.left for stage in stages if stage.name not in CUTS}
+        lags = [ranked.lag for ranked in answered if ranked.lag is not None]
+        abstained = found and any(stage.name == "confidence" and stage.given and not stage.left for stage in stages)
+        least = query.ranking.min_confidence
+        trace = Trace(
+            took_ms=_since(start),
+            mode="hybrid" if len(answered) > 1 else f"{answered[0].source}-only",
+            sources=(
+                *(_source_trace(ranked) for ranked in lists),
+                *(SourceTrace(name, "skipped", reason=why) for name, why in self.absent),
+            ),
+            stages=tuple(stages),
+            filtered={
+                **dict.fromkeys(("superseded", "scope", "threshold", "confidence"), 0),
+                **{name: count for name, count in dropped.items() if count},
+                "duplicate": duplicates + sum(ranked.duplicates for ranked in answered),
+            },
+            lag={"vectors": lags[0]} if lags else {},
+            warnings=tuple(dict.fromkeys(self._warnings(query, lists, stages))),
+            abstained=f"no result reaches the confidence {least:g} that was asked for" if abstained else "",
+        )
+        return Answer(query, tuple(results), trace)
+
+    def fused(self, query: Query, lists: Sequence[RankedList]) -> tuple[list[Result], int]:
+        """The fused ranking of the lists, and how many hits were merged into a duplicate: same id or same text.
+
+        A duplicate has the hit of the first list that has it, with the snippet of the first that has one. Merging comes
+        before ranking, so it leaves no gap in the ranks.
+        """
+        answered = [ranked for ranked in lists if ranked.error is None]
+        if not answered:
+            raise self._failure(lists)
+        merged, first, by_text, duplicates = [], dict[str, Hit](), dict[bytes, str](), 0
+        for ranked in answered:
+            hits, bounded = [], ranked.bounded
+            for hit in ranked.entries:
+                key = hit.id if hit.id in first else by_text.setdefault(hit.text_hash, hit.id)
+                by_text.setdefault(hit.text_hash, key)
+                known = first.setdefault(key, hit)
+                if known.snippet is None and hit.snippet is not None:
+                    first[key] = replace(known, snippet=hit.snippet)
+                duplicates += key != hit.id
+                hits.append(hit if key == hit.id else replace(hit, id=key))
+            if METHODS[query.ranking.fusion].by_score and any(hit.score is None for hit in hits):
+                hits = [replace(hit, score=1.0 / rank) for rank, hit in enumerate(hits, 1)]
+                bounded = True
+            merged.append(replace(ranked, entries=hits, bounded=bounded, weight=_weight(query, ranked, answered)))
+        ranking = query.ranking
+        fused = fuse(merged, method=ranking.fusion, k=ranking.rrf_k, normalisation=ranking.normalisation)
+        results = []
+        for place in fused:
+            hit, cosine = first[place.id], place.shares.get("vector") or place.shares.get("hyde")
+            similarity = cosine.score if cosine else None
+            results.append(Result(hit.record, place.fused, place.score, place.shares, hit.snippet, similarity))
+        return results, duplicates
+
+    def _failure(self, lists: Sequence[RankedList]) -> SearchFailed:
+        """The error of a search that no source answered."""
+        errors = [ranked.error for ranked in lists if ranked.error is not None]
+        reasons = [f"{ranked.source}: {_source_trace(ranked).reason}" for ranked in lists]
+        reasons += [f"{name}: {why}" for name, why in self.absent]
+        hints = [error.hint for error in errors if isinstance(error, RecollectError) and error.hint]
+        failure = SearchFailed(f"no source answered ({'; '.join(reasons)})", hint=hints[0] if hints else "")
+        failure.__cause__ = errors[0] if errors else None
+        return failure
+
+    def _warnings(self, query: Query, lists: Sequence[RankedList], stages: Sequence[StageTrace]) -> Iterator[str]:
+        for ranked in lists:
+            yield from ranked.warnings
+        for ranked in lists:
+            if ranked.error is not None:
+                yield f"{ranked.source} did not answer: {described_error(ranked.error)}"
+            elif METHODS[query.ranking.fusion].by_score and any(hit.score is None for hit in ranked.entries):
+                yield f"{ranked.source} gives no scores; its ranks stand in for them"
+        for name, why in self.absent:
+            if why:
+                yield f"{name} was left out: {why}"
+        for stage in stages:
+            yield from stage.warnings
 
 
 def _wait(source: Source, future: Future[RankedList], query: Query, start: float) -> RankedList:
@@ -115,61 +178,6 @@ def _wait(source: Source, future: Future[RankedList], query: Query, start: float
         return RankedList(source.name, error=TimedOut(f"no answer after {took:.0f} ms, {limit}"), took_ms=took)
 
 
-_STATUSES = ((TimedOut, "timeout"), (LeftAlone, "skipped"), (TooLong, "skipped"))
-
-
-def source_trace(ranked: RankedList) -> SourceTrace:
-    """What the trace says about one source's list, or its failure."""
-    if ranked.error is None:
-        return SourceTrace(ranked.source, "ok", len(ranked.entries), ranked.took_ms, trust=ranked.trust)
-    status = next((word for kind, word in _STATUSES if isinstance(ranked.error, kind)), "failed")
-    return SourceTrace(ranked.source, status, 0, ranked.took_ms, reason(ranked.error))
-
-
-def reason(error: Exception) -> str:
-    """Why a source failed, in one line."""
-    return error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
-
-
-def described_error(error: Exception) -> str:
-    """Why something failed, and what to do about it."""
-    hint = error.hint if isinstance(error, RecollectError) else ""
-    return f"{reason(error)} ({hint})" if hint else reason(error)
-
-
-def merge_duplicates(lists: Sequence[RankedList]) -> tuple[list[RankedList], dict[str, Hit], int]:
-    """Give hits of the same id or the same text one id.
-
-    Returns the lists with those ids, the hit that stands for each id (of the first list that has it, with the snippet
-    of the first that has one), and how many hits were merged into another. Nothing is ranked yet, so merging leaves no
-    gap in the ranks.
-    """
-    merged, first, by_text, count = [], dict[str, Hit](), dict[bytes, str](), 0
-    for ranked in lists:
-        hits = []
-        for hit in ranked.entries:
-            key = hit.id if hit.id in first else by_text.setdefault(hit.text_hash, hit.id)
-            by_text.setdefault(hit.text_hash, key)
-            known = first.setdefault(key, hit)
-            if known.snippet is None and hit.snippet is not None:
-                first[key] = replace(known, snippet=hit.snippet)
-            count += key != hit.id
-            hits.append(hit if key == hit.id else replace(hit, id=key))
-        merged.append(replace(ranked, entries=hits))
-    return merged, first, count
-
-
-def fused_results(query: Query, lists: Sequence[RankedList]) -> tuple[list[Result], int]:
-    """The fused ranking of the lists, and how many hits were merged into a duplicate."""
-    ranking = query.ranking
-    merged, first, duplicates = merge_duplicates(lists)
-    weighed = [replace(ranked, weight=_weight(query, ranked, lists)) for ranked in merged]
-    if METHODS[ranking.fusion].by_score:
-        weighed = [_with_scores(ranked) for ranked in weighed]
-    fused = fuse(weighed, method=ranking.fusion, k=ranking.rrf_k, normalisation=ranking.normalisation)
-    return [_result(place, first[place.id]) for place in fused], duplicates
-
-
 def _weight(query: Query, ranked: RankedList, lists: Sequence[RankedList]) -> float:
     """A source's weight, times its trust where the fusion method reads that.
 
@@ -183,71 +191,24 @@ def _weight(query: Query, ranked: RankedList, lists: Sequence[RankedList]) -> fl
     return weight * ranked.trust if METHODS[query.ranking.fusion].by_trust or ranked.trust == 0 else weight
 
 
-def _with_scores(ranked: RankedList) -> RankedList:
-    """A list without scores gets 1 / rank as scores, so that it can be fused by score."""
-    if all(hit.score is not None for hit in ranked.entries):
-        return ranked
-    hits = [replace(hit, score=1.0 / rank) for rank, hit in enumerate(ranked.entries, 1)]
-    return replace(ranked, entries=hits, bounded=True)
+def _source_trace(ranked: RankedList) -> SourceTrace:
+    error = ranked.error
+    if error is None:
+        return SourceTrace(ranked.source, "ok", len(ranked.entries), ranked.took_ms, trust=ranked.trust)
+    status = "timeout" if isinstance(error, TimedOut) else "failed"
+    status = "skipped" if isinstance(error, LeftAlone | TooLong) else status
+    return SourceTrace(ranked.source, status, 0, ranked.took_ms, reason(error))
 
 
-def _result(fused: Fused, hit: Hit) -> Result:
-    cosines = [fused.shares[name].score for name in ("vector", "hyde") if name in fused.shares]
-    return Result(
-        hit.record,
-        fused.fused,
-        fused.score,
-        fused.shares,
-        hit.snippet,
-        similarity=cosines[0] if cosines else None,
-    )
+def reason(error: Exception) -> str:
+    """Why a source failed, in one line."""
+    return error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
 
 
-def all_failed(lists: Sequence[RankedList], absent: Sequence[tuple[str, str]]) -> SearchFailed:
-    """The error of a search that no source answered."""
-    errors = [ranked.error for ranked in lists if ranked.error is not None]
-    reasons = [f"{ranked.source}: {source_trace(ranked).reason}" for ranked in lists]
-    reasons += [f"{name}: {why}" for name, why in absent]
-    hints = [error.hint for error in errors if isinstance(error, RecollectError) and error.hint]
-    error = SearchFailed(f"no source answered ({'; '.join(reasons)})", hint=hints[0] if hints else "")
-    error.__cause__ = errors[0] if errors else None
-    return error
-
-
-CUTS = ("mmr", "limit")
-"""Stages that shorten the list to the limit; what the others drop is counted in the trace."""
-
-
-def _filtered(stages: Sequence[StageTrace], duplicates: int) -> dict[str, int]:
-    dropped = {trace.name: trace.given - trace.left for trace in stages if trace.name not in CUTS}
-    always = dict.fromkeys(("superseded", "scope", "threshold", "confidence"), 0)
-    return {**always, **{name: count for name, count in dropped.items() if count}, "duplicate": duplicates}
-
-
-def _lag(lists: Sequence[RankedList]) -> dict[str, int]:
-    lags = [ranked.lag for ranked in lists if ranked.lag is not None]
-    return {"vectors": lags[0]} if lags else {}
-
-
-def _abstained(query: Query, fused: Sequence[Result], stages: Sequence[StageTrace]) -> str:
-    """Why there is no result although something was found; empty if that is not so."""
-    cut = next((trace for trace in stages if trace.name == "confidence"), None)
-    if not fused or cut is None or not cut.given or cut.left:
-        return ""
-    return f"no result reaches the confidence {query.ranking.min_confidence:g} that was asked for"
-
-
-def _warnings(
-    query: Query, lists: Sequence[RankedList], absent: Sequence[tuple[str, str]], stages: Sequence[StageTrace]
-) -> list[str]:
-    warnings = [warning for ranked in lists for warning in ranked.warnings]
-    for ranked in lists:
-        if ranked.error is not None:
-            warnings.append(f"{ranked.source} did not answer: {described_error(ranked.error)}")
-        elif METHODS[query.ranking.fusion].by_score and any(hit.score is None for hit in ranked.entries):
-            warnings.append(f"{ranked.source} gives no scores; its ranks stand in for them")
-    warnings += [f"{name} was left out: {why}" for name, why in absent if why]
-    return warnings + [warning for stage in stages for warning in stage.warnings]
+def described_error(error: Exception) -> str:
+    """Why something failed, and what to do about it."""
+    hint = error.hint if isinstance(error, RecollectError) else ""
+    return f"{reason(error)} ({hint})" if hint else reason(error)
 
 
 def _since(start: float) -> float:

@@ -432,7 +432,7 @@ def test_a_model_that_fails_while_it_is_measured(memory, monkeypatch):
     def fail(*_):
         raise EmbedderError("no model today")
 
-    monkeypatch.setattr(calibration._ByMeaning, "__call__", fail)
+    monkeypatch.setattr(calibration, "_by_meaning", fail)
     assert best(memory, ANSWERED) == alone
     with pytest.raises(EmbedderError):
         best(memory, ANSWERED, sources=["vector"])

@@ -20,7 +20,6 @@ from recollect.config import ScopeSettings, Settings, SourceSettings
 from recollect.errors import Cancelled, EmbedderError, SearchFailed, TimedOut, UsageError
 from recollect.memory.explain import Verdict, _just_below
 from recollect.memory.shapes import iso, verdict_dict
-from recollect.pipeline import fused_results
 from recollect.types import Filter, Put, Record, Scope, Work, now
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -990,6 +989,6 @@ def test_mmr_ends_when_nobody_waits(words: Memory) -> None:
     pipeline, query = words.prepare("heron", mmr=True, limit=30, work=(work := Work()))
     replies = pipeline.ask(query)
     work.cancel()
-    results, _ = fused_results(query, replies)
+    results, _ = pipeline.fused(query, replies)
     with pytest.raises(Cancelled):
         dict(pipeline.stages)["mmr"](query, results)

@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from statistics import fmean, pstdev
 from typing import TypeAlias
@@ -24,7 +24,7 @@ from recollect.errors import RecollectError, TimedOut
 from recollect.memory.embeddings import Embeddings, errors_of
 from recollect.ranking import LENGTHS, Evidence, Null
 from recollect.stages import RANK_TO_BEAT, Gauge, evidence
-from recollect.types import ActiveSpace, Filter, Query, Store
+from recollect.types import ActiveSpace, Filter, KeywordIndex, Query, Store
 
 VERSION = 1
 """Increased whenever the same store would give different numbers."""
@@ -60,11 +60,13 @@ class Calibration:
         whole = Filter(query.filter.scope, any_scope=query.filter.any_scope, now=query.filter.now)
         nulls = {}
         if "keyword" in sources:
-            index_name = f"keyword {index.analyzer.fingerprint}"
-            nulls["keyword"] = self._null(index_name, whole, self._by_words, query.deadline)
+            name = f"keyword {index.analyzer.fingerprint}"
+            nulls["keyword"] = self._null(name, whole, partial(_by_words, index), query.deadline)
         if "vector" in sources:
             try:
-                nulls["vector"] = self._null_of_vectors(whole, query.deadline)
+                serving = self._embeddings.serving(query.deadline)
+                name = f"vector {serving.space.fingerprint}"
+                nulls["vector"] = self._null(name, whole, partial(_by_meaning, serving), query.deadline)
             except TimedOut:
                 raise
             except RecollectError:
@@ -73,19 +75,17 @@ class Calibration:
                     raise
         return Gauge(len(terms), index.search(terms, query.filter, 1).max_score, nulls)
 
-    def _null_of_vectors(self, where: Filter, deadline: float | None) -> Null:
-        serving = self._embeddings.serving(deadline)
-        return self._null(f"vector {serving.space.fingerprint}", where, _ByMeaning(serving), deadline)
-
     def _null(self, index_name: str, where: Filter, ask: Ask, deadline: float | None) -> Null:
         """The stored measurement if the store still has about that many records, else a new one."""
-        key, count = _key(index_name, where), self._store.keywords.search([], where, 1).among or 0
+        scope = "any" if where.any_scope else json.dumps(where.scope.as_dict(), sort_keys=True)
+        digest = hashlib.blake2b(f"{VERSION}\0{index_name}\0{scope}".encode(), digest_size=16).hexdigest()
+        key, count = f"confidence:{digest}", self._store.keywords.search([], where, 1).among or 0
         # One thread measures; the others wait for its result.
         with self._lock:
             for records, null in self._known(key):
                 if abs(count - records) <= TOLERANCE * records:
                     return null
-            null = self._measure(where, count, partial(_in_time, ask, deadline))
+            null = self._measure(where, count, ask, deadline)
             self._measured[key] = count, null
             self._store.notes.put(key, json.dumps([count, asdict(null)]))
         return null
@@ -98,11 +98,18 @@ class Calibration:
             count, values = json.loads(self._store.notes.get(key) or "")
             yield int(count), Null(**{name: tuple(row) for name, row in values.items()})
 
-    def _measure(self, where: Filter, count: int, ask: Ask) -> Null:
+    def _measure(self, where: Filter, count: int, ask: Ask, deadline: float | None) -> Null:
         words = self._words(where, count)
-        rows = [[ask(text, where) for text in _unrelated(words, length)] for length in LENGTHS]
-        levels = [[evidence.level for evidence in row] for row in rows]
-        margins = [[evidence.margin for evidence in row] for row in rows]
+        levels, margins = [], []
+        for length in LENGTHS:
+            row = []
+            for text in _unrelated(words, length):
+                if deadline is not None and time.monotonic() > deadline:
+                    hint = "a search without a time budget calibrates it once"
+                    raise TimedOut("there was no time to calibrate confidence", hint=hint)
+                row.append(ask(text, where))
+            levels.append([found.level for found in row])
+            margins.append([found.margin for found in row])
         return Null(*(tuple(round(of(row), 6) for row in part) for part in (levels, margins) for of in (fmean, pstdev)))
 
     def _words(self, where: Filter, count: int) -> list[list[str]]:
@@ -114,30 +121,16 @@ class Calibration:
         words = sorted(_written(self._store.keywords.analyzer, passage) for passage in passages)
         return [row for row in words if row] or [["nothing"]]
 
-    def _by_words(self, text: str, where: Filter) -> Evidence:
-        matches = self._store.keywords.search(self._store.keywords.analyzer.query(text), where, RANK_TO_BEAT)
-        return evidence(matches.scores, matches.max_score or 1.0, bounded=False)
+
+def _by_words(index: KeywordIndex, text: str, where: Filter) -> Evidence:
+    matches = index.search(index.analyzer.query(text), where, RANK_TO_BEAT)
+    return evidence(matches.scores, matches.max_score or 1.0, bounded=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _ByMeaning:
-    """The evidence of the vector index."""
-
-    serving: ActiveSpace
-
-    def __call__(self, text: str, where: Filter) -> Evidence:
-        with errors_of(self.serving.embedder):
-            vector = self.serving.embedder.query(text)
-        matches = self.serving.index.search(vector, where, RANK_TO_BEAT)
-        return evidence(matches.scores, 1.0, bounded=True)
-
-
-def _in_time(ask: Ask, deadline: float | None, text: str, where: Filter) -> Evidence:
-    if deadline is not None and time.monotonic() > deadline:
-        raise TimedOut(
-            "there was no time to calibrate confidence", hint="a search without a time budget calibrates it once"
-        )
-    return ask(text, where)
+def _by_meaning(serving: ActiveSpace, text: str, where: Filter) -> Evidence:
+    with errors_of(serving.embedder):
+        vector = serving.embedder.query(text)
+    return evidence(serving.index.search(vector, where, RANK_TO_BEAT).scores, 1.0, bounded=True)
 
 
 def _written(analyzer: Analyzer, text: str) -> list[str]:
@@ -152,9 +145,3 @@ def _unrelated(words: Sequence[Sequence[str]], length: int) -> Iterator[str]:
     for _ in range(EACH):
         rows = draw.sample(words, length) if len(words) >= length else draw.choices(words, k=length)
         yield " ".join(draw.choice(row) for row in rows)
-
-
-def _key(index_name: str, where: Filter) -> str:
-    scope = "any" if where.any_scope else json.dumps(where.scope.as_dict(), sort_keys=True)
-    hashed = hashlib.blake2b(f"{VERSION}\0{index_name}\0{scope}".encode(), digest_size=16).hexdigest()
-    return f"confidence:{hashed}"

@@ -5,6 +5,7 @@ The advised change has been tried: each cause is removed in turn and the query r
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from recollect.errors import UnknownRecord, UsageError
 from recollect.memory.shapes import iso
 from recollect.memory.validation import clean
 from recollect.options import FILTERS
-from recollect.pipeline import CUTS, Pipeline, all_failed, fused_results, reason
+from recollect.pipeline import CUTS, Pipeline, reason
 from recollect.sources.matcher import below
 from recollect.stages import freshness
 from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Result, Scope, Store
@@ -77,7 +78,6 @@ class RunOutcome:
     change: Mapping[str, Any] = field(default_factory=dict)
     rank: int | None = None
     advice: str = ""
-    replies: Sequence[RankedList] = ()
 
 
 def why_not(
@@ -88,25 +88,43 @@ def why_not(
     `options` is the caller's filter in single parts if it was given as a whole, so that a change can replace it;
     otherwise empty. A scoped `caller` learns only of records that it may see.
     """
-    record = resolve(store, prepare, target, options) if caller is None else visible(store, target, caller)
+    if not isinstance(target, str) or not target.strip():
+        raise UsageError("name a record by its id or its path", hint='why-not "query" ID_OR_PATH')
+    target = clean(target)
+    record = _resolved(store, prepare, target, options) if caller is None else _visible(store, target, caller)
     if isinstance(record, Verdict):
         return record
-    first = trial(prepare, options, record)
-    pipeline, query = prepare(options)
-    hidden = obstacles(record, query.filter)
-    places = {} if hidden else placements(pipeline, query, record, first.replies)
-    shown = None if foreign_parts(record, query.filter) else record
+    trial = Trial(*prepare(options), record)
+    first = trial.run()
+    places = {} if trial.hidden else trial.placements()
+    shown = None if foreign_parts(record, trial.query.filter) else record
     verdict = Verdict(target, shown, first.stage, first.reason, first.rank, places, advice=first.advice)
     if first.stage == "found":
         return verdict
-    stale = _staleness(store, record)
-    if stale and not hidden:
+    path = record.path or ""
+    stale = freshness(path, store.files.states([path]).get(path)) if path else ""
+    if stale in ("changed", "missing") and not trial.hidden:
         state = "has changed" if stale == "changed" else "is missing"
         reason = f"the file {state} since it was indexed; as it was then, {first.reason}"
-        path = Path(str(record.path)) if stale == "changed" else _nearest_folder(str(record.path))
-        return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(str(path))}")
-    change = _working_change(prepare, options, record, first)
+        if stale == "missing":  # indexing the nearest folder that exists removes the file
+            path = str(next(folder for folder in Path(path).parents if folder.is_dir()))
+        return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(path)}")
+    change = _working_change(prepare, options, trial, first)
     return replace(verdict, change={"where": None, **options, **change} if change and options else change)
+
+
+def _working_change(prepare: Prepare, options: Mapping[str, Any], trial: Trial, outcome: RunOutcome) -> dict[str, Any]:
+    """The options that bring the record back, found by trying; empty if no trial ends with the record found."""
+    change: dict[str, Any] = {}
+    most = {"limit": min(MOST_SHOWN, trial.deepest), "fetch_k": min(MOST_FETCHED, trial.deepest)}
+    for attempt in range(TRIES):
+        if outcome.stage == "found" or not outcome.change or outcome.change.items() <= change.items():
+            break
+        change |= outcome.change
+        if attempt >= PATIENT_TRIES:  # a larger limit reads deeper, which can move the record further down
+            change |= {name: min(most[name], 4 * value) for name, value in outcome.change.items() if name in most}
+        outcome = Trial(*prepare({**options, **change}), trial.record).run()
+    return change if outcome.stage == "found" else {}
 
 
 def filter_parts(where: Filter) -> dict[str, Any]:
@@ -119,23 +137,38 @@ def filter_parts(where: Filter) -> dict[str, Any]:
 # -- which record is meant ----------------------------------------------------------------------------------
 
 
-def resolve(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Record | Verdict:
+def _visible(store: Store, target: str, caller: Scope) -> Record:
+    """The record that a scoped caller means; `UnknownRecord` if there is none that it may see."""
+    where = replace(EVERYTHING, any_scope=False, scope=caller)
+    for record in store.records.get([target], where) or store.joins.by_path([target], where).get(target, []):
+        return record
+    raise UnknownRecord(target)
+
+
+def _resolved(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Record | Verdict:
     """The record with this id; for a path, its chunk nearest to the answer; a verdict if there is no such record."""
-    target = _checked_target(target)
     if records := store.records.get([target]):
         return records[0]
     if events := store.records.history(target):
         at = iso(events[-1].at)
         return Verdict(target, None, "forgotten", f"it was forgotten on {at}", advice="add it again")
-    path, kind = _resolved_path(target)
+    path, kind = target, "nothing"
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        resolved = Path(target).expanduser().resolve()  # as `index` stores it
+        path, kind = str(resolved), "folder" if resolved.is_dir() else "file" if resolved.exists() else "nothing"
     by_path = store.joins.by_path([path] if kind == "file" else [path, target], EVERYTHING)
+    pipeline, query = prepare(options)
     if by_path:
         chunks = by_path.get(path) or by_path[target]
         if len({chunk.path for chunk in chunks}) > 1:
             raise UsageError(f"{target!r} could be several files", hint="name more of the path")
-        return _best_chunk(prepare, options, chunks)
-    if external := _external_document(prepare, options, target):
-        return external
+        return _best_chunk(pipeline, query, chunks)
+    # A document of an external source has the name of the source before its id.
+    sources = tuple(source for source in pipeline.sources if target.startswith(f"{source.name}:"))
+    for reply in replace(pipeline, sources=sources).ask(query):
+        for hit in reply.entries:
+            if hit.record.id == target:
+                return hit.record
     if kind == "folder":
         raise UsageError(f"{target!r} is a folder", hint="name one of its files")
     if kind == "nothing":
@@ -145,65 +178,21 @@ def resolve(store: Store, prepare: Prepare, target: str, options: Mapping[str, A
     return Verdict(target, None, "not indexed", f"{path} is not indexed", advice=f"recollect index {shlex.quote(path)}")
 
 
-def visible(store: Store, target: str, caller: Scope) -> Record:
-    """The record that a scoped caller means; `UnknownRecord` if there is none that it may see."""
-    target = _checked_target(target)
-    where = replace(EVERYTHING, any_scope=False, scope=caller)
-    for record in store.records.get([target], where) or store.joins.by_path([target], where).get(target, []):
-        return record
-    raise UnknownRecord(target)
-
-
-def _checked_target(target: str) -> str:
-    if not isinstance(target, str) or not target.strip():
-        raise UsageError("name a record by its id or its path", hint='why-not "query" ID_OR_PATH')
-    return clean(target)
-
-
-def _resolved_path(target: str) -> tuple[str, str]:
-    """The absolute path of a name, as `index` stores it, and what is there."""
-    try:
-        path = Path(target).expanduser().resolve()
-        return str(path), "folder" if path.is_dir() else "file" if path.exists() else "nothing"
-    except (OSError, ValueError, RuntimeError):
-        return target, "nothing"
-
-
-def _external_document(prepare: Prepare, options: Mapping[str, Any], target: str) -> Record | None:
-    """A document of an external source, by the id that answers give it."""
-    pipeline, query = prepare(options)
-    sources = tuple(source for source in pipeline.sources if target.startswith(f"{source.name}:"))
-    replies = replace(pipeline, sources=sources).ask(query)
-    records = (hit.record for reply in replies for hit in reply.entries)
-    return next((record for record in records if record.id == target), None)
-
-
-def _best_chunk(prepare: Prepare, options: Mapping[str, Any], chunks: Sequence[Record]) -> Record:
-    """The chunk of a file that ranks best for the query."""
-    pipeline, query = prepare(options)
+def _best_chunk(pipeline: Pipeline, query: Query, chunks: Sequence[Record]) -> Record:
+    """The chunk of a file that ranks best for the query: in the answer, or else however deep."""
     candidates = {chunk.id: chunk for chunk in chunks if not obstacles(chunk, query.filter)}
-    if not candidates:
-        return chunks[0]
-    if len(candidates) == 1:
-        return next(iter(candidates.values()))
-    for result in pipeline(query).results:
-        if result.record.id in candidates:
-            return candidates[result.record.id]
-    answered = [reply for reply in pipeline.ask(replace(query, fetch_k=DEEP)) if reply.error is None]
-    fused, _ = fused_results(query, answered)
-    ranked = (candidates[result.record.id] for result in fused if result.record.id in candidates)
-    return next(ranked, next(iter(candidates.values())))
+    if len(candidates) > 1:
+        ranked = _ids(pipeline(query).results)
+        if not candidates.keys() & ranked:
+            fused, _ = pipeline.fused(query, pipeline.ask(replace(query, fetch_k=DEEP)))
+            ranked = _ids(fused)
+        for key in ranked:
+            if key in candidates:
+                return candidates[key]
+    return next(iter(candidates.values()), chunks[0])
 
 
 # -- the filter ---------------------------------------------------------------------------------------------
-
-
-def obstacles(record: Record, where: Filter) -> list[RunOutcome]:
-    """Every part of the filter that hides the record; empty if it is visible."""
-    by_scope = list(_scope_obstacles(record, where))
-    if foreign_parts(record, where):
-        return by_scope  # other reasons would reveal what the record is
-    return [*by_scope, *_time_obstacles(record, where), *_condition_obstacles(record, where)]
 
 
 def foreign_parts(record: Record, where: Filter) -> list[str]:
@@ -212,18 +201,18 @@ def foreign_parts(record: Record, where: Filter) -> list[str]:
     return [part for part in theirs if ours.get(part, theirs[part]) != theirs[part] and not where.any_scope]
 
 
-def _scope_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
-    if where.any_scope or where.scope.admits(record.scope):
-        return
-    if others := foreign_parts(record, where):
-        yield RunOutcome("scope", f"out of scope: it belongs to another {' and another '.join(others)}")
-        return
-    missing = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
-    owner = " and ".join(f"{part} {name!r}" for part, name in missing.items())
-    yield RunOutcome("scope", f"out of scope: it belongs to {owner}, which the query does not name", missing)
+def obstacles(record: Record, where: Filter) -> list[RunOutcome]:
+    """Every part of the filter that hides the record; empty if it is visible."""
+    if others := foreign_parts(record, where):  # other reasons would reveal what the record is
+        return [RunOutcome("scope", f"out of scope: it belongs to another {' and another '.join(others)}")]
+    return [*_scope_and_time_obstacles(record, where), *_condition_obstacles(record, where)]
 
 
-def _time_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
+def _scope_and_time_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
+    if not where.any_scope and not where.scope.admits(record.scope):
+        missing = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
+        owner = " and ".join(f"{part} {name!r}" for part, name in missing.items())
+        yield RunOutcome("scope", f"out of scope: it belongs to {owner}, which the query does not name", missing)
     moment = where.moment
     if where.as_of and record.time > moment:
         yield RunOutcome("as_of", f"it is from {iso(record.time)}, after `as_of`", {"as_of": None})
@@ -257,205 +246,149 @@ def _condition_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
 # -- sources and stages -------------------------------------------------------------------------------------
 
 
-def trial(prepare: Prepare, options: Mapping[str, Any], record: Record) -> RunOutcome:
-    """Run the query and follow the record: where it is dropped, or its rank."""
-    pipeline, query = prepare(options)
-    if hidden := obstacles(record, query.filter):
-        change = {name: value for obstacle in hidden for name, value in obstacle.change.items()}
-        return RunOutcome(hidden[0].stage, "; ".join(obstacle.reason for obstacle in hidden), change)
-    replies = pipeline.ask(query)
-    answered = [reply for reply in replies if reply.error is None]
-    if not answered:
-        raise all_failed(replies, pipeline.absent)
-    fused, _ = fused_results(query, answered)
-    index = _index_of_text(query, fused, record)
-    if index is None:
-        outcome = _unranked(pipeline, query, record, replies)
-    else:
-        outcome = _through_stages(pipeline, query, fused, fused[index].record)
-        if fused[index].record.id != record.id:
-            outcome = _as_duplicate(fused[index], index, outcome)
-    return replace(outcome, replies=replies)
+class Trial:
+    """One run of the query, in which a record is followed. `hidden` are the parts of the filter that hide it."""
+
+    def __init__(self, pipeline: Pipeline, query: Query, record: Record) -> None:
+        self.pipeline = pipeline
+        self.query = query
+        self.record = record
+        self.hidden = obstacles(record, query.filter)
+        deepest = query.work.deepest if query.work else None
+        self.deepest = DEEP if deepest is None else deepest
+        self._replies: Sequence[RankedList] = ()
+
+    def run(self) -> RunOutcome:
+        """Run the query and follow the record: where it is dropped, or its rank."""
+        if self.hidden:
+            change = {name: value for obstacle in self.hidden for name, value in obstacle.change.items()}
+            return RunOutcome(self.hidden[0].stage, "; ".join(obstacle.reason for obstacle in self.hidden), change)
+        self._replies = self.pipeline.ask(self.query)
+        fused, _ = self.pipeline.fused(self.query, self._replies)
+        index = self._index(fused)
+        if index is None:
+            return self._unranked()
+        other = fused[index].record.id
+        outcome = self._through_stages(fused, other)
+        if other == self.record.id:
+            return outcome
+        found = outcome.stage == "found"
+        return RunOutcome(
+            "duplicate",
+            f"merged with its duplicate {other}, which has the same text and is at rank {index + 1} after fusion",
+            advice=f"nothing is lost: {other} is shown instead" if found else f"ask why-not {other}: {outcome.reason}",
+        )
+
+    def placements(self) -> dict[str, Placement]:
+        """Every source's rank of the record. Retrievers are read as deep as allowed; others are not asked again."""
+        deep = replace(self.query, fetch_k=self.deepest, deadline=None)
+        own = tuple(source for source in self.pipeline.sources if source.name in RETRIEVERS)
+        replies = replace(self.pipeline, sources=own).ask(deep)
+        places = {reply.source: self._placement(reply, self.query.depth, self.deepest) for reply in replies}
+        for reply in self._replies:
+            if reply.source not in RETRIEVERS:
+                places[reply.source] = self._placement(reply, len(reply.entries), DEEP)
+        return places | {name: Placement(None, None, 0, reason) for name, reason in self.pipeline.absent}
+
+    def _placement(self, reply: RankedList, depth: int, deepest: int) -> Placement:
+        for rank, hit in enumerate(reply.entries, 1):
+            if hit.record.id == self.record.id:
+                return Placement(rank, hit.score, depth)
+            if hit.text_hash == self.record.text_hash:
+                return Placement(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
+        if reply.error is not None:
+            note = f"did not answer: {reason(reply.error)}"
+        elif len(reply.entries) >= deepest:
+            note = _too_deep(deepest)
+        elif reply.source not in RETRIEVERS:
+            note = "not in its list"
+        elif self.record.kind == "outside":
+            note = "searches this store, which does not hold it"
+        elif not reply.entries and reply.warnings:
+            note = reply.warnings[0]
+        else:
+            note = "shares no word with the query" if reply.source == "keyword" else "has no vector yet"
+        return Placement(None, None, depth, note)
+
+    def _index(self, results: Sequence[Result]) -> int | None:
+        """The index of the record, or of the duplicate that is shown for its text."""
+        ids = _ids(results)
+        if self.record.id in ids:
+            return ids.index(self.record.id)
+        for index, result in enumerate(results):
+            self.query.check()
+            if result.record.text_hash == self.record.text_hash:
+                return index
+        return None
+
+    def _through_stages(self, results: Sequence[Result], key: str) -> RunOutcome:
+        """Follow a record through the stages until one drops it."""
+        for name, stage in self.pipeline.stages:
+            self.query.check()
+            before, results = results, stage(self.query, results)
+            if key not in _ids(results):
+                if name == "confidence":  # the stage shows the confidence of a result only where it accepts any
+                    ranking = replace(self.query.ranking, confidence=True, min_confidence=0.0)
+                    before = stage(replace(self.query, ranking=ranking), before)
+                return self._dropped(name, before, results, _ids(before).index(key))
+        rank = _ids(results).index(key) + 1
+        return RunOutcome("found", f"it is in the answer, at rank {rank}", rank=rank)
+
+    def _dropped(self, name: str, before: Sequence[Result], after: Sequence[Result], index: int) -> RunOutcome:
+        result, ranking = before[index], self.query.ranking
+        if name == "threshold":
+            short = ranking.min_score - result.score
+            reason = f"it scores {result.score:.4f}, min_score is {ranking.min_score:g}"
+            change = {"min_score": _just_below(result.score)}
+            return RunOutcome(name, f"below the threshold by {short:.2g}: {reason}", change)
+        if name == "confidence":
+            confidence = result.confidence or 0.0
+            reason = f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}"
+            return RunOutcome(name, reason, {"min_confidence": _just_below(confidence)})
+        if name == "mmr" and index < self.query.limit:
+            behind = set(_ids(before[index + 1 :]))
+            rival = next(key for key in _ids(after) if key in behind)
+            reason = f"displaced by MMR in favour of {rival}, which says something new; by relevance it is at rank"
+            return RunOutcome(name, f"{reason} {index + 1}", {"mmr": False})
+        if name not in CUTS:
+            return RunOutcome(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
+        enough = {"limit": index + 1} if index < min(MOST_SHOWN, self.deepest) else {}
+        return RunOutcome("limit", f"at rank {index + 1}, beyond the limit of {self.query.limit}", enough)
+
+    def _unranked(self) -> RunOutcome:
+        """No source returned it within its depth; the outcome says how deep they would have to be read."""
+        places = self.placements()
+        words = "; ".join(
+            f"{name} rank {place.rank} beyond fetch_k {place.fetch_k}"
+            if place.rank and name in RETRIEVERS and place.rank > place.fetch_k
+            else f"{name} {place.note or f'rank {place.rank}'}"
+            for name, place in places.items()
+        )
+        having = [reply for reply in self._replies if places[reply.source].rank]
+        untrusted = {reply.source for reply in having if reply.trust == 0}
+        answered = {reply.source for reply in having if reply.error is None}
+        weightless = {name for name in answered if self.query.weights.get(name, 1.0) == 0}
+        if ranks := [places[name].rank or 0 for name in answered - weightless - untrusted]:
+            return RunOutcome("fetch_k", words, {"fetch_k": min(ranks)} if min(ranks) <= MOST_FETCHED else {})
+        if weightless:
+            change = {WEIGHTS[name]: 1.0 for name in sorted(weightless) if name in WEIGHTS}
+            return RunOutcome("weight", f"only a source of weight 0 has it: {words}", change)
+        if untrusted:
+            names = " and ".join(sorted(untrusted))
+            reason = f"only {names} has it, which does not read this language and is left out: {words}"
+            return RunOutcome("trust", reason, {"sources": sorted(untrusted)})
+        if any(place.note == _too_deep(self.deepest) for place in places.values()):
+            advice = f"use words that occur in it; only the owner of the store may read deeper than {self.deepest:,}"
+            return RunOutcome("fetch_k", words, advice=advice)
+        return RunOutcome("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
 
 
-def placements(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> dict[str, Placement]:
-    """Every source's rank of the record. Retrievers are read as deep as allowed; external replies are used again."""
-    deepest = _allowed(DEEP, query)
-    deep = replace(query, fetch_k=deepest, deadline=None)
-    retrievers = replace(pipeline, sources=tuple(source for source in pipeline.sources if source.name in RETRIEVERS))
-    places = {reply.source: _placement(reply, record, query.depth, deepest) for reply in retrievers.ask(deep)}
-    external = [reply for reply in replies if reply.source not in RETRIEVERS]
-    places |= {reply.source: _placement(reply, record, len(reply.entries)) for reply in external}
-    return places | {name: Placement(None, None, 0, reason) for name, reason in pipeline.absent}
-
-
-def _allowed(number: int, query: Query) -> int:
-    """The number, or the depth that the query's limits allow if that is less."""
-    deepest = query.work.deepest if query.work else None
-    return number if deepest is None else min(number, deepest)
-
-
-def _placement(reply: RankedList, record: Record, depth: int, deepest: int = DEEP) -> Placement:
-    if reply.error is not None:
-        return Placement(None, None, depth, f"did not answer: {reason(reply.error)}")
-    text_hash = record.text_hash
-    for rank, hit in enumerate(reply.entries, 1):
-        if hit.record.id == record.id:
-            return Placement(rank, hit.score, depth)
-        if hit.text_hash == text_hash:
-            return Placement(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
-    if len(reply.entries) >= deepest:
-        return Placement(None, None, depth, _too_deep(deepest))
-    return Placement(None, None, depth, _absence(reply, record))
+def _ids(results: Sequence[Result]) -> list[str]:
+    return [result.record.id for result in results]
 
 
 def _too_deep(deepest: int) -> str:
     return f"beyond rank {deepest:,}"
-
-
-def _absence(reply: RankedList, record: Record) -> str:
-    """Why a source that answered does not have the record."""
-    if reply.source not in RETRIEVERS:
-        return "not in its list"
-    if record.kind == "outside":
-        return "searches this store, which does not hold it"
-    if not reply.entries and reply.warnings:
-        return reply.warnings[0]
-    return "shares no word with the query" if reply.source == "keyword" else "has no vector yet"
-
-
-def _through_stages(pipeline: Pipeline, query: Query, results: Sequence[Result], record: Record) -> RunOutcome:
-    """Follow the record through the stages until one drops it."""
-    for name, stage in pipeline.stages:
-        query.check()
-        before, results = results, stage(query, results)
-        if _index_of(results, record) is None:
-            # Only with any confidence accepted does the stage show the confidence for which it drops the result.
-            before = stage(_accepting_any_confidence(query), before) if name == "confidence" else before
-            return _dropped(name, query, before, results, record)
-    rank = (_index_of(results, record) or 0) + 1
-    return RunOutcome("found", f"it is in the answer, at rank {rank}", rank=rank)
-
-
-def _accepting_any_confidence(query: Query) -> Query:
-    return replace(query, ranking=replace(query.ranking, confidence=True, min_confidence=0.0))
-
-
-def _dropped(name: str, query: Query, before: Sequence[Result], after: Sequence[Result], record: Record) -> RunOutcome:
-    index = _index_of(before, record) or 0
-    result, ranking = before[index], query.ranking
-    if name == "threshold":
-        short = ranking.min_score - result.score
-        reason = f"below the threshold by {short:.2g}: it scores {result.score:.4f}, min_score is {ranking.min_score:g}"
-        return RunOutcome(name, reason, {"min_score": _just_below(result.score)})
-    if name == "confidence":
-        confidence = result.confidence or 0.0
-        reason = f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}"
-        return RunOutcome(name, reason, {"min_confidence": _just_below(confidence)})
-    if name == "mmr" and index < query.limit:
-        rival = next(other for other in after if (_index_of(before, other.record) or 0) > index)
-        reason = (
-            f"displaced by MMR in favour of {rival.record.id}, which says something new; by relevance it is at rank"
-        )
-        return RunOutcome(name, f"{reason} {index + 1}", {"mmr": False})
-    if name not in CUTS:
-        return RunOutcome(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
-    change = {"limit": index + 1} if index < _allowed(MOST_SHOWN, query) else {}
-    return RunOutcome("limit", f"at rank {index + 1}, beyond the limit of {query.limit}", change)
-
-
-def _unranked(pipeline: Pipeline, query: Query, record: Record, replies: Sequence[RankedList]) -> RunOutcome:
-    """No source returned it within its depth; the outcome says how deep they would have to be read."""
-    places = placements(pipeline, query, record, replies)
-    words = "; ".join(
-        f"{name} rank {place.rank} beyond fetch_k {place.fetch_k}"
-        if place.rank and name in RETRIEVERS and place.rank > place.fetch_k
-        else f"{name} {place.note or f'rank {place.rank}'}"
-        for name, place in places.items()
-    )
-    answered = {reply.source for reply in replies if reply.error is None}
-    untrusted = {reply.source for reply in replies if reply.trust == 0 and places[reply.source].rank}
-    weightless = {name for name in answered if query.weights.get(name, 1.0) == 0 and places[name].rank}
-    ranks = [place.rank for name, place in places.items() if place.rank and name in answered - weightless - untrusted]
-    if ranks:
-        return RunOutcome("fetch_k", words, {"fetch_k": min(ranks)} if min(ranks) <= MOST_FETCHED else {})
-    if weightless:
-        change = {WEIGHTS[name]: 1.0 for name in sorted(weightless) if name in WEIGHTS}
-        return RunOutcome("weight", f"only a source of weight 0 has it: {words}", change)
-    if untrusted:
-        names = " and ".join(sorted(untrusted))
-        reason = f"only {names} has it, which does not read this language and is left out: {words}"
-        return RunOutcome("trust", reason, {"sources": sorted(untrusted)})
-    deepest = _allowed(DEEP, query)
-    if any(place.note == _too_deep(deepest) for place in places.values()):
-        advice = f"use words that occur in it; only the owner of the store may read deeper than {deepest:,}"
-        return RunOutcome("fetch_k", words, advice=advice)
-    return RunOutcome("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
-
-
-def _as_duplicate(survivor: Result, index: int, outcome: RunOutcome) -> RunOutcome:
-    other = survivor.record.id
-    found = outcome.stage == "found"
-    return RunOutcome(
-        "duplicate",
-        f"merged with its duplicate {other}, which has the same text and is at rank {index + 1} after fusion",
-        advice=f"nothing is lost: {other} is shown instead" if found else f"ask why-not {other}: {outcome.reason}",
-    )
-
-
-# -- the change that works ----------------------------------------------------------------------------------
-
-
-def _working_change(
-    prepare: Prepare, options: Mapping[str, Any], record: Record, outcome: RunOutcome
-) -> dict[str, Any]:
-    """The options that bring the record back, found by trying; empty if no trial ends with the record found."""
-    change: dict[str, Any] = {}
-    deepest = _allowed(DEEP, prepare(options)[1])
-    for attempt in range(TRIES):
-        if outcome.stage == "found":
-            return change
-        if not outcome.change or outcome.change.items() <= change.items():
-            break
-        change |= _larger(outcome.change, deepest) if attempt >= PATIENT_TRIES else outcome.change
-        outcome = trial(prepare, {**options, **change}, record)
-    return change if outcome.stage == "found" else {}
-
-
-def _larger(change: Mapping[str, Any], deepest: int) -> dict[str, Any]:
-    """A larger step: a larger limit reads deeper, which can move the record further down."""
-    most = {"limit": min(MOST_SHOWN, deepest), "fetch_k": min(MOST_FETCHED, deepest)}
-    return {name: min(most[name], 4 * value) if name in most else value for name, value in change.items()}
-
-
-def _staleness(store: Store, record: Record) -> str:
-    """`changed` or `missing` if the record's file is no longer as it was indexed, else empty."""
-    if record.path is None:
-        return ""
-    state = freshness(record.path, store.files.states([record.path]).get(record.path))
-    return state if state in ("changed", "missing") else ""
-
-
-def _nearest_folder(path: str) -> Path:
-    """The nearest existing folder above a missing file: indexing that folder removes the file."""
-    return next(folder for folder in Path(path).parents if folder.is_dir())
-
-
-def _index_of_text(query: Query, results: Sequence[Result], record: Record) -> int | None:
-    """The index of the record, or of the duplicate that is shown for its text."""
-    index = _index_of(results, record)
-    if index is not None:
-        return index
-    text_hash = record.text_hash
-    for i, result in enumerate(results):
-        query.check()
-        if result.record.text_hash == text_hash:
-            return i
-    return None
-
-
-def _index_of(results: Sequence[Result], record: Record) -> int | None:
-    return next((i for i, result in enumerate(results) if result.record.id == record.id), None)
 
 
 def _just_below(value: float) -> float:

@@ -7,15 +7,14 @@ therefore sees only changes that concern its scope, numbered from 1 in each reco
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recollect.types import Changes, Event, Record, Records, Scope, Store
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
-
 
 LONGEST_CHAIN = 1_000
 """Superseded records that are followed in each direction."""
@@ -36,7 +35,8 @@ def line_numbers(records: Records, events: Sequence[Event], scope: Scope) -> dic
     numbers: dict[int, int] = {}
     hidden: set[int] = set()
     for event in since_purge(events):
-        if _concerns_others(records, event, scope) or _undone(event.detail) in hidden:
+        other = records.scope_of(str(event.detail.get("id"))) if event.action == "supersedes" else scope
+        if other is None or not scope.admits(other) or event.detail.get("undoes") in hidden:
             hidden.add(event.seq)
         else:
             numbers[event.seq] = len(numbers) + 1
@@ -44,35 +44,18 @@ def line_numbers(records: Records, events: Sequence[Event], scope: Scope) -> dic
 
 
 def visible_history(records: Records, events: Sequence[Event], scope: Scope) -> list[Event]:
-    """The events that a scope may see, numbered from 1."""
+    """The events that a scope may see, numbered from 1; so is the event that an undo names."""
     numbers = line_numbers(records, events, scope)
     superseded = [str(event.detail.get("id")) for event in events if event.action == "supersedes"]
     alive = {record.id for record in records.get(superseded)}
-    return [
-        replace(event, seq=numbers[event.seq], detail=_renumbered(event.detail, numbers))
-        for event in events
-        if event.seq in numbers and (event.action != "supersedes" or event.detail.get("id") in alive)
-    ]
-
-
-def _concerns_others(records: Records, event: Event, scope: Scope) -> bool:
-    if event.action != "supersedes":
-        return False
-    other = records.scope_of(str(event.detail.get("id")))
-    return other is None or not scope.admits(other)
-
-
-def _renumbered(detail: Mapping[str, Any], numbers: Mapping[int, int]) -> Mapping[str, Any]:
-    """An event's detail with the visible number of the event that it undoes, if that is visible."""
-    rest = {name: value for name, value in detail.items() if name != "undoes"}
-    undone = _undone(detail)
-    return {**rest, "undoes": numbers[undone]} if undone in numbers else rest
-
-
-def _undone(detail: Mapping[str, Any]) -> int:
-    """The store's number of the event that an event undoes; 0 if there is none."""
-    undone = detail.get("undoes")
-    return undone if isinstance(undone, int) else 0
+    visible = []
+    for event in events:
+        if event.seq in numbers and (event.action != "supersedes" or event.detail.get("id") in alive):
+            detail = dict(event.detail)
+            if (undone := detail.pop("undoes", None)) in numbers:
+                detail["undoes"] = numbers[undone]
+            visible.append(replace(event, seq=numbers[event.seq], detail=detail))
+    return visible
 
 
 def chain(memory: Memory, record: Record) -> list[str]:

@@ -9,18 +9,11 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypeVar
 
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, is_typeddict
 
 _Shape = TypeVar("_Shape", bound=type)
 
 
-def extensible(shape: _Shape) -> _Shape:
-    """Let pydantic accept fields that the shape does not list."""
-    shape.__pydantic_config__ = {"extra": "allow"}  # type: ignore[attr-defined]  # what pydantic.with_config does
-    return shape
-
-
-@extensible
 class StoredRecord(TypedDict):
     """One record; what is not set is left out."""
 
@@ -46,7 +39,6 @@ class StoredRecord(TypedDict):
     next_offset: NotRequired[int]
 
 
-@extensible
 class SourceShare(TypedDict):
     """A result's rank and score in one source's list, and what it contributed to the fused score."""
 
@@ -55,7 +47,6 @@ class SourceShare(TypedDict):
     contribution: float
 
 
-@extensible
 class FoundRecord(StoredRecord):
     """One result: a record, and why it is ranked where it is."""
 
@@ -71,7 +62,6 @@ class FoundRecord(StoredRecord):
     freshness: NotRequired[str]
 
 
-@extensible
 class SourceReport(TypedDict):
     """How one source answered the query."""
 
@@ -83,7 +73,6 @@ class SourceReport(TypedDict):
     trust: NotRequired[float]
 
 
-@extensible
 class AnswerTrace(TypedDict):
     """What ran, how long it took, what was dropped and why."""
 
@@ -98,7 +87,6 @@ class AnswerTrace(TypedDict):
     abstained: NotRequired[str]
 
 
-@extensible
 class SearchAnswer(TypedDict):
     """The answer to a search, best result first."""
 
@@ -108,7 +96,6 @@ class SearchAnswer(TypedDict):
     trace: AnswerTrace
 
 
-@extensible
 class Cited(TypedDict):
     """The record that a number in a recall block refers to."""
 
@@ -120,7 +107,6 @@ class Cited(TypedDict):
     freshness: NotRequired[str]
 
 
-@extensible
 class RecallBlock(TypedDict):
     """A block of text for a model's context, and the records that its numbers refer to."""
 
@@ -132,7 +118,6 @@ class RecallBlock(TypedDict):
     warnings: list[str]
 
 
-@extensible
 class SourceRank(TypedDict):
     """Where a source ranks a record, however deep."""
 
@@ -142,7 +127,6 @@ class SourceRank(TypedDict):
     note: NotRequired[str]
 
 
-@extensible
 class VerdictAnswer(TypedDict):
     """Why a record is missing; `stage` is `found` if it is in the answer."""
 
@@ -157,7 +141,6 @@ class VerdictAnswer(TypedDict):
     record: StoredRecord | None
 
 
-@extensible
 class HistoryEvent(TypedDict):
     """One change in a record's history."""
 
@@ -168,7 +151,6 @@ class HistoryEvent(TypedDict):
     detail: dict[str, Any]
 
 
-@extensible
 class SourceHealth(TypedDict):
     """Whether a source has been answering."""
 
@@ -180,14 +162,12 @@ class SourceHealth(TypedDict):
     until: NotRequired[str]
 
 
-@extensible
 class Forgotten(TypedDict):
     """The ids of records that were forgotten."""
 
     forgotten: list[str]
 
 
-@extensible
 class MemoryStatus(TypedDict):
     """What the store holds, how current it is, and what this server may do."""
 
@@ -195,3 +175,14 @@ class MemoryStatus(TypedDict):
     vectors: dict[str, Any]
     scope: dict[str, str]
     read_only: bool
+
+
+def extensible(shape: _Shape) -> _Shape:
+    """Let pydantic accept fields that a shape does not list, as `pydantic.with_config` would."""
+    shape.__pydantic_config__ = {"extra": "allow"}  # type: ignore[attr-defined]
+    return shape
+
+
+for _value in list(globals().values()):
+    if is_typeddict(_value) and _value is not TypedDict:
+        extensible(_value)

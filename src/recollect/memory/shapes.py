@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recollect.fusion import METHODS
-from recollect.types import Answer, Event, Record, Result, Trace
+from recollect.types import Answer, Event, Record, Result, Scope, Trace
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
@@ -22,33 +22,36 @@ FOUND_CHARACTERS = 4_000
 READ_CHARACTERS = 40_000
 """Characters of a text that one read returns; the rest is read from `next_offset` on."""
 
-DEFAULT_IMPORTANCE = Record("", "").importance
+RECORD = ("id", "kind", "text", "title", "scope", "category", "tags", "created_at")
+RECORD_IF_SET = (
+    "importance", "decay", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path",
+    "lines",
+)  # fmt: skip
+
+
+def iso(at: datetime | None) -> str | None:
+    """A time in ISO 8601, UTC."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+_PLAIN: Mapping[type, Callable[[Any], Any]] = {datetime: iso, Scope: Scope.as_dict, tuple: list}
+
+
+def _fields(thing: Any, always: tuple[str, ...], if_set: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Fields of a dataclass as JSON; those of `if_set` are left out where they have their default value."""
+    values = {name: getattr(thing, name) for name in always}
+    for name in if_set:
+        if (value := getattr(thing, name)) != thing.__dataclass_fields__[name].default:
+            values[name] = value
+    for name, value in values.items():
+        if (convert := _PLAIN.get(type(value))) is not None:
+            values[name] = convert(value)
+    return values
 
 
 def record_dict(record: Record) -> dict[str, Any]:
     """The JSON of a record."""
-    return {
-        "id": record.id,
-        "kind": record.kind,
-        "text": record.text,
-        "title": record.title,
-        "scope": record.scope.as_dict(),
-        "category": record.category,
-        "tags": list(record.tags),
-        "created_at": iso(record.created_at),
-        **_set_fields(
-            importance=record.importance if record.importance != DEFAULT_IMPORTANCE else None,
-            decay=record.decay,
-            happened_at=iso(record.happened_at),
-            expires_at=iso(record.expires_at),
-            edited_at=iso(record.edited_at),
-            superseded_by=record.superseded_by,
-            superseded_at=iso(record.superseded_at),
-            source=record.source,
-            path=record.path,
-            lines=list(record.lines) if record.lines else None,
-        ),
-    }
+    return _fields(record, RECORD, RECORD_IF_SET)
 
 
 def bounded(record: dict[str, Any], most: int = FOUND_CHARACTERS, offset: int = 0) -> dict[str, Any]:
@@ -77,36 +80,62 @@ def answer_dict(answer: Answer, *, explain: bool = False) -> dict[str, Any]:
     }
 
 
+def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
+    for rank, result in enumerate(answer.results, 1):
+        answer.query.check()  # the snippet of a long text takes time
+        shares = {name: _fields(share, ("rank", "score", "contribution")) for name, share in result.shares.items()}
+        yield {
+            **_fields(result.record, RECORD[:4]),
+            "snippet": result.snippet,
+            "rank": rank,
+            **_fields(result, ("score", "fused", "similarity"), ("confidence",)),
+            "sources": shares,
+            "in_keyword": "keyword" in shares,
+            "in_semantic": "vector" in shares or "hyde" in shares,
+            **(_explanation(result) if explain else {}),
+            **_fields(result.record, RECORD[4:], RECORD_IF_SET),
+            **_fields(result, (), ("freshness",)),
+        }
+
+
+def _explanation(result: Result) -> dict[str, Any]:
+    moves = {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()}
+    return {"base": result.base, "factors": dict(result.factors), "moves": moves, "total": result.total}
+
+
+def _trace_dict(trace: Trace) -> dict[str, Any]:
+    return {
+        **_fields(trace, ("took_ms", "grade", "mode")),
+        "sources": [
+            _fields(source, ("name", "status", "hits", "took_ms"), ("reason", "trust")) for source in trace.sources
+        ],
+        "filtered": dict(trace.filtered),
+        "lag": dict(trace.lag),
+        "stages": [
+            {"name": stage.name, "in": stage.given, "out": stage.left, "took_ms": stage.took_ms}
+            for stage in trace.stages
+        ],
+        **_fields(trace, ("warnings",), ("abstained",)),
+    }
+
+
 def recall_dict(recall: Recall) -> dict[str, Any]:
     """The JSON of a recall block."""
-    citations = [
-        {
-            **_picked(citation, "number", "id", "title"),
-            **_set_fields(
-                path=citation.path or None,
-                lines=list(citation.lines) if citation.lines else None,
-                freshness=citation.freshness or None,
-            ),
-        }
-        for citation in recall.citations
-    ]
+    about = (("number", "id", "title"), ("path", "lines", "freshness"))
     return {
-        **_picked(recall, "query", "text", "tokens"),
-        "citations": citations,
-        "left_out": recall.left_out,
-        "warnings": list(recall.warnings),
+        **_fields(recall, ("query", "text", "tokens")),
+        "citations": [_fields(citation, *about) for citation in recall.citations],
+        **_fields(recall, ("left_out", "warnings")),
     }
 
 
 def verdict_dict(query: str, verdict: Verdict) -> dict[str, Any]:
     """The JSON of what `why_not` returns."""
+    places = verdict.places.items()
     return {
         "query": query,
-        **_picked(verdict, "target", "stage", "reason", "rank"),
-        "sources": {
-            name: {**_picked(place, "rank", "score", "fetch_k"), **_set_fields(note=place.note or None)}
-            for name, place in verdict.places.items()
-        },
+        **_fields(verdict, ("target", "stage", "reason", "rank")),
+        "sources": {name: _fields(place, ("rank", "score", "fetch_k"), ("note",)) for name, place in places},
         "change": dict(verdict.change),
         "advice": verdict.advice,
         "record": record_dict(verdict.record) if verdict.record else None,
@@ -115,69 +144,4 @@ def verdict_dict(query: str, verdict: Verdict) -> dict[str, Any]:
 
 def event_dict(event: Event) -> dict[str, Any]:
     """The JSON of one change in a history."""
-    return {**_picked(event, "seq", "id", "action"), "at": iso(event.at), "detail": dict(event.detail)}
-
-
-def iso(at: datetime | None) -> str | None:
-    """A time in ISO 8601, UTC."""
-    return None if at is None else at.isoformat().replace("+00:00", "Z")
-
-
-def _picked(thing: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(thing, name) for name in names}
-
-
-def _set_fields(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
-    for rank, result in enumerate(answer.results, 1):
-        answer.query.check()  # the snippet of a long text takes time
-        yield _result_dict(rank, result, explain)
-
-
-def _result_dict(rank: int, result: Result, explain: bool) -> dict[str, Any]:
-    record = record_dict(result.record)
-    head = {name: record.pop(name) for name in ("id", "kind", "text", "title")}
-    shares = result.shares
-    explanation = {
-        "base": result.base,
-        "factors": dict(result.factors),
-        "moves": {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()},
-        "total": result.total,
-    }
-    return {
-        **head,
-        "snippet": result.snippet,
-        "rank": rank,
-        **_picked(result, "score", "fused", "similarity"),
-        **_set_fields(confidence=result.confidence),
-        "sources": {name: _picked(share, "rank", "score", "contribution") for name, share in shares.items()},
-        "in_keyword": "keyword" in shares,
-        "in_semantic": bool({"vector", "hyde"} & shares.keys()),
-        **(explanation if explain else {}),
-        **record,
-        **_set_fields(freshness=result.freshness or None),
-    }
-
-
-def _trace_dict(trace: Trace) -> dict[str, Any]:
-    return {
-        **_picked(trace, "took_ms", "grade", "mode"),
-        "sources": [
-            {
-                **_picked(source, "name", "status", "hits", "took_ms"),
-                **_set_fields(reason=source.reason or None, trust=source.trust if source.trust < 1 else None),
-            }
-            for source in trace.sources
-        ],
-        "filtered": dict(trace.filtered),
-        "lag": dict(trace.lag),
-        "stages": [
-            {"name": stage.name, "in": stage.given, "out": stage.left, "took_ms": stage.took_ms}
-            for stage in trace.stages
-        ],
-        "warnings": list(trace.warnings),
-        **_set_fields(abstained=trace.abstained or None),
-    }
+    return {**_fields(event, ("seq", "id", "action", "at")), "detail": dict(event.detail)}

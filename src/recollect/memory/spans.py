@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from recollect import __version__
 from recollect.errors import RecollectError
-from recollect.types import Answer, Trace
+from recollect.types import Answer
 
 if TYPE_CHECKING:
     from recollect.ingest import Report
@@ -59,14 +59,27 @@ class Span:
         child.end(end_time=start + int(took_ms * 1e6))
 
 
-_NOTHING = nullcontext(Span())
+@contextmanager
+def span(name: str, **attributes: Any) -> Iterator[Span]:
+    """A span that is current in the block, if OpenTelemetry is loaded.
 
-
-def span(name: str, **attributes: Any) -> AbstractContextManager[Span]:
-    """A span that is current in the block, if OpenTelemetry is loaded. It records an error that leaves the block."""
-    trace = sys.modules.get(LIBRARY)
-    # Another thread may be importing it right now: `use_span` is defined last.
-    return _started(trace, name, attributes) if hasattr(trace, "use_span") else _NOTHING
+    An error that leaves the block is recorded by its kind. Its message may hold a query, a path or an address.
+    """
+    trace: Any = sys.modules.get(LIBRARY)
+    if not hasattr(trace, "use_span"):  # defined last: another thread may be importing the module right now
+        yield Span()
+        return
+    tracer, start = trace.get_tracer("recollect", __version__), time.time_ns()
+    inner = tracer.start_span(f"recollect.{name}", start_time=start, attributes=_attributes(attributes))
+    with trace.use_span(inner, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        try:
+            yield Span(trace, tracer, inner, start)
+        except Exception as error:
+            kind = f"{type(error).__module__}.{type(error).__qualname__}"
+            inner.add_event("exception", {"exception.type": kind})
+            inner.set_attribute("error.type", error.code if isinstance(error, RecollectError) else kind)
+            inner.set_status(trace.StatusCode.ERROR)
+            raise
 
 
 def traced(
@@ -90,26 +103,6 @@ def traced(
     return decorate
 
 
-@contextmanager
-def _started(trace: Any, name: str, attributes: dict[str, Any]) -> Iterator[Span]:
-    tracer, start = trace.get_tracer("recollect", __version__), time.time_ns()
-    inner = tracer.start_span(f"recollect.{name}", start_time=start, attributes=_attributes(attributes))
-    with trace.use_span(inner, end_on_exit=True, record_exception=False, set_status_on_exception=False):
-        try:
-            yield Span(trace, tracer, inner, start)
-        except Exception as error:
-            _record_error(trace, inner, error)
-            raise
-
-
-def _record_error(trace: Any, inner: Any, error: Exception) -> None:
-    """Record the kind of an error. Its message is left out: it may hold a query, a path or an address."""
-    kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    inner.add_event("exception", {"exception.type": kind})
-    inner.set_attribute("error.type", error.code if isinstance(error, RecollectError) else kind)
-    inner.set_status(trace.StatusCode.ERROR)
-
-
 def _attributes(values: dict[str, Any]) -> dict[str, Any]:
     return {f"recollect.{name}": value for name, value in values.items() if value is not None}
 
@@ -131,12 +124,7 @@ def searched(span: Span, answer: Answer) -> None:
         failed = source.status in ("failed", "timeout")
         marks = {"source": source.name, "status": source.status, "hits": source.hits}
         span.part(f"source {source.name}", 0.0, source.took_ms, failed=failed, **marks)
-    _stages(span, trace)
-
-
-def _stages(span: Span, trace: Trace) -> None:
-    """Add the stages, which follow one another; the last one ends with the search."""
-    end = trace.took_ms
+    end = trace.took_ms  # stages follow one another; the last one ends with the search
     for stage in reversed(trace.stages):
         end -= stage.took_ms
         if stage.took_ms >= SHORTEST_STAGE_MS:
