@@ -13,19 +13,8 @@ from dataclasses import dataclass, replace
 
 from recollect.errors import LeftAlone, RecollectError, SearchFailed, TimedOut, TooLong
 from recollect.fusion import METHODS, fuse
-from recollect.types import (
-    Answer,
-    Hit,
-    Query,
-    RankedList,
-    Result,
-    Source,
-    SourceTrace,
-    Stage,
-    StageTrace,
-    Trace,
-    WarnedResults,
-)
+from recollect.types import Answer, Hit, Query, RankedList, Result, Source, Stage
+from recollect.types.search import SourceTrace, StageTrace, Trace, WarnedResults
 
 MOMENT_S = 0.08
 """How much longer a source is waited for that keeps to its own timeout: it knows best why it is late."""

@@ -21,7 +21,7 @@ from recollect.errors import Forbidden, RecollectError, UnknownRecord, UsageErro
 from recollect.memory.history import chain
 from recollect.memory.shapes import answer_dict, recall_dict, verdict_dict
 from recollect.ranking import fold_hash
-from recollect.types import GLOBAL, Put, Record, Scope, Supersede
+from recollect.types import GLOBAL, Filter, Put, Record, Scope, Supersede
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 WORDS = ("heron", "lake", "reeds", "boat", "dawn", "oar", "the")
@@ -247,7 +247,7 @@ def test_no_call_names_every_scope(memory: Memory, secret: Record) -> None:
     """Neither by a flag nor by a filter made by hand."""
     bob = memory.within(Scope("bob"))
     for work in (bob.list, bob.facets, lambda **said: bob.search("vault", **said)):
-        for said in ({"any_scope": True}, {"where": bob._queries.filter({})}):
+        for said in ({"any_scope": True}, {"where": Filter(Scope("bob"))}):
             with pytest.raises(Forbidden):
                 work(**said)
     assert memory.get(secret.id) == secret

@@ -17,17 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from recollect.errors import EmbedderError, ModelMissing, RecollectError, TimedOut, UsageError
 from recollect.models.embedders import is_self_contained
-from recollect.types import (
-    ActiveSpace,
-    CachingEmbedder,
-    Embedder,
-    Filter,
-    LegibilityEmbedder,
-    Progress,
-    Scope,
-    VectorSpace,
-    VectorSpaces,
-)
+from recollect.types import ActiveSpace, Filter, Progress, Scope, VectorSpace, VectorSpaces
+from recollect.types.protocols import CachingEmbedder, Embedder, LegibilityEmbedder
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector

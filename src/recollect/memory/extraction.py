@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from recollect.config import Settings
 from recollect.errors import ConfigError, LlmError, RecollectError, UsageError
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read, split, tokens
-from recollect.memory.embeddings import Embeddings, errors_of
-from recollect.models.openai import Llm, open_llm
+from recollect.memory.embeddings import Embeddings, embed
+from recollect.models.openai import open_llm
 from recollect.types import ActiveSpace, Change, Filter, MarkIngested, Progress, Put, Record, Scope, Store, Supersede
 
 if TYPE_CHECKING:
@@ -47,12 +47,6 @@ class Extraction:
     failed: list[tuple[Piece, str]] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-
-    def estimate(self, judge: Judge) -> None:
-        """Estimate the tokens of the prompts by file."""
-        for piece in self.waiting:
-            prompt = tokens(messages(piece, judge.of_file(piece.path)))
-            self.tokens[piece.path] = self.tokens.get(piece.path, 0) + prompt
 
     @property
     def counts(self) -> dict[str, int]:
@@ -92,16 +86,39 @@ class Extraction:
         }
 
 
+def _fact(piece: Piece, verdict: FactVerdict) -> dict[str, Any]:
+    """One verdict as JSON, without fields that are not set."""
+    record, other = verdict.record, verdict.other
+    fields = {
+        "action": verdict.action,
+        "text": verdict.text,
+        "span": verdict.span,
+        "path": piece.path,
+        "lines": verdict.lines,
+        "category": record.category if record else None,
+        "tags": record.tags if record else None,
+        "id": record.id if record else None,
+        "other": {"id": other.id, "text": other.text} if other else None,
+        "similarity": verdict.similarity,
+        "reason": verdict.reason or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def extract(
     memory: Memory, *, workspace: str | Path | None, paths: Sequence[str] | None, mode: str, progress: Progress | None
 ) -> Extraction:
     """Read the files, send every piece that was not read before to the model, and store the new facts."""
-    store, settings, scope = memory.store, memory.settings, memory.scope
     if mode not in MODES:
         raise UsageError(f"unknown mode {mode!r}", hint=f"there are {', '.join(MODES)}")
-    root = _workspace(workspace)
+    store, settings, scope = memory.store, memory.settings, memory.scope
+    folder = workspace or os.environ.get(WORKSPACE) or "."
+    try:
+        root = Path(folder).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UsageError(f"{folder!r} cannot be a workspace: {error}", hint="name a folder: --workspace") from error
     report = Extraction(str(root), mode)
-    report.pieces = _pieces(root, _globs(paths, settings), settings, report.skipped)
+    report.pieces = _pieces(root, paths, settings, report.skipped)
     waiting = _unread(store, report.pieces, scope)
     report.waiting = list(waiting.values())
     if not waiting:
@@ -109,38 +126,33 @@ def extract(
     neighbours = FactNeighbours(memory.embeddings, scope, report.warnings)
     known = store.records.list(Filter(scope=scope, kinds=("fact",)), limit=MOST_FACTS)
     judge = Judge(known, neighbours, similarity=settings.ingest.similarity, scope=scope)
-    report.estimate(judge)
+    for piece in report.waiting:
+        prompt = tokens(messages(piece, judge.of_file(piece.path)))
+        report.tokens[piece.path] = report.tokens.get(piece.path, 0) + prompt
     if mode == "dry-run":
         return report
     llm = open_llm(settings.llm)
     for number, (digest, piece) in enumerate(waiting.items(), 1):
-        verdicts = _verdicts(llm, piece, judge, report)
-        if verdicts is not None and mode == "run" and _store(store, piece, verdicts, digest, report):
-            neighbours.save([verdict.record for verdict in verdicts if verdict.record])
+        report.sent += 1
+        try:
+            verdicts = judge.read(piece, llm.chat(messages(piece, judge.of_file(piece.path)), complete=True))
+            if mode == "run":
+                store.records.apply([[*_changes(verdicts), MarkIngested(digest)]])
+                neighbours.save([verdict.record for verdict in verdicts if verdict.record])
+            report.verdicts += [(piece, verdict) for verdict in verdicts]
+        except (LlmError, UsageError) as error:  # or another process has changed the record to be superseded
+            report.failed.append((piece, error.message))
         if progress:
             progress(number, len(waiting))
     return report
 
 
-def _workspace(named: str | Path | None) -> Path:
-    """The folder that is named, else OpenClaw's workspace, else the current folder."""
-    folder = named or os.environ.get(WORKSPACE) or "."
-    try:
-        return Path(folder).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"{folder!r} cannot be a workspace: {error}", hint="name a folder: --workspace") from error
-
-
-def _globs(paths: Sequence[str] | None, settings: Settings) -> list[str]:
-    """The patterns of files to read; one string may hold several, separated by commas."""
+def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, skipped: dict[str, str]) -> list[Piece]:
+    """The pieces of the files that the patterns name; one string may hold several patterns, separated by commas."""
     patterns = settings.ingest.paths if paths is None else paths
     globs = [glob.strip() for glob in (patterns.split(",") if isinstance(patterns, str) else patterns) if glob.strip()]
     if not globs:
         raise UsageError("no file is named", hint='--paths "skills/**/*.md,TOOLS.md,AGENTS.md"')
-    return globs
-
-
-def _pieces(root: Path, globs: Sequence[str], settings: Settings, skipped: dict[str, str]) -> list[Piece]:
     size, overlap = settings.ingest.chunk_size, settings.ingest.overlap
     if overlap >= size:
         raise ConfigError(
@@ -171,53 +183,14 @@ def _unread(store: Store, pieces: Sequence[Piece], scope: Scope) -> dict[str, Pi
     return {digest: piece for digest, piece in by_digest.items() if digest not in done}
 
 
-def _verdicts(llm: Llm, piece: Piece, judge: Judge, report: Extraction) -> list[FactVerdict] | None:
-    """The verdicts on the facts that the model finds in a piece; None if it gave no answer, or an invalid one."""
-    report.sent += 1
-    try:
-        answer = llm.chat(messages(piece, judge.of_file(piece.path)), complete=True)
-        verdicts = judge.read(piece, answer)
-    except LlmError as error:
-        report.failed.append((piece, error.message))
-        return None
-    report.verdicts += [(piece, verdict) for verdict in verdicts]
-    return verdicts
-
-
-def _store(store: Store, piece: Piece, verdicts: Sequence[FactVerdict], digest: str, report: Extraction) -> bool:
-    """Store a piece's facts and the note that it was read, in one transaction; False if the store refused them."""
+def _changes(verdicts: Sequence[FactVerdict]) -> list[Change]:
     changes: list[Change] = []
     for verdict in verdicts:
         if verdict.record is not None:
             changes.append(Put(verdict.record, merge=verdict.action == "add"))
             if verdict.other is not None:
                 changes.append(Supersede(verdict.other.id, verdict.record.id, made=True))
-    try:
-        store.records.apply([[*changes, MarkIngested(digest)]])
-    except UsageError as error:  # another process has changed the record to be superseded
-        report.verdicts = [(other, verdict) for other, verdict in report.verdicts if other is not piece]
-        report.failed.append((piece, error.message))
-        return False
-    return True
-
-
-def _fact(piece: Piece, verdict: FactVerdict) -> dict[str, Any]:
-    """One verdict as JSON, without fields that are not set."""
-    record, other = verdict.record, verdict.other
-    fields = {
-        "action": verdict.action,
-        "text": verdict.text,
-        "span": verdict.span,
-        "path": piece.path,
-        "lines": verdict.lines,
-        "category": record.category if record else None,
-        "tags": record.tags if record else None,
-        "id": record.id if record else None,
-        "other": {"id": other.id, "text": other.text} if other else None,
-        "similarity": verdict.similarity,
-        "reason": verdict.reason or None,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    return changes
 
 
 class FactNeighbours:
@@ -262,19 +235,13 @@ class FactNeighbours:
     def _vector(self, record: Record) -> Vector | None:
         if record.id not in self._vectors and self._usable:
             try:
-                self._serving = self._serving or self._open()
-                with errors_of(self._serving.embedder):
-                    self._vectors[record.id] = self._serving.embedder.passages([record.passage])[0]
+                if self._serving is None:
+                    self._serving = self._embeddings.serving()
+                    if missing := self._serving.index.coverage()[1]:
+                        missed = "so near duplicates of them are missed; `recollect embed`"
+                        self._warnings.append(f"{missing:,} records have no vector, {missed}")
+                self._vectors[record.id] = embed(self._serving.embedder, [record.passage])[0]
             except RecollectError as error:
                 self._usable = False
                 self._warnings.append(f"duplicates were looked for by text only: {error.message}")
         return self._vectors.get(record.id)
-
-    def _open(self) -> ActiveSpace:
-        serving = self._embeddings.serving()
-        missing = serving.index.coverage()[1]
-        if missing:
-            self._warnings.append(
-                f"{missing:,} records have no vector, so near duplicates of them are missed; `recollect embed`"
-            )
-        return serving

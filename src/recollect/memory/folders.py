@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from recollect.errors import FailedError, RecollectError, UsageError
 from recollect.ingest import FileChanges, IndexOptions, IndexRun, Report, in_batches, resolve_roots
 from recollect.ingest.discovery import HEAD, MAX_FILE, NotAFile, decode, holds_key, is_text, open_regular
 from recollect.stages import freshness
-from recollect.types import FileState, Progress, Record, Scope, SetFolderOptions, Store
+from recollect.types import FileState, Progress, Record, SetFolderOptions, Store
 
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
@@ -30,55 +30,66 @@ LINE_CHARACTERS = 2_000
 
 def index(
     memory: Memory,
-    paths: Sequence[str | Path],
-    options: IndexOptions,
+    folders: Iterable[tuple[Sequence[str | Path], IndexOptions | str]],
     *,
     dry_run: bool = False,
     reading: Progress | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Index these paths, and remember the options for the next time."""
-    report = _index(memory, paths, options, dry_run, reading)
-    _embed(memory, report, progress)
-    return report
-
-
-def reindex(
-    memory: Memory,
-    paths: Sequence[str],
-    new: Sequence[str],
-    *,
-    dry_run: bool = False,
-    reading: Progress | None = None,
-    progress: Progress | None = None,
-) -> Report:
-    """Index paths, by default all folders, as the last time; paths in `new` folders with default options."""
+    """Index paths with their options, and remember these for the next time; or skip paths for a reason."""
     total = Report(dry_run=dry_run)
-    roots = memory.store.files.roots()
-    for path in paths or dict.fromkeys([*new, *roots]):
-        options = _stored_options(path, roots, new, memory.scope) if Path(path).exists() else "not there"
+    for paths, options in folders:
         if isinstance(options, str):
-            total.skipped[path] = options
+            total.skipped |= {str(path): options for path in paths}
         else:
-            _add(total, _index(memory, [path], options, dry_run, reading))
-    _embed(memory, total, progress)
+            _add(total, _index(memory.store, paths, options, dry_run, reading))
+    if memory.embeddings.configured and not dry_run:
+        try:
+            total.embedded = memory.embed(progress=progress)
+        except RecollectError as error:
+            memory.announce(f"indexed without vectors: {error.message}")
     return total
 
 
+def indexed_folders(
+    memory: Memory, paths: Sequence[str], new: Sequence[str]
+) -> Iterator[tuple[Sequence[str], IndexOptions | str]]:
+    """These paths, by default all folders, with the options of the nearest indexed folder, or why they cannot be used.
+
+    A folder that contains others with different options is skipped: one set of options would give their chunks
+    another scope. `new` folders have default options.
+    """
+    roots = memory.store.files.roots()
+    for path in paths or dict.fromkeys([*new, *roots]):
+        if not Path(path).exists():
+            yield [path], "not there"
+            continue
+        around = [root for root in roots if Path(path).is_relative_to(root)]
+        if not around and not any(Path(path).is_relative_to(folder) for folder in new):
+            raise UsageError(f"{path} is not indexed", hint="index it first: `recollect index`")
+        options = roots[max(around, key=len)] if around else IndexOptions(memory.scope).as_dict()
+        inside = [other for root, other in roots.items() if root != path and Path(root).is_relative_to(path)]
+        if options is None:
+            yield [path], UNKNOWN_OPTIONS
+        else:
+            mixed = any(other != options for other in inside)
+            yield [path], MIXED_OPTIONS if mixed else IndexOptions.from_dict(options)
+
+
 def _index(
-    memory: Memory, paths: Sequence[str | Path], options: IndexOptions, dry_run: bool, reading: Progress | None
+    store: Store, paths: Sequence[str | Path], options: IndexOptions, dry_run: bool, reading: Progress | None
 ) -> Report:
     report = Report(dry_run=dry_run)
     roots = resolve_roots(paths, force=options.force)
-    run = IndexRun(roots, memory.store.files, options, report)
+    run = IndexRun(roots, store.files, options, report)
     refused: dict[str, str] = {}
     for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
         if not dry_run:
-            _apply(memory.store, [step for step in batch if step.path not in refused], refused)
+            _apply(store, [step for step in batch if step.path not in refused], refused)
     for path, reason in refused.items():
         report.fail(path, reason)
     if not dry_run:
-        memory.store.records.apply([[SetFolderOptions(str(root), options.as_dict()) for root in roots]])
+        store.records.apply([[SetFolderOptions(str(root), options.as_dict()) for root in roots]])
     return report
 
 
@@ -93,32 +104,6 @@ def _apply(store: Store, steps: Sequence[FileChanges], refused: dict[str, str]) 
                     store.records.apply([step.changes])
                 except UsageError as error:
                     refused[step.path] = f"not stored: {error.message}"
-
-
-def _embed(memory: Memory, report: Report, progress: Progress | None) -> None:
-    if memory.embeddings.configured and not report.dry_run:
-        try:
-            report.embedded = memory.embed(progress=progress)
-        except RecollectError as error:
-            memory.announce(f"indexed without vectors: {error.message}")
-
-
-def _stored_options(
-    path: str, roots: Mapping[str, Mapping[str, Any] | None], new: Sequence[str], scope: Scope
-) -> IndexOptions | str:
-    """The options that the nearest indexed folder around a path was indexed with; or why they cannot be used.
-
-    A folder that contains others with different options is skipped: one set of options would give their chunks
-    another scope.
-    """
-    around = [root for root in roots if Path(path).is_relative_to(root)]
-    if not around and not any(Path(path).is_relative_to(folder) for folder in new):
-        raise UsageError(f"{path} is not indexed", hint="index it first: `recollect index`")
-    options = roots[max(around, key=len)] if around else IndexOptions(scope).as_dict()
-    if options is None:
-        return UNKNOWN_OPTIONS
-    inside = [other for root, other in roots.items() if root != path and Path(root).is_relative_to(path)]
-    return MIXED_OPTIONS if any(other != options for other in inside) else IndexOptions.from_dict(options)
 
 
 def _add(total: Report, report: Report) -> None:

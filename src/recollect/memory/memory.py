@@ -231,12 +231,12 @@ class Memory(Writer):
         """
         self._require_owner()
         from recollect.ingest import IndexOptions
-        from recollect.memory import folders
+        from recollect.memory.folders import index
 
         paths = [paths] if isinstance(paths, str | Path) else list(paths)
         scope = merge_scope(self.scope, scope, {"user": user, "agent": agent, "session": session})
         options = IndexOptions(scope, clean_names("tags", tags), tuple(include), tuple(exclude), force, confirm)
-        return folders.index(self, paths, options, dry_run=dry_run, reading=reading, progress=progress)
+        return index(self, [(paths, options)], dry_run=dry_run, reading=reading, progress=progress)
 
     @traced("index", indexed)
     def reindex(
@@ -253,9 +253,10 @@ class Memory(Writer):
         `new` are folders that may be indexed for the first time, for the scope of this memory.
         """
         self._require_owner()
-        from recollect.memory import folders
+        from recollect.memory.folders import index, indexed_folders
 
-        return folders.reindex(self, paths, new, dry_run=dry_run, reading=reading, progress=progress)
+        folders = indexed_folders(self, paths, new)
+        return index(self, folders, dry_run=dry_run, reading=reading, progress=progress)
 
     def ingest_files(
         self,

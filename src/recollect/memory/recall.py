@@ -74,34 +74,25 @@ def recall(answer: Answer, *, tokens: int = TOKENS) -> Recall:
     """The results of an answer, best first, as a block of at most `tokens` tokens."""
     if not isinstance(tokens, int) or not LEAST_TOKENS <= tokens <= MOST_TOKENS:
         raise UsageError("the token budget must be a whole number", hint=f"from {LEAST_TOKENS} to {MOST_TOKENS:,}")
-    entries, results = _entries(answer, tokens - cost(fenced("", LABEL)))
-    text = fenced("\n".join(entries) or NOTHING, LABEL)
-    return Recall(
-        query=answer.query.text,
-        text=text,
-        citations=tuple(_citation(number, result) for number, result in enumerate(results, 1)),
-        tokens=count_tokens(text),
-        left_out=len(answer.results) - len(results),
-        warnings=answer.trace.warnings + ((answer.trace.abstained,) if answer.trace.abstained else ()),
-    )
-
-
-def _entries(answer: Answer, left: float) -> tuple[list[str], list[Result]]:
-    """The entries that fit, and their results."""
     entries: list[str] = []
-    results: list[Result] = []
+    citations: list[Citation] = []
+    left = tokens - cost(fenced("", LABEL))
     for place, result in enumerate(answer.results):
         answer.query.check()
         # Nearly twice an equal share of what is left: the first results are the best, and the last still get some.
         share = max(_ENTRY_TOKENS, 2 * left / (len(answer.results) - place + 1))
         # The best result always has room.
         share = max(share, _FIRST_TOKENS, left / 3) if place == 0 else share
-        entry = _entry(len(results) + 1, result, min(left, share))
-        if entry:
+        record, number = result.record, len(entries) + 1
+        if entry := _entry(number, result, min(left, share)):
             left -= cost(f"{entry}\n")
             entries.append(entry)
-            results.append(result)
-    return entries, results
+            about = (harmless(record.title, 200), record.path, record.lines, result.freshness)
+            citations.append(Citation(number, record.id, *about))
+    text = fenced("\n".join(entries) or NOTHING, LABEL)
+    warnings = answer.trace.warnings + ((answer.trace.abstained,) if answer.trace.abstained else ())
+    left_out = len(answer.results) - len(entries)
+    return Recall(answer.query.text, text, tuple(citations), count_tokens(text), left_out, warnings)
 
 
 def _entry(number: int, result: Result, tokens: float) -> str:
@@ -154,11 +145,6 @@ def _brief(name: str) -> str:
     return json.dumps(brief, ensure_ascii=False).replace("(id", "( id")
 
 
-def _citation(number: int, result: Result) -> Citation:
-    record = result.record
-    return Citation(number, record.id, harmless(record.title, 200), record.path, record.lines, result.freshness)
-
-
 # -- fences and tokens --------------------------------------------------------------------------------------
 
 FENCE = "recalled-memory"
@@ -176,13 +162,6 @@ _CHEAP = frozenset(string.ascii_letters + " \n")
 _PER_LETTER, _PER_MARK, _PER_BYTE, _PER_WORD = 0.3, 0.7, 0.5, 1.3
 """Tokens. Compared with BERT's tokenizer this is 20 % too many for English prose and code, 50 % for Chinese, 20 % too
 few for hexadecimal ids and 5 % for German."""
-
-
-def harmless(text: str, most: int | None = None) -> str:
-    """The text on one line of visible characters, with nothing that looks like a fence, a tag or a citation."""
-    line = " ".join(text.split())[:most]
-    line = " ".join(_HIDDEN.sub("", line).split())
-    return neutralise(line, FENCE)
 
 
 def visible_json(value: object) -> str:
@@ -245,47 +224,6 @@ _LOOKALIKES = {
 }
 """Marks that look like an ASCII mark, beyond those that Unicode normalises; ‹ and › stand for all angle brackets."""
 
-_TAG = regex.compile(
-    r"(?:[<‹](?=\s?[/|])|<(?=\s?[!?]|[<‹]))(?:[^<>‹›]{0,100}[>›])?"  # </x>, <|x|>, <!x>, << x
-    rf"|[<‹]\s?{_ROLES}[^<>‹›]{{0,100}}[>›]",  # <system>
-    regex.IGNORECASE,
-)
-"""Tags that mean something to a model; also with brackets that only look like <."""
-
-_OPENING, _CLOSING = regex.compile(r"<(?=[\p{L}_])"), regex.compile(r"(?<=[/|\p{L}_\"'])>|>{3,}")
-"""The brackets of any other tag, which become ‹ and ›."""
-
-_CITATION = regex.compile(r"\[[\s,;-]*\d[\s\d,;-]*\]")
-"""[1], [1, 2], [1-3]: they would look like the numbers of a recall block."""
-
-_BACKTICKS, _TILDES = regex.compile("`{3,}"), regex.compile("~{3,}")
-
-
-def neutralise(text: str, fence: str) -> str:
-    """The text with everything replaced that can be read as a tag, a code fence, a citation or the name `fence`."""
-    name = regex.compile(regex.escape(fence).replace(r"\-", r"[\W_]?"), regex.IGNORECASE)
-    for pattern, replacement in (
-        (_TAG, _in_parentheses),
-        (_OPENING, lambda _: "‹"),
-        (_CLOSING, lambda _: "›"),
-        (_BACKTICKS, lambda _: "'''"),
-        (_TILDES, lambda _: "''"),
-        (_CITATION, _in_parentheses),
-        (name, lambda _: fence.replace("-", " ")),
-    ):
-        text = "".join(_replaced(text, pattern, replacement))
-    return text
-
-
-def _replaced(text: str, pattern: regex.Pattern[str], replacement: Callable[[str], str]) -> Iterator[str]:
-    """The text in parts, with those replaced whose outline matches the pattern."""
-    end = 0
-    for match in pattern.finditer(outline(text)):
-        yield text[end : match.start()]
-        yield replacement(text[match.start() : match.end()])
-        end = match.end()
-    yield text[end:]
-
 
 def _in_parentheses(tag: str) -> str:
     """`<system>` and `[1]` as (system) and (1); of an unclosed tag, only the first mark is replaced."""
@@ -293,11 +231,47 @@ def _in_parentheses(tag: str) -> str:
     return f"({tag[1:-1]})" if closed else f"({tag[1:]}"
 
 
-def outline(text: str) -> str:
-    """The text with each character replaced by the ASCII mark that it looks like; the length stays the same."""
-    if text.isascii():
-        return text
-    return text.translate({ord(letter): outline_of(letter) for letter in set(text) if not letter.isascii()})
+_REPLACEMENTS: tuple[tuple[regex.Pattern[str], Callable[[str], str]], ...] = (
+    # Tags that mean something to a model, also with brackets that only look like <: </x>, <|x|>, <!x>, << x; <system>
+    (
+        regex.compile(
+            r"(?:[<‹](?=\s?[/|])|<(?=\s?[!?]|[<‹]))(?:[^<>‹›]{0,100}[>›])?"
+            rf"|[<‹]\s?{_ROLES}[^<>‹›]{{0,100}}[>›]",
+            regex.IGNORECASE,
+        ),
+        _in_parentheses,
+    ),
+    # The brackets of any other tag, and code fences
+    (regex.compile(r"<(?=[\p{L}_])"), lambda _: "‹"),
+    (regex.compile(r"(?<=[/|\p{L}_\"'])>|>{3,}"), lambda _: "›"),
+    (regex.compile("`{3,}"), lambda _: "'''"),
+    (regex.compile("~{3,}"), lambda _: "''"),
+    # [1], [1, 2], [1-3]: they would look like the numbers of a recall block
+    (regex.compile(r"\[[\s,;-]*\d[\s\d,;-]*\]"), _in_parentheses),
+    (regex.compile(FENCE.replace("-", r"[\W_]?"), regex.IGNORECASE), lambda _: FENCE.replace("-", " ")),
+)
+"""What can be read as a tag, a code fence, a citation or the name of the fence, and what it becomes."""
+
+
+def harmless(text: str, most: int | None = None) -> str:
+    """The text on one line of visible characters, with nothing that looks like a fence, a tag or a citation."""
+    line = " ".join(text.split())[:most]
+    line = " ".join(_HIDDEN.sub("", line).split())
+    for pattern, replacement in _REPLACEMENTS:
+        line = "".join(_replaced(line, pattern, replacement))
+    return line
+
+
+def _replaced(text: str, pattern: regex.Pattern[str], replacement: Callable[[str], str]) -> Iterator[str]:
+    """The text in parts, with those replaced whose outline matches the pattern."""
+    outline, end = text, 0
+    if not text.isascii():
+        outline = text.translate({ord(letter): outline_of(letter) for letter in set(text) if not letter.isascii()})
+    for match in pattern.finditer(outline):
+        yield text[end : match.start()]
+        yield replacement(text[match.start() : match.end()])
+        end = match.end()
+    yield text[end:]
 
 
 @lru_cache(4096)
@@ -311,14 +285,9 @@ def outline_of(letter: str) -> str:
         return str(digit)
     category = unicodedata.category(letter)
     if category in ("Ps", "Pi", "Pe", "Pf"):
-        return _bracket(unicodedata.name(letter, ""), opening=category in ("Ps", "Pi")) or letter
+        name, opening = unicodedata.name(letter, ""), category in ("Ps", "Pi")
+        if "ANGLE" in name:
+            return "‹" if opening else "›"
+        bracket = "BRACKET" in name and "CORNER" not in name and "CURLY" not in name
+        return ("[" if opening else "]") if bracket else letter
     return "-" if category == "Pd" else _LOOKALIKES.get(letter, letter)
-
-
-def _bracket(name: str, *, opening: bool) -> str:
-    """The bracket that a character with this Unicode name looks like; empty if none."""
-    if "ANGLE" in name:
-        return "‹" if opening else "›"
-    if "BRACKET" in name and "CORNER" not in name and "CURLY" not in name:
-        return "[" if opening else "]"
-    return ""

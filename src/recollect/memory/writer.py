@@ -13,22 +13,8 @@ from recollect.errors import Forbidden, Overtaken, RecollectError, UnknownRecord
 from recollect.memory.embeddings import Embeddings
 from recollect.memory.history import line_numbers, since_purge
 from recollect.memory.validation import make_fields, make_record, parse_id, parse_time
-from recollect.types import (
-    EVERYTHING,
-    GLOBAL,
-    Change,
-    Event,
-    ExpectUnchanged,
-    Forget,
-    MarkUndo,
-    Progress,
-    Put,
-    Record,
-    Restore,
-    Scope,
-    Store,
-    Supersede,
-)
+from recollect.types import EVERYTHING, GLOBAL, Event, Progress, Record, Scope, Store
+from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, Put, Restore, Supersede
 
 EDITABLE = (
     "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
