@@ -11,7 +11,7 @@ import pytest
 from recollect import Memory
 from recollect.config import SYSTEMS, Settings, SourceSettings
 from recollect.errors import UsageError
-from recollect.memory.systems import PeerStore, open_system
+from recollect.memory.assembly import PeerStore, open_system
 from recollect.types import GLOBAL, ExternalQuery
 
 

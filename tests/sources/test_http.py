@@ -20,7 +20,7 @@ from support.timing import within
 
 from recollect.config import SYSTEMS
 from recollect.errors import SourceFailed, TimedOut, UsageError
-from recollect.memory.systems import open_peer
+from recollect.memory.assembly import open_peer
 from recollect.sources import external
 from recollect.sources.matcher import MOST_BYTES
 from recollect.sources.transports import HttpSystem

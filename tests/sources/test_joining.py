@@ -645,8 +645,8 @@ def look(place, *asked):
             print(json.dumps([trace["wiki"].status, found]))
 # Everything is loaded first: a user without rights may not read Python's own files here, nor the package's.
 look(":memory:", [])
-import recollect.memory.systems
-recollect.memory.systems.SYSTEMS = type("Loaded", (), {"load": lambda kind: stand.open})
+import recollect.memory.assembly
+recollect.memory.assembly.SYSTEMS = type("Loaded", (), {"load": lambda kind: stand.open})
 if os.geteuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 row = {"id": "new", "text": "plan", "path": sys.argv[3]}

@@ -14,7 +14,7 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.errors import StoreError
-from recollect.memory.history import VisibleChanges
+from recollect.memory.changes import VisibleChanges
 
 MOST_TICKS = 500
 

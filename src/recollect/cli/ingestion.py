@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from recollect.ingest.facts import FactVerdict, Piece
     from recollect.ingest.service import Platform
     from recollect.ingest.watch import Pass
-    from recollect.memory.extraction import Extraction
+    from recollect.memory.folders import Extraction
 
 NAMED_FILES = 5
 """How many skipped files are named for one reason; the others are counted."""

@@ -79,7 +79,7 @@ SYSTEMS: Registry[Callable[[Any], ExternalSystem]] = Registry(
     {
         "command": Entry("recollect.sources.transports:CommandSystem"),
         "http": Entry("recollect.sources.transports:HttpSystem"),
-        "recollect": Entry("recollect.memory.systems:open_peer"),
+        "recollect": Entry("recollect.memory.assembly:open_peer"),
     },
     "recollect.sources",
 )

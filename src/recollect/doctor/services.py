@@ -14,7 +14,7 @@ from typing import Any
 from recollect.config import Settings, SourceSettings
 from recollect.doctor.setup import SERVICES, Setup
 from recollect.errors import RecollectError, SourceFailed
-from recollect.memory.systems import open_system
+from recollect.memory.assembly import open_system
 from recollect.models.catalogue import MODELS, Model, cache_root, digest, fetch_command
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import RERANKERS

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Self
 from recollect import config
 from recollect.config import SearchOptions, Settings
 from recollect.errors import Forbidden, UnknownRecord, UsageError
-from recollect.memory.assembly import Rerankers, assemble, override_options, with_options
+from recollect.memory.assembly import ExternalSources, Rerankers, assemble, override_options, with_options
 from recollect.memory.calibration import Calibration
+from recollect.memory.changes import Writer, changes, visible_history
 from recollect.memory.embeddings import Embeddings, vector_status
-from recollect.memory.history import changes, visible_history
 from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.systems import ExternalSources
 from recollect.memory.validation import (
     FILTER_ARGUMENTS,
     change_filter,
@@ -30,7 +29,6 @@ from recollect.memory.validation import (
     merge_scope,
     parse_id,
 )
-from recollect.memory.writer import Writer
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import open_reranker
 from recollect.pipeline import Pipeline
@@ -40,8 +38,7 @@ from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Q
 if TYPE_CHECKING:
     from recollect.ingest import Report
     from recollect.memory.explain import Verdict
-    from recollect.memory.extraction import Extraction
-    from recollect.memory.folders import Excerpt
+    from recollect.memory.folders import Excerpt, Extraction
     from recollect.moving import Moved
 
 _log = logging.getLogger("recollect")
@@ -272,7 +269,7 @@ class Memory(Writer):
         `mode` is "run", "plan" to store nothing, or "dry-run" to send nothing to the model and estimate the cost.
         """
         self._require_owner()
-        from recollect.memory.extraction import extract
+        from recollect.memory.folders import extract
 
         return extract(self, workspace=workspace, paths=paths, mode=mode, progress=progress)
 

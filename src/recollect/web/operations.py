@@ -19,7 +19,7 @@ from starlette.responses import Response
 from recollect import __version__
 from recollect.errors import FailedError, Forbidden, RecollectError, UsageError
 from recollect.memory import Memory
-from recollect.memory.history import VisibleChanges
+from recollect.memory.changes import VisibleChanges
 from recollect.memory.shapes import iso
 from recollect.types import Scope, now
 from recollect.web.inputs import FacetParameters, Indexing, Owns, OwnsAndWrites, Reads, controls

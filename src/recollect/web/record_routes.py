@@ -13,8 +13,8 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from recollect.errors import Forbidden
 from recollect.memory import Memory
+from recollect.memory.changes import chain
 from recollect.memory.folders import Excerpt
-from recollect.memory.history import chain
 from recollect.memory.payloads import HistoryEvent, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
 from recollect.memory.shapes import answer_dict, bounded, event_dict, recall_dict, record_dict, verdict_dict
