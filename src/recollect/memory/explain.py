@@ -94,36 +94,36 @@ def why_not(
     record = _resolved(store, prepare, target, options) if caller is None else _visible(store, target, caller)
     if isinstance(record, Verdict):
         return record
-    trial = Trial(*prepare(options), record)
-    first = trial.run()
-    places = {} if trial.hidden else trial.placements()
-    shown = None if foreign_parts(record, trial.query.filter) else record
+    run = QueryRun(*prepare(options), record)
+    first = run.follow()
+    places = {} if run.hidden else run.placements()
+    shown = None if foreign_parts(record, run.query.filter) else record
     verdict = Verdict(target, shown, first.stage, first.reason, first.rank, places, advice=first.advice)
     if first.stage == "found":
         return verdict
     path = record.path or ""
     stale = freshness(path, store.files.states([path]).get(path)) if path else ""
-    if stale in ("changed", "missing") and not trial.hidden:
+    if stale in ("changed", "missing") and not run.hidden:
         state = "has changed" if stale == "changed" else "is missing"
         reason = f"the file {state} since it was indexed; as it was then, {first.reason}"
         if stale == "missing":  # indexing the nearest folder that exists removes the file
             path = str(next(folder for folder in Path(path).parents if folder.is_dir()))
         return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(path)}")
-    change = _working_change(prepare, options, trial, first)
+    change = _working_change(prepare, options, run, first)
     return replace(verdict, change={"where": None, **options, **change} if change and options else change)
 
 
-def _working_change(prepare: Prepare, options: Mapping[str, Any], trial: Trial, outcome: RunOutcome) -> dict[str, Any]:
+def _working_change(prepare: Prepare, options: Mapping[str, Any], run: QueryRun, outcome: RunOutcome) -> dict[str, Any]:
     """The options that bring the record back, found by trying; empty if no trial ends with the record found."""
     change: dict[str, Any] = {}
-    most = {"limit": min(MOST_SHOWN, trial.deepest), "fetch_k": min(MOST_FETCHED, trial.deepest)}
+    most = {"limit": min(MOST_SHOWN, run.deepest), "fetch_k": min(MOST_FETCHED, run.deepest)}
     for attempt in range(TRIES):
         if outcome.stage == "found" or not outcome.change or outcome.change.items() <= change.items():
             break
         change |= outcome.change
         if attempt >= PATIENT_TRIES:  # a larger limit reads deeper, which can move the record further down
             change |= {name: min(most[name], 4 * value) for name, value in outcome.change.items() if name in most}
-        outcome = Trial(*prepare({**options, **change}), trial.record).run()
+        outcome = QueryRun(*prepare({**options, **change}), run.record).follow()
     return change if outcome.stage == "found" else {}
 
 
@@ -246,7 +246,7 @@ def _condition_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
 # -- sources and stages -------------------------------------------------------------------------------------
 
 
-class Trial:
+class QueryRun:
     """One run of the query, in which a record is followed. `hidden` are the parts of the filter that hide it."""
 
     def __init__(self, pipeline: Pipeline, query: Query, record: Record) -> None:
@@ -258,7 +258,7 @@ class Trial:
         self.deepest = DEEP if deepest is None else deepest
         self._replies: Sequence[RankedList] = ()
 
-    def run(self) -> RunOutcome:
+    def follow(self) -> RunOutcome:
         """Run the query and follow the record: where it is dropped, or its rank."""
         if self.hidden:
             change = {name: value for obstacle in self.hidden for name, value in obstacle.change.items()}
