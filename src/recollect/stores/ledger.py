@@ -1,16 +1,20 @@
-"""The rules of every change, for all stores: a store brings the simple steps, this module their order."""
+"""The rules of every change in the SQL stores, and the steps that both write alike."""
 
 from __future__ import annotations
 
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from recollect.errors import Overtaken, SupersessionCycle, UnknownRecord, UsageError
+from recollect.stores.rows import Dialect, from_row, micros
 from recollect.types import (
     Change,
     ExpectUnchanged,
+    Filter,
     Forget,
     MarkIngested,
     MarkUndo,
@@ -39,44 +43,108 @@ class RecordState:
     purged: bool = False
 
 
-class Table(Protocol):
-    """The steps of one transaction. `note` writes the history; the other steps do not."""
+class Table(ABC):
+    """The steps of changes in one transaction. `note` writes the history; the other steps do not."""
+
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        self.connection = connection
+        self.dialect = dialect
 
     def look(self, key: str) -> RecordState | None:
         """The record with this id, locked until the transaction ends."""
+        select = self.dialect.select.replace(" FROM", ", forgotten_at, passage FROM", 1)
+        row = self.connection.execute(f"{select} WHERE id = %s{self.dialect.lock}", (key,)).fetchone()
+        if row is None:
+            return None
+        *fields, forgotten, passage = row
+        return RecordState(from_row(fields), forgotten is not None, not passage)
 
     def twin(self, record: Record) -> Record | None:
         """The live record of the same scope and kind with the same text."""
+        condition, values = self.dialect.matching(Filter(scope=record.scope, kinds=(record.kind,)))
+        sql = f"{self.dialect.select} WHERE {condition} AND fold = %s{self.dialect.lock}"
+        same = map(from_row, self.connection.execute(sql, [*values, record.text_hash]))
+        return next((other for other in same if other.scope == record.scope), None)
 
+    @abstractmethod
     def insert(self, record: Record) -> None:
         """Store a record whose id is new."""
 
+    @abstractmethod
     def replace(self, record: Record, before: Record) -> None:
-        """Replace the record that has this id; it is no longer forgotten."""
+        """Replace the record that has this id; it is no longer forgotten. Vectors that no record has any more go."""
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
         """Set which record supersedes this one and since when; None for neither."""
+        update = "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE id = %s"
+        self.connection.execute(update, (by, micros(at), key))
 
-    def hide(self, key: str, *, purge: bool) -> None:
-        """Remove a record from every answer; with `purge`, delete its content."""
+    @abstractmethod
+    def hide(self, row: int) -> None:
+        """Remove a record from every answer; its id stays in use."""
 
+    @abstractmethod
+    def drop_orphan(self, passage: bytes) -> None:
+        """Delete the vectors of a text that no record has any more: a text can be recovered from its vector."""
+
+    def erase(self, row: int) -> None:
+        """Delete the content of a purged record: of the record, of its history, and its vectors."""
+        (passage,) = self.connection.execute("SELECT passage FROM records WHERE row = %s", (row,)).fetchone()
+        with self.connection.pipeline():
+            self.connection.execute(
+                "UPDATE records SET text = '', title = '', category = NULL, tags = %s, source = NULL, path = NULL,"
+                " first_line = NULL, last_line = NULL, fold = %s, passage = %s WHERE row = %s",
+                ([], b"", b"", row),
+            )
+            self.connection.execute("UPDATE history SET detail = '{}' WHERE row = %s", (row,))
+            self.drop_orphan(passage)
+
+    @abstractmethod
     def show(self, record: Record) -> None:
         """Restore a record that was hidden."""
 
-    def saw(self, change: SetFileState) -> None:
-        """Store the state of a file."""
-
-    def mirrors(self, change: SetFolderOptions) -> None:
-        """Store how a folder is mirrored."""
-
-    def ingested(self, digest: str) -> None:
-        """Store that a text was read for facts."""
+    def row(self, key: str) -> int:
+        """The row of a record."""
+        return int(self.connection.execute("SELECT row FROM records WHERE id = %s", (key,)).fetchone()[0])
 
     def last(self, key: str) -> int | None:
-        """The number of the last event of a record, locked until the transaction ends."""
+        """The number of the last event of a record."""
+        (last,) = self.connection.execute("SELECT max(seq) FROM history WHERE id = %s", (key,)).fetchone()
+        return None if last is None else int(last)
 
+    @abstractmethod
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         """Write an event to the history."""
+
+    def set_file_state(self, change: SetFileState) -> None:
+        """Store the state of a file."""
+        self.connection.execute("DELETE FROM files WHERE path = %s", (change.path,))
+        if (state := change.state) is not None:
+            values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
+            self.connection.execute("INSERT INTO files VALUES (%s, %s, %s, %s, %s)", values)
+
+    def set_folder_options(self, change: SetFolderOptions) -> None:
+        """Store how a folder is mirrored."""
+        self.connection.execute(
+            "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",
+            (change.root, json.dumps(change.options, ensure_ascii=False)),
+        )
+
+    def mark_ingested(self, digest: str) -> None:
+        """Store that a text was read for facts."""
+        self.connection.execute(
+            "INSERT INTO ingested VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
+            (digest, micros(now())),
+        )
+
+
+def encoded(detail: Mapping[str, Any]) -> str:
+    """The detail of an event as JSON."""
+    return json.dumps(
+        detail,
+        default=lambda value: value.isoformat() if isinstance(value, datetime) else str(value),
+        ensure_ascii=False,
+    )
 
 
 def apply(table: Table, change: Change) -> list[Record]:
@@ -95,11 +163,11 @@ def apply(table: Table, change: Change) -> list[Record]:
         case MarkUndo():
             table.note(change.id, "undo", {"undoes": change.seq})
         case SetFolderOptions():
-            table.mirrors(change)
+            table.set_folder_options(change)
         case SetFileState():
-            table.saw(change)
+            table.set_file_state(change)
         case MarkIngested():
-            table.ingested(change.digest)
+            table.mark_ingested(change.digest)
     return []
 
 
@@ -185,7 +253,9 @@ def _forget(table: Table, change: Forget) -> None:
     stored = table.look(change.id)
     if stored is None or (stored.forgotten and not change.purge):
         raise UnknownRecord(change.id)
-    table.hide(change.id, purge=change.purge)
+    table.hide(row := table.row(change.id))
+    if change.purge:
+        table.erase(row)
     table.note(change.id, "purge" if change.purge else "forget", {})
 
 

@@ -1,19 +1,207 @@
-"""Helpers of all stores: times as numbers, the key of a vector, the language of a store, distinct texts."""
+"""Rows of the SQL stores: records as rows, filters as SQL, and the few things that the dialects write differently.
+
+Statements that the stores share are written for PostgreSQL; connections of SQLite translate placeholders and lists.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import EmbedderError, StoreError, UsageError
+from recollect.types import Filter, Hit, RankedList, Record, Scope
 
 if TYPE_CHECKING:
     from recollect.types import Vector
 
+T = TypeVar("T")
+
+Condition: TypeAlias = tuple[str, Sequence[Any]]
+"""A condition in SQL and its parameters."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+COLUMNS = (
+    "id", "kind", "text", "title", "category", "tags", "importance", "decay", "created_at", "happened_at",
+    "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path", "first_line", "last_line", "time",
+    "fold", "passage",
+)  # fmt: skip
+"""The columns of a record without its scope; the last three are derived from the others."""
+
+
+class SqlDatabase(Protocol):
+    """What the shared statements need of a database."""
+
+    read_only: bool
+
+    @property
+    def dialect(self) -> Dialect:
+        """How its SQL differs."""
+
+    def read(self, scope: Scope | None = None) -> AbstractContextManager[Any]:
+        """A connection that sees one snapshot, as this scope where the database has row-level security."""
+
+    def transact(self, work: Callable[[Any], T], scope: Scope | None = None) -> T:
+        """Do some work in one write transaction. It may be done again after a conflict."""
+
+    def try_write(self, work: Callable[[Any], None], scope: Scope | None = None) -> None:
+        """The same for a cache: not done where the store is read-only or busy."""
+
+
+def to_row(record: Record) -> list[Any]:
+    """The values of `COLUMNS`."""
+    first, last = record.lines or (None, None)
+    return [
+        record.id, record.kind, record.text, record.title, record.category, list(record.tags), record.importance,
+        record.decay, micros(record.created_at), micros(record.happened_at), micros(record.expires_at),
+        micros(record.edited_at), record.superseded_by, micros(record.superseded_at), record.source, record.path, first,
+        last, micros(record.time), record.text_hash, passage_hash(record.passage),
+    ]  # fmt: skip
+
+
+def from_row(row: Sequence[Any]) -> Record:
+    """The record of a row of `Dialect.select`."""
+    (
+        key, kind, text, title, category, tags, importance, decay, created, happened, expires, edited, superseded_by,
+        superseded_at, source, path, first, last, user, agent, session,
+    ) = row  # fmt: skip
+    return Record(
+        id=key,
+        text=text,
+        kind=kind,
+        title=title,
+        category=category,
+        tags=() if tags == "[]" else tuple(json.loads(tags) if isinstance(tags, str) else tags),
+        scope=Scope(user, agent, session),
+        importance=importance,
+        decay=decay,
+        created_at=EPOCH + timedelta(microseconds=created),
+        happened_at=moment(happened),
+        expires_at=moment(expires),
+        edited_at=moment(edited),
+        superseded_by=superseded_by,
+        superseded_at=moment(superseded_at),
+        source=source,
+        path=path,
+        lines=None if first is None else (first, last),
+    )
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the two databases write differently."""
+
+    records: str
+    """What to select records with their scopes from."""
+    in_scopes: str
+    """A condition on records, around one on the columns of their scopes."""
+    tagged: Callable[[Sequence[str]], Condition]
+    """The records with all of these tags."""
+    tag_facet: str
+    """What to select the tags of records from, and the condition on these."""
+    ends: str
+    """A path that ends with a text; the text is given twice."""
+    like: str
+    """The operator that compares with a pattern."""
+    wildcards: Mapping[int, str]
+    """How characters of a path are written in a pattern, for `str.translate`; `*` stands for anything."""
+    lock: str = ""
+    """Locks the selected records until the transaction ends."""
+
+    @property
+    def select(self) -> str:
+        """Selects what `from_row` reads."""
+        columns = ", ".join(f"records.{column}" for column in COLUMNS[:-3])
+        return f'SELECT {columns}, "user", agent, session FROM {self.records}'
+
+    def matching(self, where: Filter) -> Condition:
+        """The filter as a condition on `records`."""
+        conditions: list[Condition] = [("forgotten_at IS NULL", []), *of_time(where), *self.of_fields(where)]
+        if not where.any_scope:
+            visible, values = visible_to(where.scope)
+            conditions.append((self.in_scopes.format(visible), values))
+        return all_of(conditions)
+
+    def of_fields(self, where: Filter) -> Iterator[Condition]:
+        """The conditions of a filter on fields of the records."""
+        for column, names in (("category", where.categories), ("kind", where.kinds)):
+            if names:
+                yield f"{column} = ANY(%s)", [list(names)]
+        if where.tags:
+            yield self.tagged(where.tags)
+        if where.path is not None:
+            patterns = self._path_patterns(where.path)
+            yield f"({' OR '.join([f'path {self.like} %s'] * len(patterns))})", patterns
+        if where.since:
+            yield "time >= %s", [micros(where.since)]
+        if where.until:
+            yield "time < %s", [micros(where.until)]
+
+    def _path_patterns(self, path: str) -> list[str]:
+        """A path filter names a file or a folder, by its whole path or its last parts, with `*` as a wildcard."""
+        name = path.removeprefix("./").rstrip("/").translate(self.wildcards)
+        star = self.wildcards[ord("*")]
+        return [name, f"{star}/{name}", f"{name}/{star}", f"{star}/{name}/{star}"]
+
+    def hits(self, connection: Any, rows: Mapping[int, tuple[float, bytes]], duplicates: int) -> RankedList:
+        """A ranked list of the records in these rows, with their scores and text hashes."""
+        select = self.select.replace("SELECT", "SELECT records.row,", 1)
+        found = connection.execute(f"{select} WHERE records.row = ANY(%s)", (list(rows),))
+        records = {row: from_row(fields) for row, *fields in found}
+        entries = (
+            Hit(records[row].id, score, record=records[row], text_hash=fold)
+            for row, (score, fold) in rows.items()
+            if row in records
+        )
+        return RankedList("", tuple(entries), duplicates=duplicates)
+
+
+def reader(own: Scope | None, where: Filter | None) -> Scope | None:
+    """The scope to read as: that of the filter, or a store's own if the filter names none."""
+    return own if where is None or (where.any_scope and own) else where.scope
+
+
+def all_of(conditions: Sequence[Condition]) -> Condition:
+    """Several conditions as one."""
+    return " AND ".join(sql for sql, _ in conditions) or "true", [value for _, values in conditions for value in values]
+
+
+def visible_to(scope: Scope) -> Condition:
+    """The records that a caller with this scope can see, as a condition on the columns of a scope."""
+    parts = {'"user"': scope.user, "agent": scope.agent, "session": scope.session}
+    return all_of([
+        (f"{column} IS NULL", []) if value is None else (f"({column} IS NULL OR {column} = %s)", [value])
+        for column, value in parts.items()
+    ])  # fmt: skip
+
+
+def of_time(where: Filter) -> Iterator[Condition]:
+    """What is valid at the filter's time. A text that was edited later was not known then."""
+    now = micros(where.moment)
+    if where.as_of:
+        yield "time <= %s AND (edited_at IS NULL OR edited_at <= %s)", [now, now]
+    if not where.superseded:
+        yield "(superseded_at IS NULL OR superseded_at > %s)", [now]
+    yield "(expires_at IS NULL OR expires_at > %s)", [now]
+
+
+def meta(connection: Any, key: str) -> str | None:
+    """A value of the table `meta`."""
+    row = connection.execute("SELECT value FROM meta WHERE key = %s", (key,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def set_meta(connection: Any, key: str, value: str) -> None:
+    """Set a value of the table `meta`."""
+    connection.execute(
+        "INSERT INTO meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value)
+    )
 
 
 def passage_hash(passage: str) -> bytes:

@@ -17,7 +17,8 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.sources.matcher import ExternalRow, ResultMatcher
-from recollect.stores.postgres import PostgresStore, files
+from recollect.stores import files
+from recollect.stores.postgres import PostgresStore
 from recollect.types import Filter, Put, Record
 
 ADA, BOB = Scope("ada"), Scope("bob")

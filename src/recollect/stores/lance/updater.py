@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from recollect.errors import StoreError
 from recollect.stores.lance.table import LanceTable, LanceUrl, NumberedVectors, TableLost, short_message
+from recollect.stores.rows import meta, set_meta
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import meta, set_meta
 
 MAX_COMMIT = 20_000
 """Vectors in one commit: 30 MB with 384 dimensions."""

@@ -20,9 +20,9 @@ from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.keywords import MERGE_TALLIES, IndexWriter, PostgresKeywords, TermCounts, space_numbers
 from recollect.stores.postgres.records import CHANNEL
-from recollect.stores.postgres.rows import meta, scope_number, set_meta
+from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
-from recollect.stores.rows import passage_hash
+from recollect.stores.rows import meta, passage_hash, set_meta
 from recollect.types import Progress, Record, Scope, VectorSpace
 from recollect.types.contents import FIELDS, MOVED_META, Contents, Part, Snapshot
 

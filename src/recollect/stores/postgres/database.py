@@ -37,6 +37,7 @@ from recollect.stores.postgres.failures import (
     busy,
     translated,
 )
+from recollect.stores.rows import Dialect
 from recollect.types import GLOBAL, Scope
 
 Connection: TypeAlias = psycopg.Connection[TupleRow]
@@ -69,6 +70,18 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())  # keeps its warn
 
 _ESCAPE = "\x10"
 _ESCAPED = re.compile(f"{_ESCAPE}([{_ESCAPE}0])")
+
+
+DIALECT = Dialect(
+    records="records JOIN scopes USING (scope)",
+    in_scopes="records.scope IN (SELECT scope FROM scopes WHERE {})",
+    tagged=lambda tags: ("tags @> %s::text[]", [list(tags)]),
+    tag_facet="records, unnest(tags) AS tag WHERE {}",
+    ends="right(path, length(%s)) = %s",
+    like="LIKE",
+    wildcards=str.maketrans({"*": "%", "\\": "\\\\", "%": "\\%", "_": "\\_"}),
+    lock=" FOR UPDATE OF records",
+)
 
 
 class _TextDumper(StrDumperUnknown):
@@ -219,6 +232,8 @@ _READINGS: ContextVar[Mapping[int, _Reading]] = ContextVar("PostgreSQL readings"
 class PostgresDatabase:
     """One PostgreSQL database, reached through pools. Safe to use from many threads."""
 
+    dialect = DIALECT
+
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.url, own = _split(url)
         self.address = shown_place(url)
@@ -297,6 +312,14 @@ class PostgresDatabase:
                     raise _id_taken(error) or busy(self.address) from error
                 time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311  (not a secret)
         raise busy(self.address)
+
+    transact = write
+
+    def try_write(self, work: Callable[[Connection], None], scope: Scope | None = None) -> None:
+        """Write something that is only cached, unless that fails now."""
+        if not self.read_only:
+            with contextlib.suppress(StoreError):
+                self.write(work, scope)
 
     def one(self, statement: str) -> Any:
         """The first row of a statement's result, in one round trip to the main server."""

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import StoreError
-from recollect.stores.postgres.database import Connection, PostgresDatabase
-from recollect.stores.postgres.rows import SELECT, best, filtered_rows, from_row, meta, set_meta
-from recollect.stores.rows import analyzer_of, passage_hash, usable_language
+from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
+from recollect.stores.postgres.rows import best, filtered_rows
+from recollect.stores.rows import analyzer_of, from_row, meta, passage_hash, set_meta, usable_language
 from recollect.types import Filter, KeywordIndex, RankedList, Record
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
     if not sizes:
         return -1
     batch = [row for row, _ in next(parted(sizes, lambda each: each[1], REINDEX_CHARACTERS))]
-    select = SELECT.replace("SELECT ", "SELECT records.row, records.scope, ", 1)
+    select = DIALECT.select.replace("SELECT ", "SELECT records.row, records.scope, ", 1)
     rows = connection.execute(
         f"{select} WHERE forgotten_at IS NULL AND row = ANY(%s) ORDER BY records.id FOR UPDATE OF records", (batch,)
     ).fetchall()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain, groupby
 from typing import Any
@@ -15,24 +13,21 @@ from psycopg import errors as pg
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
-from recollect.stores.postgres.database import Connection, PostgresDatabase
+from recollect.stores.files import SqlJoins, SqlNotes, path_forms
+from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
 from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter
-from recollect.stores.postgres.rows import COLUMNS, SELECT, find_scope, from_row, matching, scope_number, to_row
-from recollect.stores.rows import EPOCH, micros, moment, passage_hash
+from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
+from recollect.stores.records import SqlRecords
+from recollect.stores.rows import COLUMNS, micros, passage_hash, to_row
 from recollect.types import (
     GLOBAL,
     Change,
-    Event,
     ExpectUnchanged,
-    Filter,
     Forget,
     Put,
     Record,
-    Records,
     Restore,
     Scope,
-    SetFileState,
-    SetFolderOptions,
     Supersede,
     now,
 )
@@ -65,7 +60,6 @@ _NOTE = (
 )
 
 
-@dataclass(slots=True)
 class Rows(ledger.Table):
     """The steps of changes in one transaction. New records are buffered and inserted together with their history.
 
@@ -73,15 +67,16 @@ class Rows(ledger.Table):
     are locked.
     """
 
-    connection: Connection
-    writer: IndexWriter
-    _new_ids: set[str] = field(default_factory=set)
-    _new_texts: set[bytes] = field(default_factory=set)
-    _scopes: dict[Scope, int] = field(default_factory=dict)
-    _spaces: list[int] = field(default_factory=list)
-    _buffer: dict[str, Record] = field(default_factory=dict)
-    _buffered_texts: set[bytes] = field(default_factory=set)
-    _events: list[tuple[str, str, int | None, str]] = field(default_factory=list)
+    def __init__(self, connection: Connection, writer: IndexWriter) -> None:
+        super().__init__(connection, DIALECT)
+        self.writer = writer
+        self._new_ids: set[str] = set()
+        self._new_texts: set[bytes] = set()
+        self._scopes: dict[Scope, int] = {}
+        self._spaces: list[int] = []
+        self._buffer: dict[str, Record] = {}
+        self._buffered_texts: set[bytes] = set()
+        self._events: list[tuple[str, str, int | None, str]] = []
 
     def prepare(self, changes: Sequence[Change]) -> None:
         """Lock the texts and records of some changes, and learn which of them are new."""
@@ -119,90 +114,57 @@ class Rows(ledger.Table):
     def look(self, key: str) -> ledger.RecordState | None:
         if key in self._buffer:
             self.flush()
-        if key in self._new_ids:
-            return None
-        row = self.connection.execute(
-            f"{SELECT.replace(' FROM', ', forgotten_at, passage FROM', 1)} WHERE id = %s FOR UPDATE OF records",
-            (key,),
-        ).fetchone()
-        if row is None:
-            return None
-        *fields, forgotten, passage = row
-        return ledger.RecordState(from_row(fields), forgotten is not None, not passage)
+        return None if key in self._new_ids else super().look(key)
 
     def twin(self, record: Record) -> Record | None:
-        fold = record.text_hash
-        if fold in self._buffered_texts:
+        if record.text_hash in self._buffered_texts:
             self.flush()
-        if fold in self._new_texts:
-            return None
-        condition, values = matching(Filter(scope=record.scope, kinds=(record.kind,)))
-        sql = f"{SELECT} WHERE {condition} AND fold = %s FOR UPDATE OF records"
-        same = map(from_row, self.connection.execute(sql, [*values, fold]))
-        return next((other for other in same if other.scope == record.scope), None)
+        return None if record.text_hash in self._new_texts else super().twin(record)
 
     def insert(self, record: Record) -> None:
         self._buffer[record.id] = record
         self._buffered_texts.add(record.text_hash)
 
     def replace(self, record: Record, before: Record) -> None:
-        row, scope, terms = self._row(record.id), self._scope(record.scope), self.writer.terms(record)
+        row, scope, terms = self.row(record.id), self._scope(record.scope), self.writer.terms(record)
         self._new_texts.discard(record.text_hash)
         with self.connection.pipeline():
             self.writer.remove(self.connection, row, self._spaces)
             self.connection.execute(_REPLACE, [*to_row(record), scope, terms.length, row])
-            self._drop_unused_vector(passage_hash(before.passage))
+            self.drop_orphan(passage_hash(before.passage))
             self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
 
     def supersede(self, key: str, by: str | None, at: datetime | None) -> None:
         self.flush()
-        self.connection.execute(
-            "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE id = %s",
-            (by, micros(at), key),
-        )
+        super().supersede(key, by, at)
 
-    def hide(self, key: str, *, purge: bool) -> None:
-        row = self._row(key)
+    def hide(self, row: int) -> None:
         with self.connection.pipeline():
             self.writer.remove(self.connection, row, self._spaces)
             self.connection.execute("UPDATE records SET forgotten_at = %s WHERE row = %s", (micros(now()), row))
-        if purge:
-            self._erase(row)
 
     def show(self, record: Record) -> None:
-        row, scope, terms = self._row(record.id), self._scope(record.scope), self.writer.terms(record)
+        row, scope, terms = self.row(record.id), self._scope(record.scope), self.writer.terms(record)
         with self.connection.pipeline():
             self.connection.execute(
                 "UPDATE records SET forgotten_at = NULL, length = %s WHERE row = %s", (terms.length, row)
             )
             self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
 
-    def saw(self, change: SetFileState) -> None:
-        self.connection.execute("DELETE FROM files WHERE path = %s", (change.path,))
-        if (state := change.state) is not None:
-            values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
-            self.connection.execute("INSERT INTO files VALUES (%s, %s, %s, %s, %s)", values)
-
-    def mirrors(self, change: SetFolderOptions) -> None:
-        self.connection.execute(
-            "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",
-            (change.root, json.dumps(change.options)),
-        )
-
-    def ingested(self, digest: str) -> None:
-        self.connection.execute(
-            "INSERT INTO ingested VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
-            (digest, micros(now())),
-        )
+    def row(self, key: str) -> int:
+        self.flush()
+        return super().row(key)
 
     def last(self, key: str) -> int | None:
         self.flush()
         self.look(key)  # locks the record, so that no event is added
-        row = self.connection.execute("SELECT max(seq) FROM history WHERE id = %s", (key,)).fetchone()
-        return None if row is None else row[0]
+        return super().last(key)
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
-        self._events.append((key, action, micros(now()), json.dumps(detail, default=_as_text)))
+        self._events.append((key, action, micros(now()), ledger.encoded(detail)))
+
+    def drop_orphan(self, passage: bytes) -> None:
+        self.connection.execute("SELECT drop_orphan(%s)", (passage,))
 
     def _insert(self, records: Sequence[Record]) -> list[IndexedRecord]:
         scopes = [self._scope(record.scope) for record in records]
@@ -215,7 +177,7 @@ class Rows(ledger.Table):
             cursor.executemany(_INSERT, values, returning=True)
             rows = [result.fetchone() for result in cursor.results()]
         self._refuse_taken([record.id for record, row in zip(records, rows, strict=True) if row is None])
-        return list(map(IndexedRecord, map(_number, rows), scopes, records, terms))
+        return list(map(IndexedRecord, (int(row[0]) for row in rows if row), scopes, records, terms))
 
     def _refuse_taken(self, ids: Sequence[str]) -> None:
         """Ids that another transaction has just inserted. If their records are visible, the changes are made again."""
@@ -231,34 +193,6 @@ class Rows(ledger.Table):
         if scope not in self._scopes:
             self._scopes[scope] = scope_number(self.connection, scope)
         return self._scopes[scope]
-
-    def _row(self, key: str) -> int:
-        self.flush()
-        return _number(self.connection.execute("SELECT row FROM records WHERE id = %s", (key,)).fetchone())
-
-    def _erase(self, row: int) -> None:
-        """Remove the content of a purged record from the record, its history and the vectors."""
-        passage = self.connection.execute("SELECT passage FROM records WHERE row = %s", (row,)).fetchone()
-        with self.connection.pipeline():
-            self.connection.execute(
-                "UPDATE records SET text = '', title = '', category = NULL, tags = '{}', source = NULL, path = NULL,"
-                " first_line = NULL, last_line = NULL, fold = '', passage = '' WHERE row = %s",
-                (row,),
-            )
-            self.connection.execute("UPDATE history SET detail = '{}' WHERE row = %s", (row,))
-            self._drop_unused_vector(passage[0] if passage else b"")
-
-    def _drop_unused_vector(self, passage: bytes) -> None:
-        """Delete the vectors of a text that no record has any more: a text can be recovered from its vector."""
-        self.connection.execute("SELECT drop_orphan(%s)", (passage,))
-
-
-def _number(row: Any) -> int:
-    return int(row[0])
-
-
-def _as_text(value: object) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def lock_texts(connection: Connection, changes: Iterable[Change]) -> None:
@@ -286,7 +220,7 @@ def ids_of(changes: Iterable[Change]) -> Iterator[str]:
                 yield change.id
 
 
-class PostgresRecords(Records):
+class PostgresRecords(SqlRecords):
     """Reads and changes the records of one store.
 
     `lock_language` returns the analyzer of a write transaction. With a `scope`, all transactions act as that scope.
@@ -299,10 +233,10 @@ class PostgresRecords(Records):
         lock_language: Callable[[Connection], Analyzer],
         scope: Scope | None = None,
     ) -> None:
-        self._database = database
+        super().__init__(database, scope)
+        self._database: PostgresDatabase = database
         self._writer = writer
         self._lock_language = lock_language
-        self._scope = scope
 
     def within(self, scope: Scope) -> PostgresRecords:
         """The same records, always read and changed as one scope."""
@@ -324,38 +258,6 @@ class PostgresRecords(Records):
             applied += len(batch)
         return stored
 
-    def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
-        condition, values = matching(where) if where else ("forgotten_at IS NULL", [])
-        with self._database.read(self._reader(where)) as connection:
-            sql = f"{SELECT} WHERE {condition} AND id = ANY(%s)"
-            rows = connection.execute(sql, [*values, list(ids)])
-            records = {record.id: record for record in map(from_row, rows)}
-        return [records[key] for key in ids if key in records]
-
-    def history(self, record_id: str) -> list[Event]:
-        with self._database.read(self._scope) as connection:
-            rows = connection.execute(
-                "SELECT seq, id, action, at, detail FROM history WHERE id = %s ORDER BY seq", (record_id,)
-            )
-            return [
-                Event(seq, key, action, moment(at) or EPOCH, json.loads(detail))
-                for seq, key, action, at, detail in rows
-            ]
-
-    def scope_of(self, record_id: str) -> Scope | None:
-        with self._database.read(self._scope) as connection:
-            row = connection.execute(
-                'SELECT "user", agent, session FROM records JOIN scopes USING (scope) WHERE id = %s AND passage <> %s',
-                (record_id, b""),
-            ).fetchone()
-        return None if row is None else Scope(*row)
-
-    def _reader(self, where: Filter | None) -> Scope | None:
-        """The scope to read as: that of the filter, or ours if the filter names none."""
-        if where is None:
-            return self._scope
-        return self._scope or where.scope if where.any_scope else where.scope
-
     def _apply(self, connection: Connection, groups: Sequence[Sequence[Change]], writer: IndexWriter) -> list[Record]:
         writer = writer.by(self._lock_language(connection))
         stored: list[Record] = []
@@ -376,12 +278,6 @@ class PostgresRecords(Records):
         for scope, some in groupby(groups, lambda group: _scope_of(group, self._scope)):
             self._database.set_scope(connection, scope)
             yield list(chain.from_iterable(some))
-
-    def list(self, where: Filter, *, limit: int, offset: int = 0) -> list[Record]:
-        condition, values = matching(where)
-        with self._database.read(self._reader(where)) as connection:
-            sql = f'{SELECT} WHERE {condition} ORDER BY time DESC, id COLLATE "C" LIMIT %s OFFSET %s'
-            return [from_row(row) for row in connection.execute(sql, [*values, limit, offset])]
 
 
 def _batches(groups: Iterator[Sequence[Change]]) -> Iterator[list[Sequence[Change]]]:
@@ -407,3 +303,52 @@ def _scope_of(group: Sequence[Change], caller: Scope | None) -> Scope:
     own = caller or GLOBAL
     puts = (change.record.scope for change in group if isinstance(change, Put))
     return next((scope for scope in puts if not own.admits(scope)), own)
+
+
+class PostgresNotes(SqlNotes):
+    """With row-level security a note is visible to those who know its key."""
+
+    prune = "SELECT prune_notes(%s)"
+
+    def announce(self, connection: Connection, key: str) -> None:
+        connection.execute("SELECT set_config('recollect.note', %s, true)", (key,))
+
+
+_ANY_SCOPE = (
+    "SELECT taken_ids(%(ids)s)", "SELECT taken_folds(%(folds)s)", "SELECT taken_paths(%(same)s, %(ending)s)",
+)  # fmt: skip
+"""What is stored in any scope: functions that see all rows in spite of row-level security."""
+
+_LIVE = "FROM records WHERE scope = ANY(%(scopes)s) AND forgotten_at IS NULL"
+_SOME_SCOPES = (
+    "SELECT id FROM records WHERE scope = ANY(%(scopes)s) AND id = ANY(%(ids)s)",
+    f"SELECT DISTINCT fold {_LIVE} AND fold = ANY(%(folds)s)",
+    (
+        f"SELECT coalesce((SELECT nullif(count(*), 0) {_LIVE} AND path = ANY(%(same)s)),"
+        f" (SELECT count(*) {_LIVE} AND right(path, length(%(ending)s::text)) = %(ending)s::text))"
+    ),
+)
+"""The same for some scopes, with the ids of their forgotten records."""
+
+
+class PostgresJoins(SqlJoins):
+    """The same statements, beside row-level security."""
+
+    prune = "SELECT prune_joins(%s)"
+
+    def taken(
+        self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str], within: Scope | None = None
+    ) -> tuple[set[str], set[bytes], dict[str, int]]:
+        by_id, by_fold, by_path = _ANY_SCOPE if within is None else _SOME_SCOPES
+        with self._database.read(within) as connection:
+            scopes = {"scopes": [] if within is None else visible_scopes(connection, within)}
+            with connection.pipeline():
+                taken_ids = connection.execute(by_id, {**scopes, "ids": list(ids)})
+                taken_folds = connection.execute(by_fold, {**scopes, "folds": list(folds)})
+                forms = {path: dict(zip(("same", "ending"), path_forms(path), strict=True)) for path in paths}
+                counts = {path: connection.execute(by_path, {**scopes, **form}) for path, form in forms.items()}
+            return (
+                {key for (key,) in taken_ids},
+                {bytes(fold) for (fold,) in taken_folds},
+                {path: int(count) for path, cursor in counts.items() for (count,) in cursor},
+            )

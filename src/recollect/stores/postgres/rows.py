@@ -1,92 +1,15 @@
-"""Rows of `records`: conversion from and to `Record`, filters as SQL, scopes by number, and ranked rows as hits."""
+"""Rows of `records`: statements in PostgreSQL's dialect, scopes by number, and what a filter lets through."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from recollect.stores.postgres.database import Connection
-from recollect.stores.rows import EPOCH, distinct, micros, moment, passage_hash
-from recollect.types import Filter, Hit, RankedList, Record, Scope
-
-COLUMNS = (
-    "id", "kind", "text", "title", "category", "tags", "importance", "decay", "time", "created_at", "happened_at",
-    "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path", "first_line", "last_line", "fold",
-    "passage",
-)  # fmt: skip
-"""The columns of a record; its scope and length are stored beside them."""
-
-SELECT = (
-    f'SELECT {", ".join(f"records.{column}" for column in COLUMNS[:-2])}, "user", agent, session'
-    " FROM records JOIN scopes USING (scope)"
-)
-
-Condition: TypeAlias = tuple[str, list[Any]]
-"""A condition in SQL and its parameters."""
-
-
-def to_row(record: Record) -> list[Any]:
-    """The values of `COLUMNS`."""
-    first, last = record.lines or (None, None)
-    return [
-        record.id, record.kind, record.text, record.title, record.category,
-        list(record.tags), record.importance, record.decay, micros(record.time),
-        micros(record.created_at), micros(record.happened_at), micros(record.expires_at), micros(record.edited_at),
-        record.superseded_by, micros(record.superseded_at), record.source, record.path, first,
-        last, record.text_hash, passage_hash(record.passage),
-    ]  # fmt: skip
-
-
-def from_row(row: Sequence[Any]) -> Record:
-    """The record of a row of `SELECT`."""
-    (
-        key, kind, text, title, category, tags, importance, decay, _time, created, happened, expires, edited,
-        superseded_by, superseded_at, source, path, first, last, user, agent, session,
-    ) = row  # fmt: skip
-    return Record(
-        id=key,
-        text=text,
-        kind=kind,
-        title=title,
-        category=category,
-        tags=tuple(tags),
-        scope=Scope(user, agent, session),
-        importance=importance,
-        decay=decay,
-        created_at=moment(created) or EPOCH,
-        happened_at=moment(happened),
-        expires_at=moment(expires),
-        edited_at=moment(edited),
-        superseded_by=superseded_by,
-        superseded_at=moment(superseded_at),
-        source=source,
-        path=path,
-        lines=None if first is None else (first, last),
-    )
-
-
-def fetch(connection: Connection, rows: list[int]) -> dict[int, Record]:
-    """The records in these rows."""
-    select = SELECT.replace("SELECT ", "SELECT records.row, ", 1)
-    return {row: from_row(fields) for row, *fields in connection.execute(f"{select} WHERE row = ANY(%s)", (rows,))}
-
-
-def meta(connection: Connection, key: str) -> str | None:
-    """One value of the table `meta`."""
-    row = connection.execute("SELECT value FROM meta WHERE key = %s", (key,)).fetchone()
-    return None if row is None else str(row[0])
-
-
-def set_meta(connection: Connection, key: str, value: str) -> None:
-    """Write one value of the table `meta`."""
-    connection.execute(
-        "INSERT INTO meta VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value)
-    )
-
-
-# -- scopes, which indexes refer to by number ----------------------------------------------------------------
+from recollect.stores.postgres.database import DIALECT, Connection
+from recollect.stores.rows import Condition, all_of, distinct, of_time, visible_to
+from recollect.types import Filter, RankedList, Scope
 
 
 def find_scope(scope: Scope) -> Condition:
@@ -109,30 +32,8 @@ def scope_number(connection: Connection, scope: Scope) -> int:
 
 def visible_scopes(connection: Connection, scope: Scope) -> list[int]:
     """The numbers of the scopes whose records a caller with this scope can see."""
-    condition, values = _visible_to(scope)
+    condition, values = visible_to(scope)
     return [number for (number,) in connection.execute(f"SELECT scope FROM scopes WHERE {condition}", values)]
-
-
-def _visible_to(scope: Scope) -> Condition:
-    conditions: list[Condition] = []
-    for column, value in (('"user"', scope.user), ("agent", scope.agent), ("session", scope.session)):
-        if value is None:
-            conditions.append((f"{column} IS NULL", []))
-        else:
-            conditions.append((f"({column} IS NULL OR {column} = %s)", [value]))
-    return _all(conditions)
-
-
-# -- filters -------------------------------------------------------------------------------------------------
-
-
-def matching(where: Filter) -> Condition:
-    """The filter as a condition on `records`."""
-    conditions: list[Condition] = [("forgotten_at IS NULL", []), *_of_time(where), *_of_fields(where)]
-    if not where.any_scope:
-        scopes, values = _visible_to(where.scope)
-        conditions.append((f"records.scope IN (SELECT scope FROM scopes WHERE {scopes})", values))
-    return _all(conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +68,12 @@ class FilteredRows:
 def filtered_rows(connection: Connection, where: Filter) -> FilteredRows:
     """Prepare a filter for index scans."""
     scopes = None if where.any_scope else visible_scopes(connection, where.scope)
-    if where.as_of or any(_of_fields(where)):
-        condition = matching(where)
+    if where.as_of or any(DIALECT.of_fields(where)):
+        condition = DIALECT.matching(where)
         sums = f"SELECT count(*), coalesce(sum(length), 0) FROM records WHERE {condition[0]}"
         count, length = connection.execute(sums, condition[1]).fetchone() or (0, 0)
         return FilteredRows(scopes, [], condition, int(count), int(length))
-    current, values = _all(list(_of_time(where)))
+    current, values = all_of(list(of_time(where)))
     in_scopes, numbers = _in_scopes(scopes)
     with connection.pipeline():
         passing = connection.execute(
@@ -192,46 +93,6 @@ def _in_scopes(scopes: list[int] | None) -> Condition:
     return ("true", []) if scopes is None else ("scope = ANY(%s)", [scopes])
 
 
-def _of_time(where: Filter) -> Iterator[Condition]:
-    """What is valid at the filter's time. A text that was edited later was not known then."""
-    now = micros(where.moment)
-    if where.as_of:
-        yield "time <= %s AND (edited_at IS NULL OR edited_at <= %s)", [now, now]
-    if not where.superseded:
-        yield "(superseded_at IS NULL OR superseded_at > %s)", [now]
-    yield "(expires_at IS NULL OR expires_at > %s)", [now]
-
-
-def _of_fields(where: Filter) -> Iterator[Condition]:
-    for column, names in (("category", where.categories), ("kind", where.kinds)):
-        if names:
-            yield f"{column} = ANY(%s)", [list(names)]
-    if where.tags:
-        yield "tags @> %s::text[]", [list(where.tags)]
-    if where.path is not None:
-        yield "path LIKE ANY(%s)", [_path_patterns(where.path)]
-    if where.since:
-        yield "time >= %s", [micros(where.since)]
-    if where.until:
-        yield "time < %s", [micros(where.until)]
-
-
-def _path_patterns(pattern: str) -> list[str]:
-    """A path filter names a file or a folder, by its whole path or its last parts, with `*` as a wildcard."""
-    name = pattern.removeprefix("./").rstrip("/")
-    for special in ("\\", "%", "_"):
-        name = name.replace(special, f"\\{special}")
-    name = name.replace("*", "%")
-    return [name, f"%/{name}", f"{name}/%", f"%/{name}/%"]
-
-
-def _all(conditions: Sequence[Condition]) -> Condition:
-    return " AND ".join(sql for sql, _ in conditions) or "true", [value for _, values in conditions for value in values]
-
-
-# -- ranked rows as hits --------------------------------------------------------------------------------------
-
-
 def best(connection: Connection, scored: str, values: Sequence[Any], depth: int) -> tuple[RankedList, dict[str, int]]:
     """The first `depth` different texts that the query `scored` ranks, and how many records contain each term."""
     limit = depth
@@ -241,15 +102,4 @@ def best(connection: Connection, scored: str, values: Sequence[Any], depth: int)
         if len(rows) >= depth or len(ranked) < limit:
             break
         limit *= 4
-    return hits(connection, rows, duplicates), json.loads(ranked[0][3]) if ranked else {}
-
-
-def hits(connection: Connection, rows: dict[int, tuple[float, bytes]], duplicates: int) -> RankedList:
-    """A ranked list of the records in these rows, with their scores and text hashes."""
-    records = fetch(connection, list(rows))
-    entries = (
-        Hit(records[row].id, score, record=records[row], text_hash=fold)
-        for row, (score, fold) in rows.items()
-        if row in records
-    )
-    return RankedList("", tuple(entries), duplicates=duplicates)
+    return DIALECT.hits(connection, rows, duplicates), json.loads(ranked[0][3]) if ranked else {}

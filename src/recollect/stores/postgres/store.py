@@ -11,20 +11,20 @@ from typing import Any
 from psycopg import errors as pg
 
 from recollect.errors import RecollectError, StoreError
+from recollect.stores.files import SqlFiles
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.kinds import StoreKind
 from recollect.stores.postgres.contents import PostgresContents, has_store
 from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.failures import CONNECTION_LOST, translated
-from recollect.stores.postgres.files import PostgresFiles, PostgresJoins, PostgresNotes
 from recollect.stores.postgres.keywords import IndexWriter, PostgresKeywords
-from recollect.stores.postgres.records import CHANNEL, PostgresRecords
-from recollect.stores.postgres.rows import Condition, matching, meta, visible_scopes
+from recollect.stores.postgres.records import CHANNEL, PostgresJoins, PostgresNotes, PostgresRecords
+from recollect.stores.postgres.rows import visible_scopes
 from recollect.stores.postgres.schema import migrate
 from recollect.stores.postgres.vectors import PostgresSpaces
-from recollect.types import EVERYTHING, Changes, Filter, Scope
-
-MAX_FACETS = 500
+from recollect.stores.records import SqlChanges, SqlStore
+from recollect.stores.rows import Condition
+from recollect.types import Scope
 
 MAX_REWRITE_BYTES = 64 * 1024 * 1024
 """Tables up to this size are rewritten to remove purged bytes, which takes about a second."""
@@ -39,20 +39,8 @@ transactions commit."""
 REPLAY_SECONDS = 2.0
 """How long to wait for a replica to have a change before it is announced."""
 
-_FACETS = {
-    "categories": (
-        "category FROM records WHERE {} AND category IS NOT NULL"
-        ' GROUP BY category ORDER BY count(*) DESC, category COLLATE "C"'
-    ),
-    "tags": 'tag FROM records, unnest(tags) AS tag WHERE {} GROUP BY tag ORDER BY count(*) DESC, tag COLLATE "C"',
-    "scopes": (
-        '"user", agent, session FROM records JOIN scopes USING (scope) WHERE {} GROUP BY "user", agent, session'
-        ' ORDER BY count(*) DESC, "user" NULLS FIRST, agent NULLS FIRST, session NULLS FIRST'
-    ),
-}
 
-
-class PostgresStore:
+class PostgresStore(SqlStore):
     """One schema of a PostgreSQL database: `postgresql://user@host/database?schema=recollect&read=postgresql://…`."""
 
     def __init__(self, url: str, *, language: str | None = None, read_only: bool = False) -> None:
@@ -64,7 +52,7 @@ class PostgresStore:
             self.close()
             raise
         self.spaces = PostgresSpaces(self._database)
-        self.files = PostgresFiles(self._database)
+        self.files = SqlFiles(self._database)
         self.notes = PostgresNotes(self._database)
         self.joins = PostgresJoins(self._database)
         self.changes = PostgresChanges(self._database)
@@ -72,59 +60,24 @@ class PostgresStore:
         self.records = PostgresRecords(self._database, writer, self.keywords.lock_language)
         self.contents = PostgresContents(self._database, self.keywords)
 
-    def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Let all reads inside the block share one snapshot."""
-        return self._database.reading()
-
     def within(self, scope: Scope) -> PostgresStore:
         """The same store, whose transactions all name this scope to row-level security."""
         view = copy.copy(self)
         view.records = self.records.within(scope)
         view.spaces = self.spaces.within(scope)
-        view.files = self.files.within(scope)
-        view.joins = self.joins.within(scope)
+        view.files = SqlFiles(self._database, scope)
+        view.joins = PostgresJoins(self._database, scope)
         return view
 
-    def status(self) -> dict[str, Any]:
-        """What the store contains and how far its indexes are."""
-        with self._database.read() as connection:
-            server = connection.info.server_version
-            size, forgotten, files, sequence = connection.execute(
-                "SELECT (SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
-                " WHERE relnamespace = %s::regnamespace AND relkind = 'r'),"
-                " (SELECT count(*) FROM records WHERE forgotten_at IS NOT NULL), (SELECT count(*) FROM files),"
-                " (SELECT coalesce(max(seq), 0) FROM history)",
-                (self._database.schema,),
-            ).fetchone() or (0, 0, 0, 0)
-            return {
-                "store": self._database.address,
-                "engine": f"PostgreSQL {server // 10_000}.{server % 10_000}",
-                "bytes": int(size),
-                "records": {**_counts(connection, EVERYTHING), "forgotten": int(forgotten)},
-                "files": int(files),
-                "sequence": int(sequence),
-                "language": meta(connection, "language"),
-                "keyword_lag": self.keywords.lag(connection),
-            }
-
-    def count(self, where: Filter) -> dict[str, int]:
-        """How many records pass the filter, by kind."""
-        with self._database.read(where.scope) as connection:
-            return _counts(connection, where)
-
-    def facets(self, where: Filter) -> dict[str, list[Any]]:
-        """The categories, tags and scopes of the records that pass the filter."""
-        condition, values = matching(where)
-        with self._database.read(where.scope) as connection, connection.pipeline():
-            cursors = {
-                name: connection.execute(f"SELECT {sql.format(condition)} LIMIT {MAX_FACETS}", values)
-                for name, sql in _FACETS.items()
-            }
-        parts = ("user", "agent", "session")
-        scopes = [{part: name for part, name in zip(parts, row, strict=True) if name is not None}
-                  for row in cursors["scopes"]]  # fmt: skip
-        names: dict[str, list[Any]] = {facet: [name for (name,) in cursors[facet]] for facet in ("categories", "tags")}
-        return {**names, "scopes": scopes}
+    def _place(self, connection: Connection) -> dict[str, Any]:
+        server = connection.info.server_version
+        (size,) = connection.execute(
+            "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
+            " WHERE relnamespace = %s::regnamespace AND relkind = 'r'",
+            (self._database.schema,),
+        ).fetchone() or (0,)
+        engine = f"PostgreSQL {server // 10_000}.{server % 10_000}"
+        return {"store": self._database.address, "engine": engine, "bytes": int(size)}
 
     def scrub(self) -> str | None:
         """Remove the bytes of purged records from the tables; the server's log and backups are not ours.
@@ -141,14 +94,6 @@ class PostgresStore:
                 if not _rewritten(connection, name):
                     left.add(name)
         return f"purged records are in no answer; bytes of them may stay in {', '.join(sorted(left))}" if left else None
-
-    def check(self) -> None:
-        """Raise if the store is closed, or was opened by another process."""
-        self._database.check()
-
-    def close(self) -> None:
-        """Close the connections. Closing twice does nothing."""
-        self._database.close()
 
 
 class PostgresKind(StoreKind):
@@ -196,21 +141,10 @@ def _rewritten(connection: Connection, table: str) -> bool:
     return False
 
 
-def _counts(connection: Connection, where: Filter) -> dict[str, int]:
-    condition, values = matching(where)
-    row = connection.execute(
-        "SELECT count(*), count(*) FILTER (WHERE kind = 'fact'), count(*) FILTER (WHERE kind = 'chunk'),"
-        f" count(*) FILTER (WHERE superseded_at IS NOT NULL) FROM records WHERE {condition}",
-        values,
-    ).fetchone() or (0, 0, 0, 0)
-    return dict(zip(("total", "facts", "chunks", "superseded"), map(int, row), strict=True))
-
-
-class PostgresChanges(Changes):
+class PostgresChanges(SqlChanges):
     """The changes to one store, made on any machine."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._database = database
+    _database: PostgresDatabase
 
     @contextlib.contextmanager
     def listen(self, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
@@ -221,24 +155,15 @@ class PostgresChanges(Changes):
         with contextlib.closing(_Listener(self._database, quiet)) as listener:
             yield listener
 
-    def newest(self, scope: Scope | None = None) -> int:
-        with self._database.read(scope) as connection:
-            condition, values = _announced(connection, scope)
-            return _number(connection, f"SELECT seq FROM history WHERE {condition} ORDER BY seq DESC LIMIT 1", values)
+    def _visible(self, connection: Connection, scope: Scope) -> Condition:
+        return f"FROM history WHERE scope = ANY(%s) AND NOT ({_SUPERSEDES})", [visible_scopes(connection, scope)]
 
-    def count(self, upto: int, scope: Scope) -> int:
-        with self._database.read(scope) as connection:
-            condition, values = _announced(connection, scope)
-            return _number(connection, f"SELECT count(*) FROM history WHERE seq <= %s AND {condition}", [upto, *values])
-
-    def since(self, seq: int, scope: Scope | None = None) -> tuple[list[int], int]:
-        with self._database.read(scope) as connection:
-            condition, values = _announced(connection, scope)
-            rows = connection.execute(f"SELECT seq FROM history WHERE seq > %s AND {condition}", [seq, *values])
-            events = [number for (number,) in rows]
-            if self._database.row_security(connection):  # our newest event need not be the store's newest
-                return events, max([0, *(number - LATE_EVENTS for number in events or [seq])])
-            return events, max(0, _number(connection, "SELECT coalesce(max(seq), 0) FROM history") - LATE_EVENTS)
+    def _next(self, connection: Connection, seq: int, events: list[int]) -> int:
+        if self._database.row_security(connection):  # our newest event need not be the store's newest
+            newest = max(events, default=seq)
+        else:
+            (newest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone() or (0,)
+        return max(0, newest - LATE_EVENTS)
 
 
 class _Listener:
@@ -311,19 +236,3 @@ _SUPERSEDES = """
         SELECT 1 FROM history AS undone WHERE undone.action = 'supersedes' AND undone.seq = CASE
             WHEN history.detail::json->>'undoes' ~ '^[0-9]{1,18}$' THEN (history.detail::json->>'undoes')::bigint END)
 """
-
-
-def _announced(connection: Connection, scope: Scope | None) -> Condition:
-    """The events that a scope is told about.
-
-    That a record supersedes another is not among them: the superseded record has an event of its own, for those who
-    can see that record.
-    """
-    if scope is None:
-        return "true", []
-    return f"scope = ANY(%s) AND NOT ({_SUPERSEDES})", [visible_scopes(connection, scope)]
-
-
-def _number(connection: Connection, sql: str, values: list[Any] | None = None) -> int:
-    row = connection.execute(sql, values).fetchone()
-    return int(row[0]) if row else 0

@@ -12,9 +12,9 @@ import numpy as np
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
-from recollect.stores.postgres.database import Connection, PostgresDatabase
-from recollect.stores.postgres.rows import Condition, FilteredRows, filtered_rows, hits, matching, set_meta
-from recollect.stores.rows import check_dimension, distinct, passage_hash
+from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
+from recollect.stores.postgres.rows import FilteredRows, filtered_rows
+from recollect.stores.rows import Condition, check_dimension, distinct, passage_hash, set_meta
 from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace, VectorSpaces
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class PostgresVectors(VectorIndex):
                 if len(best) >= depth or not more:
                     break
                 wanted *= 4
-            return hits(connection, best, duplicates)
+            return DIALECT.hits(connection, best, duplicates)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         with self._database.read(self._scope) as connection:
@@ -126,7 +126,7 @@ class PostgresVectors(VectorIndex):
             return {key: _unpack([vector])[0] for key, vector in rows}
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
-        condition, values = matching(where) if where else ("true", [])
+        condition, values = DIALECT.matching(where) if where else ("true", [])
         with self._database.read(where.scope if where else self._scope) as connection:
             rows = connection.execute(
                 "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM"

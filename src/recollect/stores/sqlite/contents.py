@@ -12,10 +12,9 @@ import apsw
 
 from recollect.errors import StoreError
 from recollect.ranking import fold_hash
-from recollect.stores.rows import passage_hash
+from recollect.stores.rows import meta, passage_hash, set_meta
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.rows import meta, set_meta
 from recollect.types import Progress
 from recollect.types.contents import FIELDS, MOVED_META, Part
 

@@ -11,19 +11,24 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import apsw
 
 from recollect.errors import StoreError
+from recollect.stores.rows import Dialect
 from recollect.stores.sqlite.presence import Identity, Presence, identity_of
-from recollect.stores.sqlite.rows import sequence
+from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
 from recollect.stores.sqlite.schema import APPLICATION_ID, mark, migrate
+from recollect.types import Scope
+
+T = TypeVar("T")
 
 OLDEST_ENGINE = (3, 51, 3)
 BUSY_TIMEOUT_MS = 30_000
@@ -85,8 +90,13 @@ class Database:
                 self._writer.close()
                 raise
 
+    @property
+    def dialect(self) -> Dialect:
+        """What its statements write differently."""
+        return DIALECT
+
     @contextlib.contextmanager
-    def read(self) -> Iterator[apsw.Connection]:
+    def read(self, scope: Scope | None = None) -> Iterator[apsw.Connection]:  # noqa: ARG002  (a file has no roles)
         """A connection that sees one snapshot of the file until the block ends; inside `reading`, the shared one."""
         shared = _SHARED.get().get(id(self))
         with translated(self.path):
@@ -180,6 +190,17 @@ class Database:
             # Once more, so that an acknowledged write is in the file at the path.
             self._presence.check_write(self._writer)
             self._presence.committed(last)
+
+    def transact(self, work: Callable[[Any], T], scope: Scope | None = None) -> T:  # noqa: ARG002
+        """Do some work in one transaction."""
+        with self.write() as connection:
+            return work(connection)
+
+    def try_write(self, work: Callable[[Any], None], scope: Scope | None = None) -> None:  # noqa: ARG002
+        """Write something optional, such as a cached answer, unless the file is read-only or busy."""
+        if not self.read_only:
+            with contextlib.suppress(StoreError), self.write(PATIENCE_MS) as connection:
+                work(connection)
 
     @contextlib.contextmanager
     def _turn(self, patience_ms: int) -> Iterator[None]:
@@ -278,7 +299,7 @@ class Database:
     def _connect(self, name: str | None = None) -> apsw.Connection:
         if self.read_only:
             return self._open_to_read()
-        connection = apsw.Connection(name or str(self._place), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = Connection(name or str(self._place), flags=apsw.SQLITE_OPEN_READWRITE)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         # Deleted data is overwritten: a purge must leave nothing in free pages.
         connection.execute(
@@ -290,7 +311,7 @@ class Database:
         """A connection that changes nothing, not even on closing."""
         frozen = "?immutable=1" if self._frozen else ""
         place = f"file:{quote(str(self._place))}{frozen}"
-        connection = apsw.Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+        connection = Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return connection

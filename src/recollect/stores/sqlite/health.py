@@ -33,9 +33,10 @@ from recollect.stores.health import (
     readable_by_others,
     worst,
 )
+from recollect.stores.rows import meta
 from recollect.stores.sqlite.database import WAL_LIMIT_BYTES, Database
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.rows import VisibleSets, meta
+from recollect.stores.sqlite.rows import VisibleSets
 from recollect.stores.sqlite.schema import MIGRATIONS
 from recollect.stores.sqlite.store import SqliteStore
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import StoreError
-from recollect.stores.rows import analyzer_of, usable_language
+from recollect.stores.rows import analyzer_of, meta, set_meta, usable_language
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, meta, sequence, set_meta
+from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, sequence
 from recollect.types import Filter, KeywordIndex, RankedList
 
 K1, B = 1.2, 0.75

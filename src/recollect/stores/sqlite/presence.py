@@ -18,7 +18,8 @@ from urllib.parse import quote
 import apsw
 
 from recollect.errors import StoreError
-from recollect.stores.sqlite.rows import meta, sequence
+from recollect.stores.rows import meta
+from recollect.stores.sqlite.rows import Connection, sequence
 from recollect.stores.sqlite.schema import APPLICATION_ID
 
 Identity: TypeAlias = tuple[int, int]
@@ -174,7 +175,7 @@ def _id(path: Path) -> str | None:
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     with contextlib.suppress(apsw.Error):
-        connection = apsw.Connection(f"file:{quote(str(path.absolute()))}?immutable=1", flags=flags)
+        connection = Connection(f"file:{quote(str(path.absolute()))}?immutable=1", flags=flags)
         try:
             return meta(connection, "id")
         finally:

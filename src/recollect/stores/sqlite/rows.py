@@ -1,4 +1,4 @@
-"""Rows of the file: records as rows, filters as SQL, the rows that a filter admits, and the best of them.
+"""Rows of the file: statements in SQLite's dialect, the rows that a filter admits, and the best of them.
 
 Every source ranks only the rows that the filter admits and takes its statistics from them, so that a search in a shared
 store answers as if the store held nothing else.
@@ -6,83 +6,83 @@ store answers as if the store held nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.rows import EPOCH, distinct, micros, moment, passage_hash
-from recollect.types import Filter, Hit, RankedList, Record, Scope
-
-_COLUMNS = (
-    "id", "kind", "text", "title", "category", "tags", "user", "agent", "session", "importance", "decay", "time",
-    "created_at", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path",
-    "first_line", "last_line", "fold", "passage",
-)  # fmt: skip
-
-INSERT = f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-REPLACE = f"UPDATE records SET forgotten_at = NULL, {', '.join(f'{column} = ?' for column in _COLUMNS)} WHERE row = ?"
-SELECT = f"SELECT {', '.join(f'records.{column}' for column in _COLUMNS[:-2])} FROM records"
+from recollect.stores.rows import Condition, Dialect, distinct, micros
+from recollect.types import Filter, RankedList
 
 
-def to_row(record: Record) -> tuple[Any, ...]:
-    """The values for `INSERT` and `REPLACE`."""
-    first, last = record.lines or (None, None)
-    return (
-        record.id, record.kind, record.text, record.title, record.category, json.dumps(record.tags),
-        record.scope.user, record.scope.agent, record.scope.session, record.importance, record.decay,
-        micros(record.time), micros(record.created_at), micros(record.happened_at), micros(record.expires_at),
-        micros(record.edited_at), record.superseded_by, micros(record.superseded_at), record.source, record.path,
-        first, last, record.text_hash, passage_hash(record.passage),
-    )  # fmt: skip
+def _tagged(tags: Sequence[str]) -> Condition:
+    return " AND ".join(["row IN (SELECT row FROM tags WHERE tag = %s)"] * len(tags)) or "true", tags
 
 
-def from_row(row: Sequence[Any]) -> Record:
-    """The record of a row that `SELECT` returned."""
-    (
-        key, kind, text, title, category, tags, user, agent, session, importance, decay, _time, created, happened,
-        expires, edited, superseded_by, superseded_at, source, path, first, last,
-    ) = row  # fmt: skip
-    return Record(
-        id=key,
-        text=text,
-        kind=kind,
-        title=title,
-        category=category,
-        tags=tuple(json.loads(tags)) if tags != "[]" else (),
-        scope=Scope(user, agent, session),
-        importance=importance,
-        decay=decay,
-        created_at=EPOCH + timedelta(microseconds=created),
-        happened_at=moment(happened),
-        expires_at=moment(expires),
-        edited_at=moment(edited),
-        superseded_by=superseded_by,
-        superseded_at=moment(superseded_at),
-        source=source,
-        path=path,
-        lines=None if first is None else (first, last),
-    )
+DIALECT = Dialect(
+    records="records",
+    in_scopes="{}",
+    tagged=_tagged,
+    tag_facet="tags WHERE row IN (SELECT row FROM records WHERE {})",
+    ends=("path IN (SELECT DISTINCT path FROM records WHERE path IS NOT NULL AND substr(path, -length(%s)) = %s)"),
+    like="GLOB",
+    wildcards=str.maketrans({"*": "*", "[": "[[]", "?": "[?]"}),  # the others occur in file names
+)
+
+_TRANSLATED = {
+    "= ANY(%s::bytea[])": "IN (SELECT unhex(value) FROM json_each(?))",
+    "= ANY(%s)": "IN (SELECT value FROM json_each(?))",
+    ' COLLATE "C"': "",
+    "%s": "?",
+}
 
 
-def fetch(connection: apsw.Connection, rows: Sequence[int]) -> list[Record]:
-    """The records in these rows, in the same order."""
-    records = {
-        row[0]: from_row(row[1:])
-        for row in connection.execute(
-            SELECT.replace("SELECT", "SELECT records.row,", 1)
-            + " WHERE records.row IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(rows)),),
-        )
-    }
-    return [records[row] for row in rows if row in records]
+@lru_cache(512)
+def _translated(sql: str) -> str:
+    for theirs, ours in _TRANSLATED.items():
+        sql = sql.replace(theirs, ours)
+    return sql
+
+
+def _value(value: Any) -> Any:
+    """A list as JSON, with bytes in hexadecimal."""
+    return json.dumps(value, default=bytes.hex) if isinstance(value, list) else value
+
+
+class Cursor(apsw.Cursor):
+    """A cursor that also understands the statements that the SQL stores share."""
+
+    def execute(self, statements: str, bindings: Any = None, **options: Any) -> Any:
+        """Run a statement. One with `%s` is translated, and its lists become JSON."""
+        if "%s" in statements:
+            statements, bindings = _translated(statements), tuple(map(_value, bindings))
+        return super().execute(statements, bindings, **options)
+
+    def executemany(self, statements: str, sequenceofbindings: Any, **options: Any) -> Any:
+        """Run a statement once for each row of values."""
+        return super().executemany(_translated(statements), sequenceofbindings, **options)
+
+
+class Connection(apsw.Connection):
+    """A connection with such cursors."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.cursor_factory = Cursor
+
+    @staticmethod
+    def pipeline() -> contextlib.AbstractContextManager[None]:
+        """Nothing: there is no server to wait for."""
+        return contextlib.nullcontext()
 
 
 def sequence(connection: apsw.Connection) -> int:
@@ -90,67 +90,8 @@ def sequence(connection: apsw.Connection) -> int:
     return int(connection.execute("SELECT ifnull(max(seq), 0) FROM history").get)
 
 
-def meta(connection: apsw.Connection, key: str) -> str | None:
-    """A value of the table `meta`."""
-    value = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).get
-    return None if value is None else str(value)
-
-
-def set_meta(connection: apsw.Connection, key: str, value: str) -> None:
-    """Set a value of the table `meta`."""
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-
-
 CACHED_SETS = 32
-_Clause: TypeAlias = tuple[str, Sequence[Any]]
 _NEVER = datetime.max.replace(tzinfo=UTC)
-
-
-def condition(where: Filter) -> tuple[str, list[Any]]:
-    """The filter as SQL over `records`, with its parameters."""
-    clauses: list[_Clause] = [("forgotten_at IS NULL", ()), *_time_clauses(where), *_clauses(where)]
-    if not where.any_scope:
-        clauses.insert(1, scoped(where.scope))
-    return " AND ".join(sql for sql, _ in clauses), [value for _, values in clauses for value in values]
-
-
-def scoped(scope: Scope) -> _Clause:
-    """The records that a caller with this scope can see, as SQL over `records`; forgotten ones included."""
-    parts = ("user", "agent", "session")
-    sql = " AND ".join(f"({part} IS NULL OR {part} = ?)" for part in parts)
-    return sql, [getattr(scope, part) for part in parts]
-
-
-def _time_clauses(where: Filter) -> Iterator[_Clause]:
-    """Records that were valid at the time of the filter. A text that was changed after that time does not count."""
-    moment = micros(where.moment)
-    if where.as_of:
-        yield "time <= ? AND (edited_at IS NULL OR edited_at <= ?)", (moment, moment)
-    if not where.superseded:
-        yield "(superseded_at IS NULL OR superseded_at > ?)", (moment,)
-    yield "(expires_at IS NULL OR expires_at > ?)", (moment,)
-
-
-def _clauses(where: Filter) -> Iterator[_Clause]:
-    for column, names in (("category", where.categories), ("kind", where.kinds)):
-        if names:
-            yield f"{column} IN ({', '.join('?' * len(names))})", names
-    for tag in where.tags:
-        yield "row IN (SELECT row FROM tags WHERE tag = ?)", (tag,)
-    if where.path is not None:
-        globs = _path_globs(where.path)
-        yield f"({' OR '.join(['path GLOB ?'] * len(globs))})", globs
-    if where.since:
-        yield "time >= ?", (micros(where.since),)
-    if where.until:
-        yield "time < ?", (micros(where.until),)
-
-
-def _path_globs(pattern: str) -> list[str]:
-    """A path filter names a file or a folder, in full or by its last parts; `*` matches anything."""
-    # Brackets and question marks occur in file names, so only the star is a wildcard.
-    name = pattern.removeprefix("./").rstrip("/").replace("[", "[[]").replace("?", "[?]")
-    return [name, f"*/{name}", f"{name}/*", f"*/{name}/*"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +151,7 @@ class VisibleSets:
 
 
 def _select(connection: apsw.Connection, where: Filter) -> Visible:
-    sql, values = condition(where)
+    sql, values = DIALECT.matching(where)
     size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
     mask = np.zeros(size, dtype=np.bool_)
     rows = integers(connection.execute(f"SELECT group_concat(row) FROM records WHERE {sql}", values).get)
@@ -241,12 +182,7 @@ def best(connection: apsw.Connection, rows: NDArray[np.int64], scores: NDArray[n
         if len(first) >= depth or wanted >= len(rows):
             break
         wanted *= 4
-    records = fetch(connection, list(first))
-    hits = (
-        Hit(record.id, score, record=record, text_hash=fold)
-        for record, (score, fold) in zip(records, first.values(), strict=True)
-    )
-    return RankedList("", tuple(hits), duplicates=duplicates)
+    return DIALECT.hits(connection, first, duplicates)
 
 
 def _leading(

@@ -12,19 +12,20 @@ from urllib.parse import unquote, urlsplit
 import apsw
 
 from recollect.errors import StoreError
+from recollect.stores.files import SqlFiles, SqlNotes
 from recollect.stores.health import Examination, Finding, NotExamined
 from recollect.stores.kinds import StoreKind
+from recollect.stores.records import SqlStore
 from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.database import Database, check_engine
-from recollect.stores.sqlite.files import SqliteFiles, SqliteJoins, SqliteNotes
 from recollect.stores.sqlite.keywords import SqliteKeywords
-from recollect.stores.sqlite.records import SqliteChanges, SqliteRecords, counts, facets, forgotten
-from recollect.stores.sqlite.rows import VisibleSets, sequence
+from recollect.stores.sqlite.records import SqliteChanges, SqliteJoins, SqliteRecords
+from recollect.stores.sqlite.rows import VisibleSets
 from recollect.stores.sqlite.vectors import SqliteSpaces
-from recollect.types import Filter, Scope
+from recollect.types import Scope
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """One file. `:memory:` is a file in a temporary folder that is removed when the store is closed."""
 
     def __init__(
@@ -42,45 +43,23 @@ class SqliteStore:
             self.close()
             raise
         self.spaces = SqliteSpaces(self._database, visible)
-        self.files = SqliteFiles(self._database)
-        self.notes = SqliteNotes(self._database)
+        self.files = SqlFiles(self._database)
+        self.notes = SqlNotes(self._database)
         self.joins = SqliteJoins(self._database)
         self.changes = SqliteChanges(self._database)
         self.records = SqliteRecords(self._database, self.keywords.follow)
         self.contents = SqliteContents(self._database, self.keywords)
 
-    def reading(self) -> contextlib.AbstractContextManager[None]:
-        """Let all reads inside the block share one snapshot."""
-        return self._database.reading()
-
     def within(self, scope: Scope) -> SqliteStore:  # noqa: ARG002
         """Itself: whoever can read the file can read all of it."""
         return self
 
-    def status(self) -> dict[str, Any]:
-        """What the store holds, and the lag of its indexes."""
-        path = self._database.path
-        with self._database.read() as connection:
-            return {
-                "store": str(path),
-                "engine": f"SQLite {apsw.sqlite_lib_version()}",
-                "bytes": sum(part.stat().st_size for part in self._database.files()),
-                "records": {**counts(connection), "forgotten": forgotten(connection)},
-                "files": connection.execute("SELECT count(*) FROM files").get,
-                "sequence": sequence(connection),
-                "language": self.keywords.analyzer.language,
-                "keyword_lag": self.keywords.lag(connection),
-            }
-
-    def count(self, where: Filter) -> dict[str, int]:
-        """The number of records that the filter admits, by kind."""
-        with self._database.read() as connection:
-            return counts(connection, where)
-
-    def facets(self, where: Filter) -> dict[str, list[Any]]:
-        """The categories, tags and scopes of the records that the filter admits."""
-        with self._database.read() as connection:
-            return facets(connection, where)
+    def _place(self, connection: apsw.Connection) -> dict[str, Any]:  # noqa: ARG002
+        return {
+            "store": str(self._database.path),
+            "engine": f"SQLite {apsw.sqlite_lib_version()}",
+            "bytes": sum(part.stat().st_size for part in self._database.files()),
+        }
 
     def scrub(self) -> str | None:
         """Remove every byte of purged records from the keyword index and the log."""
@@ -89,13 +68,9 @@ class SqliteStore:
         self._database.empty_log()
         return None
 
-    def check(self) -> None:
-        """Raise StoreError after closing, and in a process that did not open the store."""
-        self._database.check()
-
     def close(self) -> None:
         """Close the file; closing twice is harmless."""
-        self._database.close()
+        super().close()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None

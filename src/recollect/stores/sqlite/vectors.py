@@ -14,9 +14,9 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.rows import check_dimension, passage_hash
+from recollect.stores.rows import check_dimension, meta, passage_hash, set_meta
 from recollect.stores.sqlite.database import Database
-from recollect.stores.sqlite.rows import VisibleSets, best, integers, meta, sequence, set_meta
+from recollect.stores.sqlite.rows import VisibleSets, best, integers, sequence
 from recollect.types import Filter, RankedList, VectorIndex, VectorSpace, VectorSpaces
 
 if TYPE_CHECKING:
