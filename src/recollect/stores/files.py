@@ -9,7 +9,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recollect.stores.rows import SqlDatabase, from_row, meta, micros, reader
+from recollect.stores.database import SqlDatabase
+from recollect.stores.rows import from_row, meta, micros, reader
 from recollect.types import GLOBAL, Files, FileState, Filter, Joins, Notes, Record, Scope, now
 
 MAX_NOTES = 10_000

@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
-from recollect.stores.rows import EPOCH, Condition, SqlDatabase, from_row, meta, reader
+from recollect.stores.database import SqlDatabase
+from recollect.stores.rows import EPOCH, Condition, from_row, meta, reader
 from recollect.types import EVERYTHING, Changes, Event, Filter, Record, Records, Scope
 
 MAX_FACETS = 500

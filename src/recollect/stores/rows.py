@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import EmbedderError, StoreError, UsageError
@@ -19,8 +18,6 @@ from recollect.types import Filter, Hit, RankedList, Record, Scope
 
 if TYPE_CHECKING:
     from recollect.types import Vector
-
-T = TypeVar("T")
 
 Condition: TypeAlias = tuple[str, Sequence[Any]]
 """A condition in SQL and its parameters."""
@@ -33,25 +30,6 @@ COLUMNS = (
     "fold", "passage",
 )  # fmt: skip
 """The columns of a record without its scope; the last three are derived from the others."""
-
-
-class SqlDatabase(Protocol):
-    """What the shared statements need of a database."""
-
-    read_only: bool
-
-    @property
-    def dialect(self) -> Dialect:
-        """How its SQL differs."""
-
-    def read(self, scope: Scope | None = None) -> AbstractContextManager[Any]:
-        """A connection that sees one snapshot, as this scope where the database has row-level security."""
-
-    def transact(self, work: Callable[[Any], T], scope: Scope | None = None) -> T:
-        """Do some work in one write transaction. It may be done again after a conflict."""
-
-    def try_write(self, work: Callable[[Any], None], scope: Scope | None = None) -> None:
-        """The same for a cache: not done where the store is read-only or busy."""
 
 
 def to_row(record: Record) -> list[Any]:

@@ -20,13 +20,14 @@ from typing import Any
 import apsw
 
 from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.stores.contents import SqlSnapshot
 from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.kinds import StoreKind
 from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
 from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.lance.vectors import LanceVectors
 from recollect.stores.sqlite import SqliteStore
-from recollect.stores.sqlite.contents import SqliteContents, SqliteSnapshot
+from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.store import SqliteKind
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress, VectorSpace
@@ -108,7 +109,7 @@ class LanceContents(SqliteContents):
         self._spaces = spaces
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[SqliteSnapshot]:
+    def snapshot(self) -> Iterator[SqlSnapshot]:
         """The contents of the file, after vectors that an earlier version kept in LanceDB only were copied into it."""
         for index in self._spaces.all():
             with contextlib.suppress(TableLost):

@@ -6,8 +6,7 @@ import contextlib
 import json
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,16 +14,24 @@ import psycopg
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
-from recollect.ranking import fold_hash
-from recollect.stores.postgres.database import Connection, PostgresDatabase
+from recollect.stores.contents import (
+    KEYS,
+    SqlSnapshot,
+    check_dimensions,
+    columns_of,
+    insert_rows,
+    part_of,
+    selects,
+)
+from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
 from recollect.stores.postgres.failures import translated
 from recollect.stores.postgres.keywords import MERGE_TALLIES, IndexWriter, PostgresKeywords, TermCounts, space_numbers
 from recollect.stores.postgres.records import CHANNEL
 from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
-from recollect.stores.rows import meta, passage_hash, set_meta
+from recollect.stores.rows import meta, set_meta
 from recollect.types import Progress, Record, Scope, VectorSpace
-from recollect.types.contents import FIELDS, MOVED_META, Contents, Part, Snapshot
+from recollect.types.contents import Contents, Part
 
 T = TypeVar("T")
 
@@ -41,41 +48,13 @@ _INDEX_MEMORY = """
 """
 """A graph that does not fit into memory is built slowly. A higher setting of the server is used."""
 
-_RECORD = (
-    "id", "kind", "text", "title", "category", "tags", '"user"', "agent", "session", "importance", "decay",
-    "created_at", "happened_at", "expires_at", "edited_at", "superseded_by", "superseded_at", "forgotten_at",
-    "length(passage) = 0", "source", "path", "first_line", "last_line",
-)  # fmt: skip
-
-_TABLES = {
-    "history": "history", "file": "files", "root": "roots", "ingested": "ingested", "join": "joins", "note": "notes",
-}  # fmt: skip
-"""Kinds whose fields are the columns of a table."""
-
-_SELECT: Mapping[str, str] = {
-    "meta": f"SELECT key, value FROM meta WHERE key IN {MOVED_META}",
-    "space": "SELECT fingerprint, embedder, dimension FROM spaces WHERE true",
-    "record": f"SELECT {', '.join(_RECORD)} FROM records JOIN scopes USING (scope) WHERE true",
-    "vector": "SELECT fingerprint, passage, vector FROM embeddings JOIN spaces USING (space) WHERE true",
-    **{kind: f"SELECT {', '.join(FIELDS[kind])} FROM {table} WHERE true" for kind, table in _TABLES.items()},
-}
-_KEY: Mapping[str, Mapping[str, str]] = {
-    "meta": {"key": "text"}, "space": {"fingerprint": "text"}, "record": {"id": "text"}, "history": {"seq": "bigint"},
-    "vector": {"fingerprint": "text", "passage": "bytea"}, "file": {"path": "text"},
-    "root": {"root": "text"}, "ingested": {"digest": "text"},
-    "join": {"source": "text", "id": "text", "scope": "text"}, "note": {"key": "text"},
-}  # fmt: skip
+_SELECTS = selects(DIALECT, "embeddings JOIN spaces USING (space)")
 
 _SAME_EVENT = (
     "SELECT DISTINCT ON (n) n, same.seq, same.id, same.action, same.at, same.detail"
     " FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[]) WITH ORDINALITY AS given (seq, id, action, at, n)"
     " JOIN history AS same USING (id, action, at) ORDER BY n, same.seq = given.seq DESC, same.seq"
 )
-
-_COPIED = (
-    *(name for name in FIELDS["record"] if name not in ("user", "agent", "session", "purged")),
-    "time", "fold", "passage", "scope", "length",
-)  # fmt: skip
 
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 _COPY_TRAILER = struct.pack("!h", -1)
@@ -113,7 +92,7 @@ class PostgresContents(Contents):
                     f"{self._database.address}: this role sees only the rows of one scope",
                     hint="copy a store as the role that owns its tables",
                 )
-            yield PostgresSnapshot(connection)
+            yield PostgresSnapshot(connection, _SELECTS)
             connection.rollback()
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
@@ -136,11 +115,8 @@ class PostgresContents(Contents):
                 self._database.write(lambda connection: self._load_events(connection, parts, renumber))
             case "vector":
                 self._database.write(lambda connection: _load_vectors(connection, _new(connection, parts)))
-            case kind:
-                rows = [part.values for part in parts]
-                columns, values = ", ".join(FIELDS[kind]), ", ".join(["%s"] * len(FIELDS[kind]))
-                insert = f"INSERT INTO {_TABLES[kind]} ({columns}) VALUES ({values}) ON CONFLICT DO NOTHING"
-                self._database.write(lambda connection: connection.cursor().executemany(insert, rows))
+            case _:
+                self._database.write(lambda connection: insert_rows(connection, parts))
 
     def finish(self, progress: Progress | None = None) -> None:
         """Build the indexes of new spaces, and update the planner's statistics."""
@@ -205,29 +181,16 @@ def has_store(url: str) -> bool:
 # -- dump ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresSnapshot(Snapshot):
-    """Reads through one connection in one transaction."""
+class PostgresSnapshot(SqlSnapshot):
+    """Fetches rows through a cursor of the server."""
 
-    connection: Connection
-
-    def counts(self) -> Mapping[str, int]:
-        counts = ", ".join(f"(SELECT count(*) FROM ({_SELECT[kind]}) AS every)" for kind in FIELDS)
-        row = self.connection.execute(f"SELECT {counts}").fetchone() or ()
-        return dict(zip(FIELDS, map(int, row), strict=True))
-
-    def parts(self) -> Iterator[Part]:
-        for kind in FIELDS:
-            yield from self._sorted(kind)
-
-    def _sorted(self, kind: str) -> Iterator[Part]:
-        order = ", ".join(ascending(column, sql_type) for column, sql_type in _KEY[kind].items())
+    def rows(self, kind: str) -> Iterator[Sequence[Any]]:
+        order = ", ".join(ascending(column, sql_type) for column, sql_type in KEYS[kind].items())
         cursor = self.connection.cursor(binary=True)
-        cursor.execute(f"DECLARE moving NO SCROLL CURSOR FOR {_SELECT[kind]} ORDER BY {order}")
+        cursor.execute(f"DECLARE moving NO SCROLL CURSOR FOR {self.selects[kind]} ORDER BY {order}")
         try:
             while rows := cursor.execute(f"FETCH {FETCH_ROWS} FROM moving", prepare=False).fetchall():
-                for row in rows:
-                    yield _part(kind, row)
+                yield from map(_unpacked, rows) if kind == "vector" else rows
         finally:
             with contextlib.suppress(psycopg.Error):  # a lost connection has no cursor
                 cursor.execute("CLOSE moving")
@@ -246,34 +209,29 @@ def ascending(column: str, sql_type: str) -> str:
     return f'{column} COLLATE "C"'
 
 
-def _part(kind: str, row: Sequence[Any]) -> Part:
-    values = list(row)
-    if kind == "record":
-        values[5] = tuple(values[5])
-    elif kind == "history":
-        values[4] = json.loads(row[4])
-    elif kind == "vector":
-        numbers = np.frombuffer(bytes(values[2])[4:], dtype=">f4")  # after two short integers
-        values[1:] = bytes(values[1]), numbers.astype("<f4").tobytes()
-    return Part(kind, tuple(values))
+def _unpacked(row: Sequence[Any]) -> tuple[str, bytes, bytes]:
+    """A vector as parts have it. In pgvector's binary format two short integers come first."""
+    fingerprint, passage, vector = row
+    return fingerprint, bytes(passage), np.frombuffer(bytes(vector)[4:], dtype=">f4").astype("<f4").tobytes()
 
 
 def _by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
     """The stored parts with the keys of these parts, which are of one kind."""
     kind = parts[0].kind
-    names = ", ".join(_KEY[kind])
-    keys = ", ".join(f"%s::{sql_type}[]" for sql_type in _KEY[kind].values())
-    rows = connection.cursor(binary=True).execute(
-        f"{_SELECT[kind]} AND ({names}) IN (SELECT * FROM unnest({keys}))", _columns([part.key for part in parts])
+    keys = ", ".join(f"%s::{sql_type}[]" for sql_type in KEYS[kind].values())
+    rows: Iterable[Any] = connection.cursor(binary=True).execute(
+        f"{_SELECTS[kind]} AND ({', '.join(KEYS[kind])}) IN (SELECT * FROM unnest({keys}))",
+        _columns([part.key for part in parts]),
     )
-    stored = {part.key: part for part in (_part(kind, row) for row in rows)}
+    found = (part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
+    stored = {part.key: part for part in found}
     return [stored.get(part.key) for part in parts]
 
 
 def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
     """Stored events with the same id, action and time; of several, the one with the same number."""
     values = _columns([part.values[:4] for part in parts])
-    stored = {row[0]: _part("history", row[1:]) for row in connection.execute(_SAME_EVENT, values)}
+    stored = {number: part_of("history", row) for number, *row in connection.execute(_SAME_EVENT, values)}
     return [stored.get(number) for number in range(1, len(parts) + 1)]
 
 
@@ -309,44 +267,28 @@ def _insert_records(connection: Connection, parts: Mapping[Part, TermCounts]) ->
     """Insert new records with their postings, tallies and vectors."""
     if not parts:
         return
+    rows = []
+    for part, terms in parts.items():
+        columns = columns_of(part)
+        scope = Scope(*(columns.pop(name) for name in ("user", "agent", "session")))
+        rows.append((scope, columns, terms))
     # In a fixed order, so that two transactions that create the same scopes do not deadlock.
-    ordered = sorted({_scope(part) for part in parts}, key=lambda scope: sorted(scope.as_dict().items()))
+    ordered = sorted({scope for scope, *_ in rows}, key=lambda scope: sorted(scope.as_dict().items()))
     scopes = {scope: scope_number(connection, scope) for scope in ordered}
-    with connection.cursor().copy(f"COPY records ({', '.join(_COPIED)}) FROM STDIN") as copy:
-        for part, terms in parts.items():
-            copy.write_row(_row(part, scopes[_scope(part)], terms))
-    ids = [part.values[0] for part in parts]
-    rows: dict[str, int] = dict(connection.execute("SELECT id, row FROM records WHERE id = ANY(%s)", (ids,)).fetchall())
-    forgotten = FIELDS["record"].index("forgotten_at")
-    live = {
-        rows[part.values[0]]: (scopes[_scope(part)], terms)
-        for part, terms in parts.items()
-        if part.values[forgotten] is None
-    }
-    _insert_postings(connection, live)
+    with connection.cursor().copy(f"COPY records ({', '.join(rows[0][1])}, scope, length) FROM STDIN") as copy:
+        for scope, columns, terms in rows:
+            copy.write_row([*columns.values(), scopes[scope], terms.length])
+    live = {columns["id"]: (scopes[scope], terms) for scope, columns, terms in rows if columns["forgotten_at"] is None}
+    numbers = connection.execute("SELECT id, row FROM records WHERE id = ANY(%s)", (list(live),)).fetchall()
+    _insert_postings(connection, {row: live[key] for key, row in numbers})
     for space in space_numbers(connection):
         connection.execute(
             f"INSERT INTO vectors_{space} (row, scope, vector)"
             " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
             " AND embeddings.passage = records.passage FOR KEY SHARE)"  # keeps the vector from being deleted now
             " FROM records WHERE row = ANY(%s) ON CONFLICT DO NOTHING",
-            (space, list(live)),
+            (space, [row for _, row in numbers]),
         )
-
-
-def _scope(part: Part) -> Scope:
-    return Scope(*part.values[6:9])
-
-
-def _row(part: Part, scope: int, terms: TermCounts) -> list[Any]:
-    values: dict[str, Any] = dict(zip(FIELDS["record"], part.values, strict=True))
-    passage = Record("", values["text"], title=values["title"]).passage
-    hashes = (b"", b"") if values["purged"] else (fold_hash(values["text"]), passage_hash(passage))
-    values["fold"], values["passage"] = hashes
-    values["time"] = values["created_at"] if values["happened_at"] is None else values["happened_at"]
-    values["tags"] = list(values["tags"])
-    values["scope"], values["length"] = scope, terms.length
-    return [values[name] for name in _COPIED]
 
 
 def _insert_postings(connection: Connection, live: Mapping[int, tuple[int, TermCounts]]) -> None:
@@ -395,21 +337,19 @@ def _load_vectors(connection: Connection, parts: Sequence[Part]) -> None:
     if not parts:
         return
     rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
-    spaces = {fingerprint: (space, dimension) for fingerprint, space, dimension in rows}
+    check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
+    spaces = {fingerprint: space for fingerprint, space, _ in rows}
     with connection.cursor().copy("COPY embeddings (space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
         copy.write(_COPY_HEADER)
-        copy.write(b"".join(_packed(part, *spaces.get(part.values[0], (0, 0))) for part in parts))
+        copy.write(b"".join(_packed(spaces[part.values[0]], *part.values[1:]) for part in parts))
         copy.write(_COPY_TRAILER)
     for fingerprint in {part.values[0] for part in parts}:
         passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
-        connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint][0], passages))
+        connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint], passages))
 
 
-def _packed(part: Part, space: int, dimension: int) -> bytes:
+def _packed(space: int, passage: bytes, vector: bytes) -> bytes:
     """A row of `embeddings` in binary COPY format: the number of fields, then each field after its length."""
-    fingerprint, passage, vector = part.values
-    if len(vector) != 4 * dimension:
-        raise StoreError(f"a vector of {fingerprint} has {len(vector) // 4} dimensions, its space {dimension}")
     numbers = np.frombuffer(vector, dtype="<f4").astype(">f4").tobytes()
     head: bytes = struct.pack("!hiii", 3, 4, space, len(passage))
-    return head + bytes(passage) + struct.pack("!ihh", 4 + len(numbers), dimension, 0) + numbers
+    return head + bytes(passage) + struct.pack("!ihh", 4 + len(numbers), len(vector) // 4, 0) + numbers

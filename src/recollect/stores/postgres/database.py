@@ -10,9 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -28,6 +26,7 @@ from psycopg.types.string import StrDumperUnknown
 
 from recollect.config import parameters, shown_place
 from recollect.errors import StoreError, UsageError
+from recollect.stores.database import Reading, SqlDatabase
 from recollect.stores.postgres.failures import (
     CONFLICTS,
     CONNECTION_LOST,
@@ -199,7 +198,7 @@ class Pool:
 
 
 @dataclass(slots=True)
-class _OpenSnapshot:
+class _Snapshot:
     """A read transaction that several reads use, and the scope that it acts as now."""
 
     stack: contextlib.ExitStack
@@ -208,41 +207,17 @@ class _OpenSnapshot:
     begun: float
 
 
-@dataclass(slots=True)
-class _Reading:
-    """The transactions of one `reading`, by whether they are on the replica. The owner of the lock uses them."""
-
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    snapshots: dict[bool, _OpenSnapshot] = field(default_factory=dict)
-    depth: int = 0
-    ended: bool = False
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Commit the transactions, or roll them back after an error, unless a read is using them."""
-        while self.snapshots and not self.depth:
-            _, snapshot = self.snapshots.popitem()
-            with contextlib.suppress(psycopg.Error):  # nothing was written
-                snapshot.stack.__exit__(type(error), error, error.__traceback__) if error else snapshot.stack.close()
-
-
-_READINGS: ContextVar[Mapping[int, _Reading]] = ContextVar("PostgreSQL readings", default=MappingProxyType({}))
-"""The readings of a context, by the id of their database."""
-
-
-class PostgresDatabase:
+class PostgresDatabase(SqlDatabase):
     """One PostgreSQL database, reached through pools. Safe to use from many threads."""
 
     dialect = DIALECT
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.url, own = _split(url)
-        self.address = shown_place(url)
-        self.read_only = read_only
+        super().__init__(shown_place(url), read_only=read_only)
         self.schema = own.get("schema", "recollect")
         if not self.schema.replace("_", "a").isalnum() or not self.schema.isascii() or self.schema[0].isdigit():
             raise UsageError(f"{self.schema!r} is not a valid schema name", hint="use letters, digits and _")
-        self._pid = os.getpid()
-        self._closed = False
         self._lock = threading.Lock()
         self._row_security: bool | None = None
         self._no_replica_until = 0.0
@@ -259,7 +234,7 @@ class PostgresDatabase:
         """
         self.check()
         replica = replica and self._replica is not self._main
-        reading = _READINGS.get().get(id(self))
+        reading = self._reading
         with translated(self.address):
             if reading is None:
                 with contextlib.ExitStack() as stack:
@@ -268,33 +243,11 @@ class PostgresDatabase:
             with reading.lock:
                 yield from self._shared(reading, scope, replica)
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let all reads inside the block share one transaction; threads in a copy of its context share it, too.
-
-        They use one connection in turns. A write starts a new snapshot for the reads after it.
-        """
-        if id(self) in _READINGS.get():
-            yield
-            return
-        reading = _Reading()
-        token = _READINGS.set({**_READINGS.get(), id(self): reading})
-        try:
-            yield
-        finally:
-            _READINGS.reset(token)
-            reading.ended = True
-            # A thread that is still reading, because nobody waited for it, ends the transactions itself.
-            if reading.lock.acquire(blocking=False):
-                reading.end()
-                reading.lock.release()
-
     def renew(self) -> None:
         """Inside `reading`: later reads see a new snapshot. The connection is returned until then."""
-        reading = _READINGS.get().get(id(self))
-        if reading is not None:
+        if (reading := self._reading) is not None:
             with reading.lock:
-                reading.end()
+                self._end(reading)
 
     def write(self, work: Callable[[Connection], T], scope: Scope | None = None) -> T:
         """Run `work` in one transaction. If it conflicts with another transaction, it runs again."""
@@ -316,7 +269,6 @@ class PostgresDatabase:
     transact = write
 
     def try_write(self, work: Callable[[Connection], None], scope: Scope | None = None) -> None:
-        """Write something that is only cached, unless that fails now."""
         if not self.read_only:
             with contextlib.suppress(StoreError):
                 self.write(work, scope)
@@ -324,7 +276,7 @@ class PostgresDatabase:
     def one(self, statement: str) -> Any:
         """The first row of a statement's result, in one round trip to the main server."""
         self.check()
-        if id(self) in _READINGS.get():
+        if self._reading is not None:
             with self.read() as connection:
                 return connection.execute(statement).fetchone()
         with translated(self.address):
@@ -342,16 +294,6 @@ class PostgresDatabase:
             self._row_security = bool(row and row[0])
         return self._row_security
 
-    def check(self) -> None:
-        """Raise if the store is closed, or was opened by another process."""
-        if self._closed:
-            raise StoreError(f"{self.address} has been closed", hint="open it again with Memory.open(…)")
-        if self._pid != os.getpid():
-            raise StoreError(
-                f"{self.address} was opened by another process",
-                hint="a connection does not survive a fork: call Memory.open(…) in the child",
-            )
-
     def close(self) -> None:
         """Close the connections. Closing twice does nothing."""
         with self._lock:
@@ -366,16 +308,16 @@ class PostgresDatabase:
         with translated(self.address):
             return self._main.connect()
 
-    def _shared(self, reading: _Reading, scope: Scope | None, replica: bool) -> Iterator[Connection]:
+    def _shared(self, reading: Reading, scope: Scope | None, replica: bool) -> Iterator[Connection]:
         """The connection of a reading, in a transaction that acts as a scope."""
         scope = scope or GLOBAL
-        snapshot = reading.snapshots.get(replica)
+        snapshot: _Snapshot | None = reading.snapshots.get(replica)
         if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
-            reading.end()
+            self._end(reading)
             snapshot = None
         if snapshot is None:
             stack = contextlib.ExitStack()
-            snapshot = _OpenSnapshot(stack, self._begin(stack, scope, replica), scope, time.monotonic())
+            snapshot = _Snapshot(stack, self._begin(stack, scope, replica), scope, time.monotonic())
             reading.snapshots[replica] = snapshot
         reading.depth += 1
         failure: BaseException | None = None
@@ -390,7 +332,14 @@ class PostgresDatabase:
         finally:
             reading.depth -= 1
             if failure is not None or reading.ended:
-                reading.end(failure)
+                self._end(reading, failure)
+
+    def _end(self, reading: Reading, error: BaseException | None = None) -> None:
+        """Commit the transactions, or roll them back after an error, unless a read is using them."""
+        while reading.snapshots and not reading.depth:
+            _, snapshot = reading.snapshots.popitem()
+            with contextlib.suppress(psycopg.Error):  # nothing was written
+                snapshot.stack.__exit__(type(error), error, error.__traceback__) if error else snapshot.stack.close()
 
     def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
         """Begin a snapshot on the replica if it answers, else on the main server; then the replica pauses."""

@@ -34,42 +34,41 @@ _FREE_SPACE = "make room on the server and try again; nothing was half-written"
 _ADDRESS = "postgresql://user@host/database; in a name or password write % @ / as %25 %40 %2F"
 _TRY_AGAIN = "try again; a change that was not confirmed was not half-written"
 
-_SPECIAL = (
-    (pg.DiskFull, "shared memory", "it has too little shared memory",
-     "give its container more (shm_size), or lower max_parallel_maintenance_workers; nothing was half-written"),
-    (pg.InsufficientPrivilege, '"roots"', "this role may not index files",
-     "use the role that owns the tables, because indexed folders are visible to everybody: docs/postgresql.md"),
-    (pg.InsufficientPrivilege, "extension", "pgvector is not in this database yet",
-     "an administrator of the server must run once: CREATE EXTENSION vector"),
-)  # fmt: skip
-"""(error class, word in its message, explanation, hint), tried before `_BY_CLASS`."""
+_ENDED = "the server ended the connection"
+_WRONG_LOGIN = "the name or password is wrong"
+_NO_FREE = "it has no free connection"
 
-_BY_CLASS: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
-    (CONFLICTS, "another transaction was first", "try again"),
-    ((pg.InvalidPassword, pg.InvalidAuthorizationSpecification), "the name or password is wrong", _CHECK_LOGIN),
-    ((pg.InvalidCatalogName,), "there is no such database", "createdb NAME, or check the URL"),
-    ((pg.ReadOnlySqlTransaction,), "this server may only be read",
+_BY_CLASS: tuple[tuple[tuple[type[Exception], ...], str, str, str], ...] = (
+    ((pg.DiskFull,), "shared memory", "it has too little shared memory",
+     "give its container more (shm_size), or lower max_parallel_maintenance_workers; nothing was half-written"),
+    ((pg.InsufficientPrivilege,), '"roots"', "this role may not index files",
+     "use the role that owns the tables, because indexed folders are visible to everybody: docs/postgresql.md"),
+    ((pg.InsufficientPrivilege,), "extension", "pgvector is not in this database yet",
+     "an administrator of the server must run once: CREATE EXTENSION vector"),
+    (CONFLICTS, "", "another transaction was first", "try again"),
+    ((pg.InvalidPassword, pg.InvalidAuthorizationSpecification), "", _WRONG_LOGIN, _CHECK_LOGIN),
+    ((pg.InvalidCatalogName,), "", "there is no such database", "createdb NAME, or check the URL"),
+    ((pg.ReadOnlySqlTransaction,), "", "this server may only be read",
      "name the main server in the URL and replicas in ?read=…; or default_transaction_read_only is on for this role"),
-    ((pg.InsufficientPrivilege,), "this role may not do that", _GRANTS),
-    ((pg.DiskFull,), "its disk is full", _FREE_SPACE),
-    ((pg.OutOfMemory, pg.ConfigurationLimitExceeded), "it is out of memory", _TRY_AGAIN),
-    ((pg.LockNotAvailable,), f"another process has held a lock for {WAIT_SECONDS} seconds", "try again"),
-    ((pg.QueryCanceled,), "it took longer than the server allows", "raise statement_timeout, or try again"),
-    ((pg.TooManyConnections,), "it has no free connection", _FEWER),
-    ((pg.UndefinedTable, pg.UndefinedColumn, pg.InvalidSchemaName), "the store's tables are not there",
+    ((pg.InsufficientPrivilege,), "", "this role may not do that", _GRANTS),
+    ((pg.DiskFull,), "", "its disk is full", _FREE_SPACE),
+    ((pg.OutOfMemory, pg.ConfigurationLimitExceeded), "", "it is out of memory", _TRY_AGAIN),
+    ((pg.LockNotAvailable,), "", f"another process has held a lock for {WAIT_SECONDS} seconds", "try again"),
+    ((pg.QueryCanceled,), "", "it took longer than the server allows", "raise statement_timeout, or try again"),
+    ((pg.TooManyConnections,), "", _NO_FREE, _FEWER),
+    ((pg.UndefinedTable, pg.UndefinedColumn, pg.InvalidSchemaName), "", "the store's tables are not there",
      "open the store again as a role that may create tables: missing tables are created then"),
-    ((pg.ProgramLimitExceeded,), "a value is longer than PostgreSQL can index",
+    ((pg.ProgramLimitExceeded,), "", "a value is longer than PostgreSQL can index",
      "ids, tags and the names of a scope can have up to 2,000 letters"),
-    ((pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.IdleInTransactionSessionTimeout),
-     "the server ended the connection", _TRY_AGAIN),
+    ((pg.AdminShutdown, pg.CrashShutdown, pg.CannotConnectNow, pg.IdleInTransactionSessionTimeout), "", _ENDED,
+     _TRY_AGAIN),
 )  # fmt: skip
+"""(error classes, a word of the message, explanation, hint); the first that fits counts."""
 
 _BY_TEXT = (
-    ("closed the connection", "the server ended the connection", _TRY_AGAIN),
-    ("connection is lost", "the server ended the connection", _TRY_AGAIN),
-    ("the connection is closed", "the server ended the connection", _TRY_AGAIN),
+    ("closed the connection|connection is lost|the connection is closed", _ENDED, _TRY_AGAIN),
     ("the database system is", "the server is starting or stopping", _TRY_AGAIN),
-    ("password authentication failed", "the name or password is wrong", _CHECK_LOGIN),
+    ("password authentication failed", _WRONG_LOGIN, _CHECK_LOGIN),
     ("no password supplied", "a password is needed", "put it into PGPASSWORD or ~/.pgpass"),
     ("pg_hba.conf", "the server does not accept this role from this machine",
      "see pg_hba.conf on the server; if it requires encryption, add sslmode=require to the URL"),
@@ -77,9 +76,7 @@ _BY_TEXT = (
     ("certificate", "the server's certificate cannot be verified",
      "add sslrootcert=FILE of its authority to the URL, or sslrootcert=system for those that this machine trusts"),
     ("servname not supported", "the port in the address is not a number", _ADDRESS),
-    ("too many connections", "it has no free connection", _FEWER),
-    ("too many clients", "it has no free connection", _FEWER),
-    ("remaining connection slots", "it has no free connection", _FEWER),
+    ("too many connections|too many clients|remaining connection slots", _NO_FREE, _FEWER),
     ("not permitted to log in", "this role may not log in", "ALTER ROLE … LOGIN, or check the URL"),
     ("permission denied for database", "this role may not use the database", "GRANT CONNECT ON DATABASE … TO …"),
     ("not currently accepting connections", "the database accepts no connections",
@@ -88,7 +85,7 @@ _BY_TEXT = (
     ('database "', "there is no such database", "createdb NAME, or check the URL"),
     ("no space left", "its disk is full", _FREE_SPACE),
 )  # fmt: skip
-"""(text, explanation, hint) for refused connections: the driver has only the server's text for them, no code."""
+"""(pattern, explanation, hint) for refused connections: the driver has only the server's text for them, no code."""
 
 _NOISE = re.compile(r"^connection (failed|is bad): |\s*Is the server running .*\?$")
 """What the driver adds before and after the server's text."""
@@ -120,24 +117,19 @@ def busy(address: str) -> StoreError:
 
 def _explained(address: str, error: psycopg.Error) -> StoreError:
     message = _NOISE.sub("", " ".join(str(error).split()))[:300]
-    for kind, word, explanation, hint in _SPECIAL:
-        if isinstance(error, kind) and word in message:
+    for kinds, word, explanation, hint in _BY_CLASS:
+        if isinstance(error, kinds) and word in message:
             return StoreError(f"{address}: {explanation}: {message}", hint=hint)
-    for kinds, explanation, hint in _BY_CLASS:
-        if isinstance(error, kinds):
-            return StoreError(f"{address}: {explanation}: {message}", hint=hint)
-    for word, explanation, hint in _BY_TEXT if error.sqlstate is None else ():
-        if word in message.lower():
+    for pattern, explanation, hint in _BY_TEXT if error.sqlstate is None else ():
+        if re.search(pattern, message, re.IGNORECASE):
             return StoreError(f"{address}: {explanation}: {message}", hint=hint)
     if isinstance(error, CONNECTION_LOST):
         return StoreError(
             f"{address} cannot be reached: {message}", hint=f"check that the server runs, and {_TRY_AGAIN}"
         )
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-        return StoreError(f"{address} is not the address of a server: {_without_quotes(message)}", hint=_ADDRESS)
+        # Without the quoted part of the address, which may be a password.
+        harmless = "query parameter" in message and "@" not in message
+        shown = message if harmless else re.sub('".*"', "a part of it", message)
+        return StoreError(f"{address} is not the address of a server: {shown}", hint=_ADDRESS)
     return StoreError(f"{address}: {message}", hint="`recollect doctor` may know more")
-
-
-def _without_quotes(message: str) -> str:
-    """A message about an address without the quoted part of it, which may be a password."""
-    return message if "query parameter" in message and "@" not in message else re.sub('".*"', "a part of it", message)

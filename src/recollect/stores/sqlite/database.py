@@ -11,18 +11,16 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import apsw
 
 from recollect.errors import StoreError
-from recollect.stores.rows import Dialect
+from recollect.stores.database import Reading, SqlDatabase
 from recollect.stores.sqlite.presence import Identity, Presence, identity_of
 from recollect.stores.sqlite.rows import DIALECT, Connection, sequence
 from recollect.stores.sqlite.schema import APPLICATION_ID, mark, migrate
@@ -40,38 +38,31 @@ OPENING_ATTEMPTS = 3
 
 
 @dataclass(slots=True)
-class _Shared:
-    """The connection of one `Database.reading`; whoever holds the lock uses it."""
+class _Snapshot:
+    """A connection in a transaction, and how often this process had written when it began."""
 
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    connection: apsw.Connection | None = None
-    depth: int = 0
-    writes: int = 0
-    ended: bool = False
+    connection: apsw.Connection
+    writes: int = -1
 
 
-_SHARED: ContextVar[Mapping[int, _Shared]] = ContextVar("shared snapshots", default=MappingProxyType({}))
-"""The readings of a context, by the id of their database."""
-
-
-class Database:
+class Database(SqlDatabase):
     """A pool of reading connections and one writing connection to the same file.
 
     With `untouched`, for a health check, no file appears beside the store either.
     """
 
+    dialect = DIALECT
+
     def __init__(self, path: Path, *, read_only: bool = False, untouched: bool = False) -> None:
+        super().__init__(str(path), read_only=_is_read_only(path) or read_only)
         self.path = path
         self._place = path.absolute()  # the current folder may change while the store is open
-        self._pid = os.getpid()
         self._idle: list[apsw.Connection] = []
         self._all: list[apsw.Connection] = []
         self._pool_lock = threading.Lock()
         self._write_lock = threading.Lock()
-        self._closed = False
         self._writes = 0
         check_engine(apsw.sqlite_lib_version())
-        self.read_only = _is_read_only(path) or read_only
         # In WAL mode a reader makes log files that stay. A file without a log can be read as it lies there.
         self._frozen = untouched and not Path(f"{path}-wal").exists()
         with translated(path):
@@ -90,17 +81,12 @@ class Database:
                 self._writer.close()
                 raise
 
-    @property
-    def dialect(self) -> Dialect:
-        """What its statements write differently."""
-        return DIALECT
-
     @contextlib.contextmanager
     def read(self, scope: Scope | None = None) -> Iterator[apsw.Connection]:  # noqa: ARG002  (a file has no roles)
         """A connection that sees one snapshot of the file until the block ends; inside `reading`, the shared one."""
-        shared = _SHARED.get().get(id(self))
+        reading = self._reading
         with translated(self.path):
-            if shared is None:
+            if reading is None:
                 connection = self._take()
                 try:
                     self._begin(connection)
@@ -108,52 +94,32 @@ class Database:
                 finally:
                     self._give_back(connection)
                 return
-            with shared.lock:
+            with reading.lock:
+                reading.depth += 1
                 try:
-                    yield self._join(shared)
+                    yield self._shared(reading)
                 finally:
-                    shared.depth -= 1
-                    self._end(shared)
+                    reading.depth -= 1
+                    if reading.ended:
+                        self._end(reading)
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let all reads inside the block share one snapshot; threads that run in a copy of its context share it too.
-
-        They use one connection in turns. A write of this process starts a new snapshot for the reads after it.
-        """
-        if id(self) in _SHARED.get():
-            yield
-            return
-        shared = _Shared()
-        token = _SHARED.set({**_SHARED.get(), id(self): shared})
-        try:
-            yield
-        finally:
-            _SHARED.reset(token)
-            shared.ended = True
-            # A thread that is still reading, because nobody waited for it, gives the connection back itself.
-            if shared.lock.acquire(blocking=False):
-                self._end(shared)
-                shared.lock.release()
-
-    def _join(self, shared: _Shared) -> apsw.Connection:
+    def _shared(self, reading: Reading) -> apsw.Connection:
         """The shared connection, in a snapshot that holds all that this process wrote before."""
-        shared.depth += 1
-        if shared.connection is None:
-            shared.connection = self._take()
-        elif shared.connection.in_transaction:
-            if shared.depth > 1 or shared.writes == self._writes:
-                return shared.connection
-            shared.connection.execute("ROLLBACK")
-        shared.writes = self._writes
-        self._begin(shared.connection)
-        return shared.connection
+        if not reading.snapshots:
+            reading.snapshots[False] = _Snapshot(self._take())
+        snapshot: _Snapshot = reading.snapshots[False]
+        connection = snapshot.connection
+        if connection.in_transaction:
+            if reading.depth > 1 or snapshot.writes == self._writes:
+                return connection
+            connection.execute("ROLLBACK")
+        snapshot.writes = self._writes
+        self._begin(connection)
+        return connection
 
-    def _end(self, shared: _Shared) -> None:
-        """Give the shared connection back after the last read."""
-        if shared.ended and not shared.depth and shared.connection is not None:
-            connection, shared.connection = shared.connection, None
-            self._give_back(connection)
+    def _end(self, reading: Reading) -> None:
+        while reading.snapshots and not reading.depth:
+            self._give_back(reading.snapshots.popitem()[1].connection)
 
     def _begin(self, connection: apsw.Connection) -> None:
         connection.execute("BEGIN")
@@ -170,7 +136,7 @@ class Database:
 
         `patience_ms` is how long to wait for other writers.
         """
-        self._check_open()
+        super().check()
         if self.read_only:
             raise StoreError(f"{self.path} is read-only", hint="check the permissions of the file and its folder")
         with translated(self.path), self._turn(patience_ms):
@@ -192,12 +158,10 @@ class Database:
             self._presence.committed(last)
 
     def transact(self, work: Callable[[Any], T], scope: Scope | None = None) -> T:  # noqa: ARG002
-        """Do some work in one transaction."""
         with self.write() as connection:
             return work(connection)
 
     def try_write(self, work: Callable[[Any], None], scope: Scope | None = None) -> None:  # noqa: ARG002
-        """Write something optional, such as a cached answer, unless the file is read-only or busy."""
         if not self.read_only:
             with contextlib.suppress(StoreError), self.write(PATIENCE_MS) as connection:
                 work(connection)
@@ -233,7 +197,7 @@ class Database:
             connection.close()
 
     def _take(self) -> apsw.Connection:
-        self._check_open()
+        super().check()
         try:
             return self._idle.pop()
         except IndexError:
@@ -250,17 +214,8 @@ class Database:
 
     def check(self) -> None:
         """Raise StoreError after closing, in another process, and when the file is no longer at its path."""
-        self._check_open()
+        super().check()
         self._presence.check()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError(f"{self.path} has been closed", hint="open it again with Memory.open(…)")
-        if self._pid != os.getpid():
-            raise StoreError(
-                f"{self.path} was opened by another process",
-                hint="a connection does not survive a fork: call Memory.open(…) in the child",
-            )
 
     def _open_steadily(self) -> tuple[apsw.Connection, Identity]:
         """A connection and the identity of the file that it has open."""
