@@ -22,7 +22,7 @@ from recollect.errors import FailedError, Forbidden, UsageError
 from recollect.moving import format as lines
 from recollect.moving.format import Sum, from_object, to_line
 from recollect.types import Scope
-from recollect.types.contents import FIELDS
+from recollect.types.protocols import FIELDS
 
 PAGE = DOCS / "moving.md"
 

@@ -17,7 +17,7 @@ from recollect.errors import FailedError, UsageError
 from recollect.moving import exports
 from recollect.moving import format as export_format
 from recollect.types import Progress, Store
-from recollect.types.contents import FIELDS, Contents, Part, Snapshot
+from recollect.types.protocols import FIELDS, Contents, Part, Snapshot
 
 __all__ = ["Moved", "copy", "export", "import_"]
 

@@ -20,7 +20,7 @@ import numpy as np
 from recollect.errors import FailedError, UsageError
 from recollect.moving import format as export_format
 from recollect.stores.rows import passage_hash
-from recollect.types.contents import FIELDS, Part
+from recollect.types.protocols import FIELDS, Part
 
 STANDARD = "-"
 """The name of standard output, and of standard input."""

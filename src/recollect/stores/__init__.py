@@ -1,5 +1,141 @@
-"""Stores: one package per kind, registered by the scheme of its URLs and loaded when it is used."""
+"""Stores: one package per kind, registered by the scheme of its URLs and loaded when it is used.
 
-from recollect.stores.kinds import STORES, StoreKind, check_place, exists, kind_of, open_store, scheme_of
+A package adds a kind with an entry point in the group `recollect.stores`: the name is the scheme, the value a subclass
+of `StoreKind`. A kind must bring `open` and `exists`; everything else has a default that works on any store:
 
-__all__ = ["STORES", "StoreKind", "check_place", "exists", "kind_of", "open_store", "scheme_of"]
+    [project.entry-points."recollect.stores"]
+    redis = "my_package:RedisKind"          # opened by redis://…
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+
+from recollect.config import misspelt, shown_place
+from recollect.errors import RecollectError, UsageError
+from recollect.registry import Entry, Registry
+from recollect.stores.health import Examination, Finding, NotExamined, examine_any
+from recollect.types import Store
+
+FILES = "sqlite"
+"""The kind of a place that is a path and no URL."""
+
+
+class StoreKind(ABC):
+    """One kind of store. A `place` is the URL, or for files the path, that a user named."""
+
+    shared: bool = False
+    """Whether a server keeps it, for several machines: files of other machines are not reported as missing."""
+
+    @abstractmethod
+    def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> Store:
+        """Open the store, and make it where it does not exist. `language` is that of a new store."""
+
+    @abstractmethod
+    def exists(self, place: str) -> bool:
+        """Whether the place holds a store; nothing is created."""
+
+    def describe(self, place: str) -> str:
+        """The place as messages and status show it, without passwords."""
+        return shown_place(place)
+
+    def absolute(self, place: str) -> str:
+        """The same place, written so that it can be used from any folder."""
+        return place
+
+    def engine(self) -> str:
+        """The name and version of what keeps the data. Raises StoreError where that version must not be used."""
+        return type(self).__name__
+
+    @contextlib.contextmanager
+    def inspect(self, place: str) -> Iterator[Store]:
+        """The store, opened so that nothing is changed, not even files beside it.
+
+        Raises NotExamined where its content cannot be read: there is no store, or it is of another version.
+        """
+        try:
+            there = self.exists(place)
+        except RecollectError as error:
+            raise NotExamined("the store cannot be read") from error
+        if not there:
+            raise NotExamined("there is no store yet")
+        store = self.open(place, read_only=True)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def examine(self, check: str, examination: Examination) -> Iterable[Finding]:
+        """The findings of one check of `recollect doctor`: `store`, `keywords`, `vectors` or `disk`. Changes nothing.
+
+        A check that cannot look raises NotExamined, one that fails another RecollectError.
+        """
+        if check == "disk":
+            return []
+        shown = self.describe(examination.place)
+        if check == "store" and not self.exists(examination.place):
+            mend = f"recollect index FOLDER{examination.flags}, or recollect add TEXT{examination.flags}"
+            return [Finding("store", "note", f"there is no store at {shown} yet", mend)]
+        with self.inspect(examination.place) as store:
+            return examine_any(check, store, shown, examination)
+
+
+STORES: Registry[type[StoreKind]] = Registry(
+    kind="kind of store",
+    builtin={
+        "sqlite": Entry("recollect.stores.sqlite.store:SqliteKind"),
+        "postgresql": Entry("recollect.stores.postgres.store:PostgresKind", "postgres", package="psycopg"),
+        "postgres": Entry("recollect.stores.postgres.store:PostgresKind", "postgres", package="psycopg"),
+        "lancedb": Entry("recollect.stores.lance:LanceKind", "lancedb"),
+    },
+    group="recollect.stores",
+)
+
+_URL = re.compile(r"([A-Za-z][\w+.-]+)://")
+
+
+def scheme_of(place: str) -> str:
+    """The scheme of a place's URL; that of files where it is a path."""
+    url = _URL.match(place)
+    return url[1].lower() if url else FILES
+
+
+def kind_of(place: str) -> StoreKind:
+    """The kind of store that a place names, or a UsageError that lists the kinds there are."""
+    check_place(place)
+    return STORES.load(scheme_of(place))()
+
+
+def check_place(place: str) -> None:
+    """Refuse a URL whose scheme no kind of store has, or whose slashes are missing."""
+    if misspelt(place):
+        raise UsageError(
+            f"{shown_place(place)!r} is not the address of a store",
+            hint="a URL needs two slashes after the colon; for a file of this name write ./ before it",
+        )
+    scheme = scheme_of(place)
+    try:
+        STORES.check(scheme)
+    except UsageError:
+        extras = {name: entry.extra for name, entry in STORES.builtin.items()}
+        names = (f"{name} (recollect[{extras[name]}])" if extras.get(name) else name for name in STORES.names())
+        raise UsageError(
+            f"unknown kind of store {scheme!r}; available: {', '.join(names)}",
+            hint=f"name a file or a URL of one of these; packages add kinds in the entry point group {STORES.group!r}",
+        ) from None
+
+
+def open_store(place: str, *, language: str | None = None, read_only: bool = False) -> Store:
+    """The store at a path (`notes.db`, `:memory:`) or a URL (`sqlite:///home/ada/notes.db`, `postgresql://…`, …).
+
+    `language` is that of a store that is made; one that exists keeps its own.
+    """
+    return kind_of(place).open(place, language=language, read_only=read_only)
+
+
+def exists(place: str) -> bool:
+    """Whether there is a store at a path or URL; nothing is created."""
+    return kind_of(place).exists(place)

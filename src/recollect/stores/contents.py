@@ -11,7 +11,7 @@ from recollect.errors import StoreError
 from recollect.ranking import fold_hash
 from recollect.stores.rows import Dialect, passage_hash
 from recollect.types import Record
-from recollect.types.contents import FIELDS, MOVED_META, Part, Snapshot
+from recollect.types.protocols import FIELDS, MOVED_META, Part, Snapshot
 
 TABLES = {
     "space": "spaces", "history": "history", "file": "files", "root": "roots", "ingested": "ingested", "join": "joins",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 # ruff: noqa: I001  (one import for each module, though every name has its alias)
 from recollect.options import KINDS as KINDS
-from recollect.types.contents import Contents as Contents, Progress as Progress
 from recollect.types.protocols import (
     ActiveSpace as ActiveSpace,
     CachingEmbedder as CachingEmbedder,
     Changes as Changes,
+    Contents as Contents,
     Embedder as Embedder,
     ExternalQuery as ExternalQuery,
     ExternalSystem as ExternalSystem,
@@ -23,6 +23,7 @@ from recollect.types.protocols import (
     KeywordIndex as KeywordIndex,
     LegibilityEmbedder as LegibilityEmbedder,
     Notes as Notes,
+    Progress as Progress,
     Records as Records,
     Reranker as Reranker,
     Source as Source,

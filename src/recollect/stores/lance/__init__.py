@@ -20,9 +20,9 @@ from typing import Any
 import apsw
 
 from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.stores import StoreKind
 from recollect.stores.contents import SqlSnapshot
 from recollect.stores.health import Examination, Finding, Reporter
-from recollect.stores.kinds import StoreKind
 from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
 from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.lance.vectors import LanceVectors

@@ -31,7 +31,7 @@ from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
 from recollect.stores.rows import meta, set_meta
 from recollect.types import Progress, Record, Scope, VectorSpace
-from recollect.types.contents import Contents, Part
+from recollect.types.protocols import Contents, Part
 
 T = TypeVar("T")
 

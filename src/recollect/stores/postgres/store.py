@@ -11,9 +11,9 @@ from typing import Any
 from psycopg import errors as pg
 
 from recollect.errors import RecollectError, StoreError
+from recollect.stores import StoreKind
 from recollect.stores.files import SqlFiles
 from recollect.stores.health import Examination, Finding, NotExamined
-from recollect.stores.kinds import StoreKind
 from recollect.stores.postgres.contents import PostgresContents, has_store
 from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.failures import CONNECTION_LOST, translated

@@ -16,7 +16,7 @@ from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import DIALECT
 from recollect.types import Progress
-from recollect.types.contents import Contents, Part
+from recollect.types.protocols import Contents, Part
 
 _SELECTS = selects(DIALECT, "spaces CROSS JOIN embeddings USING (space)")
 _SAME_EVENT = " AND id = ?2 AND action = ?3 AND at = ?4 ORDER BY seq = ?1 DESC, seq LIMIT 1"

@@ -12,9 +12,9 @@ from urllib.parse import unquote, urlsplit
 import apsw
 
 from recollect.errors import StoreError
+from recollect.stores import StoreKind
 from recollect.stores.files import SqlFiles, SqlNotes
 from recollect.stores.health import Examination, Finding, NotExamined
-from recollect.stores.kinds import StoreKind
 from recollect.stores.records import SqlStore
 from recollect.stores.sqlite.contents import SqliteContents
 from recollect.stores.sqlite.database import Database, check_engine
