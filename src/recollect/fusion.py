@@ -11,14 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from recollect.options import DEFAULT_K
 from recollect.types.search import Contribution, Hit, RankedList
 
 __all__ = ["DEFAULT_K", "METHODS", "NORMALISATIONS", "Fused", "Hit", "RankedList", "calculate_rrf_score", "fuse"]
-
-T = TypeVar("T")
 
 ROUNDING = 1e-12
 
@@ -126,13 +124,14 @@ def fuse(
     `lists` is a sequence of `RankedList`, or a mapping from a source's name to its ranking, best first: ids, or
     (id, score) pairs. The order of the lists matters only for the last ties.
     """
-    compute = _named(METHODS, method, "fusion method").compute
-    _named(NORMALISATIONS, normalisation, "normalisation")
+    for name, table, what in ((method, METHODS, "fusion method"), (normalisation, NORMALISATIONS, "normalisation")):
+        if name not in table:
+            raise ValueError(f"unknown {what} {name!r}; there are {', '.join(table)}")
     _checked_k(k)
     ranked = [_without_repeats(ranking) for ranking in _as_lists(lists, weights or {}) if ranking.weight > 0]
     if not ranked:
         return []
-    contributions, ceiling = compute(ranked, k, normalisation)
+    contributions, ceiling = METHODS[method].compute(ranked, k, normalisation)
     return _collect(ranked, contributions, ceiling)
 
 
@@ -226,27 +225,21 @@ def _deviations(scores: Sequence[float]) -> list[float]:
     return [(s - mean) / deviation if deviation > ROUNDING else 0.0 for s in sized]
 
 
-def _falling(scores: list[float], bounded: bool) -> list[float]:
-    """Scores of which higher is better. If the scores of a list, best first, rise, lower is better (as in FTS5)."""
-    if not bounded and (scores[0] < scores[-1] or scores[0] == scores[-1] < 0):
-        return [-s for s in scores]
-    return scores
-
-
-def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str, float]:
-    scores = _scores(ranking)
-    if not scores:
-        return {}
-    normalised = NORMALISATIONS[normalisation](_falling(scores, ranking.bounded), ranking.bounded)
-    return {entry.id: weight * value for entry, value in zip(ranking.entries, normalised, strict=True)}
-
-
 def _scores(ranking: RankedList) -> list[float]:
+    """The scores of a list, of which higher is better. If they rise, best first, lower is better (as in FTS5)."""
     scores = [entry.score for entry in ranking.entries if entry.score is not None]
     if len(scores) < len(ranking.entries):
         by_rank = " or ".join(repr(known.name) for known in METHODS.values() if not known.by_score)
         raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method {by_rank}")
-    return scores
+    rising = not ranking.bounded and scores and (scores[0] < scores[-1] or scores[0] == scores[-1] < 0)
+    return [-s for s in scores] if rising else scores
+
+
+def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str, float]:
+    if not ranking.entries:
+        return {}
+    normalised = NORMALISATIONS[normalisation](_scores(ranking), ranking.bounded)
+    return {entry.id: weight * value for entry, value in zip(ranking.entries, normalised, strict=True)}
 
 
 MOST_ABOVE = 6.0
@@ -255,13 +248,16 @@ MOST_ABOVE = 6.0
 
 def _above(ranking: RankedList, weight: float) -> dict[str, float]:
     """The distance of each score to the tail, divided by its root mean square in the list, and by the maximum."""
-    scores = _scores(ranking)
-    if not scores:
+    if not ranking.entries:
         return {}
-    sized = _sized(_falling(scores, ranking.bounded))
-    # The tail of a complete list is made of the documents that it does not contain.
-    ended = (ranking.among or 0) > len(sized) and min(sized) >= 0
-    tail, count = (0.0, ranking.among or 0) if ended else (_next(sized), len(sized))
+    sized = _sized(_scores(ranking))
+    low, count, among = min(sized), len(sized), ranking.among or 0
+    if among > count and low >= 0:
+        # The tail of a complete list is made of the documents that it does not contain.
+        tail, count = 0.0, among
+    else:
+        # The document after the last would score one mean step lower.
+        tail = low - (max(sized) - low) / count
     spread = math.sqrt(math.fsum((score - tail) ** 2 for score in sized) / count)
     return {
         # If all are equal, none stands out, and each is one unit above an absent document.
@@ -270,27 +266,18 @@ def _above(ranking: RankedList, weight: float) -> dict[str, float]:
     }
 
 
-def _next(scores: Sequence[float]) -> float:
-    """The score that the document after the last would have: one mean step lower."""
-    return min(scores) - (max(scores) - min(scores)) / len(scores)
-
-
 def _collect(lists: Sequence[RankedList], contributions: Amounts, ceiling: float) -> list[Fused]:
     shares: dict[str, dict[str, Contribution]] = {}
     order: dict[str, tuple[int, int]] = {}
-    for position, (ranking, given) in enumerate(zip(lists, contributions, strict=True)):
+    for position, (ranking, amounts) in enumerate(zip(lists, contributions, strict=True)):
         for rank, entry in ranking.places():
-            shares.setdefault(entry.id, {})[ranking.source] = Contribution(rank, entry.score, given[entry.id])
+            shares.setdefault(entry.id, {})[ranking.source] = Contribution(rank, entry.score, amounts[entry.id])
             place = (rank, position)
             order[entry.id] = min(order.get(entry.id, place), place)
+    totals = {key: math.fsum(share.contribution for share in of.values()) for key, of in shares.items()}
+    results = [Fused(key, total, min(1.0, max(0.0, total / ceiling)), shares[key]) for key, total in totals.items()]
     # Positions differ within a source, so rank and source break every tie; ranks that came with the hits may be equal.
-    results = [_fused(key, of, ceiling) for key, of in shares.items()]
     return sorted(results, key=lambda result: (-result.fused, *order[result.id], result.id))
-
-
-def _fused(key: str, shares: dict[str, Contribution], ceiling: float) -> Fused:
-    total = math.fsum(share.contribution for share in shares.values())
-    return Fused(key, total, min(1.0, max(0.0, total / ceiling)), shares)
 
 
 def _without_repeats(ranking: RankedList) -> RankedList:
@@ -329,12 +316,6 @@ def _as_hit(item: object) -> Hit:
         case (str(key), int() | float() as score):
             return Hit(key, float(score))
     raise ValueError(f"a ranking holds ids or (id, score) pairs, not {item!r}")
-
-
-def _named(table: Mapping[str, T], name: str, what: str) -> T:
-    if name not in table:
-        raise ValueError(f"unknown {what} {name!r}; there are {', '.join(table)}")
-    return table[name]
 
 
 def _checked_k(k: float) -> float:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -16,7 +15,7 @@ from recollect.fusion import minmax
 from recollect.ranking import DAY, HALF_LIVES, Evidence, Null, fold, importance_factor, mmr
 from recollect.ranking import confidence as confidence_of
 from recollect.ranking import decay as decay_factor
-from recollect.types import Contribution, FileState, Query, Record, Result, Stage, WarnedResults
+from recollect.types import FileState, Query, Record, Result, Stage, WarnedResults
 
 if TYPE_CHECKING:
     from recollect.types import Vector
@@ -63,14 +62,11 @@ def in_effect(query: Query, results: Sequence[Result]) -> Sequence[Result]:
     """Drop records that were superseded or have expired at the query's time: a second check, too."""
     where = query.filter
 
-    def past(at: datetime | None) -> bool:
-        return at is not None and at <= where.moment
+    def ended(record: Record) -> bool:
+        times = (record.expires_at, None if where.superseded else record.superseded_at)
+        return any(time is not None and time <= where.moment for time in times)
 
-    return [
-        result
-        for result in results
-        if (where.superseded or not past(result.record.superseded_at)) and not past(result.record.expires_at)
-    ]
+    return [result for result in results if not ended(result.record)]
 
 
 def decay(query: Query, results: Sequence[Result]) -> Sequence[Result]:
@@ -156,51 +152,40 @@ class Confidence:
         """The results with their confidence; the same results if the query does not ask for it."""
         if not query.ranking.wants_confidence or not results:
             return results
+        scores: dict[str, list[float]] = {name: [] for name in self.sources}
+        for result in results:
+            for name, share in result.shares.items():
+                if name in scores and share.score is not None:
+                    scores[name].append(share.score)
+        # A vector source that answered always found something; a keyword source may find nothing.
+        answered = {name for name in self.sources if name == "keyword" or scores[name]}
         try:
-            gauge = self.gauge(query, self._answered(results))
+            gauge = self.gauge(query, answered)
         except TimedOut as error:
             return WarnedResults(results, f"no confidence: {error.message} ({error.hint})")
-        scales = _scales(gauge, results)
-        rated = [replace(result, confidence=_of(result, scales, gauge)) for result in results]
+        # Source → the unit of its scores, and the score to beat. A query without words has no keyword evidence.
+        scales = {
+            name: (unit, _floor(scores.get(name, ()), bounded=name == "vector"))
+            for name, unit in (("keyword", gauge.most), ("vector", 1.0))
+            if name in gauge.nulls and unit > 0
+        }
+
+        def rated(result: Result) -> Result:
+            if not scales.keys() & result.shares.keys():
+                return result
+            found = {}
+            for name, (unit, floor) in scales.items():
+                share = result.shares.get(name)
+                found[name] = _above(floor, unit, share.score if share else None)
+            return replace(result, confidence=round(confidence_of(found, gauge.nulls, gauge.words), 6))
+
         least = query.ranking.min_confidence
-        return [result for result in rated if least <= 0 or (result.confidence or 0.0) >= least]
-
-    def _answered(self, results: Sequence[Result]) -> set[str]:
-        """The sources that answered: a vector source always finds something, a keyword source may find nothing."""
-        return {name for name in self.sources if name == "keyword" or _scores(name, results)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """The unit that a source's scores are divided by, and its score at the rank to beat."""
-
-    unit: float
-    floor: float
-
-    def evidence(self, share: Contribution | None) -> Evidence:
-        score = self.floor if share is None or share.score is None else max(self.floor, share.score)
-        return Evidence(score / self.unit, (score - self.floor) / self.unit)
+        return [result for result in map(rated, results) if least <= 0 or (result.confidence or 0.0) >= least]
 
 
 def evidence(scores: Sequence[float], unit: float, *, bounded: bool) -> Evidence:
     """The evidence for the first hit of a list with these scores."""
-    floor = _floor(scores, bounded=bounded)
-    return _Scale(unit, floor).evidence(Contribution(1, max(scores, default=floor), 0.0))
-
-
-def _scales(gauge: Gauge, results: Sequence[Result]) -> dict[str, _Scale]:
-    """Source → scale. A query without words has no keyword evidence."""
-    scales = {}
-    if "keyword" in gauge.nulls and gauge.most > 0:
-        scales["keyword"] = _Scale(gauge.most, _floor(_scores("keyword", results), bounded=False))
-    if "vector" in gauge.nulls:
-        scales["vector"] = _Scale(1.0, _floor(_scores("vector", results), bounded=True))
-    return scales
-
-
-def _scores(source: str, results: Iterable[Result]) -> list[float]:
-    shares = (result.shares.get(source) for result in results)
-    return [share.score for share in shares if share is not None and share.score is not None]
+    return _above(_floor(scores, bounded=bounded), unit, max(scores, default=None))
 
 
 def _floor(scores: Sequence[float], *, bounded: bool) -> float:
@@ -211,11 +196,9 @@ def _floor(scores: Sequence[float], *, bounded: bool) -> float:
     return ranked[-1] if bounded and ranked else 0.0
 
 
-def _of(result: Result, scales: Mapping[str, _Scale], gauge: Gauge) -> float | None:
-    if not scales.keys() & result.shares.keys():
-        return None
-    found = {source: scale.evidence(result.shares.get(source)) for source, scale in scales.items()}
-    return round(confidence_of(found, gauge.nulls, gauge.words), 6)
+def _above(floor: float, unit: float, score: float | None) -> Evidence:
+    score = floor if score is None else max(floor, score)
+    return Evidence(score / unit, (score - floor) / unit)
 
 
 WEIGHT = 0.5
@@ -256,21 +239,16 @@ class Rerank:
             return results
         reranked = self.scores(query, [result.record for result in head])
         head = head[: len(reranked.scores)]
-        blended = _blended(head, reranked.scores, self.weight) if len(head) > 1 else head
-        return WarnedResults([*blended, *results[len(head) :]], reranked.warning)
-
-
-def _blended(head: Sequence[Result], scores: Sequence[float], weight: float) -> list[Result]:
-    """The head by falling blend; equal ones keep their order."""
-    totals = [result.total for result in head]
-    low, span = min(totals), max(totals) - min(totals)
-    blend = [
-        (1 - weight) * fused + weight * reranked
-        for fused, reranked in zip(minmax(totals, False), minmax(scores, False), strict=True)
-    ]
-    best_first = sorted(range(len(head)), key=lambda i: -blend[i])
-    # Sorted again, because rounding may set two that are all but equal apart.
-    return _by_total([head[i].scaled("rerank", (low + span * blend[i]) / totals[i]) for i in best_first])
+        rest = results[len(head) :]
+        if len(head) > 1:
+            totals = [result.total for result in head]
+            low, span = min(totals), max(totals) - min(totals)
+            pairs = zip(minmax(totals, False), minmax(reranked.scores, False), strict=True)
+            blend = [(1 - self.weight) * fused + self.weight * score for fused, score in pairs]
+            best_first = sorted(range(len(head)), key=lambda i: -blend[i])
+            # Sorted again, because rounding may set two that are all but equal apart.
+            head = _by_total([head[i].scaled("rerank", (low + span * blend[i]) / totals[i]) for i in best_first])
+        return WarnedResults([*head, *rest], reranked.warning)
 
 
 COMPARED_RESULTS = 50
@@ -301,7 +279,8 @@ def newer(query: Query, results: Sequence[Result]) -> Sequence[Result]:
     query_words = frozenset(_words(query.text))
     placed: list[_Statement] = []
     for rank, result in enumerate(results[:COMPARED_RESULTS], 1):
-        statement = _statement(result, rank, query_words)
+        words = _words(result.record.text) if result.record.kind == "fact" else []  # chunks are no statements
+        statement = _Statement(result, rank, frozenset(words), len(words), query_words.intersection(words))
         before = next((i for i, older in enumerate(placed) if statement.updates(older)), len(placed))
         placed.insert(before, statement)
     head = [statement.result.moved("newer", statement.rank, rank) for rank, statement in enumerate(placed, 1)]
@@ -328,12 +307,6 @@ class _Statement:
         if long > LONGEST_WORDS or short < SIZE * long:
             return False
         return len(self.words & older.words) >= ALIKE * len(self.words | older.words)
-
-
-def _statement(result: Result, rank: int, query_words: frozenset[str]) -> _Statement:
-    """Only facts are statements; the words of a chunk are not compared."""
-    words = _words(result.record.text) if result.record.kind == "fact" else []
-    return _Statement(result, rank, frozenset(words), len(words), query_words.intersection(words))
 
 
 def _words(text: str) -> list[str]:
@@ -377,20 +350,14 @@ class Mmr:
                 query.check()
                 cosines: Sequence[float] = matrix @ matrix[i]
                 return cosines
+        else:
+            words = [set(fold(result.record.text[:COMPARED_CHARACTERS]).split()) for result in results]
 
-            return row
-        words = [set(fold(result.record.text[:COMPARED_CHARACTERS]).split()) for result in results]
+            def row(i: int) -> Sequence[float]:
+                query.check()
+                return [len(words[i] & other) / len(words[i] | other) if words[i] or other else 1.0 for other in words]
 
-        def overlap(i: int) -> Sequence[float]:
-            query.check()
-            return [_jaccard(words[i], other) for other in words]
-
-        return overlap
-
-
-def _jaccard(a: set[str], b: set[str]) -> float:
-    union = len(a | b)
-    return len(a & b) / union if union else 1.0
+        return row
 
 
 @dataclass(frozen=True, slots=True)
