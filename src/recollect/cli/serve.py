@@ -47,30 +47,15 @@ tokens_flag = click.option(
 
 
 @click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address; others than loopback need a token.")
 @click.option(
-    "--host",
-    default="127.0.0.1",
-    show_default=True,
-    help="The address to listen on; others than loopback need a token.",
-)
-@click.option(
-    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 takes any free one."
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="The port; 0 is any free one."
 )
 @click.option("--read-only", is_flag=True, help="Refuse every change.")
-@click.option(
-    "--folder", "folders", multiple=True, metavar="DIR", help="Allow the page to index this folder; repeat for more."
-)
+@click.option("--folder", "folders", multiple=True, metavar="DIR", help="Let the page index this folder; repeatable.")
 @click.option("--lab", type=click.Path(path_type=Path), metavar="DIR", help="The folder for reports of `eval`.")
-@click.option(
-    "--allow-host",
-    "allowed_hosts",
-    multiple=True,
-    metavar="NAME",
-    help="Accept requests to this host name; repeatable.",
-)
-@click.option(
-    "--allow-origin", "allowed_origins", multiple=True, metavar="URL", help="Accept requests from pages of this site."
-)
+@click.option("--allow-host", "allowed_hosts", multiple=True, metavar="NAME", help="Accept this host name; repeatable.")
+@click.option("--allow-origin", "allowed_origins", multiple=True, metavar="URL", help="Accept pages of this site.")
 @click.option("--no-token", is_flag=True, help="Require no token, even if there are some; on loopback only.")
 @tokens_flag
 @common
@@ -91,10 +76,8 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     for folder in options["folders"]:
         if not Path(folder).is_dir():
             raise UsageError(f"{folder} is not a folder", hint="--folder DIR")
-    options["allowed_hosts"] = _names(options["allowed_hosts"], ".", _HOST, "--allow-host memory.example.com")
-    options["allowed_origins"] = _names(
-        options["allowed_origins"], "/", _ORIGIN, "--allow-origin https://app.example.com"
-    )
+    options["allowed_hosts"] = _names(options["allowed_hosts"], ".", _HOST)
+    options["allowed_origins"] = _names(options["allowed_origins"], "/", _ORIGIN)
     tokens = open_tokens(tokens_at, none=no_token)
     if not tokens.all() and not is_loopback(host):
         hint = "recollect token add NAME creates one; without tokens, only --host 127.0.0.1 is allowed"
@@ -115,12 +98,13 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
             server.run(sockets=[listener])
 
 
-def _names(values: Sequence[str], ending: str, pattern: re.Pattern[str], example: str) -> tuple[str, ...]:
+def _names(values: Sequence[str], ending: str, pattern: re.Pattern[str]) -> tuple[str, ...]:
     """Host names or origins in the form that browsers send: in lower case, without a final dot or slash."""
     names = tuple(value.lower().removesuffix(ending) for value in values)
     for name in names:
         if not pattern.fullmatch(name):
-            raise UsageError(f"{name!r} is not a valid host name or origin", hint=example)
+            hint = "--allow-host memory.example.com, or --allow-origin https://app.example.com"
+            raise UsageError(f"{name!r} is not a valid host name or origin", hint=hint)
     return names
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, Union
@@ -174,32 +174,24 @@ OBJECT = ValueCheck(lambda value: isinstance(value, dict), "an object, for examp
 FUSION = ValueCheck(lambda value: value in ("weighted", "rrf"), 'the text "weighted" or "rrf"')
 
 
-class Row(NamedTuple):
-    """A row of the table: a setting, its key (the first that is set, of several after "|"), its default, the reason.
+Row: TypeAlias = tuple[str, str, Any, str]
+"""A setting, the keys that stand for it (of several, divided by "|", the first that is set), its value, the reason."""
 
-    A default that is a function computes the value from that of the key and those of all keys; None sets nothing.
-    """
 
-    setting: str
-    key: str
-    default: Any
-    why: str
-
-    def apply(self, values: Values, section: str) -> Iterator[Mapped]:
-        """The setting that comes of a section, if any."""
-        key = next((key for key in self.key.split("|") if key in values), "")
-        value = values.get(key)
-        value = self.default(value, values) if callable(self.default) else self.default if value is None else value
+def _apply(rows: Iterable[Row], values: Values, section: str) -> Iterator[Mapped | Ignored]:
+    """The settings that come of a section; a value of None sets nothing."""
+    for setting, keys, value, why in rows:
+        first, *others = [_below(section, key) for key in keys.split("|") if key in values] or [""]
         if value is not None:
-            yield Mapped(_below(section, key) if key else "", self.setting, value, self.why)
+            yield Mapped(first, setting, value, why)
+        yield from (Ignored(key, f"{first} is read") for key in others)
 
 
 # -- memorySearch --------------------------------------------------------------------------------------------------
 
 HYBRID, MMR, DECAY = "query.hybrid", "query.hybrid.mmr", "query.hybrid.temporalDecay"
 MAX_RESULTS, MULTIPLIER, MOST_CANDIDATES, MOST_MULTIPLIER = 6, 4, 200, 20
-VECTOR, WORDS = f"{HYBRID}.vectorWeight", f"{HYBRID}.textWeight"
-WEIGHTS = MappingProxyType({VECTOR: 0.7, WORDS: 0.3})
+WEIGHTS = {f"{HYBRID}.vectorWeight": 0.7, f"{HYBRID}.textWeight": 0.3}
 OPENAI_MODEL = "text-embedding-3-small"
 """The model that OpenClaw asks for at OpenAI where none is named."""
 
@@ -217,88 +209,8 @@ def _search_keys(hybrid_only: Keys) -> Keys:
 
 
 NO_COUNTERPART = "Recollect has no such setting"
-LEFT: Mapping[str, str] = {
-    "$include": "included files are not read; import each of them that holds memorySearch",
-    "enabled": "Recollect searches when it is asked to",
-    "fallback": "where a model does not answer, Recollect searches by words and says so",
-    "local": "Recollect runs models of its own; `recollect model list` shows them",
-    "sources": "Recollect searches what was indexed: `recollect index FOLDER`",
-    "extraPaths": "index them: `recollect index PATH…`",
-    "rememberAcrossConversations": "Recollect searches what was indexed: `recollect index FOLDER`",
-    "store": "OpenClaw's index is not read; Recollect keeps its own (`store`), made by `recollect index`",
-    "chunking": "Recollect splits files at their headings and paragraphs",
-    "sync": "`recollect watch FOLDER` keeps an index current",
-    "cache": "embeddings are always cached, by model and text",
-    "multimodal": "Recollect indexes text only",
-    "experimental": "session transcripts are not indexed by themselves; `recollect index` takes their folder",
-    "qmd": "qmd can be an external source, see docs/sources.md",
-    "outputDimensionality": "write `dimensions` under [openai] if the model takes it",
-    "inputType": "write `query_prefix` and `passage_prefix` under [openai] if the model takes them",
-    "queryInputType": "write `query_prefix` under [openai] if the model takes it",
-    "documentInputType": "write `passage_prefix` under [openai] if the model takes it",
-    "apiKey": "keys are not copied; Recollect reads them from the environment, by default OPENAI_API_KEY",
-    "headers": "headers are not copied; they may hold keys",
-    "batch": "Recollect sends texts in batches of its own",
-    "nonBatchConcurrency": "Recollect sends texts in batches of its own",
-    "baseUrl": 'texts are sent only where you say: `base_url` under [openai], and embedder = "openai:MODEL"',
-}
+LEFT: Mapping[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 """Key → why it sets nothing, and what to do instead."""
-
-
-def _weight(key: str) -> Callable[[Any, Values], float]:
-    """A weight; where both are 0, OpenClaw takes its defaults."""
-
-    def value(given: float | None, values: Values) -> float:
-        none = not any(values.get(other, default) for other, default in WEIGHTS.items())
-        return WEIGHTS[key] if given is None or none else given
-
-    return value
-
-
-def _if(key: str, wanted: object, default: object) -> Callable[[Any, Values], object]:
-    """The value, or OpenClaw's default where another key has this value."""
-    return lambda given, values: default if given is None and values.get(key) == wanted else given
-
-
-def _half_life(given: int | None, values: Values) -> float | None:
-    return float(given or 30) if values.get(f"{DECAY}.enabled") else None
-
-
-BLEND = (
-    Row("search.fusion", f"{HYBRID}.fusion", "weighted", "a blend of scores, or with rrf Σ weight / (k + rank)"),
-    Row("search.normalisation", "", "none", "a cosine as it is, BM25's s as s / (1 + s), absent as 0"),
-    Row("search.vector_weight", VECTOR, _weight(VECTOR), "over the sum of both weights; both 0 are the defaults"),
-    Row("search.text_weight", WORDS, _weight(WORDS), "over the sum of both weights; both 0 are the defaults"),
-    Row("search.rrf_k", f"{HYBRID}.rrfK", _if(f"{HYBRID}.fusion", "rrf", 60.0), "ranks count from 1; used under rrf"),
-    Row("search.mmr", f"{MMR}.enabled", False, "OpenClaw compares the words of snippets, Recollect the vectors"),
-    Row("search.mmr_lambda", f"{MMR}.lambda", _if(f"{MMR}.enabled", True, 0.7), "1 is relevance only"),
-    Row("search.decay", f"{DECAY}.enabled", False, "if off, no record loses score by age"),
-    Row(
-        "search.half_life_days", f"{DECAY}.halfLifeDays", _half_life,
-        "every record without a decay class; in OpenClaw MEMORY.md and undated files never decay",
-    ),
-)  # fmt: skip
-"""What hybrid search of OpenClaw means here."""
-
-VECTORS_ONLY = (
-    Row("search.sources", f"{HYBRID}.enabled", lambda *_: ("vector",), "without hybrid, OpenClaw uses vectors only"),
-    Row("search.fusion", "", "weighted", "of one list it gives the cosine itself, which is OpenClaw's score"),
-    Row("search.normalisation", "", "none", "scores as they are"),
-    Row("search.mmr", "", False, "OpenClaw does not reorder without hybrid"),
-    Row("search.decay", "", False, "OpenClaw does not read the age without hybrid"),
-)
-"""What `hybrid.enabled: false` means here."""
-
-RESULTS = (
-    Row("search.importance_weight", "", 0.0, "OpenClaw knows no importance; the blend stays as it is"),
-    Row("search.prefer_newer", "", False, "OpenClaw does not rank newer facts first"),
-    Row("search.limit", "query.maxResults|maxResults", MAX_RESULTS, "maximum number of results"),
-    Row(
-        "search.min_score", "query.minScore|minScore", 0.0,
-        "0 to 1, nothing if not set; OpenClaw (0.35) keeps keyword hits if nothing reaches it, Recollect does not",
-    ),
-)  # fmt: skip
-"""What is imported with and without hybrid search."""
 
 
 def read_openclaw(document: object) -> Imported:
@@ -326,29 +238,57 @@ def read_openclaw(document: object) -> Imported:
 def _search(search: Values, section: str) -> Iterator[Mapped | Ignored]:
     values = _read(search, _search_keys(HYBRID_ONLY), section)
     hybrid = values.get(f"{HYBRID}.enabled") is not False
-    for row in (*(BLEND if hybrid else VECTORS_ONLY), _depth(values), *RESULTS):
-        yield from row.apply(values, section)
+    yield from _apply([*(_blend(values) if hybrid else VECTORS_ONLY), *_results(values)], values, section)
     if hybrid and f"{DECAY}.halfLifeDays" in values and not values.get(f"{DECAY}.enabled"):
         yield Ignored(f"{section}.{DECAY}.halfLifeDays", "temporalDecay is not enabled")
-    for name in ("maxResults", "minScore"):
-        if name in values and f"query.{name}" in values:
-            yield Ignored(f"{section}.{name}", f"{section}.query.{name} is read")
     elsewhere = "baseUrl" in search.get("remote", {})
     yield from _provider(values.get("provider"), values.get("model"), section, elsewhere)
-    reasons = (
-        LEFT
-        if hybrid
-        else {**LEFT, **dict.fromkeys(HYBRID_ONLY, "OpenClaw reads it only where hybrid.enabled is true")}
-    )
-    yield from _unknown(search, _search_keys(HYBRID_ONLY if hybrid else {}), section, reasons, NO_COUNTERPART)
+    off = {} if hybrid else dict.fromkeys(HYBRID_ONLY, "OpenClaw reads it only where hybrid.enabled is true")
+    yield from _unknown(search, _search_keys(HYBRID_ONLY if hybrid else {}), section, {**LEFT, **off}, NO_COUNTERPART)
 
 
-def _depth(values: Values) -> Row:
-    """`fetch_k` is maxResults × candidateMultiplier, as OpenClaw reads each of its two lists."""
+def _blend(values: Values) -> Iterator[Row]:
+    """What hybrid search of OpenClaw means here."""
+    fusion, mmr, decay = values.get(f"{HYBRID}.fusion", "weighted"), f"{MMR}.enabled", f"{DECAY}.enabled"
+    yield "search.fusion", f"{HYBRID}.fusion", fusion, "a blend of scores, or with rrf Σ weight / (k + rank)"
+    yield "search.normalisation", "", "none", "a cosine as it is, BM25's s as s / (1 + s), absent as 0"
+    weights = {key: values.get(key, default) for key, default in WEIGHTS.items()}
+    for (key, weight), setting in zip(weights.items(), ("vector_weight", "text_weight"), strict=True):
+        value = weight if any(weights.values()) else WEIGHTS[key]
+        yield f"search.{setting}", key, value, "over the sum of both weights; both 0 are the defaults"
+    rrf_k = values.get(f"{HYBRID}.rrfK", 60.0 if fusion == "rrf" else None)
+    yield "search.rrf_k", f"{HYBRID}.rrfK", rrf_k, "ranks count from 1; used under rrf"
+    yield "search.mmr", mmr, values.get(mmr, False), "OpenClaw compares the words of snippets, Recollect the vectors"
+    balance = values.get(f"{MMR}.lambda", 0.7 if values.get(mmr) else None)
+    yield "search.mmr_lambda", f"{MMR}.lambda", balance, "1 is relevance only"
+    yield "search.decay", decay, values.get(decay, False), "if off, no record loses score by age"
+    half_life = float(values.get(f"{DECAY}.halfLifeDays", 30)) if values.get(decay) else None
+    why = "every record without a decay class; in OpenClaw MEMORY.md and undated files never decay"
+    yield "search.half_life_days", f"{DECAY}.halfLifeDays", half_life, why
+
+
+VECTORS_ONLY: tuple[Row, ...] = (
+    ("search.sources", f"{HYBRID}.enabled", ("vector",), "without hybrid, OpenClaw uses vectors only"),
+    ("search.fusion", "", "weighted", "of one list it gives the cosine itself, which is OpenClaw's score"),
+    ("search.normalisation", "", "none", "scores as they are"),
+    ("search.mmr", "", False, "OpenClaw does not reorder without hybrid"),
+    ("search.decay", "", False, "OpenClaw does not read the age without hybrid"),
+)
+"""What `hybrid.enabled: false` means here."""
+
+
+def _results(values: Values) -> Iterator[Row]:
+    """What is imported with and without hybrid search. OpenClaw reads maxResults × candidateMultiplier of each list."""
     limit = values.get("query.maxResults", values.get("maxResults", MAX_RESULTS))
     times = min(values.get(f"{HYBRID}.candidateMultiplier", MULTIPLIER), MOST_MULTIPLIER)
     why = f"maxResults × candidateMultiplier = {limit} × {times}, {MOST_MULTIPLIER} times and {MOST_CANDIDATES} at most"
-    return Row("search.fetch_k", f"{HYBRID}.candidateMultiplier", lambda *_: min(MOST_CANDIDATES, limit * times), why)
+    yield "search.fetch_k", f"{HYBRID}.candidateMultiplier", min(MOST_CANDIDATES, limit * times), why
+    yield "search.importance_weight", "", 0.0, "OpenClaw knows no importance; the blend stays as it is"
+    yield "search.prefer_newer", "", False, "OpenClaw does not rank newer facts first"
+    yield "search.limit", "query.maxResults|maxResults", limit, "maximum number of results"
+    score = values.get("query.minScore", values.get("minScore", 0.0))
+    why = "0 to 1, nothing if not set; OpenClaw (0.35) keeps keyword hits if nothing reaches it, Recollect does not"
+    yield "search.min_score", "query.minScore|minScore", score, why
 
 
 def _provider(provider: str | None, model: str | None, section: str, elsewhere: bool) -> Iterator[Mapped | Ignored]:
@@ -409,23 +349,6 @@ PLUGIN_KEYS: Keys = {
 }
 """The keys of the plugin that are read."""
 
-PLUGIN = (
-    Row("ingest.paths", "ingest.paths", lambda given, _: given or None, "globs inside the workspace"),
-    Row("ingest.chunk_size", "ingest.chunkSize", None, "characters sent at once"),
-    Row("ingest.overlap", "ingest.overlap", None, "characters shared with the chunk before"),
-    Row(
-        "search.hyde", f"{NEW}.enabled|{OLD}.hydeEnabled",
-        lambda given, _: None if given is None else "replace" if given else False,
-        "if on, the answer's vector replaces the query's, as in the plugin; needs [llm]",
-    ),
-    Row(
-        "search.hyde_model", f"{NEW}.model|{OLD}.hydeModel", lambda given, _: given and given.removeprefix("openai/"),
-        "asked at the endpoint of [llm], where its name may be another",
-    ),
-    Row("search.hyde_timeout", f"{NEW}.timeoutMs", lambda given, _: given and given / 1000, "in seconds"),
-)  # fmt: skip
-"""What the settings of the plugin mean here."""
-
 
 def _find_plugin(document: Values) -> tuple[Values, str] | None:
     """The plugin's `config` in openclaw.json and its path, or a file that is that and nothing else."""
@@ -441,13 +364,22 @@ def _find_plugin(document: Values) -> tuple[Values, str] | None:
 
 def _plugin(plugin: Values, section: str) -> Iterator[Mapped | Ignored]:
     values = _read(plugin, PLUGIN_KEYS, section)
-    for row in PLUGIN:
-        yield from row.apply(values, section)
-        first, *others = row.key.split("|")
-        if first in values:
-            why = f"{_below(section, first)} is read"
-            yield from (Ignored(_below(section, key), why) for key in others if key in values)
+    yield from _apply(_plugin_rows(values), values, section)
     if values.get("ingest.paths") == ():
         yield Ignored(_below(section, "ingest.paths"), "no path is named; `recollect ingest-files` takes paths")
     # memorySearch may stand beside the plugin's keys in a file of its own, and was read before.
     yield from _unknown(plugin, {**PLUGIN_KEYS, "memorySearch": FLAG}, section, {}, PLUGIN_ONLY)
+
+
+def _plugin_rows(values: Values) -> Iterator[Row]:
+    yield "ingest.paths", "ingest.paths", values.get("ingest.paths") or None, "globs inside the workspace"
+    yield "ingest.chunk_size", "ingest.chunkSize", values.get("ingest.chunkSize"), "characters sent at once"
+    yield "ingest.overlap", "ingest.overlap", values.get("ingest.overlap"), "characters shared with the chunk before"
+    hyde = values.get(f"{NEW}.enabled", values.get(f"{OLD}.hydeEnabled"))
+    why = "if on, the answer's vector replaces the query's, as in the plugin; needs [llm]"
+    yield "search.hyde", f"{NEW}.enabled|{OLD}.hydeEnabled", "replace" if hyde else hyde, why
+    model = values.get(f"{NEW}.model", values.get(f"{OLD}.hydeModel"))
+    why = "asked at the endpoint of [llm], where its name may be another"
+    yield "search.hyde_model", f"{NEW}.model|{OLD}.hydeModel", model and model.removeprefix("openai/"), why
+    timeout = values.get(f"{NEW}.timeoutMs")
+    yield "search.hyde_timeout", f"{NEW}.timeoutMs", timeout and timeout / 1000, "in seconds"

@@ -150,5 +150,5 @@ def write_private(path: Path, text: str, *, like: Path | None = None) -> None:
 
 
 def _value(value: object) -> str:
-    """JSON is TOML, but for these characters, and for floats without a point."""
+    """The value as TOML, which is JSON with more characters escaped."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
