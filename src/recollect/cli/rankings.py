@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from recollect.evaluation.runs import Run
     from recollect.fusion import Fused
     from recollect.memory import Memory
-    from recollect.types import Answer, Record
+    from recollect.types import Answer
 
 Rankings: TypeAlias = "Mapping[str | None, Sequence[Fused]]"
 """Query → its fused ranking; None for lists that name no query."""
@@ -236,36 +237,28 @@ def _comparable(answer: Answer) -> list[str]:
 def _lists(
     memory: Memory, texts: Sequence[str], names: Sequence[str], filters: Mapping[str, Any]
 ) -> list[dict[str, list[str]]]:
-    """For each query the list of each source."""
+    """For each query the whole list of each source, which a fused ranking may cut off."""
     from recollect.evaluation.overlap import same_documents
 
     show = progress("searching") if len(texts) > 1 else None
+    limit = min(memory.settings.search.fetch_k, MOST_RESULTS)
     lists = []
     for number, text in enumerate(texts, 1):
+        pipeline, query = memory.prepare(text, limit=limit, **WHOLE_LIST, **filters)
         by_source = {}
-        for name in names:
+        for ranked in (ranked for ranked in pipeline.ask(query) if ranked.source in names):
             try:
-                by_source[name] = _source_list(memory, text, name, filters)
+                results = pipeline.answer(query, [ranked], time.perf_counter()).results
             except SearchFailed as error:
-                notice(f"note: {text!r} is left out for {name}: {error.message}")
+                notice(f"note: {text!r} is left out for {ranked.source}: {error.message}")
+                continue
+            # Importance and decay change the order of the results, but not the ranks of the source.
+            by_rank = {result.shares[ranked.source].rank: result.record for result in results}
+            by_source[ranked.source] = [by_rank[rank] for rank in sorted(by_rank)]
         lists.append(same_documents(by_source))
         if show:
             show(number, len(texts))
     return lists
-
-
-def _source_list(memory: Memory, text: str, name: str, filters: Mapping[str, Any]) -> list[Record]:
-    """The whole list of one source. It is searched alone, since a fused ranking may cut off a part of the list."""
-    replaces = name == "hyde" or (name == "vector" and memory.settings.search.hyde == "replace")
-    source = "vector" if name == "hyde" else name
-    limit = min(memory.settings.search.fetch_k, MOST_RESULTS)
-    hyde = "replace" if replaces else False
-    answer = memory.search(text, sources=[source], limit=limit, hyde=hyde, **WHOLE_LIST, **filters)
-    if name == "hyde" and answer.trace.warnings:
-        raise SearchFailed(answer.trace.warnings[0])  # it fell back to the query itself, which is the vector source
-    # Importance and decay change the order of the results, but not the ranks of the source.
-    ranked = [(result.shares[source].rank, result.record) for result in answer.results if source in result.shares]
-    return [record for _, record in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def _print_overlap(pairs: Sequence[Mapping[str, Any]], queries: int) -> None:
