@@ -700,7 +700,7 @@ def test_a_store_in_the_middle_of_a_write_does_not_hold_up_the_answer(wiki: Wiki
 
 def test_the_map_is_bounded_and_forgets_the_oldest(wiki: Wiki, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system with ids without end does not fill the store."""
-    monkeypatch.setattr("recollect.stores.files.MAX_JOINS", 10)
+    monkeypatch.setattr("recollect.stores.records.MAX_JOINS", 10)
     joins = wiki.memory.store.joins
     for number in range(0, 30, 5):
         joins.learn("wiki", {f"d{n}": f"/{n}.md" for n in range(number, number + 5)})

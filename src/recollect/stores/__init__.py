@@ -86,9 +86,9 @@ class StoreKind(ABC):
 STORES: Registry[type[StoreKind]] = Registry(
     kind="kind of store",
     builtin={
-        "sqlite": Entry("recollect.stores.sqlite.store:SqliteKind"),
-        "postgresql": Entry("recollect.stores.postgres.store:PostgresKind", "postgres", package="psycopg"),
-        "postgres": Entry("recollect.stores.postgres.store:PostgresKind", "postgres", package="psycopg"),
+        "sqlite": Entry("recollect.stores.sqlite:SqliteKind"),
+        "postgresql": Entry("recollect.stores.postgres:PostgresKind", "postgres", package="psycopg"),
+        "postgres": Entry("recollect.stores.postgres:PostgresKind", "postgres", package="psycopg"),
         "lancedb": Entry("recollect.stores.lance:LanceKind", "lancedb"),
     },
     group="recollect.stores",

@@ -1,4 +1,4 @@
-"""What the SQL databases have in common: reads that share a snapshot, and the end of a database."""
+"""What the SQL stores and their databases have in common: shared snapshots, numbers and facets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from recollect.errors import StoreError
-from recollect.stores.rows import Dialect
-from recollect.types import Scope
+from recollect.stores.rows import Dialect, meta
+from recollect.types import EVERYTHING, Filter, Scope
 
 T = TypeVar("T")
+
+MAX_FACETS = 500
+"""The most categories, tags and scopes that are listed, each; those with the most records come first."""
 
 
 @dataclass(slots=True)
@@ -96,3 +99,81 @@ class SqlDatabase(ABC):
                 f"{self.address} was opened by another process",
                 hint="a connection does not survive a fork: call Memory.open(…) in the child",
             )
+
+
+class SqlStore:
+    """What the SQL stores have in common beside their parts."""
+
+    _database: Any
+    keywords: Any
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Let all reads inside the block share one snapshot."""
+        return self._database.reading()  # type: ignore[no-any-return]
+
+    def status(self) -> dict[str, Any]:
+        """What the store holds, and the lag of its indexes."""
+        with self._database.read() as connection:
+            forgotten, files, sequence = connection.execute(
+                "SELECT (SELECT count(*) FROM records WHERE forgotten_at IS NOT NULL), (SELECT count(*) FROM files),"
+                " (SELECT coalesce(max(seq), 0) FROM history)"
+            ).fetchone()
+            return {
+                **self._place(connection),
+                "records": {**self._counts(connection, EVERYTHING), "forgotten": forgotten},
+                "files": files,
+                "sequence": sequence,
+                "language": meta(connection, "language") or self.keywords.analyzer.language,
+                "keyword_lag": self.keywords.lag(connection),
+            }
+
+    @abstractmethod
+    def _place(self, connection: Any) -> dict[str, Any]:
+        """Where the store is, which engine keeps it, and its bytes."""
+
+    def count(self, where: Filter) -> dict[str, int]:
+        """How many records pass the filter, by kind."""
+        with self._database.read(where.scope) as connection:
+            return self._counts(connection, where)
+
+    def _counts(self, connection: Any, where: Filter) -> dict[str, int]:
+        condition, values = self._database.dialect.matching(where)
+        numbers = connection.execute(
+            "SELECT count(*), count(*) FILTER (WHERE kind = 'fact'), count(*) FILTER (WHERE kind = 'chunk'),"
+            f" count(*) FILTER (WHERE superseded_at IS NOT NULL) FROM records WHERE {condition}",
+            values,
+        ).fetchone()
+        return dict(zip(("total", "facts", "chunks", "superseded"), numbers, strict=True))
+
+    def facets(self, where: Filter) -> dict[str, list[Any]]:
+        """The categories, tags and scopes of the records that pass the filter, those with the most records first."""
+        dialect = self._database.dialect
+        condition, values = dialect.matching(where)
+        scope = '"user", agent, session'
+        facets = (
+            ("category", f"records WHERE {condition} AND category IS NOT NULL", 'category COLLATE "C"'),
+            ("tag", dialect.tag_facet.format(condition), 'tag COLLATE "C"'),
+            (scope, f"{dialect.records} WHERE {condition}", scope.replace(",", " NULLS FIRST,") + " NULLS FIRST"),
+        )
+        with self._database.read(where.scope) as connection:
+            with connection.pipeline():
+                categories, tags, scopes = (
+                    connection.execute(
+                        f"SELECT {names} FROM {rows} GROUP BY {names} ORDER BY count(*) DESC, {order} LIMIT %s",
+                        [*values, MAX_FACETS],
+                    )
+                    for names, rows, order in facets
+                )
+            return {
+                "categories": [name for (name,) in categories],
+                "tags": [name for (name,) in tags],
+                "scopes": [Scope(*row).as_dict() for row in scopes],
+            }
+
+    def check(self) -> None:
+        """Raise if the store is closed, or was opened by another process."""
+        self._database.check()
+
+    def close(self) -> None:
+        """Close the store; closing twice is harmless."""
+        self._database.close()

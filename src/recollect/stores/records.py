@@ -1,20 +1,32 @@
-"""What the SQL stores read alike: records and their history, numbers and facets of a store, and events."""
+"""What the SQL stores read alike: records, events, files, ids of external systems, cached answers."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import secrets
 from abc import abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from recollect.stores.database import SqlDatabase
-from recollect.stores.rows import EPOCH, Condition, from_row, meta, reader
-from recollect.types import EVERYTHING, Changes, Event, Filter, Record, Records, Scope
-
-MAX_FACETS = 500
-"""The most categories, tags and scopes that are listed, each; those with the most records come first."""
+from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader
+from recollect.types import (
+    GLOBAL,
+    Changes,
+    Event,
+    Files,
+    FileState,
+    Filter,
+    Joins,
+    Notes,
+    Record,
+    Records,
+    Scope,
+    now,
+)
 
 
 class SqlRecords(Records):
@@ -93,79 +105,166 @@ class SqlChanges(Changes):
         return [number for (number,) in connection.execute(sql.format(visible), [*own, *values])]
 
 
-class SqlStore:
-    """What the SQL stores have in common beside their parts."""
+MAX_NOTES = 10_000
+MAX_JOINS = 200_000
+"""Rows of the two caches; the oldest are deleted first."""
 
-    _database: Any
-    keywords: Any
+_STATE = "SELECT path, root, mtime_ns, size, digest FROM files"
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
-    def reading(self) -> AbstractContextManager[None]:
-        """Let all reads inside the block share one snapshot."""
-        return self._database.reading()  # type: ignore[no-any-return]
 
-    def status(self) -> dict[str, Any]:
-        """What the store holds, and the lag of its indexes."""
+class SqlFiles(Files):
+    """Reads the states of files and their chunks, as one scope. Both are written as changes to the records."""
+
+    def __init__(self, database: SqlDatabase, scope: Scope | None = None) -> None:
+        self._database = database
+        self._scope = scope
+
+    def known(self, root: str) -> dict[str, FileState]:
+        return self._states(f"{_STATE} WHERE root = %s", root)
+
+    def states(self, paths: Sequence[str]) -> dict[str, FileState]:
+        return self._states(f"{_STATE} WHERE path = ANY(%s)", list(paths))
+
+    def _states(self, sql: str, value: object) -> dict[str, FileState]:
+        with self._database.read(self._scope) as connection:
+            return {row[0]: FileState(*row) for row in connection.execute(sql, (value,))}
+
+    def roots(self) -> dict[str, Mapping[str, Any] | None]:
         with self._database.read() as connection:
-            forgotten, files, sequence = connection.execute(
-                "SELECT (SELECT count(*) FROM records WHERE forgotten_at IS NOT NULL), (SELECT count(*) FROM files),"
-                " (SELECT coalesce(max(seq), 0) FROM history)"
-            ).fetchone()
-            return {
-                **self._place(connection),
-                "records": {**self._counts(connection, EVERYTHING), "forgotten": forgotten},
-                "files": files,
-                "sequence": sequence,
-                "language": meta(connection, "language") or self.keywords.analyzer.language,
-                "keyword_lag": self.keywords.lag(connection),
-            }
+            rows = connection.execute(
+                "SELECT root, max(told) FROM"
+                " (SELECT root, told FROM roots UNION ALL SELECT root, NULL FROM files) AS known GROUP BY root"
+            )
+            return {root: json.loads(options) if options else None for root, options in sorted(rows)}
 
-    @abstractmethod
-    def _place(self, connection: Any) -> dict[str, Any]:
-        """Where the store is, which engine keeps it, and its bytes."""
+    def ingested(self, digests: Sequence[str]) -> set[str]:
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT digest FROM ingested WHERE digest = ANY(%s)", (list(digests),))
+            return {digest for (digest,) in rows}
 
-    def count(self, where: Filter) -> dict[str, int]:
-        """How many records pass the filter, by kind."""
-        with self._database.read(where.scope) as connection:
-            return self._counts(connection, where)
+    def chunks(self, path: str) -> list[Record]:
+        with self._database.read(self._scope) as connection:
+            chunks = "WHERE path = %s AND kind = 'chunk' AND forgotten_at IS NULL ORDER BY records.row"
+            return [from_row(row) for row in connection.execute(f"{self._database.dialect.select} {chunks}", (path,))]
 
-    def _counts(self, connection: Any, where: Filter) -> dict[str, int]:
-        condition, values = self._database.dialect.matching(where)
-        numbers = connection.execute(
-            "SELECT count(*), count(*) FILTER (WHERE kind = 'fact'), count(*) FILTER (WHERE kind = 'chunk'),"
-            f" count(*) FILTER (WHERE superseded_at IS NOT NULL) FROM records WHERE {condition}",
-            values,
-        ).fetchone()
-        return dict(zip(("total", "facts", "chunks", "superseded"), numbers, strict=True))
+    def differing(self, paths: Sequence[str], scope: Scope, tags: Sequence[str]) -> set[str]:
+        dialect = self._database.dialect
+        tagged, names = dialect.tagged(tags)
+        sql = (
+            f"SELECT DISTINCT path FROM {dialect.records} WHERE path = ANY(%s) AND kind = 'chunk'"
+            ' AND forgotten_at IS NULL AND NOT ("user" IS NOT DISTINCT FROM %s AND agent IS NOT DISTINCT FROM %s'
+            f" AND session IS NOT DISTINCT FROM %s AND {tagged})"
+        )
+        with self._database.read(self._scope) as connection:
+            rows = connection.execute(sql, (list(paths), scope.user, scope.agent, scope.session, *names))
+            return {path for (path,) in rows}
 
-    def facets(self, where: Filter) -> dict[str, list[Any]]:
-        """The categories, tags and scopes of the records that pass the filter, those with the most records first."""
+    def chunk_key(self) -> bytes:
+        with self._database.read() as connection:
+            key = meta(connection, "chunk_key")
+        return bytes.fromhex(key if key is not None else self._database.transact(_create_chunk_key))
+
+
+def _create_chunk_key(connection: Any) -> str:
+    """If two processes create it at once, that of the first is used."""
+    create = "INSERT INTO meta VALUES ('chunk_key', %s) ON CONFLICT (key) DO NOTHING"
+    connection.execute(create, (secrets.token_hex(32),))
+    return meta(connection, "chunk_key") or ""
+
+
+class SqlNotes(Notes):
+    """A small cache in the store."""
+
+    prune = "DELETE FROM notes WHERE key IN (SELECT key FROM notes ORDER BY at DESC LIMIT -1 OFFSET %s)"
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+
+    def get(self, key: str) -> str | None:
+        with self._database.read() as connection:
+            self.announce(connection, key)
+            row = connection.execute("SELECT value FROM notes WHERE key = %s", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, key: str, value: str) -> None:
+        def work(connection: Any) -> None:
+            self.announce(connection, key)
+            connection.execute(
+                "INSERT INTO notes VALUES (%s, %s, %s)"
+                " ON CONFLICT (key) DO UPDATE SET value = excluded.value, at = excluded.at",
+                (key, value, micros(now())),
+            )
+            connection.execute(self.prune, (MAX_NOTES,))
+
+        self._database.try_write(work)
+
+    def announce(self, connection: Any, key: str) -> None:
+        """Tell the database which note is used."""
+
+
+class SqlJoins(Joins):
+    """Finds the records that results of external sources stand for, and remembers which path an id means."""
+
+    prune = "DELETE FROM joins WHERE number <= (SELECT max(number) FROM joins) - %s"
+
+    def __init__(self, database: SqlDatabase, scope: Scope | None = None) -> None:
+        self._database = database
+        self._scope = scope
+
+    def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
+        with self._database.read(scope) as connection:
+            sql = "SELECT id, path FROM joins WHERE source = %s AND scope = %s"
+            return dict(connection.execute(sql, (source, scope.key)))
+
+    def learn(self, source: str, paths: Mapping[str, str], scope: Scope = GLOBAL) -> None:
+        known = self.paths(source, scope)
+        new = [(source, scope.key, key, path) for key, path in paths.items() if known.get(key) != path]
+
+        def work(connection: Any) -> None:
+            cursor = connection.cursor()
+            cursor.executemany(
+                "DELETE FROM joins WHERE source = %s AND scope = %s AND id = %s", [row[:3] for row in new]
+            )
+            cursor.executemany("INSERT INTO joins (source, scope, id, path) VALUES (%s, %s, %s, %s)", new)
+            cursor.execute(self.prune, (MAX_JOINS,))
+
+        if new:
+            self._database.try_write(work, scope)
+
+    def by_path(self, paths: Sequence[str], where: Filter) -> dict[str, list[Record]]:
         dialect = self._database.dialect
         condition, values = dialect.matching(where)
-        scope = '"user", agent, session'
-        facets = (
-            ("category", f"records WHERE {condition} AND category IS NOT NULL", 'category COLLATE "C"'),
-            ("tag", dialect.tag_facet.format(condition), 'tag COLLATE "C"'),
-            (scope, f"{dialect.records} WHERE {condition}", scope.replace(",", " NULLS FIRST,") + " NULLS FIRST"),
-        )
-        with self._database.read(where.scope) as connection:
-            with connection.pipeline():
-                categories, tags, scopes = (
-                    connection.execute(
-                        f"SELECT {names} FROM {rows} GROUP BY {names} ORDER BY count(*) DESC, {order} LIMIT %s",
-                        [*values, MAX_FACETS],
+        records: dict[str, list[Record]] = {}
+        with self._database.read(reader(self._scope, where)) as connection:
+            for path in paths:
+                same, ending = path_forms(path)
+                for form, texts in (("path = ANY(%s)", [same]), (dialect.ends, [ending, ending])):
+                    sql = f"{dialect.select} WHERE {condition} AND {form}"
+                    rows = connection.execute(
+                        f'{sql} ORDER BY first_line NULLS FIRST, id COLLATE "C"', [*values, *texts]
                     )
-                    for names, rows, order in facets
-                )
-            return {
-                "categories": [name for (name,) in categories],
-                "tags": [name for (name,) in tags],
-                "scopes": [Scope(*row).as_dict() for row in scopes],
-            }
+                    if found := [from_row(row) for row in rows]:
+                        records[path] = found
+                        break
+        return records
 
-    def check(self) -> None:
-        """Raise if the store is closed, or was opened by another process."""
-        self._database.check()
+    def by_text(self, folds: Sequence[bytes], where: Filter) -> dict[bytes, Record]:
+        dialect = self._database.dialect
+        condition, values = dialect.matching(where)
+        newest = (
+            'SELECT row FROM (SELECT row, row_number() OVER (PARTITION BY fold ORDER BY time DESC, id COLLATE "C")'
+            f" AS place FROM records WHERE {condition} AND fold = ANY(%s::bytea[])) AS ranked WHERE place = 1"
+        )
+        sql = f"{dialect.select.replace('SELECT', 'SELECT fold,', 1)} WHERE row IN ({newest})"
+        with self._database.read(reader(self._scope, where)) as connection:
+            rows = connection.execute(sql, [*values, list(folds)])
+            return {bytes(fold): from_row(row) for fold, *row in rows}
 
-    def close(self) -> None:
-        """Close the store; closing twice is harmless."""
-        self._database.close()
+
+def path_forms(path: str) -> tuple[list[str], str | None]:
+    """All forms of the same path, and how longer paths that it is the end of must end; None if that says nothing."""
+    name = _SCHEME.sub("", path).removeprefix("./")
+    same = dict.fromkeys((path, name, f"/{name}", os.path.expanduser(name)))  # noqa: PTH111  (no error without a home)
+    ending = f"/{name.lstrip('/')}"
+    return list(same), ending if ending != "/" else None

@@ -17,7 +17,7 @@ import pytest
 from recollect import Memory, Scope
 from recollect.config import Settings
 from recollect.sources.matcher import ExternalRow, ResultMatcher
-from recollect.stores import files
+from recollect.stores import records
 from recollect.stores.postgres import PostgresStore
 from recollect.types import Filter, Put, Record
 
@@ -176,7 +176,7 @@ def test_a_record_is_got_by_who_may_see_it(three: Three) -> None:
 
 def test_kept_answers_do_not_grow_without_bound(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go, though a service sees each of them only by its key."""
-    monkeypatch.setattr(files, "MAX_NOTES", 5)
+    monkeypatch.setattr(records, "MAX_NOTES", 5)
     notes = three.service.store.notes
     for number in range(12):
         notes.put(f"note {number}", "kept")

@@ -26,9 +26,8 @@ from recollect.stores.health import Examination, Finding, Reporter
 from recollect.stores.lance.table import LanceTable, LanceUrl, TableLost, parse_url
 from recollect.stores.lance.updater import TableState, TableUpdater, last_number, vector_tables
 from recollect.stores.lance.vectors import LanceVectors
-from recollect.stores.sqlite import SqliteStore
-from recollect.stores.sqlite.contents import SqliteContents
-from recollect.stores.sqlite.store import SqliteKind
+from recollect.stores.sqlite import SqliteKind, SqliteStore
+from recollect.stores.sqlite.records import SqliteContents
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress, VectorSpace
 

@@ -1,5 +1,238 @@
-"""A store in PostgreSQL with pgvector, for many machines (the extra `postgres`)."""
+"""The PostgreSQL store: one schema with records, everything derived from them, and notifications of changes."""
 
-from recollect.stores.postgres.store import PostgresStore
+from __future__ import annotations
 
-__all__ = ["PostgresStore"]
+import contextlib
+import copy
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from psycopg import errors as pg
+
+from recollect.errors import RecollectError, StoreError
+from recollect.stores import StoreKind
+from recollect.stores.database import SqlStore
+from recollect.stores.health import Examination, Finding, NotExamined
+from recollect.stores.postgres.contents import PostgresContents, has_store
+from recollect.stores.postgres.database import Connection, PostgresDatabase
+from recollect.stores.postgres.failures import CONNECTION_LOST, translated
+from recollect.stores.postgres.keywords import IndexWriter, PostgresKeywords
+from recollect.stores.postgres.records import CHANNEL, PostgresJoins, PostgresNotes, PostgresRecords
+from recollect.stores.postgres.rows import visible_scopes
+from recollect.stores.postgres.schema import migrate
+from recollect.stores.postgres.vectors import PostgresSpaces
+from recollect.stores.records import SqlChanges, SqlFiles
+from recollect.stores.rows import Condition
+from recollect.types import Scope
+
+MAX_REWRITE_BYTES = 64 * 1024 * 1024
+"""Tables up to this size are rewritten to remove purged bytes, which takes about a second."""
+
+REWRITE_WAIT = "1s"
+"""How long to wait for readers of a table that is to be rewritten: everybody else waits, too."""
+
+LATE_EVENTS = 500
+"""An event may become visible after one with a number that is higher by up to this much: numbers are given before the
+transactions commit."""
+
+REPLAY_SECONDS = 2.0
+"""How long to wait for a replica to have a change before it is announced."""
+
+
+class PostgresStore(SqlStore):
+    """One schema of a PostgreSQL database: `postgresql://user@host/database?schema=recollect&read=postgresql://…`."""
+
+    def __init__(self, url: str, *, language: str | None = None, read_only: bool = False) -> None:
+        self._database = PostgresDatabase(url, read_only=read_only)
+        try:
+            migrate(self._database)
+            self.keywords = PostgresKeywords(self._database, language)
+        except BaseException:
+            self.close()
+            raise
+        self.spaces = PostgresSpaces(self._database)
+        self.files = SqlFiles(self._database)
+        self.notes = PostgresNotes(self._database)
+        self.joins = PostgresJoins(self._database)
+        self.changes = PostgresChanges(self._database)
+        writer = IndexWriter(lambda: self.keywords.known_analyzer)
+        self.records = PostgresRecords(self._database, writer, self.keywords.lock_language)
+        self.contents = PostgresContents(self._database, self.keywords)
+
+    def within(self, scope: Scope) -> PostgresStore:
+        """The same store, whose transactions all name this scope to row-level security."""
+        view = copy.copy(self)
+        view.records = self.records.within(scope)
+        view.spaces = self.spaces.within(scope)
+        view.files = SqlFiles(self._database, scope)
+        view.joins = PostgresJoins(self._database, scope)
+        return view
+
+    def _place(self, connection: Connection) -> dict[str, Any]:
+        server = connection.info.server_version
+        (size,) = connection.execute(
+            "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
+            " WHERE relnamespace = %s::regnamespace AND relkind = 'r'",
+            (self._database.schema,),
+        ).fetchone() or (0,)
+        engine = f"PostgreSQL {server // 10_000}.{server % 10_000}"
+        return {"store": self._database.address, "engine": engine, "bytes": int(size)}
+
+    def scrub(self) -> str | None:
+        """Remove the bytes of purged records from the tables; the server's log and backups are not ours.
+
+        Small tables are rewritten, unless somebody reads them. Large ones are vacuumed, so that the space is reused.
+        """
+        left = set()
+        with self._database.connect() as connection, translated(self._database.address):
+            if self._database.row_security(connection):
+                return "purged records are in no answer; their bytes stay until the owner of the tables vacuums them"
+            connection.execute(f"SET lock_timeout TO '{REWRITE_WAIT}'")
+            spaces = [f"vectors_{space}" for (space,) in connection.execute("SELECT space FROM spaces")]
+            for name in ("records", "history", "postings", "embeddings", *spaces):
+                if not _rewritten(connection, name):
+                    left.add(name)
+        return f"purged records are in no answer; bytes of them may stay in {', '.join(sorted(left))}" if left else None
+
+
+class PostgresKind(StoreKind):
+    """`postgresql://user@host/database?schema=recollect&read=postgresql://…`."""
+
+    shared = True
+
+    def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> PostgresStore:
+        return PostgresStore(place, language=language, read_only=read_only)
+
+    def exists(self, place: str) -> bool:
+        return has_store(place)
+
+    @contextlib.contextmanager
+    def inspect(self, place: str) -> Iterator[PostgresStore]:
+        """The store on the main server, opened read only."""
+        from recollect.stores.postgres.health import inspecting, require_ready
+
+        try:
+            with inspecting(place) as server:
+                require_ready(server)
+                url = server.url
+        except NotExamined:
+            raise
+        except RecollectError as error:
+            raise NotExamined("the store cannot be read") from error
+        with contextlib.closing(PostgresStore(url, read_only=True)) as store:
+            yield store
+
+    def examine(self, check: str, examination: Examination) -> list[Finding]:
+        from recollect.stores.postgres import health
+
+        return [] if check == "disk" else health.examine(check, examination)
+
+
+def _rewritten(connection: Connection, table: str) -> bool:
+    """Rewrite a table if it is small and not in use, else vacuum it; return whether it was rewritten."""
+    row = connection.execute("SELECT pg_total_relation_size(%s)", (table,)).fetchone()
+    if row is not None and row[0] <= MAX_REWRITE_BYTES:
+        with contextlib.suppress(pg.LockNotAvailable):
+            connection.execute(f"VACUUM (FULL) {table}")
+            return True
+    with contextlib.suppress(pg.LockNotAvailable):
+        connection.execute(f"VACUUM {table}")
+    return False
+
+
+class PostgresChanges(SqlChanges):
+    """The changes to one store, made on any machine."""
+
+    _database: PostgresDatabase
+
+    @contextlib.contextmanager
+    def listen(self, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
+        """An iterator of True for each possible change, and of False after each `quiet` seconds without one.
+
+        A lost connection is made again and yields True, because changes may have been missed.
+        """
+        with contextlib.closing(_Listener(self._database, quiet)) as listener:
+            yield listener
+
+    def _visible(self, connection: Connection, scope: Scope) -> Condition:
+        return f"FROM history WHERE scope = ANY(%s) AND NOT ({_SUPERSEDES})", [visible_scopes(connection, scope)]
+
+    def _next(self, connection: Connection, seq: int, events: list[int]) -> int:
+        if self._database.row_security(connection):  # our newest event need not be the store's newest
+            newest = max(events, default=seq)
+        else:
+            (newest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone() or (0,)
+        return max(0, newest - LATE_EVENTS)
+
+
+class _Listener:
+    """A connection to the main server that listens for notifications."""
+
+    def __init__(self, database: PostgresDatabase, quiet: float) -> None:
+        self._database = database
+        self._quiet = quiet
+        self._connection: Connection | None = self._connect()
+
+    def __iter__(self) -> _Listener:
+        return self
+
+    def __next__(self) -> bool:
+        self._database.check()
+        if self._connection is None:
+            return self._reconnect()
+        try:
+            notices = list(self._connection.notifies(timeout=self._quiet, stop_after=1))
+        except CONNECTION_LOST:
+            self.close()
+            return False
+        changed = any(notice.payload == self._database.schema for notice in notices)
+        if changed:
+            self._await_replica()
+        return changed
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> Connection:
+        connection = self._database.connect()
+        try:
+            with translated(self._database.address):
+                connection.execute(f"LISTEN {CHANNEL}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _reconnect(self) -> bool:
+        try:
+            self._connection = self._connect()
+        except StoreError:
+            time.sleep(self._quiet)
+            return False
+        return True
+
+    def _await_replica(self) -> None:
+        """Searches that follow the announcement use the replica, so it should have the change by then."""
+        deadline = time.monotonic() + REPLAY_SECONDS
+        with contextlib.suppress(StoreError):  # searches do not use a replica that fails
+            (written,) = self._database.one("SELECT pg_current_wal_flush_lsn()::text")
+            while not self._replayed(written) and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def _replayed(self, written: str) -> bool:
+        with self._database.read(replica=True) as connection:
+            row = connection.execute(
+                "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= %s::pg_lsn", (written,)
+            ).fetchone()
+        return bool(row and row[0])
+
+
+_SUPERSEDES = """
+    action = 'supersedes' OR action = 'undo' AND EXISTS (
+        SELECT 1 FROM history AS undone WHERE undone.action = 'supersedes' AND undone.seq = CASE
+            WHEN history.detail::json->>'undoes' ~ '^[0-9]{1,18}$' THEN (history.detail::json->>'undoes')::bigint END)
+"""

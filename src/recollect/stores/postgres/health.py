@@ -29,11 +29,11 @@ from recollect.stores.health import (
     State,
     altered,
 )
+from recollect.stores.postgres import PostgresStore
 from recollect.stores.postgres.contents import INDEX_LOCK
 from recollect.stores.postgres.database import PostgresDatabase
 from recollect.stores.postgres.keywords import IndexWriter, TermCounts
 from recollect.stores.postgres.schema import MIGRATIONS, version
-from recollect.stores.postgres.store import PostgresStore
 from recollect.stores.postgres.vectors import EXACT_UP_TO, MAX_INDEXED_DIMENSION
 from recollect.types import Record
 

@@ -13,11 +13,10 @@ from psycopg import errors as pg
 from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
-from recollect.stores.files import SqlJoins, SqlNotes, path_forms
 from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
 from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
-from recollect.stores.records import SqlRecords
+from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
 from recollect.stores.rows import COLUMNS, micros, passage_hash, to_row
 from recollect.types import (
     GLOBAL,

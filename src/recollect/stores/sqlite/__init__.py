@@ -1,5 +1,131 @@
 """The embedded store: one SQLite file in WAL mode that holds records, history, vectors and both indexes."""
 
-from recollect.stores.sqlite.store import SqliteStore
+from __future__ import annotations
 
-__all__ = ["SqliteStore"]
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import apsw
+
+from recollect.errors import StoreError
+from recollect.stores import StoreKind
+from recollect.stores.database import SqlStore
+from recollect.stores.health import Examination, Finding, NotExamined
+from recollect.stores.records import SqlFiles, SqlNotes
+from recollect.stores.sqlite.database import Database, check_engine
+from recollect.stores.sqlite.keywords import SqliteKeywords
+from recollect.stores.sqlite.records import SqliteChanges, SqliteContents, SqliteJoins, SqliteRecords
+from recollect.stores.sqlite.rows import VisibleSets
+from recollect.stores.sqlite.vectors import SqliteSpaces
+from recollect.types import Scope
+
+
+class SqliteStore(SqlStore):
+    """One file. `:memory:` is a file in a temporary folder that is removed when the store is closed."""
+
+    def __init__(
+        self, path: str | Path, *, language: str | None = None, read_only: bool = False, untouched: bool = False
+    ) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        if str(path) == ":memory:":
+            self._folder = tempfile.TemporaryDirectory(prefix="recollect-")
+            path = Path(self._folder.name) / "memory.db"
+        self._database = Database(local_path(path), read_only=read_only, untouched=untouched)
+        visible = VisibleSets()
+        try:
+            self.keywords = SqliteKeywords(self._database, visible, language)
+        except BaseException:
+            self.close()
+            raise
+        self.spaces = SqliteSpaces(self._database, visible)
+        self.files = SqlFiles(self._database)
+        self.notes = SqlNotes(self._database)
+        self.joins = SqliteJoins(self._database)
+        self.changes = SqliteChanges(self._database)
+        self.records = SqliteRecords(self._database, self.keywords.follow)
+        self.contents = SqliteContents(self._database, self.keywords)
+
+    def within(self, scope: Scope) -> SqliteStore:  # noqa: ARG002
+        """Itself: whoever can read the file can read all of it."""
+        return self
+
+    def _place(self, connection: apsw.Connection) -> dict[str, Any]:  # noqa: ARG002
+        return {
+            "store": str(self._database.path),
+            "engine": f"SQLite {apsw.sqlite_lib_version()}",
+            "bytes": sum(part.stat().st_size for part in self._database.files()),
+        }
+
+    def scrub(self) -> str | None:
+        """Remove every byte of purged records from the keyword index and the log."""
+        self.keywords.catch_up()
+        self.keywords.scrub()
+        self._database.empty_log()
+        return None
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        super().close()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+class SqliteKind(StoreKind):
+    """A file: a path, `:memory:`, or `sqlite:///home/ada/notes.db`."""
+
+    def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> SqliteStore:
+        """Open the file, and make it where it does not exist."""
+        path = place if place == ":memory:" else local_path(place)
+        return SqliteStore(path, language=language, read_only=read_only)
+
+    def exists(self, place: str) -> bool:
+        """Whether there is a file. An empty one counts: opening it says what may have happened."""
+        return local_path(place).exists()
+
+    def absolute(self, place: str) -> str:
+        """The absolute path."""
+        return place if "://" in place else str(local_path(place).absolute())
+
+    def engine(self) -> str:
+        """The version of SQLite; one that can lose acknowledged writes is an error."""
+        check_engine(apsw.sqlite_lib_version())
+        return f"SQLite {apsw.sqlite_lib_version()}"
+
+    @contextlib.contextmanager
+    def inspect(self, place: str) -> Iterator[SqliteStore]:
+        """The store, read without leaving a trace."""
+        from recollect.stores.sqlite.health import require_readable
+
+        if place == ":memory:":
+            raise NotExamined("it is in memory only")
+        path = local_path(place)
+        require_readable(path)
+        with contextlib.closing(SqliteStore(path, read_only=True, untouched=True)) as store:
+            yield store
+
+    def examine(self, check: str, examination: Examination) -> list[Finding]:
+        """The findings of one check."""
+        from recollect.stores.sqlite import health
+
+        if examination.place != ":memory:":
+            return health.examine(check, local_path(examination.place), examination)
+        if check == "store":
+            return [Finding("store", "note", "in memory only: there is nothing to check")]
+        if check == "disk":
+            return []
+        raise NotExamined("it is in memory only")
+
+
+def local_path(place: str | Path) -> Path:
+    """The path of a place that is a path, or a URL of one such as `sqlite:///home/ada/notes.db`."""
+    try:
+        return Path(unquote(urlsplit(str(place)).path) if "://" in str(place) else place).expanduser()
+    except RuntimeError as error:
+        raise StoreError(
+            f"{place} cannot be a store: {error}", hint="name a file in a folder you may write to"
+        ) from error

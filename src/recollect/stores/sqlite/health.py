@@ -34,11 +34,11 @@ from recollect.stores.health import (
     worst,
 )
 from recollect.stores.rows import meta
+from recollect.stores.sqlite import SqliteStore
 from recollect.stores.sqlite.database import WAL_LIMIT_BYTES, Database
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import VisibleSets
 from recollect.stores.sqlite.schema import MIGRATIONS
-from recollect.stores.sqlite.store import SqliteStore
 
 STEPS = 20_000
 """Steps of the engine between two looks at the clock."""
