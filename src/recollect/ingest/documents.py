@@ -1,15 +1,22 @@
-"""A file's text as a document: markdown, prose or source code, cut into chunks that follow its structure."""
+"""A file's text as a document: markdown, prose or source code, cut into chunks that follow its structure.
+
+Chunks have a size that models read well, and are cut where the text itself is divided: rather before a heading than
+between paragraphs, and rather between paragraphs than between lines; among equal positions a hash of the text decides.
+So the same text is cut at the same positions whatever is above it: an inserted line changes the chunk that contains it,
+not those below. No line is in two chunks. What a chunk needs of its surroundings (title, headings, the line that
+introduces a long list) is its context, and part of its title.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import pairwise
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from recollect.ingest.discovery import decode
 
@@ -23,9 +30,44 @@ MAX_FRONT_MATTER = 64 * 1024
 MAX_CODE_CONTEXT = 3
 """Lines of context for a chunk of code: the class, the function and the block that contain it."""
 
-_ORG = re.compile(r"(\*+)\s+(\S.*)")
+MIN_TOKENS = 100
+"""A chunk may end from here on."""
+
+MAX_TOKENS = 400
+"""Of a chunk: with its title still below the 512 that small models read."""
+
+MAX_CONTEXT = 64
+"""Tokens of context, about a sixth of a chunk: what other systems repeat as overlap."""
+
+BLOCK, LINE, SENTENCE, GLUED = 3, 2, 1, 0
+"""How good a cut before a unit is. A heading of level n is 10 - n; directly after a heading is GLUED."""
+
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 _ADOC = re.compile(r"(={1,6})\s+(\S.*)")
+_HEADINGS = {".org": re.compile(r"(\*+)\s+(\S.*)"), ".adoc": _ADOC, ".asciidoc": _ADOC}
+_WORD = re.compile(r"[A-Za-z0-9]+|[^\W_]|[^\w\s]|_")
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|(?<=,)\s+")
+_LINES = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+_SHORT_WORD, _LONG_WORD = 8, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a text: its context, the text, and its first and last line."""
+
+    headings: tuple[str, ...]
+    text: str
+    lines: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Text that is not cut: with line ends, its lines, how good a cut before it is (`weight`), and its context."""
+
+    text: str
+    lines: tuple[int, int]
+    weight: int
+    headings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +80,15 @@ class Document:
     untitled: bool = False
 
 
-@dataclass(slots=True)
-class _Block:
-    """A top-level block of markdown: its kind and lines, where the next begins (`rest`), and its level as a heading."""
+class _Block(NamedTuple):
+    """A top-level block of markdown: its kind and lines, where the next begins, and its level and text as a heading."""
 
     kind: str
     start: int
     end: int
-    rest: int = 0
+    rest: int
     level: int = 0
     heading: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Paragraph:
-    """Lines up to a blank one: its range, the headings above it, and how good a cut before it is."""
-
-    start: int
-    end: int
-    weight: int
-    headings: tuple[str, ...]
 
 
 def read_document(content: bytes, path: str) -> Document:
@@ -76,7 +107,7 @@ def read_markdown(text: str, name: str) -> Document:
     lines = split_lines(text)
     metadata, first = _front_matter(lines)
     blocks = _blocks(lines, first)
-    own = metadata_text(metadata.get("title")) or _title(blocks)
+    own = metadata_text(metadata.get("title")) or next((block.heading for block in blocks if block.level == 1), "")
     title = own or name
     return Document(bounded(title), tuple(pack(list(_units(lines, blocks, title)))), metadata, untitled=not own)
 
@@ -93,59 +124,50 @@ def _blocks(lines: Sequence[str], offset: int) -> list[_Block]:
     parser = MarkdownIt("commonmark").enable("table")
     parser.core.ruler.enableOnly(["normalize", "block"])  # inline markup stays in the text
     tokens = parser.parse("".join(lines[offset:]))
-    blocks = [_Block("start", offset, offset)]
-    for position, token in enumerate(tokens):
+    blocks = [_Block("start", offset, offset, len(lines))]
+    for token, inner in pairwise((*tokens, *tokens[-1:])):
         if token.level == 0 and token.map and token.nesting >= 0:
-            block = _Block(token.type, token.map[0] + offset, token.map[1] + offset)
-            if token.type == "heading_open":
-                block.level, block.heading = int(token.tag[1]), tokens[position + 1].content
-            blocks.append(block)
-    for block, after in itertools.pairwise(blocks):
-        block.rest = after.start
-    blocks[-1].rest = len(lines)
+            start, end = (offset + line for line in token.map)
+            blocks[-1] = blocks[-1]._replace(rest=start)
+            heading = (int(token.tag[1]), inner.content) if token.type == "heading_open" else ()
+            blocks.append(_Block(token.type, start, end, len(lines), *heading))
     return blocks
-
-
-def _title(blocks: list[_Block]) -> str:
-    return next((block.heading for block in blocks if block.level == 1), "")
 
 
 def _units(lines: Sequence[str], blocks: list[_Block], title: str) -> Iterator[Unit]:
     """All lines but the title, each in one unit."""
     path: dict[int, str] = {}
     begun = after_heading = False
-    for position, block in enumerate(blocks):
+    above: _Block | None = None
+    for block in blocks:
         start = block.start
-        if block.level and block.heading == title == bounded(title) and not begun and _has_text(lines[block.end :]):
+        has_title = block.level and block.heading == title == bounded(title)
+        if has_title and not begun and any(map(str.strip, lines[block.end :])):
             start = block.end  # every chunk has the title already; a note without other text keeps it
         elif block.level:
-            path = {level: words for level, words in path.items() if level < block.level} | {block.level: block.heading}
-        if not "".join(lines[start : block.rest]).strip():
-            continue
-        weight = GLUED if after_heading else 10 - block.level if block.level else BLOCK
-        headings = tuple(bounded(words) for words in path.values() if words and words != title)
-        first, *rest = units_of(lines, start, block.rest, weight, headings)
-        yield first
-        begun = True
-        lead = _lead(lines, blocks, position)
-        yield from (Unit(unit.text, unit.lines, unit.weight, (*headings, *lead)) for unit in rest)
-        after_heading = bool(block.level) and start == block.start
+            path = _below(path, block.level, block.heading)
+        if any(map(str.strip, lines[start : block.rest])):
+            weight = GLUED if after_heading else 10 - block.level if block.level else BLOCK
+            headings = tuple(bounded(words) for words in path.values() if words and words != title)
+            first, *rest = units_of(lines, start, block.rest, weight, headings)
+            yield first
+            context = (*headings, *_lead(lines, block, above))
+            yield from (replace(unit, headings=context) for unit in rest)
+            begun, after_heading = True, bool(block.level) and start == block.start
+        above = block
 
 
-def _has_text(lines: Sequence[str]) -> bool:
-    return any(line.strip() for line in lines)
+def _below(path: Mapping[int, str], level: int, heading: str) -> dict[int, str]:
+    """The headings by level, after one more."""
+    return {upper: words for upper, words in path.items() if upper < level} | {level: heading}
 
 
-def _lead(lines: Sequence[str], blocks: list[_Block], position: int) -> tuple[str, ...]:
+def _lead(lines: Sequence[str], block: _Block, above: _Block | None) -> tuple[str, ...]:
     """Context for the later parts of a long block: a table's header, or the line above that ends in a colon."""
-    block = blocks[position]
     if block.kind == "table_open":
         return (bounded(lines[block.start].strip().strip("|")),)
-    above = blocks[position - 1] if position else None
-    if above is not None and above.kind == "paragraph_open":
-        line = lines[above.end - 1].strip()
-        return (bounded(line),) if line.endswith(":") else ()
-    return ()
+    line = lines[above.end - 1].strip() if above and above.kind == "paragraph_open" else ""
+    return (bounded(line),) if line.endswith(":") else ()
 
 
 def _front_matter(lines: list[str]) -> tuple[dict[str, Any], int]:
@@ -170,23 +192,16 @@ def read_plain(text: str, name: str, suffix: str) -> Document:
     """Read prose or source code; `name` is its title if it has none of its own."""
     lines = split_lines(text)
     paragraphs = list(_prose(lines, suffix) if suffix in PROSE else _code(lines))
-    title = _own_title(lines, paragraphs, suffix)
-    units = [unit for paragraph in paragraphs for unit in _paragraph_units(lines, paragraph, title)]
-    return Document(title or name, tuple(pack(units)), untitled=not title)
-
-
-def _paragraph_units(lines: Sequence[str], paragraph: _Paragraph, title: str) -> Iterator[Unit]:
-    headings = tuple(words for words in paragraph.headings if words != title)
-    return units_of(lines, paragraph.start, paragraph.end, paragraph.weight, headings)
-
-
-def _own_title(lines: Sequence[str], paragraphs: Sequence[_Paragraph], suffix: str) -> str:
+    title = ""
     if suffix == ".org":
         titles = (line.partition(":")[2].strip() for line in lines[:20] if line.lower().startswith("#+title:"))
-        return next(titles, "")
-    if suffix in (".rst", ".rest", ".adoc", ".asciidoc"):
-        return next((paragraph.headings[0] for paragraph in paragraphs[:1] if paragraph.headings), "")
-    return ""
+        title = next(titles, "")
+    elif suffix in (".rst", ".rest", ".adoc", ".asciidoc") and paragraphs:
+        title = next(iter(paragraphs[0][3]), "")
+    units: list[Unit] = []
+    for start, end, weight, headings in paragraphs:
+        units += units_of(lines, start, end, weight, tuple(words for words in headings if words != title))
+    return Document(title or name, tuple(pack(units)), untitled=not title)
 
 
 def _spans(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -200,25 +215,19 @@ def _spans(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
         yield start, len(lines)
 
 
-def _prose(lines: Sequence[str], suffix: str) -> Iterator[_Paragraph]:
+def _prose(lines: Sequence[str], suffix: str) -> Iterator[tuple[int, int, int, tuple[str, ...]]]:
+    """The paragraphs: the range of each, how good a cut before it is, and the headings above it."""
     path: dict[int, str] = {}
     styles: list[str] = []
     for start, end in _spans(lines):
-        level, words = _heading(lines, start, end, suffix, styles)
+        level, words = 0, ""
+        if suffix in (".rst", ".rest"):
+            level, words = _underlined([line.strip() for line in lines[start : min(end, start + 3)]], styles)
+        elif suffix in _HEADINGS and (match := _HEADINGS[suffix].match(lines[start])):
+            level, words = len(match[1]), match[2].strip()
         if level:
-            path = {upper: text for upper, text in path.items() if upper < level} | {level: words}
-        yield _Paragraph(start, end, max(10 - level, LINE) if level else BLOCK, tuple(path.values()))
-
-
-def _heading(lines: Sequence[str], start: int, end: int, suffix: str, styles: list[str]) -> tuple[int, str]:
-    """The level and text of the heading that a paragraph begins with; level 0 if it has none."""
-    if suffix == ".org" and (match := _ORG.match(lines[start])):
-        return len(match[1]), match[2].strip()
-    if suffix in (".adoc", ".asciidoc") and (match := _ADOC.match(lines[start])):
-        return len(match[1]), match[2].strip()
-    if suffix not in (".rst", ".rest"):
-        return 0, ""
-    return _underlined([line.strip() for line in lines[start : min(end, start + 3)]], styles)
+            path = _below(path, level, words)
+        yield start, end, max(10 - level, LINE) if level else BLOCK, tuple(path.values())
 
 
 def _underlined(lines: list[str], styles: list[str]) -> tuple[int, str]:
@@ -235,62 +244,19 @@ def _underlined(lines: list[str], styles: list[str]) -> tuple[int, str]:
     return styles.index(style) + 1, words
 
 
-def _code(lines: Sequence[str]) -> Iterator[_Paragraph]:
-    """Paragraphs of source code, with the less indented lines above them as headings: the class, the function."""
-    above: list[tuple[int, str]] = []
+def _code(lines: Sequence[str]) -> Iterator[tuple[int, int, int, tuple[str, ...]]]:
+    """The same for source code, with the less indented lines above as headings: the class, the function."""
+    above: dict[int, str] = {}
     for start, end in _spans(lines):
         indent = _indent(lines[start])
-        while above and above[-1][0] >= indent:
-            above.pop()
-        yield _Paragraph(
-            start, end, BLOCK + 1 if not indent else BLOCK, tuple(words for _, words in above[-MAX_CODE_CONTEXT:])
-        )
-        for line in lines[start:end]:
-            if line.strip():
-                while above and above[-1][0] >= _indent(line):
-                    above.pop()
-                above.append((_indent(line), bounded(line.strip())[:80]))
+        headings = [words for width, words in above.items() if width < indent]
+        yield start, end, BLOCK if indent else BLOCK + 1, tuple(headings[-MAX_CODE_CONTEXT:])
+        for line in filter(str.strip, lines[start:end]):
+            above = _below(above, _indent(line), bounded(line.strip())[:80])
 
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-MIN_TOKENS = 100
-"""A chunk may end from here on."""
-
-MAX_TOKENS = 400
-"""Of a chunk: with its title still below the 512 that small models read."""
-
-MAX_CONTEXT = 64
-"""Tokens of context, about a sixth of a chunk: what other systems repeat as overlap."""
-
-BLOCK, LINE, SENTENCE, GLUED = 3, 2, 1, 0
-"""How good a cut before a unit is. A heading of level n is 10 - n; directly after a heading is GLUED."""
-
-_WORD = re.compile(r"[A-Za-z0-9]+|[^\W_]|[^\w\s]|_")
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|(?<=,)\s+")
-_LINES = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
-_SHORT_WORD, _LONG_WORD = 8, 24
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a text: its context, the text, and its first and last line."""
-
-    headings: tuple[str, ...]
-    text: str
-    lines: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Text that is not cut: with line ends, its lines, how good a cut before it is (`weight`), and its context."""
-
-    text: str
-    lines: tuple[int, int]
-    weight: int
-    headings: tuple[str, ...] = ()
 
 
 def tokens(text: str) -> int:
@@ -377,20 +343,14 @@ def _split_line(line: str) -> Iterator[str]:
 
 
 def _sentences(line: str) -> Iterator[str]:
-    start = 0
-    for match in _SENTENCE.finditer(line):
-        yield from _words(line[start : match.end()])
-        start = match.end()
-    yield from _words(line[start:])
-
-
-def _words(sentence: str) -> Iterator[str]:
-    """A short sentence as it is, else its words, none longer than a chunk."""
-    if tokens(sentence) <= MIN_TOKENS:
-        yield sentence
-        return
-    for word in re.findall(r"\S+\s*|\s+", sentence):
-        yield from (word[at : at + MIN_TOKENS] for at in range(0, len(word), MIN_TOKENS))
+    """The sentences of a line; a long one as its words, none longer than a chunk."""
+    for start, end in pairwise((0, *(match.end() for match in _SENTENCE.finditer(line)), len(line))):
+        sentence = line[start:end]
+        if tokens(sentence) <= MIN_TOKENS:
+            yield sentence
+            continue
+        for word in re.findall(r"\S+\s*|\s+", sentence):
+            yield from (word[at : at + MIN_TOKENS] for at in range(0, len(word), MIN_TOKENS))
 
 
 def _blank(lines: Sequence[str]) -> int:

@@ -6,9 +6,11 @@ import hashlib
 import os
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -142,13 +144,18 @@ class IndexRun:
         self._known = self._known_states(roots)
         self._differing = self._find_differing(roots)
         absent = self._known.keys() - {file.path for file in self._walk.files}
-        self._ignored = {path for path in absent if self._walk.exclusion(path) == ""}
-        self._missing = {path for path in absent - self._ignored if self._is_missing(path)}
+        exclusions = {path: self._walk.exclusion(path) for path in absent}
+        self._ignored = {path for path in absent if exclusions[path] == ""}
+        # Gone for sure, or not a file to read any more. A file that cannot be read now is neither.
+        self._missing = {
+            path
+            for path in absent - self._ignored
+            if exclusions[path] is not None or (path not in self._walk.skipped and _is_gone(path))
+        }
         self._marked = {path for path in self._missing if self._known[path].mtime_ns == MISSING}
         self._vanished: dict[str, list[str]] = {}
         for path in sorted(self._ignored | self._missing):
             self._vanished.setdefault(self._known[path].digest, []).append(path)
-        self._chunk_ids: ChunkIds | None = None
 
     def missing_marks(self) -> Iterator[FileChanges]:
         """Mark the files that are missing since this run, unless too many are; unmark those that are back."""
@@ -186,20 +193,14 @@ class IndexRun:
     def _find_differing(self, roots: Sequence[Path]) -> set[str]:
         """The known files whose chunks have another scope or lack a tag, and that the patterns select."""
         options = self._options
-        differing = self._files.differing(list(self._known), options.scope, options.tags)
-        if not (options.include or options.exclude):
-            return differing
         selection = PatternSelection(options.include, options.exclude)
-        below = {path: next(root for root in roots if Path(path).is_relative_to(root)) for path in differing}
-        return {
-            path
-            for path, root in below.items()
-            if path == str(root) or selection.has(Path(path).relative_to(root).as_posix())
-        }
 
-    def _is_missing(self, path: str) -> bool:
-        """Whether a file is gone for sure, or is not a file to read any more. An unreadable file is neither."""
-        return self._walk.exclusion(path) is not None or (path not in self._walk.skipped and _is_gone(path))
+        def is_selected(path: Path) -> bool:
+            root = next(root for root in roots if path.is_relative_to(root))
+            return path == root or selection.has(path.relative_to(root).as_posix())
+
+        differing = self._files.differing(list(self._known), options.scope, options.tags)
+        return {path for path in differing if is_selected(Path(path))}
 
     def _is_plausible(self, count: int) -> bool:
         """Whether so many files may have been deleted since the last run."""
@@ -230,28 +231,23 @@ class IndexRun:
         return self._replace_chunks(state, read_document(content, file.path), known)
 
     def _replace_chunks(self, state: FileState, document: Document, known: FileState | None) -> list[Change]:
-        path, options = state.path, self._options
+        path = state.path
         before = self._files.chunks(path)
         ids = self._ids(path, [chunk.text for chunk in document.chunks], before)
-        after = _records(path, document, options.scope, options.tags, ids)
+        after = _records(path, document, self._options, ids)
         self._report.chunks += len(after)
-        vanished = self._vanished.get(state.digest) if known is None else None
-        if vanished:
+        if known is None and (vanished := self._vanished.get(state.digest)):
             old = vanished.pop(0)
             self._report.moved[old] = path
-            old_chunks = self._files.chunks(old)
-            return [
-                *(Put(record) for record in _carry_over(after, old_chunks, keep_title=document.untitled)),
-                *_forget(before, after),
-                *_forget(old_chunks, after),
-                SetFileState(old, None),
-                SetFileState(path, state),
-            ]
+            previous = self._files.chunks(old)
+            after = _carry_over(after, previous, keep_title=document.untitled)
+            changes = _changes(path, state, [*before, *previous], after)
+            return [*changes[:-1], SetFileState(old, None), changes[-1]]
         (self._report.changed if known or before else self._report.added).append(path)
         if path in self._differing:
             self._report.rescoped.append(path)
-            after = list(_carry_over(after, before, keep_title=document.untitled))
-        return [*(Put(record) for record in after), *_forget(before, after), SetFileState(path, state)]
+            after = _carry_over(after, before, keep_title=document.untitled)
+        return _changes(path, state, before, after)
 
     def _rescope(self, path: str) -> list[Change]:
         """Give the stored chunks of a file that is not read in this run the new scope and tags.
@@ -266,13 +262,28 @@ class IndexRun:
             for key, record in zip(ids, before, strict=True)
         ]
         self._report.rescoped.append(path)
-        return [*(Put(record) for record in after), *_forget(before, after), self._mark(path, UNREAD)]
+        return _changes(path, replace(self._known[path], mtime_ns=UNREAD), before, after)
 
-    def _ids(self, path: str, texts: Sequence[str], before: Sequence[Record]) -> list[str]:
-        if self._chunk_ids is None:
-            key = b"" if self._report.dry_run else self._files.chunk_key()  # a dry run stores nothing, no key either
-            self._chunk_ids = ChunkIds(self._options.scope, key)
-        return self._chunk_ids.make(path, texts, before)
+    def _ids(self, path: str, texts: Iterable[str], before: Iterable[Record]) -> list[str]:
+        """One id a chunk, in order: its old one, or a hash of its content with the store's key, which nobody can guess.
+
+        By content, not by position: a line inserted above changes nothing below but line numbers.
+        """
+        scope = self._options.scope
+        known = _by_occurrence(record for record in before if record.scope == scope)
+        names = [part for pair in sorted(scope.as_dict().items()) for part in pair]
+        ids = []
+        for text, nth in _numbered(texts):
+            if (text, nth) in known:
+                ids.append(known[text, nth].id)
+            else:
+                name = "\0".join((path, text, str(nth), *names)).encode("utf-8", "surrogatepass")
+                ids.append(hashlib.blake2b(name, digest_size=12, key=self._key).hexdigest())
+        return ids
+
+    @cached_property
+    def _key(self) -> bytes:
+        return b"" if self._report.dry_run else self._files.chunk_key()  # a dry run stores nothing, no key either
 
     def _removals(self) -> Iterator[FileChanges]:
         """Forget ignored files, files marked as missing, and newly missing ones unless too many vanished at once."""
@@ -286,39 +297,32 @@ class IndexRun:
                 yield from _steps(path, self._rescope(path))
         for path in sorted(gone):
             self._report.removed.append(path)
-            yield from _steps(path, [*_forget(self._files.chunks(path), ()), SetFileState(path, None)])
+            yield from _steps(path, _changes(path, None, self._files.chunks(path), ()))
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkIds:
-    """Ids for the chunks of a scope: a hash of the content with the store's key, so that nobody can guess them."""
-
-    scope: Scope
-    key: bytes
-
-    def make(self, path: str, texts: Iterable[str], before: Iterable[Record]) -> list[str]:
-        """One id a chunk, in order. A chunk that is in the store already (`before`) keeps its id."""
-        stored = sorted((record for record in before if record.scope == self.scope), key=_line_range)
-        known = dict(zip(_numbered(record.text for record in stored), (record.id for record in stored), strict=True))
-        return [known.get((text, nth)) or self._new(path, text, nth) for text, nth in _numbered(texts)]
-
-    def _new(self, path: str, text: str, nth: int) -> str:
-        """By content, not by position: a line inserted above changes nothing below but line numbers."""
-        scope = (part for pair in sorted(self.scope.as_dict().items()) for part in pair)
-        name = "\0".join((path, text, str(nth), *scope))
-        return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12, key=self.key).hexdigest()
-
-
-def _records(path: str, document: Document, scope: Scope, tags: tuple[str, ...], ids: Sequence[str]) -> list[Record]:
+def _records(path: str, document: Document, options: IndexOptions, ids: Sequence[str]) -> list[Record]:
     """The chunks of a document as records, with its front matter and the options of the run."""
-    common = _common_fields(document, scope, tags)
+    metadata = document.metadata
+    tags = metadata.get("tags") or ()
+    values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
+    own = (tag for value in values if (tag := metadata_text(value).lstrip("#")))
+    day = metadata.get("date")
+    if isinstance(day, date) and not isinstance(day, datetime):
+        day = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    common: dict[str, Any] = {
+        "scope": options.scope,
+        "tags": tuple(dict.fromkeys((*own, *options.tags))),
+        "category": metadata_text(metadata.get("category")) or None,
+        "happened_at": day.replace(tzinfo=day.tzinfo or UTC) if isinstance(day, datetime) else None,
+        "source": "index",
+        "kind": "chunk",
+        "path": path,
+    }
     return [
         Record(
             id=key,
-            kind="chunk",
             title=" › ".join((document.title, *chunk.headings)),
             text=chunk.text,
-            path=path,
             lines=chunk.lines,
             **common,
         )
@@ -326,53 +330,25 @@ def _records(path: str, document: Document, scope: Scope, tags: tuple[str, ...],
     ]
 
 
-def _common_fields(document: Document, scope: Scope, tags: Iterable[str]) -> dict[str, Any]:
-    value = document.metadata.get("tags") or ()
-    values: Iterable[object] = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
-    own = tuple(tag for item in values if (tag := metadata_text(item).lstrip("#")))
-    return {
-        "scope": scope,
-        "tags": tuple(dict.fromkeys((*own, *tags))),
-        "category": metadata_text(document.metadata.get("category")) or None,
-        "happened_at": _as_datetime(document.metadata.get("date")),
-        "source": "index",
-    }
-
-
-def _as_datetime(value: object) -> datetime | None:
-    match value:
-        case datetime():
-            return value if value.tzinfo else value.replace(tzinfo=UTC)
-        case date():
-            return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    return None
-
-
-def _carry_over(after: Sequence[Record], before: Sequence[Record], *, keep_title: bool) -> Iterator[Record]:
+def _carry_over(after: Sequence[Record], before: Sequence[Record], *, keep_title: bool) -> list[Record]:
     """New records of a file that moved, with the dates, importance and history of the old records of the same text.
 
     `keep_title` is for a title that is only the file's name: it stays until the text changes, since the title is
     part of what is embedded, and a move must not cost an embedding.
     """
-    # The stored records come in no order: a text that occurs twice is told apart by its lines.
-    old: dict[str, list[Record]] = {}
-    for record in sorted(before, key=_line_range, reverse=True):
-        old.setdefault(record.text, []).append(record)
-    for record in after:
-        same = old.get(record.text)
-        if not same:
-            yield record
-            continue
-        previous = same.pop()
-        yield replace(
-            record,
-            title=previous.title if keep_title else record.title,
-            created_at=previous.created_at,
-            importance=previous.importance,
-            decay=previous.decay,
-            superseded_by=previous.superseded_by,
-            superseded_at=previous.superseded_at,
-        )
+    old = _by_occurrence(before)
+    names = ("created_at", "importance", "decay", "superseded_by", "superseded_at", *(["title"] if keep_title else []))
+    records = []
+    for record, key in zip(after, _numbered(record.text for record in after), strict=True):
+        carried = {name: getattr(old[key], name) for name in names} if key in old else {}
+        records.append(replace(record, **carried))
+    return records
+
+
+def _by_occurrence(records: Iterable[Record]) -> dict[tuple[str, int], Record]:
+    """Stored records, which come in no order, by text; a text that occurs twice is told apart by its lines."""
+    ordered = sorted(records, key=_line_range)
+    return dict(zip(_numbered(record.text for record in ordered), ordered, strict=True))
 
 
 def _line_range(record: Record) -> tuple[int, int]:
@@ -381,9 +357,9 @@ def _line_range(record: Record) -> tuple[int, int]:
 
 def _numbered(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
     """Each text with the number of its occurrence, from 1."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for text in texts:
-        counts[text] = counts.get(text, 0) + 1
+        counts[text] += 1
         yield text, counts[text]
 
 
@@ -407,9 +383,11 @@ def _read(path: str, result: Walk) -> tuple[bytes, int] | None:
     return None
 
 
-def _forget(before: Iterable[Record], after: Iterable[Record]) -> list[Change]:
+def _changes(path: str, state: FileState | None, before: Iterable[Record], after: Sequence[Record]) -> list[Change]:
+    """Store the new chunks of a file, forget the old ones, and then mark it as seen."""
     remaining = {record.id for record in after}
-    return [Forget(record.id, purge=True) for record in before if record.id not in remaining]
+    forgotten = [Forget(record.id, purge=True) for record in before if record.id not in remaining]
+    return [*map(Put, after), *forgotten, SetFileState(path, state)]
 
 
 def _steps(path: str, changes: list[Change]) -> Iterator[FileChanges]:
