@@ -445,7 +445,7 @@ def test_without_matplotlib_a_report_is_words_and_tables():
     code = """
 import sys, pathlib, tempfile
 sys.modules["matplotlib"] = None
-from recollect.evaluation.library import ReportLibrary
+from recollect.evaluation.report import ReportLibrary
 library = ReportLibrary(pathlib.Path(tempfile.mkdtemp()))
 pairs = [{"a": "keyword", "b": "vector", "both": 1, "only_a": 1, "only_b": 1, "neither": 1}]
 library.put("one", {"pairs": pairs, "data": {"name": "set"}})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,6 @@ HEADINGS = ("query-id", "query_id", "queryid", "qid", "query", "topic", "topic-i
 QRELS_FORM = "a line is `question<TAB>document<TAB>grade`, or TREC's `question 0 document grade`"
 QUERIES_FORM = 'a line is {"_id": "…", "text": "…"}, or `id<TAB>text`'
 CORPUS_FORM = 'a line is {"_id": "…", "title": "…", "text": "…"}'
-QUERY_FORM = 'one query a line, or {"text": "…"}'
 LAYOUT = "a set has corpus.jsonl, queries.jsonl and qrels.tsv or qrels/test.tsv; or folders that have"
 
 
@@ -84,18 +84,15 @@ def read_any(folder: Path, *, split: str = "") -> list[Dataset]:
 
 def apart(sets: Sequence[Dataset]) -> list[Dataset]:
     """Make question ids unique: if one occurs twice, every id gets its corpus's name as a prefix."""
-    repeated = any(count > 1 for count in Counter(key for one in sets for key in one.qrels).values())
-    if not repeated:
+    if max(Counter(key for one in sets for key in one.qrels).values(), default=1) == 1:
         return list(sets)
-    return [
-        replace(
-            one,
-            queries={f"{one.name}/{key}": text for key, text in one.queries.items()},
-            qrels={f"{one.name}/{key}": grades for key, grades in one.qrels.items()},
-            prefix=f"{one.name}/",
-        )
-        for one in sets
-    ]
+    renamed = []
+    for one in sets:
+        prefix = f"{one.name}/"
+        queries = {prefix + key: text for key, text in one.queries.items()}
+        qrels = {prefix + key: grades for key, grades in one.qrels.items()}
+        renamed.append(replace(one, queries=queries, qrels=qrels, prefix=prefix))
+    return renamed
 
 
 def judged_documents(qrels: Mapping[str, Mapping[str, int]]) -> set[str]:
@@ -157,7 +154,9 @@ def read_qrels(path: Path) -> Qrels:
         if len(words) not in (BEIR_COLUMNS, TREC_COLUMNS):
             raise UsageError(f"{place} has {len(words)} columns, not three or four", hint=QRELS_FORM)
         if number > 0 or words[0].lower() not in HEADINGS:
-            qrels.setdefault(words[0], {})[words[-2]] = _grade(words[-1], place)
+            if not re.fullmatch(r"[+-]?\d+(\.0*)?", words[-1]):
+                raise UsageError(f"{place} has the grade {words[-1]!r}; grades are whole numbers", hint=QRELS_FORM)
+            qrels.setdefault(words[0], {})[words[-2]] = int(float(words[-1]))
     if not qrels:
         raise UsageError(f"{path} holds no judgments", hint=QRELS_FORM)
     return qrels
@@ -175,37 +174,58 @@ def write_qrels(qrels: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 def read_questions(path: Path) -> dict[str, str]:
     """Read questions by their ids."""
-    return dict(_question(line, place) for place, line in lines(path))
+    questions = {}
+    for place, line in lines(path):
+        if line.lstrip().startswith("{"):
+            row = json_object(line, place, QUERIES_FORM)
+            questions[_id(row, place, QUERIES_FORM)] = _text(row, place)
+        else:
+            key, _, text = (word.strip() for word in line.partition("\t"))
+            if not key or not text:
+                raise UsageError(f"{place} has no id and text", hint=QUERIES_FORM)
+            questions[key] = text
+    return questions
 
 
 def read_corpus(path: Path) -> tuple[dict[str, Any], ...]:
     """Read documents with `_id`, `title` and `text`; the last one wins where an id occurs twice."""
-    return tuple({row["_id"]: row for row in (_document(line, place) for place, line in lines(path))}.values())
+    documents = {}
+    for place, line in lines(path):
+        row = json_object(line, place, CORPUS_FORM)
+        key, title, text = _id(row, place, CORPUS_FORM), row.get("title") or "", row.get("text") or ""
+        if not isinstance(title, str) or not isinstance(text, str):
+            raise UsageError(f'{place} has a "title" or a "text" that is not a string', hint=CORPUS_FORM)
+        documents[key] = {**row, "_id": key, "title": title, "text": text}
+    return tuple(documents.values())
 
 
 def read_queries(data: bytes, name: str) -> list[str]:
     """Read one query from each line: plain text, or a JSON object with `text` or `query`."""
-    try:
-        rows = data.decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is not text in UTF-8: {error.reason}", hint="one query a line") from error
-    return [_query(line.strip(), f"{name}: line {number}") for number, line in enumerate(rows, 1) if line.strip()]
+    rows = [(place, line.strip()) for place, line in _numbered(data, name)]
+    form = 'one query a line, or {"text": "…"}'
+    return [_text(json_object(line, place, form), place) if line.startswith("{") else line for place, line in rows]
 
 
 def lines(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the lines that are not blank, each with its place for error messages."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        data = path.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise UsageError(f"{path} is no file", hint="name a file with judged questions") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
     except OSError as error:
         raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="check its permissions") from error
+    yield from _numbered(data, str(path))
+
+
+def _numbered(data: bytes, name: str) -> Iterator[tuple[str, str]]:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not text in UTF-8: {error.reason} at byte {error.start}") from error
     # Split on \n alone: some texts hold U+2028, at which str.splitlines would break a JSON line in two.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield f"{path}: line {number}", line.removesuffix("\r")
+            yield f"{name}: line {number}", line.removesuffix("\r")
 
 
 def write_lines(path: Path, text: Iterable[str]) -> None:
@@ -216,43 +236,11 @@ def write_lines(path: Path, text: Iterable[str]) -> None:
         raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="name another file") from error
 
 
-def _grade(word: str, place: str) -> int:
-    try:
-        grade = float(word)
-    except ValueError:
-        grade = 0.5
-    if not grade.is_integer():
-        raise UsageError(f"{place} has the grade {word!r}; grades are whole numbers", hint=QRELS_FORM)
-    return int(grade)
-
-
-def _question(line: str, place: str) -> tuple[str, str]:
-    if not line.lstrip().startswith("{"):
-        key, _, words = line.partition("\t")
-        if not key.strip() or not words.strip():
-            raise UsageError(f"{place} has no id and text", hint=QUERIES_FORM)
-        return key.strip(), words.strip()
-    row = json_object(line, place, QUERIES_FORM)
-    return _id(row, place, QUERIES_FORM), _text(row, place, QUERIES_FORM)
-
-
-def _query(line: str, place: str) -> str:
-    return _text(json_object(line, place, QUERY_FORM), place, QUERY_FORM) if line.startswith("{") else line
-
-
-def _text(row: Mapping[str, Any], place: str, form: str) -> str:
+def _text(row: Mapping[str, Any], place: str) -> str:
     text = row.get("text", row.get("query"))
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f'{place} has no "text" or "query"', hint=form)
+        raise UsageError(f'{place} has no "text" or "query"', hint=QUERIES_FORM)
     return text
-
-
-def _document(line: str, place: str) -> dict[str, Any]:
-    row = json_object(line, place, CORPUS_FORM)
-    title, text = row.get("title") or "", row.get("text") or ""
-    if not isinstance(title, str) or not isinstance(text, str):
-        raise UsageError(f'{place} has a "title" or a "text" that is not a string', hint=CORPUS_FORM)
-    return {**row, "_id": _id(row, place, CORPUS_FORM), "title": title, "text": text}
 
 
 def json_object(line: str, place: str, form: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from recollect.errors import UsageError
@@ -32,140 +31,144 @@ _WORDS = re.compile(r"[^ \t\r\v\f]+")
 """Words between C's white space, as in trec_eval; str.split would also break an id at a no-break space."""
 
 
-Item: TypeAlias = tuple[str, Hit]
-"""A hit with its place for error messages: `line 3`, or `result 3` of a JSON document."""
+def read_run(data: bytes, name: str) -> Run:
+    """Read a run from the bytes of the file `name`, in any of the formats."""
+    try:
+        return _read(data)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error.message}", hint=error.hint) from error
 
 
-@dataclass(frozen=True, slots=True)
-class RunReader:
-    """Reads one file; every error names it."""
+def _read(data: bytes) -> Run:
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # what a redirection in PowerShell writes
+    try:
+        text = data.decode("utf-16" if wide else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise _wrong(f"line {number}", f"is not text: {error.reason}") from error
+    lines = [(f"line {number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    if not lines:
+        return {}
+    first = lines[0][1].strip()
+    if first[0] not in '{["' and not _is_json(first):
+        return _trec(lines)
+    if len(lines) > 1 and _is_json(first):
+        return {None: _ranking([(place, _json(line, place)) for place, line in lines])}
+    match value := _json(text):
+        case {"queries": dict(answers)} if all(isinstance(items, list) for items in answers.values()):
+            return {_id("queries", key): _ranking(_results(items)) for key, items in answers.items()}
+        case {"results": list(items)} | list(items):
+            return {None: _ranking(_results(items))} if items else {}
+        case {"results": _} | {"queries": _}:
+            raise _wrong("it", "holds no list of results")
+    return {None: _ranking(_results([value]))}
 
-    name: str
 
-    def run(self, data: bytes) -> Run:
-        """Read the file in any of the formats."""
-        text = self._text(data)
-        lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        if not lines:
-            return {}
-        first = lines[0][1].strip()
-        if first[0] in '{["' or _is_json(first):
-            return self._lines(lines) if len(lines) > 1 and _is_json(first) else self._document(text)
-        return self._trec(lines)
+def _results(items: Sequence[object]) -> list[tuple[str, object]]:
+    return [(f"result {number}", item) for number, item in enumerate(items, 1)]
 
-    def _text(self, data: bytes) -> str:
-        wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # what a redirection in PowerShell writes
-        try:
-            return data.decode("utf-16" if wide else "utf-8-sig")
-        except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
-            raise self._wrong(f"line {line}", f"is not text: {error.reason}") from error
 
-    def _document(self, text: str) -> Run:
-        value = self._json(text)
-        match value:
-            case {"results": list(items)}:
-                return self._listed(items)
-            case {"queries": dict(answers)} if all(isinstance(items, list) for items in answers.values()):
-                return {self._id("queries", key): self._entries("result", items) for key, items in answers.items()}
-            case list():
-                return self._listed(value)
-            case {"results": _} | {"queries": _}:
-                raise self._wrong("it", "holds no list of results")
-        return self._listed([value])
+def _json(text: str, place: str = "") -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise _wrong(place or f"line {error.lineno}", f"is not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise _wrong(place or "line 1", f"is not JSON that can be read: {error}") from error
 
-    def _listed(self, items: Sequence[object]) -> Run:
-        return {None: self._entries("result", items)} if items else {}
 
-    def _entries(self, what: str, items: Sequence[object]) -> tuple[Hit, ...]:
-        return self._ordered([self._item(f"{what} {number}", item) for number, item in enumerate(items, 1)])
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
-    def _lines(self, lines: Iterable[tuple[int, str]]) -> Run:
-        return {None: self._ordered([self._item(f"line {number}", self._json(line, number)) for number, line in lines])}
 
-    def _json(self, text: str, number: int = 1) -> Any:
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise self._wrong(f"line {number - 1 + error.lineno}", f"is not JSON: {error.msg}") from error
-        except (ValueError, RecursionError) as error:
-            raise self._wrong(f"line {number}", f"is not JSON that can be read: {error}") from error
+def _ranking(items: Sequence[tuple[str, object]]) -> tuple[Hit, ...]:
+    """Order the results of a list; each has its place for error messages: `line 3`, or `result 3` of a document."""
+    rows = [(place, _hit(place, item)) for place, item in items]
+    hits = [hit for _, hit in rows]
+    for name in ("rank", "score"):
+        without = [place for place, hit in rows if getattr(hit, name) is None]
+        if without and len(without) < len(rows):
+            raise _wrong(without[0], f"has no {name}, and others have one")
+        if not without:
+            values = [getattr(hit, name) for hit in hits]
+            # Scores of SQLite's FTS5 are negative, with the lowest first and best.
+            rising = name == "rank" or (values[0] < values[-1] < 0 and values == sorted(values))
+            order = sorted(zip(values, hits, strict=True), key=lambda pair: pair[0] if rising else -pair[0])
+            return _unique(hit for _, hit in order)
+    return _unique(hits)
 
-    def _item(self, place: str, value: object) -> Item:
-        if not isinstance(value, dict):
-            return place, Hit(self._id(place, value))
-        if "id" not in value:
-            raise self._wrong(place, 'has no "id"')
-        return place, Hit(self._id(place, value["id"]), self._score(place, value), self._rank(place, value))
 
-    def _id(self, place: str, value: object) -> str:
-        text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        if not isinstance(text, str) or not text.strip():
-            raise self._wrong(place, f"needs an id that is a text or a whole number, not {_short(value)}")
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise self._wrong(place, f"has an id that is no Unicode text: {text!a}")
-        return text
+def _hit(place: str, value: object) -> Hit:
+    if not isinstance(value, dict):
+        return Hit(_id(place, value))
+    if "id" not in value:
+        raise _wrong(place, 'has no "id"')
+    rank, score = value.get("rank"), value.get("score")
+    if isinstance(rank, float) and rank.is_integer():
+        rank = int(rank)
+    if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
+        raise _wrong(place, f"has the rank {_short(rank)}; ranks are whole numbers from 1")
+    if score is not None and (isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score)):
+        raise _wrong(place, f"has the score {_short(score)}; scores are finite numbers")
+    return Hit(_id(place, value["id"]), None if score is None else float(score), rank)
 
-    def _rank(self, place: str, value: dict[str, Any]) -> int | None:
-        rank = value.get("rank")
-        if isinstance(rank, float) and rank.is_integer():
-            rank = int(rank)
-        if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
-            raise self._wrong(place, f"has the rank {_short(rank)}; ranks are whole numbers from 1")
-        return rank
 
-    def _score(self, place: str, value: dict[str, Any]) -> float | None:
-        score = value.get("score")
-        if score is None:
-            return None
-        if isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score):
-            raise self._wrong(place, f"has the score {_short(score)}; scores are finite numbers")
-        return float(score)
+def _id(place: str, value: object) -> str:
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not text.strip():
+        raise _wrong(place, f"needs an id that is a text or a whole number, not {_short(value)}")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise _wrong(place, f"has an id that is no Unicode text: {text!a}")
+    return text
 
-    def _ordered(self, items: Sequence[Item]) -> tuple[Hit, ...]:
-        hits = [hit for _, hit in items]
-        if self._all_have("rank", items):
-            return _unique(sorted(hits, key=lambda hit: hit.rank or 0))
-        if not self._all_have("score", items) or _rising_below_zero([hit.score or 0.0 for hit in hits]):
-            return _unique(hits)
-        return _unique(sorted(hits, key=lambda hit: -(hit.score or 0.0)))
 
-    def _all_have(self, field: str, items: Sequence[Item]) -> bool:
-        without = [place for place, hit in items if getattr(hit, field) is None]
-        if without and len(without) < len(items):
-            raise self._wrong(without[0], f"has no {field}, and others have one")
-        return not without
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
-    def _trec(self, lines: Iterable[tuple[int, str]]) -> Run:
-        rankings: dict[str | None, list[tuple[float, str]]] = {}
-        for number, line in lines:
-            if not line.lstrip().startswith("#"):  # a comment, as in trec_eval
-                question, score, document = self._trec_line(f"line {number}", line)
-                rankings.setdefault(question, []).append((score, document))
-        return {
-            question: _unique(Hit(document, score) for score, document in sorted(pairs, reverse=True))
-            for question, pairs in rankings.items()
-        }
 
-    def _trec_line(self, place: str, line: str) -> tuple[str, float, str]:
+def _short(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004
+
+
+def _trec(lines: Iterable[tuple[str, str]]) -> Run:
+    rankings: dict[str | None, list[tuple[float, str]]] = {}
+    for place, line in lines:
+        if line.lstrip().startswith("#"):  # a comment, as in trec_eval
+            continue
         words = _WORDS.findall(line)
         if len(words) != len(COLUMNS.split()):
-            raise self._wrong(place, f"has {len(words)} column{'s' * (len(words) != 1)}, not six: {COLUMNS}")
+            raise _wrong(place, f"has {len(words)} column{'s' * (len(words) != 1)}, not six: {COLUMNS}")
         try:
             score = float(words[4])
         except ValueError:
             score = math.nan
         if not math.isfinite(score):
-            raise self._wrong(place, f"has the score {words[4]!r}; scores are finite numbers")
-        return words[0], score, words[2]
+            raise _wrong(place, f"has the score {words[4]!r}; scores are finite numbers")
+        rankings.setdefault(words[0], []).append((score, words[2]))
+    return {
+        question: _unique(Hit(document, score) for score, document in sorted(pairs, reverse=True))
+        for question, pairs in rankings.items()
+    }
 
-    def _wrong(self, place: str, what: str) -> UsageError:
-        return UsageError(f"{self.name}: {place} {what}", hint=f"a file is {FORMATS}")
+
+def _unique(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+    """Keep the first hit of each id."""
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(hit.id, hit)
+    return tuple(first.values())
 
 
-def read_run(data: bytes, name: str) -> Run:
-    """Read a run from the bytes of the file `name`."""
-    return RunReader(name).run(data)
+def _wrong(place: str, what: str) -> UsageError:
+    return UsageError(f"{place} {what}", hint=f"a file is {FORMATS}")
 
 
 def write_trec(rankings: Mapping[str, Iterable[tuple[str, float]]], tag: str = "recollect") -> Iterator[str]:
@@ -179,39 +182,6 @@ def write_trec(rankings: Mapping[str, Iterable[tuple[str, float]]], tag: str = "
             below = min(score, ceiling)
             yield f"{question} Q0 {document} {rank} {below!r} {tag}"
             ceiling = below - max(abs(below) * STEP, SMALLEST)
-
-
-def _unique(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    """Keep the first hit of each id."""
-    first: dict[str, Hit] = {}
-    for hit in hits:
-        first.setdefault(hit.id, hit)
-    return tuple(first.values())
-
-
-def _rising_below_zero(scores: Sequence[float]) -> bool:
-    """Whether these are scores of SQLite's FTS5: negative, with the lowest first and best."""
-    return scores[0] < scores[-1] < 0 and list(scores) == sorted(scores)
-
-
-def _is_json(line: str) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # a whole number that no float holds
-        return False
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= 40 else f"{text[:40]}…"  # noqa: PLR2004
 
 
 def fuse_runs(

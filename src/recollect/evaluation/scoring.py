@@ -76,23 +76,20 @@ def without_self(run: Run, selves: Mapping[str, str]) -> dict[str, dict[str, flo
 
 def evaluate(qrels: Mapping[str, Mapping[str, int]], run: Run, measures: Sequence[str]) -> dict[str, dict[str, float]]:
     """Compute measure → question → value. A question without results counts as zero."""
+    from subprocess import SubprocessError
+
     parsed = [_parse(measure) for measure in measures]
     values: dict[str, dict[str, float]] = {str(measure): dict.fromkeys(qrels, 0.0) for measure in parsed}
     answered = {key: ranking for key, ranking in in_order(run).items() if key in qrels and ranking}
-    if answered:
-        for metric in _calculated(parsed, {key: dict(qrels[key]) for key in qrels}, answered):
-            values[str(metric.measure)][metric.query_id] = float(metric.value)
-    return values
-
-
-def _calculated(measures: Sequence[Any], qrels: Mapping[str, Mapping[str, int]], run: Run) -> list[Any]:
-    from subprocess import SubprocessError
-
+    if not answered:
+        return values
     try:
-        return list(_library().iter_calc(measures, qrels, run))
+        for metric in _library().iter_calc(parsed, {key: dict(qrels[key]) for key in qrels}, answered):
+            values[str(metric.measure)][metric.query_id] = float(metric.value)
     except (ArithmeticError, SubprocessError) as error:  # ERR@10 wants numbers for ids, Accuracy something irrelevant
-        names = ", ".join(map(str, measures))
+        names = ", ".join(map(str, parsed))
         raise UsageError(f"{names} cannot be computed on these questions", hint=EXAMPLES) from error
+    return values
 
 
 def _library() -> Any:
@@ -105,22 +102,21 @@ def _library() -> Any:
 
 def _parse(word: str) -> Any:
     library = _library()
+    reason = ""
     try:
         measure = library.parse_measure(word)
         library.evaluator([measure], {"question": {"document": 1}})
-    except AssertionError as error:  # the library's way to report a missing parameter
-        raise _wrong(word, "it needs a cutoff, as in R@5") from error
+        if not 1 <= measure.params.get("cutoff", 1) <= MOST:
+            reason = f"a cutoff is between 1 and {MOST:,}"
+    except AssertionError:  # the library's way to report a missing parameter
+        reason = "it needs a cutoff, as in R@5"
     except KeyError as error:  # and an unknown one
-        raise _wrong(word, f"it has no parameter {error}") from error
+        reason = f"it has no parameter {error}"
     except (ValueError, NameError, TypeError, RuntimeError) as error:
-        raise _wrong(word, " ".join(str(error).split())) from error
-    if not 1 <= measure.params.get("cutoff", 1) <= MOST:
-        raise _wrong(word, f"a cutoff is between 1 and {MOST:,}")
+        reason = " ".join(str(error).split())
+    if reason:
+        raise UsageError(f"{word!r} is not a measure that can be computed: {reason}", hint=EXAMPLES)
     return measure
-
-
-def _wrong(word: str, reason: str) -> UsageError:
-    return UsageError(f"{word!r} is not a measure that can be computed: {reason}", hint=EXAMPLES)
 
 
 RESAMPLES = 2000
@@ -169,18 +165,18 @@ def estimate(values: Sequence[float]) -> Estimate:
     array = np.asarray(values, dtype=np.float64)
     if not len(array):
         return Estimate(0.0, 0.0, 0.0, 0)
-    low, high = np.quantile(_resampled(array), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    means = _drawn(array, RESAMPLES, len(array), lambda picks: array[picks].mean(axis=1))
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(float(array.mean()), float(low), float(high), len(array))
 
 
 def compare(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Comparison:
     """Compare two systems by a paired two-sided randomisation test."""
-    import numpy as np
-
-    keys = [key for key in ours if key in theirs]
-    gains = np.array([ours[key] - theirs[key] for key in keys], dtype=np.float64)
-    wins, losses = int((gains > 0).sum()), int((gains < 0).sum())
-    return Comparison(estimate(gains.tolist()), _chance(gains), wins, losses, len(keys) - wins - losses)
+    gains = _gains(ours, theirs)
+    wins, losses, moved = int((gains > 0).sum()), int((gains < 0).sum()), gains[gains != 0]
+    extreme = int((_swapped(moved) >= abs(moved.sum()) - ROUNDING).sum()) if len(moved) else PERMUTATIONS
+    p = (extreme + 1) / (PERMUTATIONS + 1)
+    return Comparison(estimate(gains.tolist()), p, wins, losses, len(gains) - wins - losses)
 
 
 def noticeable(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float | None:
@@ -188,41 +184,32 @@ def noticeable(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float 
 
     None if too few questions differ for any significant difference.
     """
-    import numpy as np
-
-    gains = np.array([ours[key] - theirs[key] for key in ours if key in theirs], dtype=np.float64)
+    gains = _gains(ours, theirs)
     moved = gains[gains != 0]
     if not len(moved):
         return None
     rarest = int((1 - LEVEL) * (PERMUTATIONS + 1)) - 1  # draws that may be as extreme
-    edge = float(np.sort(_swapped(moved))[-rarest - 1])
-    return edge / len(gains) if edge < np.abs(moved).sum() - ROUNDING else None
+    edge = float(sorted(_swapped(moved))[-rarest - 1])
+    return edge / len(gains) if edge < abs(moved).sum() - ROUNDING else None
 
 
-def _resampled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gains(ours: Mapping[str, float], theirs: Mapping[str, float]) -> NDArray[np.float64]:
     import numpy as np
 
-    generator, means, step = np.random.default_rng(SEED), [], max(1, BLOCK // len(values))
-    for start in range(0, RESAMPLES, step):
-        picks = generator.integers(0, len(values), (min(step, RESAMPLES - start), len(values)))
-        means.append(values[picks].mean(axis=1))
-    return np.concatenate(means)
-
-
-def _chance(gains: NDArray[np.float64]) -> float:
-    moved = gains[gains != 0]
-    if not len(moved):
-        return 1.0
-    extreme = int((_swapped(moved) >= abs(moved.sum()) - ROUNDING).sum())
-    return (extreme + 1) / (PERMUTATIONS + 1)
+    return np.array([value - theirs[key] for key, value in ours.items() if key in theirs], dtype=np.float64)
 
 
 def _swapped(moved: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the absolute sums of the differences under random signs."""
+    return _drawn(moved, PERMUTATIONS, 2, lambda picks: abs((picks * 2 - 1) @ moved))
+
+
+def _drawn(
+    values: NDArray[np.float64], draws: int, below: int, reduce: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Draw a random number below a limit for each value, many times, and reduce each draw to one number."""
     import numpy as np
 
-    generator, sums, step = np.random.default_rng(SEED), [], max(1, BLOCK // len(moved))
-    for start in range(0, PERMUTATIONS, step):
-        signs = generator.integers(0, 2, (min(step, PERMUTATIONS - start), len(moved))) * 2 - 1
-        sums.append(np.abs(signs @ moved))
-    return np.concatenate(sums)
+    generator, step = np.random.default_rng(SEED), max(1, BLOCK // len(values))
+    sizes = ((min(step, draws - start), len(values)) for start in range(0, draws, step))
+    return np.concatenate([reduce(generator.integers(0, below, size)) for size in sizes])

@@ -5,11 +5,12 @@ Each source answers each question once; every system ranks these recorded answer
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -34,7 +35,7 @@ from recollect.evaluation.scoring import (
     without_self,
 )
 from recollect.memory import Memory
-from recollect.types import Work, now
+from recollect.types import Progress, Work, now
 
 SYSTEMS: Mapping[str, Options] = MappingProxyType(
     {
@@ -77,8 +78,8 @@ class TrialPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusRuns:
-    """The runs of every system on one corpus, and the milliseconds of its timed searches.
+class MeasuredCorpus:
+    """One corpus on which systems were measured.
 
     `mark` is the corpus's fingerprint; for the user's own store it is the number of changes, empty for scoped callers.
     """
@@ -87,30 +88,22 @@ class CorpusRuns:
     documents: int
     mark: str
     unknown: int
-    runs: Mapping[str, Run] = field(default_factory=dict)
-    times: Mapping[str, Sequence[float]] = field(default_factory=dict)
     targets: Targets | None = None
     warnings: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Trial:
-    """One measured system: measure → question → value, its run, and the milliseconds of its timed searches."""
+    """One measured system: its run, the milliseconds of its timed searches, and measure → question → value.
+
+    The options of another system, whose run was read from a file, are `{"run": FILE}`.
+    """
 
     system: str
     options: Options
-    values: Mapping[str, Mapping[str, float]]
-    run: Run
-    times: Sequence[float] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ExternalRun:
-    """A run of another system, read from a file."""
-
-    name: str
-    file: str
-    run: Run
+    run: Run = field(default_factory=dict)
+    times: list[float] = field(default_factory=list)
+    values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def named_systems(names: str) -> dict[str, Options]:
@@ -123,16 +116,16 @@ def named_systems(names: str) -> dict[str, Options]:
     return {word: SYSTEMS[word] for word in words}
 
 
-def read_external(name: str, file: str, data: bytes, questions: Collection[str]) -> ExternalRun:
-    """Read another system's run from the bytes of a file."""
-    rankings = {key: by_place(entry.id for entry in ranking) for key, ranking in read_run(data, file).items()}
-    run = {key: ranking for key, ranking in rankings.items() if key is not None}
+def read_external(name: str, file: str, data: bytes, questions: Collection[str]) -> Trial:
+    """Read another system's run from the bytes of a file; it has no values yet."""
+    rankings = read_run(data, file).items()
+    run = {key: by_place(hit.id for hit in ranking) for key, ranking in rankings if key is not None}
     if not run.keys() & set(questions):
         raise UsageError(
             f"{file} answers none of the {len(questions):,} judged questions",
             hint="check that the run is of this set: its first column must hold the ids of these questions",
         )
-    return ExternalRun(name, file, run)
+    return Trial(name, {"run": file}, run)
 
 
 def run_trials(
@@ -140,80 +133,71 @@ def run_trials(
     sets: Sequence[Dataset],
     open_set: OpenSet,
     *,
-    external: Sequence[ExternalRun] = (),
+    external: Sequence[Trial] = (),
     progress: Bars = lambda _: None,
-) -> tuple[list[Trial], list[CorpusRuns]]:
+) -> tuple[list[Trial], list[MeasuredCorpus]]:
     """Measure every system on every corpus, then score the external runs with the same code."""
-    _check_names([*plan.systems, *(one.name for one in external)], plan.against)
-    total, corpora = sum(len(one.queries) for one in sets), []
-    for dataset in sets:
-        if plan.systems:
-            with open_set(dataset) as memory:
-                corpora.append(
-                    _corpus(plan, dataset, memory, progress, -(-plan.latency * len(dataset.queries) // total))
-                )
-        else:
-            corpora.append(CorpusRuns(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown))
-    qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
-    selves = {key: key.removeprefix(corpus.dataset.prefix) for corpus in corpora for key in corpus.dataset.qrels}
-
-    def trial(name: str, options: Options, run: Run, times: Sequence[float] = ()) -> Trial:
-        judged = without_self(run, selves) if plan.exclude_self else run
-        return Trial(name, options, evaluate(qrels, judged, plan.measures), judged, times)
-
-    trials = []
-    for name, options in plan.systems.items():
-        run = {key: ranking for corpus in corpora for key, ranking in corpus.runs[name].items()}
-        trials.append(trial(name, options, run, [ms for corpus in corpora for ms in corpus.times.get(name, ())]))
-    for one in external:
-        run = dict(one.run)
-        for corpus in corpora:
-            run = dict(corpus.targets.external(run)) if corpus.targets else run
-        trials.append(trial(one.name, {"run": one.file}, run))
-    return trials, corpora
-
-
-def _check_names(names: Sequence[str], against: str | None) -> None:
+    names = [*plan.systems, *(one.system for one in external)]
     if not names:
         raise UsageError("nothing is measured", hint="name a system with --compare, or a run with --run")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise UsageError(f"two systems are called {twice[0]!r}", hint="--run NAME=FILE gives a run another name")
-    if against is not None and against not in names:
-        raise UsageError(f"there is no system {against!r} to compare with", hint=f"choose from {', '.join(names)}")
+    if plan.against not in (None, *names):
+        hint = f"choose from {', '.join(names)}"
+        raise UsageError(f"there is no system {plan.against!r} to compare with", hint=hint)
+    ours, corpora = [Trial(*system) for system in plan.systems.items()], []
+    total = sum(len(one.queries) for one in sets)
+    for dataset in sets:
+        if ours:
+            timed = -(-plan.latency * len(dataset.queries) // total)
+            with open_set(dataset) as memory:
+                bar = progress(f"asking {dataset.name}")
+                corpora.append(_measure(ours, plan, dataset, memory, timed=timed, bar=bar))
+        else:
+            corpora.append(MeasuredCorpus(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown))
+    qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
+    selves = {key: key.removeprefix(corpus.dataset.prefix) for corpus in corpora for key in corpus.dataset.qrels}
+    theirs = [replace(one) for one in external]
+    for trial, corpus in itertools.product(theirs, corpora):
+        trial.run = corpus.targets.external(trial.run) if corpus.targets else trial.run
+    for trial in (*ours, *theirs):
+        trial.run = without_self(trial.run, selves) if plan.exclude_self else trial.run
+        trial.values = evaluate(qrels, trial.run, plan.measures)
+    return [*ours, *theirs], corpora
 
 
-def _corpus(plan: TrialPlan, dataset: Dataset, memory: Memory, bars: Bars, timed: int) -> CorpusRuns:
+def _measure(
+    trials: Sequence[Trial], plan: TrialPlan, dataset: Dataset, memory: Memory, *, timed: int, bar: Progress | None
+) -> MeasuredCorpus:
+    """Record the answers to one corpus's questions, and add the runs and times of every system to its trial."""
     search, status = memory.settings.search, memory.status()
-    for name, options in plan.systems.items():
-        if options.get("sources") == ["vector"] and not memory.embeddings.configured:
-            raise UsageError(f"the system {name!r} needs an embedder", hint="--embedder arctic-embed-s")
-    named = [options.get("sources", search.sources) for options in plan.systems.values()]
+    for trial in trials:
+        if trial.options.get("sources") == ["vector"] and not memory.embeddings.configured:
+            raise UsageError(f"the system {trial.system!r} needs an embedder", hint="--embedder arctic-embed-s")
+    named = [trial.options.get("sources", search.sources) for trial in trials]
     sources = None if None in named else list(dict.fromkeys(name for names in named for name in names))
-    shared, bar = {**plan.filters, "sources": sources}, bars(f"asking {dataset.name}")
+    shared = {**plan.filters, "sources": sources}
     part = record_set(memory, dataset, depth=search.fetch_k, options=shared, progress=bar, work=plan.work)
     limit = min(plan.depth + plan.exclude_self, MOST)  # one more, since a question's own document may be dropped
-    systems = {name: {**plan.filters, **options} for name, options in plan.systems.items()}
-    return CorpusRuns(
+    texts = list(dataset.queries.values())
+    picked = texts[:: max(1, len(texts) // timed)][:timed] if timed else []
+    for trial in trials:
+        options = {**plan.filters, **trial.options}
+        trial.run = {**trial.run, **part.run(options, limit=limit)}
+        for number, text in enumerate([*picked[:1], *picked]):
+            start = time.perf_counter()
+            memory.search(text, work=plan.work, **options)
+            if number:  # the first is to warm up
+                trial.times.append((time.perf_counter() - start) * 1000)
+    targets = part.targets
+    return MeasuredCorpus(
         part.dataset,
-        status["records"]["total"] if part.targets else len(dataset.corpus),
-        str(status.get("sequence", "")) if part.targets else dataset.fingerprint,
-        part.targets.unknown if part.targets else dataset.unknown,
-        {name: part.run(options, limit=limit) for name, options in systems.items()},
-        {name: _latencies(plan, memory, dataset, options, timed) for name, options in systems.items()},
-        part.targets,
+        status["records"]["total"] if targets else len(dataset.corpus),
+        str(status.get("sequence", "")) if targets else dataset.fingerprint,
+        targets.unknown if targets else dataset.unknown,
+        targets,
         part.recording.warnings,
     )
-
-
-def _latencies(plan: TrialPlan, memory: Memory, dataset: Dataset, options: Options, count: int) -> list[float]:
-    """Time `count` real searches, in milliseconds, for questions spread over the set, after one to warm up."""
-    texts, times = list(dataset.queries.values()), []
-    picked = texts[:: max(1, len(texts) // count)][:count] if count else []
-    for text in [*picked[:1], *picked]:
-        start = time.perf_counter()
-        memory.search(text, work=plan.work, **options)
-        times.append((time.perf_counter() - start) * 1000)
-    return times[1:]
 
 
 # -- reports ------------------------------------------------------------------------------------------------
@@ -224,7 +208,7 @@ def make_report(
     plan: TrialPlan,
     settings: Settings,
     trials: Sequence[Trial],
-    corpora: Sequence[CorpusRuns],
+    corpora: Sequence[MeasuredCorpus],
     *,
     split: str = "",
 ) -> dict[str, Any]:
@@ -310,7 +294,7 @@ def _warnings(
     plan: TrialPlan,
     settings: Settings,
     trials: Sequence[Trial],
-    corpora: Sequence[CorpusRuns],
+    corpora: Sequence[MeasuredCorpus],
     left: Mapping[str, int],
 ) -> list[str]:
     deep, fetch_k = deepest(plan.measures), settings.search.fetch_k

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from recollect.errors import Forbidden
 from recollect.evaluation import studies
-from recollect.evaluation.library import DrawnSection, ReportLibrary, StoredReport
+from recollect.evaluation.report import DrawnSection, ReportLibrary, StoredReport
 from recollect.evaluation.trials import SYSTEMS
 from recollect.memory import default_store
 from recollect.web.access import Asker

@@ -31,7 +31,7 @@ from recollect.errors import FailedError, UsageError
 
 if TYPE_CHECKING:
     from recollect.evaluation.sets import QuestionSet
-    from recollect.evaluation.trials import CorpusRuns, Trial, TrialPlan
+    from recollect.evaluation.trials import MeasuredCorpus, Trial, TrialPlan
 
 TIMED = "100"
 """The default number of timed searches."""
@@ -130,7 +130,7 @@ def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
 
 def _measure(
     dataset: str | None, plan: TrialPlan, options: dict[str, Any]
-) -> tuple[dict[str, Any], list[Trial], list[CorpusRuns]]:
+) -> tuple[dict[str, Any], list[Trial], list[MeasuredCorpus]]:
     from recollect.evaluation.trials import make_report, read_external, run_trials
 
     name, sets = read_sets(dataset, options, asking=bool(plan.systems))
@@ -146,7 +146,7 @@ def _measure(
     return make_report(name, plan, settings, trials, corpora, split=options["split"]), trials, corpora
 
 
-def _save(trials: Sequence[Trial], corpora: Sequence[CorpusRuns], options: Mapping[str, Any]) -> None:
+def _save(trials: Sequence[Trial], corpora: Sequence[MeasuredCorpus], options: Mapping[str, Any]) -> None:
     """Write our runs and the judgments in TREC's form."""
     from recollect.evaluation.datasets import write_qrels
     from recollect.evaluation.runs import write_trec
