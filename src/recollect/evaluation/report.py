@@ -1,4 +1,4 @@
-"""Reports of evaluation results: sections of words, plots and tables, one HTML page of them, and a folder of reports."""
+"""Reports of evaluation results: sections of words, plots and tables, an HTML page of them, and a folder of reports."""
 
 from __future__ import annotations
 
