@@ -229,13 +229,13 @@ def _routes() -> Iterator[str]:
 def _openapi() -> dict[str, Any]:
     from recollect import Memory, config
     from recollect.web.access import Tokens
-    from recollect.web.app import Serving, build
+    from recollect.web.app import build
 
     with (
         tempfile.TemporaryDirectory() as folder,
         Memory.open(Path(folder) / "memory.db", embedder="none", settings=config.Settings()) as memory,
     ):
-        return build(memory, Tokens(Path(folder) / "tokens.json"), Serving()).openapi()
+        return build(memory, Tokens(Path(folder) / "tokens.json")).openapi()
 
 
 def _half_lives() -> Iterator[str]:

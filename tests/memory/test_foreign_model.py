@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import ModuleType
 
 import apsw
 import pytest
+from support.forking import recollect_words
 from support.http import ModelServer
 
 from recollect import Memory, moving
@@ -81,7 +81,7 @@ class Shell:
 
     def __call__(self, *words: object, given: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "recollect", *map(str, words)], env=self.environment, cwd=self.home, input=given,
+            recollect_words(*words), env=self.environment, cwd=self.home, input=given,
             capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
 
@@ -107,7 +107,7 @@ def speak_mcp(shell: Shell) -> subprocess.CompletedProcess[str]:
          "params": {"name": "memory_store", "arguments": {"text": "my diary"}}},
     ]  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-m", "recollect", "mcp"], env=shell.environment, cwd=shell.home, text=True,
+        recollect_words("mcp"), env=shell.environment, cwd=shell.home, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -124,7 +124,7 @@ def speak_mcp(shell: Shell) -> subprocess.CompletedProcess[str]:
 
 def ask_server(shell: Shell) -> subprocess.CompletedProcess[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "recollect", "serve", "--port", "0"], env=shell.environment, cwd=shell.home, text=True,
+        recollect_words("serve", "--port", "0"), env=shell.environment, cwd=shell.home, text=True,
         stderr=subprocess.PIPE,
     )  # fmt: skip
     try:

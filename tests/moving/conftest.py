@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forking import recollect_words
 
 from recollect import Memory
 from recollect.config import Settings
@@ -117,7 +118,9 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
     environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
 
     def command(*words: object, **options: Any) -> subprocess.CompletedProcess[bytes]:
-        line = [sys.executable, "-m", "recollect", *map(str, words)]
+        line = recollect_words(*words)
+        if "preexec_fn" in options:  # a forked process does not have the limits that it sets
+            line = [sys.executable, "-m", "recollect", *map(str, words)]
         return subprocess.run(line, env=environment, capture_output=True, timeout=240, check=False, **options)
 
     return command

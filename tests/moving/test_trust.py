@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import apsw
 import numpy as np
 import pytest
+from support.forking import recollect_words
 
 from recollect import Memory, moving
 from recollect.config import Settings
@@ -163,8 +163,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[[Path], str]]:
     environment = {**os.environ, **dict.fromkeys(folders, str(tmp_path)), "RECOLLECT_OFFLINE": "1", "NO_PROXY": "*"}
 
     def start(store: Path) -> str:
-        words = ["-m", "recollect", "serve", "--port", "0", "--store", str(store), "--embedder", "hashing:64"]
-        started.append(subprocess.Popen([sys.executable, *words], env=environment, stderr=subprocess.PIPE, text=True))
+        words = recollect_words("serve", "--port", "0", "--store", store, "--embedder", "hashing:64")
+        started.append(subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True))
         return next(w for line in started[-1].stderr for w in line.split() if w.startswith("http://")).rstrip("/")
 
     yield start

@@ -33,7 +33,7 @@ def surfaces(folder: Path) -> dict:
     from recollect import Memory, config, mcp
     from recollect.cli import app
     from recollect.web.access import Tokens
-    from recollect.web.app import Serving, build
+    from recollect.web.app import build
     from recollect.web.inputs import controls
 
     sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
@@ -46,7 +46,7 @@ def surfaces(folder: Path) -> dict:
     search = app.get_command(click.Context(app), "search")
     with Memory.open(":memory:", embedder="none", settings=config.Settings()) as memory:
         tools = {tool.name: tool for tool in anyio.run(mcp.build(memory).list_tools)}
-        schemas = build(memory, Tokens(folder / "tokens.json"), Serving()).openapi()["components"]["schemas"]
+        schemas = build(memory, Tokens(folder / "tokens.json")).openapi()["components"]["schemas"]
         return {
             "settings": config.load(environment={"RECOLLECT_SEARCH_TONE": "bold"}).settings.search.tone,
             "refused": _refusal(),

@@ -1,8 +1,8 @@
 """Commands of `recollect` in processes that are forked from one that has imported everything.
 
 To import the server costs 1.5 seconds of a processor, to fork it a few milliseconds. All else is that of a process of
-its own: arguments, environment, folder, output, signals, exit code. Where a test is about the start itself, or looks at
-the tree of processes, it starts `python -m recollect`.
+its own: arguments, environment, folder, output, signals, exit code. Where a test is about the start itself, sets limits
+of the process, or looks at the tree of processes, it starts `python -m recollect`.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ def command(request: dict[str, Any], descriptors: list[int]) -> int:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.argv = ["recollect", *request["words"]]
+    sys.path[:0] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)), "utf-8")
     sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w")), "utf-8")
     sys.stderr = io.TextIOWrapper(

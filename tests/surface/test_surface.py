@@ -26,7 +26,7 @@ from recollect import Memory, errors, mcp, testing
 from recollect.cli import app, main
 from recollect.config import Settings
 from recollect.web.access import Tokens
-from recollect.web.app import Serving, build
+from recollect.web.app import build
 
 FOLDER = Path(__file__).parent
 
@@ -114,7 +114,7 @@ def test_json_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_http_routes_and_fields(tmp_path: Path) -> None:
     """Every HTTP route with its parameters and the fields of its bodies and answers is one that was pinned."""
     with Memory.open(tmp_path / "memory.db", embedder="none", settings=Settings()) as memory:
-        document = build(memory, Tokens(tmp_path / "tokens.json"), Serving()).openapi()
+        document = build(memory, Tokens(tmp_path / "tokens.json")).openapi()
     routes = [(f"{verb.upper()} {path}", about) for path, of in document["paths"].items() for verb, about in of.items()]
     check(
         "http.txt", "\n".join(line for name, about in sorted(routes) for line in _route(name, about, document)) + "\n"

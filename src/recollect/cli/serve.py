@@ -69,7 +69,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     try:
         import uvicorn
 
-        from recollect.web.app import Serving, build
+        from recollect.web.app import build
         from recollect.web.middleware import ACCEPTED_AT_ONCE, AcceptFilter, is_loopback, limited_protocol
     except ImportError as error:
         raise missing_package(error, "`recollect serve`", "serve") from error
@@ -83,7 +83,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         hint = "recollect token add NAME creates one; without tokens, only --host 127.0.0.1 is allowed"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listen(host, port) as listener, open_memory(options, fetch=False) as memory:
-        app = build(memory, tokens, Serving(host, **{name: options[name] for name in _SERVING}, reopen=_reopen(memory)))
+        app = build(memory, tokens, host=host, reopen=_reopen(memory), **{name: options[name] for name in _SERVING})
         logging.getLogger("asyncio").addFilter(AcceptFilter())
         settings = uvicorn.Config(
             app, http=limited_protocol(), ws="none", backlog=ACCEPTED_AT_ONCE, log_config=None, access_log=False,

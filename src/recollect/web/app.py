@@ -43,27 +43,21 @@ _CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 _STATIC = str(files("recollect.web") / "static")
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The setup of a server. With `reopen`, heavy requests of scoped callers run in processes that open the memory."""
+def build(
+    memory: Memory, tokens: Tokens, *, host: str = "127.0.0.1", read_only: bool = False, folders: Sequence[str] = (),
+    lab: Path | None = None, allowed_hosts: Sequence[str] = (), allowed_origins: Sequence[str] = (),
+    reopen: Callable[[], Memory] | None = None,
+) -> FastAPI:  # fmt: skip
+    """The application. Without tokens every caller is the owner, or bound to the memory's own scope.
 
-    host: str = "127.0.0.1"
-    read_only: bool = False
-    folders: Sequence[str] = ()
-    lab: Path | None = None
-    allowed_hosts: Sequence[str] = ()
-    allowed_origins: Sequence[str] = ()
-    reopen: Callable[[], Memory] | None = None
-
-
-def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
-    """The application. Without tokens every caller is the owner, or bound to the memory's own scope."""
+    With `reopen`, heavy requests of scoped callers run in processes that open the memory with it.
+    """
     metrics = Metrics()
     local = Caller("local", memory.scope, owner=memory.scope == GLOBAL)
-    access = Access(memory, tokens, local, demanded=not is_loopback(serving.host), read_only=serving.read_only)
+    access = Access(memory, tokens, local, demanded=not is_loopback(host), read_only=read_only)
     agents = Agents(access)
-    indexer = operations.Indexer(memory, tuple(str(Path(folder).resolve()) for folder in serving.folders))
-    waiting, lanes = operations.Waiting(memory), Lanes(serving.reopen)
+    indexer = operations.Indexer(memory, tuple(str(Path(folder).resolve()) for folder in folders))
+    waiting, lanes = operations.Waiting(memory), Lanes(reopen)
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -75,13 +69,13 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
             waiting.close()
             indexer.close()
 
-    hosts = Hosts(serving.host, serving.allowed_hosts, serving.allowed_origins)
+    hosts = Hosts(host, allowed_hosts, allowed_origins)
     middleware = [Middleware(Guard, hosts=hosts, metrics=metrics)]
-    if serving.allowed_origins:
+    if allowed_origins:
         middleware.append(
             Middleware(
                 CORSMiddleware,
-                allow_origins=list(serving.allowed_origins),
+                allow_origins=list(allowed_origins),
                 allow_methods=["GET", "POST", "PATCH", "DELETE"],
                 allow_headers=["Authorization", "Content-Type", "X-Request-Id", *MCP_HEADERS],
                 expose_headers=["X-Request-Id", MCP_HEADERS[0]],
@@ -93,7 +87,7 @@ def build(memory: Memory, tokens: Tokens, serving: Serving) -> FastAPI:
         generate_unique_id_function=lambda route: route.name.strip("_"),
     )  # fmt: skip
     app.state.access, app.state.metrics, app.state.indexer, app.state.changes = access, metrics, indexer, waiting
-    app.state.lanes, app.state.lab, app.state.started = lanes, serving.lab, time.monotonic()
+    app.state.lanes, app.state.lab, app.state.started = lanes, lab, time.monotonic()
     responses.install(app)
     routers = (record_routes.search_router, record_routes.router, evaluation_routes.router, operations.router)
     for router in routers:

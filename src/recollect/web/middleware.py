@@ -287,7 +287,6 @@ class LimitedProtocol(H11Protocol):
     """
 
     most: int
-    alive: set[LimitedProtocol]
     incomplete: dict[LimitedProtocol, None]
     may_log: Callable[[], bool]
 
@@ -302,9 +301,8 @@ class LimitedProtocol(H11Protocol):
             # asyncio does this only for sockets that were made with their protocol named. Without it the second part
             # of an answer waits 40 ms for the client to acknowledge the first.
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.alive.add(self)
         self._expect_head()
-        if len(self.alive) > self.most:
+        if len(self.connections) > self.most:
             if self.may_log():
                 text = "more than %d connections are open; those without a complete request are closed"
                 _log.warning(text, self.most)
@@ -326,19 +324,16 @@ class LimitedProtocol(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the count."""
-        self._forget()
+        """It is not waited for any more."""
+        self._stop_timer()
+        self.incomplete.pop(self, None)
         super().connection_lost(exc)
 
     def drop(self) -> None:
         """Close the connection at once."""
-        self._forget()
-        self.transport.abort()
-
-    def _forget(self) -> None:
-        self._stop_timer()
-        self.alive.discard(self)
+        self.connections.discard(self)
         self.incomplete.pop(self, None)
+        self.transport.abort()
 
     def _expect_head(self) -> None:
         self.incomplete.setdefault(self)
@@ -353,7 +348,7 @@ class LimitedProtocol(H11Protocol):
 
 def limited_protocol() -> type[LimitedProtocol]:
     """The protocol of one server, with connections of its own to count."""
-    own = {"most": most_connections(), "alive": set(), "incomplete": {}, "may_log": staticmethod(_once_a_minute())}
+    own = {"most": most_connections(), "incomplete": {}, "may_log": staticmethod(_once_a_minute())}
     return type("LimitedProtocol", (LimitedProtocol,), own)
 
 

@@ -226,22 +226,19 @@ class Lane:
                 raise Crowded("the server is busy with requests of this kind", hint=AGAIN) from None
             finally:
                 self._queue[scope] -= 1
-            return await self._computed(make(), compute)
-
-    async def _computed(self, work: Work, compute: Callable[[Work], Made]) -> Made:
-        """The result of a thread. When cancelled, cancel the work and wait for the thread, which holds its place."""
-        self._works.add(work)
-        future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, compute, work)
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError:
-            work.cancel()
-            await asyncio.wait([future])
-            future.exception()  # nobody reads it
-            raise
-        finally:
-            self._works.discard(work)
-        return future.result()
+            work = make()
+            self._works.add(work)
+            future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, compute, work)
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError:  # the thread holds its place until it has noticed
+                work.cancel()
+                await asyncio.wait([future])
+                future.exception()  # nobody reads it
+                raise
+            finally:
+                self._works.discard(work)
+            return future.result()
 
 
 class Lanes:

@@ -22,6 +22,7 @@ import pytest
 import yaml
 from support import ROOT
 from support import postgres as server_kit
+from support.forking import recollect_words
 
 from recollect import Memory, Scope
 from recollect.config import Settings
@@ -138,8 +139,7 @@ def clients(site: Site, tmp_path: Path) -> Iterator[Callable[[str], httpx2.Clien
     tokens = Tokens(tmp_path / "tokens.json")
     made = {"owner": tokens.add(Caller("owner", owner=True)), "bob": tokens.add(Caller("bob", Scope("bob")))}
     place = site.url("recollect", "the service's")
-    command = [sys.executable, "-m", "recollect", "serve", "--port", "0", "--store", place]
-    command += ["--tokens", str(tmp_path / "tokens.json")]
+    command = recollect_words("serve", "--port", "0", "--store", place, "--tokens", tmp_path / "tokens.json")
     around = site.environment(HOME=str(tmp_path), XDG_CONFIG_HOME=str(tmp_path), RECOLLECT_OFFLINE="1")
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(subprocess.Popen(command, env=around, stderr=subprocess.PIPE, text=True))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 import re
 import subprocess
-import sys
 from types import SimpleNamespace
 from urllib.parse import parse_qs
 
 import pytest
 from support import serving
+from support.forking import recollect_words
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -58,7 +58,7 @@ def guarded(home, site, tmp_path_factory):
     place = tmp_path_factory.mktemp("guarded")
 
     def token(*flags):
-        words = [sys.executable, "-m", "recollect", "token", "add", *flags]
+        words = recollect_words("token", "add", *flags)
         made = subprocess.run(words, env=serving.environment(place), capture_output=True, text=True, check=True)
         return made.stdout.split()[0]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import subprocess
-import sys
 import urllib.request
 
 import pytest
 from support import serving
+from support.forking import recollect_words
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -59,7 +59,7 @@ def recollect(home):
     """Runs a command on the same store, beside the server; its JSON."""
 
     def run(*words):
-        command = [sys.executable, "-m", "recollect", *words, "--store", str(home / "memory.db"), "--json"]
+        command = recollect_words(*words, "--store", home / "memory.db", "--json")
         ran = subprocess.run(command, env=serving.environment(home), capture_output=True, text=True, check=True)
         return json.loads(ran.stdout)
 
