@@ -1,4 +1,4 @@
-"""Real server processes and a real client: one process for all tests that do not mind each other."""
+"""Real server processes, forked from one that has imported them, and a real client; most tests share a server."""
 
 from __future__ import annotations
 
@@ -65,14 +65,9 @@ class Home:
         )  # fmt: skip
 
     def tries(self, *commands: Sequence[object]) -> tuple[list[int], str]:
-        """The exit codes of commands that end by themselves, one after the other in one process, and what they said."""
-        words = [[str(word) for word in command] for command in commands]
-        code = f"from recollect.cli import main\nprint(*(main(words) for words in {words!r}))"
-        ran = subprocess.run(
-            [sys.executable, "-c", code], env=self.environment, cwd=self.folder, capture_output=True, text=True,
-            check=False, timeout=60,
-        )  # fmt: skip
-        return [int(word) for word in ran.stdout.splitlines()[-1].split()], ran.stderr
+        """The exit codes of commands that end by themselves, one after the other, and what they said."""
+        ran = [self.run(*command) for command in commands]
+        return [one.returncode for one in ran], "".join(one.stderr for one in ran)
 
     def token(self, name: str, *flags: str) -> str:
         """A token that `recollect token add` made."""

@@ -89,7 +89,7 @@ def test_many_ask_and_write_at_once(home):
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.torture)])
 def test_told_to_end_it_loses_nothing_it_acknowledged(home, number):
     """In the midst of writes, with a half-sent request and a listening agent: exit code 0 within seconds."""
-    server = home.serve()
+    server = home.serve(forked=False)
     kept = []
 
     def write(client, writer, turn):
@@ -117,7 +117,7 @@ def test_told_to_end_it_loses_nothing_it_acknowledged(home, number):
 
 def test_idle_it_ends_at_once(home):
     """Nobody asks: no reason to wait, and nothing is said."""
-    server = home.serve()
+    server = home.serve(forked=False)
     with server.client() as client:
         client.get("/healthz")
         start = time.monotonic()
