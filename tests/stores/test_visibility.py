@@ -20,7 +20,7 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.options import SearchOptions
-from recollect.testing.retrieval import sees
+from recollect.testing.retrieval import may_see
 from recollect.types import Answer, Filter, Put, Query, Record, Scope, Supersede, VectorSpace
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -77,6 +77,22 @@ filters = st.builds(
 )
 asked = st.builds(Asked, text=texts, where=filters, fetch_k=st.sampled_from([1, 3, 100]))
 links = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29), maybe_times), max_size=8)
+
+
+def sees(where: Filter, record: Record) -> bool:
+    """The rules of filters, implemented without the code under test."""
+    moment = where.as_of or where.now
+    return (
+        may_see(where.scope, record.scope)
+        and (where.superseded or record.superseded_at is None or record.superseded_at > moment)
+        and (record.expires_at is None or record.expires_at > moment)
+        and (not where.categories or record.category in where.categories)
+        and set(where.tags) <= set(record.tags)
+        and (not where.kinds or record.kind in where.kinds)
+        and (where.since is None or record.time >= where.since)
+        and (where.until is None or record.time < where.until)
+        and (where.as_of is None or record.time <= where.as_of)
+    )
 
 
 def fill(memory: Memory, records: Sequence[Record]) -> None:
