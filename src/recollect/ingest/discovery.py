@@ -19,9 +19,7 @@ from typing import BinaryIO, TypeAlias
 from recollect.errors import UsageError
 from recollect.ingest.globs import Globs
 
-MAX_FILE = 2 * 1024 * 1024
-"""Bytes; a longer "text" is data."""
-
+MAX_FILE = 2 * 1024 * 1024  # bytes; a longer "text" is data
 BINARY = frozenset((
     ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".db", ".db-shm", ".db-wal", ".dll", ".dmg", ".doc",
     ".docx", ".dylib", ".eot", ".epub", ".exe", ".flac", ".gif", ".gz", ".heic", ".ico", ".iso", ".jar", ".jpeg",
@@ -37,18 +35,12 @@ SECRETS = (
     "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", ".pgpass", ".npmrc", ".pypirc", ".htpasswd",
 )  # fmt: skip
 
-IGNORE_FILES = (".gitignore", ".recollectignore")
-"""In this order: the later file overrides the earlier one."""
-
+IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later file overrides the earlier one
 MAX_BYTES, MAX_PATTERNS, MAX_LINE = 1024 * 1024, 50_000, 4096
 """Limits of one ignore file. The worst takes a second for each name; only in thousands of nested folders, longer."""
 
-HEAD = 8 * 1024
-"""Bytes at the start of a file that decide whether it is text."""
-
-SAMPLE = 64 * 1024
-"""Bytes from which an encoding is guessed."""
-
+HEAD = 8 * 1024  # bytes at the start of a file that decide whether it is text
+SAMPLE = 64 * 1024  # bytes from which an encoding is guessed
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
 """Do not wait, and follow no link: what was a file when it was listed may be a pipe by now."""
 
@@ -63,15 +55,11 @@ _WESTERN = ("cp1252", "cp1250", "cp1254", "cp1257")
 _OTHER = (
     "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "cp874", "cp932", "euc_jp", "gb18030", "big5", "euc_kr", "cp949",
 )  # fmt: skip
-_NOT_LATIN = 0.3
-"""Share of bytes beyond ASCII from which a text is not in the Latin alphabet."""
-
+_NOT_LATIN = 0.3  # share of bytes beyond ASCII from which a text is not in the Latin alphabet
 _CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _MULTIBYTE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 _HIGH = re.compile(rb"[\x80-\xff]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-"""A byte of a name that is not UTF-8."""
-
+_SURROGATE = re.compile("[\ud800-\udfff]")  # a byte of a name that is not UTF-8
 _Rules: TypeAlias = tuple[tuple[Globs, str], ...]
 """The ignore files that apply in a folder, outermost first, each with the path from its own folder to this one."""
 

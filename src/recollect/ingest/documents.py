@@ -27,18 +27,10 @@ PROSE = frozenset((".txt", ".text", ".rst", ".rest", ".org", ".adoc", ".asciidoc
 
 MAX_FRONT_MATTER = 64 * 1024
 
-MAX_CODE_CONTEXT = 3
-"""Lines of context for a chunk of code: the class, the function and the block that contain it."""
-
-MIN_TOKENS = 100
-"""A chunk may end from here on."""
-
-MAX_TOKENS = 400
-"""Of a chunk: with its title still below the 512 that small models read."""
-
-MAX_CONTEXT = 64
-"""Tokens of context, about a sixth of a chunk: what other systems repeat as overlap."""
-
+MAX_CODE_CONTEXT = 3  # lines of context for a chunk of code: the class, the function and the block that contain it
+MIN_TOKENS = 100  # a chunk may end from here on
+MAX_TOKENS = 400  # of a chunk: with its title still below the 512 that small models read
+MAX_CONTEXT = 64  # tokens of context, about a sixth of a chunk: what other systems repeat as overlap
 BLOCK, LINE, SENTENCE, GLUED = 3, 2, 1, 0
 """How good a cut before a unit is. A heading of level n is 10 - n; directly after a heading is GLUED."""
 

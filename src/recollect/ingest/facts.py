@@ -25,37 +25,27 @@ from recollect.types import Record, Scope
 
 ACTIONS = ("add", "duplicate", "supersedes", "rejected", "malformed")
 
-MIN_SPAN = 4
-"""Characters without white space; a shorter span occurs in any text and proves nothing."""
-
-MAX_KNOWN = 20
-"""Known facts in one prompt."""
-
-MAX_TEXT = 2000
-"""Characters of one fact; a longer one is a copy of the file."""
-
+MIN_SPAN = 4  # characters without white space; a shorter span occurs in any text and proves nothing
+MAX_KNOWN = 20  # known facts in one prompt
+MAX_TEXT = 2000  # characters of one fact; a longer one is a copy of the file
 MAX_LABEL, MAX_TAGS = 40, 8
 
-BYTES_A_TOKEN = 4
-"""Of UTF-8; about right for English and not far off for other scripts."""
-
-EXCERPT = 100
-"""Characters of an answer that an error message quotes."""
-
+BYTES_A_TOKEN = 4  # of UTF-8; about right for English and not far off for other scripts
+EXCERPT = 100  # characters of an answer that an error message quotes
 _NUMBER = re.compile(r"\d+")
 _DECODER = json.JSONDecoder()
 
 _FIRST = re.compile(r"^[ \t]*(?:\[|[-*]|\d+[.)])?[ \t]*(?=\{)", re.MULTILINE)
 """The beginning of a line that holds an object: bare, in a list, or after a bullet."""
 
-_NEXT = re.compile(r"[ \t]*,?[ \t]*(?=\{)")
-"""What may stand between two objects on one line."""
-
+_NEXT = re.compile(r"[ \t]*,?[ \t]*(?=\{)")  # what may stand between two objects on one line
 _NO_FACTS = re.compile(r'^[ \t]*(?:\[\s*\]|\{\s*"facts"\s*:\s*\[\s*\]\s*\})[ \t]*$', re.MULTILINE)
 """The answer of a model that found no facts: an empty list."""
 
-_CLOSED = re.compile(r"\}[\s,\]`]*$", re.MULTILINE)
-"""The end of an object, at the end of a line."""
+_CLOSED = re.compile(r"\}[\s,\]`]*$", re.MULTILINE)  # the end of an object, at the end of a line
+MAX_BYTES = 1024 * 1024  # of a file; at 800 characters a request, a longer one costs too much
+_HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
+_SPACE = re.compile(r"\s")
 
 RULES = """You extract facts from a piece of a file, for a memory that will be searched long after.
 
@@ -71,6 +61,31 @@ Answer with JSON lines and nothing else: one object a line, no list around them,
 - supersedes (only if so): where known facts are listed and the piece shows that one of them no longer holds, \
 its id; the new fact then takes its place.
 Leave out what is trivial, or known already and unchanged. If there is no fact, answer with an empty list: []"""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a file that is sent at once. `name` is the file's path inside the workspace."""
+
+    path: str
+    name: str
+    text: str
+    lines: tuple[int, int]
+
+    def digest(self, *context: str) -> str:
+        """A hash of name, text and everything else that the answer depends on: the same piece is not sent twice."""
+        content = "\0".join((*context, self.name, self.text))
+        return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+    def find(self, span: str) -> tuple[int, int] | None:
+        """The lines in which a span occurs word for word, ignoring white space; None if it does not occur."""
+        positions = [at for at, character in enumerate(self.text) if not character.isspace()]
+        pattern = "".join(span.split())
+        start = "".join(self.text.split()).find(pattern)
+        if start < 0 or not pattern:
+            return None
+        first, last = positions[start], positions[start + len(pattern) - 1]
+        return self.lines[0] + self.text.count("\n", 0, first), self.lines[0] + self.text.count("\n", 0, last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,93 @@ class NearbyFacts(Protocol):
 
     def remember(self, record: Record) -> None:
         """Add a fact to the known ones."""
+
+
+def split(text: str, *, path: str, name: str, size: int, overlap: int) -> Iterator[Piece]:
+    """Pieces of at most `size` characters, each beginning with about the last `overlap` of the one before.
+
+    A cut is before a heading if there is one in the second half, and then nothing is repeated: the pieces below it stay
+    the same when something above it changes. Otherwise it is at the end of a line or a word.
+    """
+    newlines = [at for at, character in enumerate(text) if character == "\n"]
+    start = 0
+    while start < len(text):
+        end, at_heading = _cut(text, start, size)
+        body = text[start:end].strip("\n")
+        if body.strip():
+            begin = start + len(text[start:end]) - len(text[start:end].lstrip("\n"))
+            first = bisect_right(newlines, begin - 1) + 1
+            yield Piece(path, name, body, (first, first + body.count("\n")))
+        if end >= len(text):
+            return
+        start = end if at_heading else max(_word_start(text, end - overlap, end), start + 1)
+
+
+def _cut(text: str, start: int, size: int) -> tuple[int, bool]:
+    """Where the piece ends, and whether a new section begins there."""
+    end = start + size
+    if end >= len(text):
+        return len(text), True
+    headings = [match.start() for match in _HEADING.finditer(text, start + size // 2, end + 1)]
+    if headings:
+        return headings[-1], True
+    for mark in ("\n\n", "\n", " "):
+        if (at := text.rfind(mark, end - size // 4, end)) >= 0:
+            return at + len(mark), False
+    return end, False
+
+
+def _word_start(text: str, position: int, end: int) -> int:
+    """The first beginning of a word from `position` on; `position` itself if there is none before `end`."""
+    if position <= 0 or text[position - 1].isspace():
+        return position
+    space = _SPACE.search(text, position, end)
+    return space.end() if space else position
+
+
+def expand(workspace: Path, patterns: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
+    """The files that the globs match, each once, in their order; and the skipped ones, with the reason."""
+    if not workspace.is_dir():
+        raise UsageError(f"the workspace {workspace} is not a folder", hint="name one with --workspace")
+    root = workspace.resolve()
+    files: dict[Path, None] = {}
+    skipped: dict[str, str] = {}
+    for pattern in patterns:
+        parts = PurePath(pattern)
+        hint = 'for example "skills/**/*.md"'
+        if not pattern.strip() or parts.is_absolute() or parts.drive or ".." in parts.parts:
+            raise UsageError(f"the glob {pattern!r} does not stay inside the workspace", hint=hint)
+        try:
+            matches = sorted(root.glob(pattern))
+        except (ValueError, NotImplementedError) as error:  # pathlib raises the latter for patterns it does not read
+            raise UsageError(f"the glob {pattern!r} is not valid: {error}", hint=hint) from error
+        for path in matches:
+            try:
+                target = path.resolve(strict=True)
+                mode = target.stat().st_mode
+            except (OSError, RuntimeError):  # RuntimeError: a circle of links, before Python 3.13
+                skipped[str(path)] = "cannot be read"
+                continue
+            if not target.is_relative_to(root):
+                skipped[str(path)] = "a link out of the workspace"
+            elif stat.S_ISREG(mode):
+                files[target] = None
+            elif not stat.S_ISDIR(mode):
+                skipped[str(path)] = "not a file"
+    return list(files), skipped
+
+
+def read(path: Path) -> str:
+    """The text of a file; raises ValueError with the reason if it cannot be read as text."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"larger than {MAX_BYTES // 1024 // 1024} MiB")
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(error.strerror or "cannot be read") from error
+    if b"\0" in content:
+        raise ValueError("not text")
+    return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def messages(piece: Piece, known: Sequence[Record] = ()) -> list[dict[str, str]]:
@@ -189,7 +291,17 @@ class Judge:
             return FactVerdict("rejected", text, span, piece.lines, reason="no such span in the file's text")
         if duplicate := self._known.get(fold_hash(text)):
             return FactVerdict("duplicate", text, span, lines, None, duplicate, 1.0, "the same text")
-        record = _record(piece, candidate, lines, self._scope)
+        record = Record(
+            id=uuid4().hex,
+            text=text,
+            category=candidate.category or "technical",
+            tags=tuple(dict.fromkeys(("ingest", *candidate.tags))),
+            scope=self._scope,
+            decay="stable",
+            source="ingest",
+            path=piece.path,
+            lines=lines,
+        )
         old = self._superseded(piece.path, candidate.supersedes)
         if old is None and (similar := self._similar(record)):
             return FactVerdict("duplicate", text, span, lines, None, *similar, reason="nearly the same")
@@ -199,8 +311,9 @@ class Judge:
 
     def _similar(self, record: Record) -> tuple[Record, float] | None:
         """A known fact with nearly the same meaning. A fact that differs in a number is a different fact."""
+        numbers = sorted(_NUMBER.findall(record.text))
         for other, cosine in self._neighbours.nearest(record):
-            if cosine >= self._similarity and _numbers(other.text) == _numbers(record.text):
+            if cosine >= self._similarity and sorted(_NUMBER.findall(other.text)) == numbers:
                 return other, cosine
         return None
 
@@ -214,24 +327,6 @@ class Judge:
             del facts[old.id]
             self._known.pop(fold_hash(old.text), None)
         return old
-
-
-def _record(piece: Piece, candidate: Candidate, lines: tuple[int, int], scope: Scope) -> Record:
-    return Record(
-        id=uuid4().hex,
-        text=candidate.text,
-        category=candidate.category or "technical",
-        tags=tuple(dict.fromkeys(("ingest", *candidate.tags))),
-        scope=scope,
-        decay="stable",
-        source="ingest",
-        path=piece.path,
-        lines=lines,
-    )
-
-
-def _numbers(text: str) -> list[str]:
-    return sorted(_NUMBER.findall(text))
 
 
 def _excerpt(text: str) -> str:
@@ -282,132 +377,3 @@ def _label(value: object) -> str:
     """A category or tag; empty if it is too long."""
     label = _line(value).casefold()
     return label if len(label) <= MAX_LABEL else ""
-
-
-MAX_BYTES = 1024 * 1024
-"""Of a file; at 800 characters a request, a longer one costs too much."""
-
-_HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
-_SPACE = re.compile(r"\s")
-_EXAMPLE = 'for example "skills/**/*.md"'
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Part of a file that is sent at once. `name` is the file's path inside the workspace."""
-
-    path: str
-    name: str
-    text: str
-    lines: tuple[int, int]
-
-    def digest(self, *context: str) -> str:
-        """A hash of name, text and everything else that the answer depends on: the same piece is not sent twice."""
-        content = "\0".join((*context, self.name, self.text))
-        return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-    def find(self, span: str) -> tuple[int, int] | None:
-        """The lines in which a span occurs word for word, ignoring white space; None if it does not occur."""
-        positions = [at for at, character in enumerate(self.text) if not character.isspace()]
-        pattern = "".join(span.split())
-        start = "".join(self.text.split()).find(pattern)
-        if start < 0 or not pattern:
-            return None
-        first, last = positions[start], positions[start + len(pattern) - 1]
-        return self.lines[0] + self.text.count("\n", 0, first), self.lines[0] + self.text.count("\n", 0, last)
-
-
-def split(text: str, *, path: str, name: str, size: int, overlap: int) -> Iterator[Piece]:
-    """Pieces of at most `size` characters, each beginning with about the last `overlap` of the one before.
-
-    A cut is before a heading if there is one in the second half, and then nothing is repeated: the pieces below it stay
-    the same when something above it changes. Otherwise it is at the end of a line or a word.
-    """
-    newlines = [at for at, character in enumerate(text) if character == "\n"]
-    start = 0
-    while start < len(text):
-        end, at_heading = _cut(text, start, size)
-        body = text[start:end].strip("\n")
-        if body.strip():
-            begin = start + len(text[start:end]) - len(text[start:end].lstrip("\n"))
-            first = bisect_right(newlines, begin - 1) + 1
-            yield Piece(path, name, body, (first, first + body.count("\n")))
-        if end >= len(text):
-            return
-        start = end if at_heading else max(_word_start(text, end - overlap, end), start + 1)
-
-
-def _cut(text: str, start: int, size: int) -> tuple[int, bool]:
-    """Where the piece ends, and whether a new section begins there."""
-    end = start + size
-    if end >= len(text):
-        return len(text), True
-    headings = [match.start() for match in _HEADING.finditer(text, start + size // 2, end + 1)]
-    if headings:
-        return headings[-1], True
-    for mark in ("\n\n", "\n", " "):
-        if (at := text.rfind(mark, end - size // 4, end)) >= 0:
-            return at + len(mark), False
-    return end, False
-
-
-def _word_start(text: str, position: int, end: int) -> int:
-    """The first beginning of a word from `position` on; `position` itself if there is none before `end`."""
-    if position <= 0 or text[position - 1].isspace():
-        return position
-    space = _SPACE.search(text, position, end)
-    return space.end() if space else position
-
-
-def expand(workspace: Path, patterns: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
-    """The files that the globs match, each once, in their order; and the skipped ones, with the reason."""
-    if not workspace.is_dir():
-        raise UsageError(f"the workspace {workspace} is not a folder", hint="name one with --workspace")
-    root = workspace.resolve()
-    files: dict[Path, Path] = {}
-    skipped: dict[str, str] = {}
-    for pattern in patterns:
-        for path in sorted(_matches(root, pattern)):
-            reason = _refusal(path, root)
-            if reason is None:
-                files.setdefault(path.resolve(), path)
-            elif reason:
-                skipped[str(path)] = reason
-    return list(files), skipped
-
-
-def read(path: Path) -> str:
-    """The text of a file; raises ValueError with the reason if it cannot be read as text."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES // 1024 // 1024} MiB")
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(error.strerror or "cannot be read") from error
-    if b"\0" in content:
-        raise ValueError("not text")
-    return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _matches(root: Path, pattern: str) -> list[Path]:
-    parts = PurePath(pattern)
-    if not pattern.strip() or parts.is_absolute() or parts.drive or ".." in parts.parts:
-        raise UsageError(f"the glob {pattern!r} does not stay inside the workspace", hint=_EXAMPLE)
-    try:
-        return list(root.glob(pattern))
-    except (ValueError, NotImplementedError) as error:  # pathlib raises the latter for patterns it does not read
-        raise UsageError(f"the glob {pattern!r} is not valid: {error}", hint=_EXAMPLE) from error
-
-
-def _refusal(path: Path, root: Path) -> str | None:
-    """Why a path is not read: None if it is, an empty reason for a folder, which is not reported."""
-    try:
-        target = path.resolve(strict=True)
-        mode = target.stat().st_mode
-    except (OSError, RuntimeError):  # RuntimeError: a circle of links, before Python 3.13
-        return "cannot be read"
-    if not target.is_relative_to(root):
-        return "a link out of the workspace"
-    if stat.S_ISDIR(mode):
-        return ""
-    return None if stat.S_ISREG(mode) else "not a file"

@@ -30,21 +30,13 @@ from recollect.ingest.discovery import (
 from recollect.ingest.documents import Document, metadata_text, read_document
 from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, Scope, SetFileState
 
-GROUP = 200
-"""Changes in one transaction."""
-
-BATCH = 1000
-"""Changes handed to the store at once."""
-
+GROUP = 200  # changes in one transaction
+BATCH = 1000  # changes handed to the store at once
 BATCH_SECONDS = 0.1
 """After this time the changes that are ready are stored, so that an interrupt loses no more than this."""
 
-RACY_NS = 20_000_000
-"""A file changed less than this before it is read may change again without a new modification time."""
-
-MANY, SHARE = 20, 0.2
-"""When more files than both vanish at once, a missing disk is more likely than a deletion."""
-
+RACY_NS = 20_000_000  # a file changed less than this before it is read may change again without a new modification time
+MANY, SHARE = 20, 0.2  # when more files than both vanish at once, a missing disk is more likely than a deletion
 UNREAD, MISSING = -1, -2
 """In place of a modification time: the chunks were changed without reading the file; a walk did not find the file."""
 

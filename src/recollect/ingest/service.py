@@ -14,55 +14,18 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from recollect.errors import FailedError, UsageError
 
 Platform: TypeAlias = Literal["systemd", "launchd"]
 
 INTERVAL_SECONDS = 600
-RESTART_SECONDS = 30
-"""Time before a watch that failed is started again: a drive may be mounted by then."""
-
-_WATCH_UNIT = """\
-[Unit]
-Description=Recollect watches folders ({name})
-
-[Service]
-Type=exec
-ExecStart={command}
-Restart=on-failure
-RestartSec={restart}
-Nice=10
-
-[Install]
-WantedBy=default.target
-"""
-
-_INDEX_UNIT = """\
-[Unit]
-Description=Recollect indexes folders once ({name})
-
-[Service]
-Type=oneshot
-ExecStart={command}
-Nice=10
-"""
-
-_TIMER_UNIT = """\
-[Unit]
-Description=Recollect indexes folders every ten minutes ({name})
-
-[Timer]
-OnActiveSec=0
-OnUnitActiveSec={interval}
-
-[Install]
-WantedBy=timers.target
-"""
+RESTART_SECONDS = 30  # time before a watch that failed is started again: a drive may be mounted by then
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +78,8 @@ def executable() -> list[str]:
 
 def units(service: Service, platform: Platform) -> list[UnitFile]:
     """The files of a service."""
-    return list(_systemd_units(service) if platform == "systemd" else _launchd_units(service))
+    texts = _systemd_units(service) if platform == "systemd" else _launchd_units(service)
+    return [UnitFile(_folder(platform) / name, text) for name, text in texts.items()]
 
 
 def installed(platform: Platform, name: str | None = None) -> list[Path]:
@@ -129,13 +93,13 @@ def installed(platform: Platform, name: str | None = None) -> list[Path]:
 def enable_commands(service: Service, platform: Platform) -> list[list[str]]:
     """The commands that start a service now and at every login, with its files as they are now."""
     if platform == "systemd":
-        watch, timer = f"recollect-watch-{service.name}.service", f"recollect-mirror-{service.name}.timer"
-        wanted, other = (timer, watch) if service.timer else (watch, timer)
-        words = (("daemon-reload",), ("disable", "--now", other), ("enable", wanted), ("restart", wanted))
+        names = [f"recollect-watch-{service.name}.service", f"recollect-mirror-{service.name}.timer"]
+        chosen, other = reversed(names) if service.timer else names
+        words = (("daemon-reload",), ("disable", "--now", other), ("enable", chosen), ("restart", chosen))
         return [["systemctl", "--user", *each] for each in words]
-    watch, mirror = (str(_folder(platform) / f"recollect.{kind}.{service.name}.plist") for kind in ("watch", "mirror"))
-    wanted, other = (mirror, watch) if service.timer else (watch, mirror)
-    return [["launchctl", "unload", "-w", other], ["launchctl", "unload", wanted], ["launchctl", "load", "-w", wanted]]
+    paths = [str(_folder(platform) / f"recollect.{kind}.{service.name}.plist") for kind in ("watch", "mirror")]
+    chosen, other = reversed(paths) if service.timer else paths
+    return [["launchctl", "unload", "-w", other], ["launchctl", "unload", chosen], ["launchctl", "load", "-w", chosen]]
 
 
 def disable_commands(paths: Sequence[Path], platform: Platform) -> list[list[str]]:
@@ -161,9 +125,8 @@ def state(path: Path, platform: Platform) -> str:
 def reachable(platform: Platform) -> bool:
     """Whether the service manager of this user answers."""
     command = ["systemctl", "--user", "show-environment"] if platform == "systemd" else ["launchctl", "list"]
-    if platform != native_platform() or shutil.which(command[0]) is None:
-        return False
-    return _run(command).returncode == 0
+    is_here = platform == native_platform() and shutil.which(command[0])
+    return bool(is_here) and _run(command).returncode == 0
 
 
 def run(commands: Sequence[Sequence[str]]) -> None:
@@ -184,10 +147,8 @@ def write(files: Sequence[UnitFile]) -> None:
             unit.path.parent.mkdir(parents=True, exist_ok=True)
             unit.path.write_text(unit.text, encoding="utf-8")
         except OSError as error:
-            raise FailedError(
-                f"{unit.path} cannot be written: {error.strerror}",
-                hint="`--print` prints the file; write it there by hand",
-            ) from error
+            message = f"{unit.path} cannot be written: {error.strerror}"
+            raise FailedError(message, hint="`--print` prints the file; write it there by hand") from error
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -200,14 +161,34 @@ def _folder(platform: Platform) -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
 
 
-def _systemd_units(service: Service) -> Iterator[UnitFile]:
-    folder, name = _folder("systemd"), service.name
-    watch, index = _quoted(service.command()), _quoted(service.command("--once"))
-    text = _WATCH_UNIT.format(name=name, command=watch, restart=RESTART_SECONDS)
-    yield UnitFile(folder / f"recollect-watch-{name}.service", text)
-    yield UnitFile(folder / f"recollect-mirror-{name}.service", _INDEX_UNIT.format(name=name, command=index))
-    text = _TIMER_UNIT.format(name=name, interval=INTERVAL_SECONDS)
-    yield UnitFile(folder / f"recollect-mirror-{name}.timer", text)
+def _systemd_units(service: Service) -> dict[str, str]:
+    name = service.name
+    watch = {"Type": "exec", "ExecStart": _quoted(service.command())}
+    restart = {"Restart": "on-failure", "RestartSec": RESTART_SECONDS}
+    index = {"Type": "oneshot", "ExecStart": _quoted(service.command("--once"))}
+    timer = {"OnActiveSec": 0, "OnUnitActiveSec": INTERVAL_SECONDS}
+    at_login, with_timers = {"WantedBy": "default.target"}, {"WantedBy": "timers.target"}
+    sections: dict[str, dict[str, dict[str, Any]]] = {
+        f"recollect-watch-{name}.service": {
+            "Unit": {"Description": f"Recollect watches folders ({name})"},
+            "Service": watch | restart | {"Nice": 10},
+            "Install": at_login,
+        },
+        f"recollect-mirror-{name}.service": {
+            "Unit": {"Description": f"Recollect indexes folders once ({name})"},
+            "Service": index | {"Nice": 10},
+        },
+        f"recollect-mirror-{name}.timer": {
+            "Unit": {"Description": f"Recollect indexes folders every ten minutes ({name})"},
+            "Timer": timer,
+            "Install": with_timers,
+        },
+    }
+    return {file: "\n".join(starmap(_section, parts.items())) for file, parts in sections.items()}
+
+
+def _section(name: str, values: Mapping[str, Any]) -> str:
+    return f"[{name}]\n" + "".join(f"{key}={value}\n" for key, value in values.items())
 
 
 def _quoted(command: Sequence[str]) -> str:
@@ -222,23 +203,21 @@ def _escaped(word: str) -> str:
     return "".join(f"\\x{ord(letter):02x}" if ord(letter) < ord(" ") else letter for letter in word)
 
 
-def _launchd_units(service: Service) -> Iterator[UnitFile]:
-    folder, name = _folder("launchd"), service.name
-    log = str(Path.home() / "Library" / "Logs" / f"recollect-{name}.log")
+def _launchd_units(service: Service) -> dict[str, str]:
+    log = str(Path.home() / "Library" / "Logs" / f"recollect-{service.name}.log")
     common = {"RunAtLoad": True, "ProcessType": "Background", "StandardOutPath": log, "StandardErrorPath": log}
+    # launchd loads every file in the folder at the next login, so the one that is not used is disabled in itself.
     watch = {
-        "Label": f"recollect.watch.{name}",
+        "Label": f"recollect.watch.{service.name}",
         "ProgramArguments": service.command(),
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": RESTART_SECONDS,
-        # launchd loads every file in the folder at the next login, so the one that is not wanted is disabled in itself.
         "Disabled": service.timer,
     }
     index = {
-        "Label": f"recollect.mirror.{name}",
+        "Label": f"recollect.mirror.{service.name}",
         "ProgramArguments": service.command("--once"),
         "StartInterval": INTERVAL_SECONDS,
         "Disabled": not service.timer,
     }
-    for job in (watch, index):
-        yield UnitFile(folder / f"{job['Label']}.plist", plistlib.dumps(common | job, sort_keys=False).decode())
+    return {f"{job['Label']}.plist": plistlib.dumps(common | job, sort_keys=False).decode() for job in (watch, index)}

@@ -25,14 +25,9 @@ from recollect.ingest.folder import Report
 if TYPE_CHECKING:
     from watchfiles import Change
 
-RESCAN_SECONDS = 600.0
-"""How often a folder is compared without any event."""
-
-RETRY_SECONDS = 30.0
-"""When a pass that failed, or a watch that could not begin, is tried again."""
-
-QUIET_MS = 250
-"""A pass begins after this long without an event, and in a storm of events after six times this."""
+RESCAN_SECONDS = 600.0  # how often a folder is compared without any event
+RETRY_SECONDS = 30.0  # when a pass that failed, or a watch that could not begin, is tried again
+QUIET_MS = 250  # a pass begins after this long without an event, and in a storm of events after six times this
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,8 @@ def absolute(path: str | Path) -> Path:
 def compare(root: Path, index: Callable[[Path], Report]) -> Pass:
     """One pass over a folder. An error is the result of the pass and does not end the watch."""
     start = time.perf_counter()
-    report, error = None, None
+    report: Report | None = None
+    error: RecollectError | None = None
     try:
         report = index(root)
     except RecollectError as problem:
@@ -92,8 +88,7 @@ def watch(
     """
     due = dict.fromkeys(roots, 0.0)
     rested = dict.fromkeys(roots, 0.0)
-    events = _Events(roots, ignore, quiet_ms, stop or threading.Event(), announce)
-    for touched in events:
+    for touched in _Events(roots, ignore, quiet_ms, stop or threading.Event(), announce):
         for root in roots:
             if root in touched:
                 due[root] = min(due[root], rested[root])
@@ -125,10 +120,12 @@ def sole_watcher(root: Path, store: str) -> Iterator[None]:
         since = datetime.now(UTC).isoformat(timespec="seconds")
         holder.write_text(json.dumps({"pid": os.getpid(), "since": since, "root": str(root)}))
     except Timeout:
-        raise UsageError(
-            f"{root} is already watched {_describe(holder)}",
-            hint="one watcher of a folder is enough; end that one first",
-        ) from None
+        by = "another process"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            state = json.loads(holder.read_text())
+            by = f"process {state['pid']} since {state['since']}"
+        hint = "one watcher of a folder is enough; end that one first"
+        raise UsageError(f"{root} is already watched by {by}", hint=hint) from None
     except OSError as error:
         raise FailedError(
             f"the lock cannot be created in {folder}: {error.strerror}", hint="make it writable, or set XDG_STATE_HOME"
@@ -138,14 +135,6 @@ def sole_watcher(root: Path, store: str) -> Iterator[None]:
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
-
-
-def _describe(holder: Path) -> str:
-    try:
-        state = json.loads(holder.read_text())
-        return f"by process {state['pid']} since {state['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "by another process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +156,7 @@ class _Events:
             try:
                 yield from self._system_events()
             except FileNotFoundError:
-                yield from self._ticks(self._tick_s)  # the folder vanished just before the watch began
+                yield from self._ticks(0.0)  # the folder vanished just before the watch began
             except (OSError, RuntimeError) as error:
                 # Too many folders for the system's watches, or a file system that has none.
                 if message != str(error):
@@ -182,7 +171,7 @@ class _Events:
         before = [_identity(root) for root in self.roots]
         present = [root for root, identity in zip(self.roots, before, strict=True) if identity]
         if not present:
-            yield from self._ticks(self._tick_s)
+            yield from self._ticks(0.0)
             return
         touched: set[Path] = set(present)
         for changes in system_watch(
@@ -201,17 +190,12 @@ class _Events:
             if [_identity(root) for root in self.roots] != before or any(path in self.roots for path in paths):
                 return
 
-    @property
-    def _tick_s(self) -> float:
-        return 2 * self.quiet_ms / 1000
-
     def _ticks(self, seconds: float) -> Iterator[set[Path]]:
+        """At least one tick, until the seconds have passed."""
         end = time.monotonic() + seconds
-        while not self.stop.is_set():
+        yield set()
+        while not self.stop.wait(2 * self.quiet_ms / 1000) and time.monotonic() < end:
             yield set()
-            if time.monotonic() >= end:
-                return
-            self.stop.wait(self._tick_s)
 
     def _is_relevant(self, _change: Change, path: str) -> bool:
         """Whether an event may change the index: not one of a hidden file, behind a link, or of the store itself."""
@@ -230,8 +214,7 @@ def _is_visible(path: Path, root: Path) -> bool:
 
 
 def _identity(root: Path) -> tuple[int, int] | None:
-    try:
+    with contextlib.suppress(OSError):
         state = root.stat()
-    except OSError:
-        return None
-    return state.st_dev, state.st_ino
+        return state.st_dev, state.st_ino
+    return None

