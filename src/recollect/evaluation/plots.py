@@ -17,19 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.errors import UsageError
-from recollect.evaluation.results import (
-    Curve,
-    MeasuredSystem,
-    SourcePair,
-    SweepChart,
-    SystemPair,
-    about,
-    interval_text,
-    label,
-    measures_of,
-    ms,
-    sweep_chart,
-)
+from recollect.evaluation import results
+from recollect.evaluation.results import MeasuredSystem, interval_text, label, ms
 from recollect.registry import missing_package
 from recollect.types.search import GRADES
 
@@ -104,9 +93,7 @@ def drawing() -> Iterator[None]:
         "axes.facecolor": "none",
         "axes.labelcolor": LIGHT["muted"],
         "axes.labelsize": SMALL,
-        "axes.spines.left": False,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
+        **{f"axes.spines.{side}": False for side in ("left", "right", "top")},
         "axes.titlelocation": "left",
         "axes.titlesize": TEXT,
         "axes.titleweight": "bold",
@@ -117,9 +104,8 @@ def drawing() -> Iterator[None]:
         "svg.fonttype": "none",
         "svg.hashsalt": "recollect",
     }
-    for axis in ("xtick", "ytick"):
-        style |= {f"{axis}.color": LIGHT["rule"], f"{axis}.labelcolor": LIGHT["muted"], f"{axis}.labelsize": SMALL}
-        style |= {f"{axis}.major.size": 0, f"{axis}.minor.size": 0}
+    ticks = {"color": LIGHT["rule"], "labelcolor": LIGHT["muted"], "labelsize": SMALL, "major.size": 0, "minor.size": 0}
+    style |= {f"{axis}.{name}": value for axis in ("xtick", "ytick") for name, value in ticks.items()}
     with mpl.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         yield
@@ -127,11 +113,11 @@ def drawing() -> Iterator[None]:
 
 def sweep_plot(report: Mapping[str, Any], path: Path) -> None:
     """Write the curves of a sweep as a file."""
-    chart = sweep_chart(report)
+    chart = results.sweep_chart(report)
     if chart is None:
         raise UsageError("this sweep has no rows to draw", hint="each row has options with a number, and a mean")
     with drawing():
-        write(sweep_figure(chart), path, about(report))
+        write(sweep_figure(chart), path, results.about(report))
 
 
 def write(figure: Figure, path: Path, note: str = "") -> None:
@@ -185,7 +171,7 @@ def _styles(names: Sequence[str]) -> list[tuple[str, str]]:
 
 def systems_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     """Draw the mean of each system as a dot, its interval as a line, and one panel for each measure."""
-    names = measures_of(systems)[:MEASURES]
+    names = results.measures_of(systems)[:MEASURES]
     ranked = [system for system in systems if names[0] in system.measures]
     order = sorted(ranked, key=lambda system: -system.measures[names[0]].mean)
     order += [system for system in systems if system not in order]
@@ -210,14 +196,23 @@ def systems_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     return figure
 
 
-def sweep_figure(chart: SweepChart) -> Figure:
+def sweep_figure(chart: results.SweepChart) -> Figure:
     """Draw one curve for each combination of settings with its intervals, and a line at the knee."""
     figure, (axes,) = _panels([330])
     for curve in chart.others:
-        axes.plot(*_line(curve), color=LIGHT["rule"], linewidth=0.8)
-    styles = _styles([curve.name for curve in chart.curves])
-    for place, (curve, style) in enumerate(zip(chart.curves, styles, strict=True)):
-        _draw_curve(axes, curve, style, place, len(chart.curves))
+        axes.plot(*zip(*((spot, value.mean) for spot, value in curve.points), strict=True), color=LIGHT["rule"], lw=0.8)
+    styles, count = _styles([curve.name for curve in chart.curves]), len(chart.curves)
+    for place, (curve, (colour, dashes)) in enumerate(zip(chart.curves, styles, strict=True)):
+        spots, values = [spot for spot, _ in curve.points], [value for _, value in curve.points]
+        low, high = [value.low for value in values], [value.high for value in values]
+        if count <= BANDS:
+            axes.fill_between(spots, low, high, color=colour, alpha=0.13, linewidth=0)
+        else:  # upright lines, slightly apart
+            spots = [spot * 1.02 ** (place - (count - 1) / 2) for spot in spots]
+            axes.vlines(spots, low, high, color=colour, linewidth=1.2, alpha=0.55)
+        marker: Any = {"marker": "osD^vP"[place % 6], "markersize": 5, "markeredgecolor": LIGHT["paper"]}
+        means, name = [value.mean for value in values], label(curve.name, 32)
+        axes.plot(spots, means, color=colour, linestyle=dashes, linewidth=2, label=name, **marker)
     spots = sorted({spot for curve in (*chart.curves, *chart.others) for spot, _ in curve.points})
     if spots[0] > 0 and spots[-1] / spots[0] > 10:  # noqa: PLR2004
         axes.set_xscale("log")
@@ -236,25 +231,7 @@ def sweep_figure(chart: SweepChart) -> Figure:
     return figure
 
 
-def _line(curve: Curve) -> tuple[list[float], list[float]]:
-    return [place for place, _ in curve.points], [value.mean for _, value in curve.points]
-
-
-def _draw_curve(axes: Axes, curve: Curve, style: tuple[str, str], place: int, count: int) -> None:
-    """Draw a curve with its intervals: a band, or with many curves upright lines, slightly apart."""
-    colour, dashes = style
-    spots, means = _line(curve)
-    low, high = [value.low for _, value in curve.points], [value.high for _, value in curve.points]
-    if count <= BANDS:
-        axes.fill_between(spots, low, high, color=colour, alpha=0.13, linewidth=0)
-    else:
-        spots = [spot * 1.02 ** (place - (count - 1) / 2) for spot in spots]
-        axes.vlines(spots, low, high, color=colour, linewidth=1.2, alpha=0.55)
-    marker: Any = {"marker": "osD^vP"[place % 6], "markersize": 5, "markeredgecolor": LIGHT["paper"]}
-    axes.plot(spots, means, color=colour, linestyle=dashes, linewidth=2, label=label(curve.name, 32), **marker)
-
-
-def gains_figure(pair: SystemPair) -> Figure:
+def gains_figure(pair: results.SystemPair) -> Figure:
     """Draw the difference of every question, greatest first: above zero the first system is better."""
     figure, (axes,) = _panels([290])
     gains, comparison = list(pair.gains.values()), pair.comparison
@@ -276,7 +253,7 @@ def gains_figure(pair: SystemPair) -> Figure:
     return figure
 
 
-def overlap_figure(pairs: Sequence[SourcePair]) -> Figure:
+def overlap_figure(pairs: Sequence[results.SourcePair]) -> Figure:
     """Draw one bar for each pair: found by both, by one, by neither; and lines at the union and the better source."""
     figure, panels = _panels([100] * len(pairs))
     for axes, pair in zip(panels, pairs, strict=True):
@@ -305,37 +282,35 @@ def overlap_figure(pairs: Sequence[SourcePair]) -> Figure:
 
 
 def latency_figure(systems: Sequence[MeasuredSystem]) -> Figure:
-    """Draw a histogram of the search times of each system on a log axis, with median, 95 % and grades."""
+    """Draw a histogram of the search times of each system on a log axis, with median, 95 % and grades.
+
+    The bins have equal ratios and reach at least to the grade that all times are within.
+    """
+    import numpy as np
+
     timed = [(place, system) for place, system in enumerate(systems) if system.p50 is not None]
-    bins, styles = _bins([system for _, system in timed]), _styles([system.name for system in systems])
+    times = [time for _, system in timed for time in (*system.took_ms, system.p50, system.p95) if time]
+    longest = max(times, default=1.0)
+    grade = next((limit for limit, _ in GRADES if longest < limit), longest)
+    low, high = max(min(times, default=1.0), 0.01) / 1.15, max(grade, longest) * 1.2
+    bins, styles = np.geomspace(low, high, BIN_COUNT + 1), _styles([system.name for system in systems])
     figure, panels = _panels([108, *[88] * (len(timed) - 1)], sharex=True)
     for axes, (place, system) in zip(panels, timed, strict=True):
-        axes.set(xscale="log", xlim=(bins[0], bins[-1]))
+        axes.set(xscale="log", xlim=(low, high))
         _draw_times(axes, system, styles[place][0], bins)
         for limit, _ in GRADES:
             axes.axvline(limit, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 2)))
-    limits = [(limit, f"{word}\n< {ms(limit)}") for limit, word in GRADES if limit < bins[-1]]
+    limits = [(limit, f"{word}\n< {ms(limit)}") for limit, word in GRADES if limit < high]
     top = panels[0].secondary_xaxis("top")
     top.set_xticks([limit for limit, _ in limits], [text for _, text in limits], ha="right", size=9)
     top.set_xticks([], minor=True)
     top.spines["top"].set_visible(False)
-    low, high = bins[0], bins[-1]
     spots = [digit * 10.0**power for power in range(-2, 6) for digit in (1, 2, 5)]
     ticks = [spot for spot in spots if low <= spot <= high]
     ticks = ticks if len(ticks) <= TICKS else [spot for spot in ticks if f"{spot:e}"[0] == "1"]
     panels[-1].set_xticks(ticks, [ms(spot) for spot in ticks])
     panels[-1].set_xticks([], minor=True)
     return figure
-
-
-def _bins(timed: Sequence[MeasuredSystem]) -> Any:
-    """Return bin edges of equal ratio that reach at least to the grade that all times are within."""
-    import numpy as np
-
-    times = [time for system in timed for time in (*system.took_ms, system.p50, system.p95) if time]
-    low, high = max(min(times, default=1.0), 0.01), max(times, default=1.0)
-    grade = next((limit for limit, _ in GRADES if high < limit), high)
-    return np.geomspace(low / 1.15, max(grade, high) * 1.2, BIN_COUNT + 1)
 
 
 def _draw_times(axes: Axes, system: MeasuredSystem, colour: str, bins: Any) -> None:

@@ -21,21 +21,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from recollect.errors import LlmError, UsageError
-from recollect.evaluation.prose import (
-    COMMONPLACES,
-    LEADING,
-    LEAST_CONTENT,
-    MOST,
-    Leak,
-    Link,
-    Vocabulary,
-    best_phrase,
-    follow,
-    headings,
-    plain,
-    sentences,
-    target_of,
-)
+from recollect.evaluation import prose
+from recollect.evaluation.prose import Leak, Vocabulary, target_of
 from recollect.ingest.documents import MARKDOWN, MAX_FRONT_MATTER, read_document
 from recollect.memory import Memory
 from recollect.models.openai import Llm
@@ -192,11 +179,11 @@ class QuestionMaker:
     def _questions(self, records: Sequence[Record], aliases: Mapping[str, Sequence[str]]) -> Iterator[SetQuestion]:
         notes = [record for record in records if is_note(record)]
         first = {record.path: record for record in reversed(notes)}
-        for link, origin, path in follow(notes):
+        for link, origin, path in prose.follow(notes):
             text, around = link.text, self._around(link)
             specific = self._specific(text) and len(self.vocabulary.content(text)) > 1
-            enough = len(self.vocabulary.content(around)) >= LEAST_CONTENT and len(around) <= LONGEST
-            if specific or (enough and self.vocabulary.share(around, path) <= MOST):
+            enough = len(self.vocabulary.content(around)) >= prose.LEAST_CONTENT and len(around) <= LONGEST
+            if specific or (enough and self.vocabulary.share(around, path) <= prose.MOST):
                 words, kind = (text, "link") if specific else (around, "context")
                 yield SetQuestion(words, kind, target_of(first[path]), first[path].id, None, origin)
         for record in first.values():
@@ -214,8 +201,8 @@ class QuestionMaker:
         rows = []
         files: dict[str, set[str]] = {}
         for record in notes:
-            title = plain(record.title.split(" › ")[0])
-            for heading in (title, *headings(record.text)):
+            title = prose.plain(record.title.split(" › ")[0])
+            for heading in (title, *prose.headings(record.text)):
                 rows.append((record, title, heading))
                 files.setdefault(fold(heading), set()).add(target_of(record))
         for record, title, heading in rows:
@@ -229,8 +216,8 @@ class QuestionMaker:
     def _of_sentences(self, record: Record) -> Iterator[SetQuestion]:
         """The best phrase of each sentence, the best first; a fact's begins with its category and tags."""
         target, passage = target_of(record), fold(record.passage)
-        read = sentences(record.text[:MOST_READ])
-        phrases = [phrase for sentence in read if (phrase := best_phrase(sentence, target, self.vocabulary))]
+        read = prose.sentences(record.text[:MOST_READ])
+        phrases = [phrase for sentence in read if (phrase := prose.best_phrase(sentence, target, self.vocabulary))]
         phrases.sort(key=lambda phrase: -phrase.worth)
         fact = record.kind == "fact"
         tags = dict.fromkeys(word for word in (record.category, *record.tags) if word and fold(word) not in passage)
@@ -242,16 +229,16 @@ class QuestionMaker:
     def _specific(self, text: str) -> bool:
         """Whether a heading or name is specific: not a common word, code or a file name."""
         name = " " not in text and ("/" in text or PurePath(text).suffix.lower() in _SUFFIXES)
-        common = fold(text).strip(" .:!?") in COMMONPLACES
+        common = fold(text).strip(" .:!?") in prose.COMMONPLACES
         return bool(self.vocabulary.content(text)) and not (common or name or _CODE.search(text))
 
-    def _around(self, link: Link) -> str:
+    def _around(self, link: prose.Link) -> str:
         """The sentence that a link ends or begins, without the small words beside it; else an empty text."""
         text = link.before or link.after
         if not link.alone or (link.after and link.before) or "(" in text:
             return ""
         words = self.vocabulary.words(text)
-        inside = [place for place, word in enumerate(words) if not (word.stop or word.term in LEADING)]
+        inside = [place for place, word in enumerate(words) if not (word.stop or word.term in prose.LEADING)]
         if not inside:
             return ""
         first, last = (inside[0], -1) if link.after else (0, inside[-1])
@@ -353,9 +340,9 @@ class Paraphraser:
             return "nothing to ask"
         if len(text.splitlines()) > 1 or len(text) > LONGEST or not text.endswith(_QUESTION_MARKS):
             return "not one question"
-        if len(self.vocabulary.content(text)) < LEAST_CONTENT - 1:
+        if len(self.vocabulary.content(text)) < prose.LEAST_CONTENT - 1:
             return "says too little"
-        return "copies its target" if self.vocabulary.share(text, target) > MOST else ""
+        return "copies its target" if self.vocabulary.share(text, target) > prose.MOST else ""
 
 
 def records_to_send(records: Iterable[Record], count: int, seed: int, vocabulary: Vocabulary) -> list[Record]:

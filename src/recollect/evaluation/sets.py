@@ -18,21 +18,10 @@ from typing import Any
 from recollect import __version__
 from recollect.config import Settings
 from recollect.errors import FailedError, UsageError
+from recollect.evaluation import questions
 from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_qrels, write_lines
 from recollect.evaluation.prose import MOST, Leak, LeakRow, leak_table, target_of
-from recollect.evaluation.questions import (
-    KINDS,
-    SPLITS,
-    Paraphraser,
-    QuestionMaker,
-    SetQuestion,
-    VisibleRecords,
-    choose,
-    count_tokens,
-    in_order,
-    records_to_send,
-    split_of,
-)
+from recollect.evaluation.questions import KINDS, SPLITS, SetQuestion, VisibleRecords
 from recollect.evaluation.recording import Bars
 from recollect.memory import Memory
 from recollect.models.openai import open_llm
@@ -154,21 +143,21 @@ def make_set(
     records = VisibleRecords(memory, options.filters, bars("reading"))
     sent, masked = _to_send(records, old, options), MaskedRecords(records.listed) if options.masked else None
     llm = open_llm(memory.settings.llm) if options.llm else None
-    paraphraser = Paraphraser(llm, memory.store.notes, records.vocabulary) if llm else None
+    paraphraser = questions.Paraphraser(llm, memory.store.notes, records.vocabulary) if llm else None
     if llm and paraphraser and not plan:
-        announce(f"at most {len(sent):,} calls of {llm.model}, about {count_tokens(sent):,} tokens to send")
+        announce(f"at most {len(sent):,} calls of {llm.model}, about {questions.count_tokens(sent):,} tokens to send")
         paraphrases = paraphraser(sent, [line.row["text"] for line in old], bars("asking"))
     else:
         paraphrases = [SetQuestion(one.id, "paraphrase", target_of(one), one.id) for one in sent]
     missing = max(0, options.count - len(old))
-    questions = _new_questions(records, masked, paraphrases, known, count=missing, seed=options.seed)
+    entries = _new_questions(records, masked, paraphrases, known, count=missing, seed=options.seed)
     if masked and not plan:
-        questions = list(masked.mask(questions))
-    every = [*old, *map(_line, questions)]
+        entries = list(masked.mask(entries))
+    every = [*old, *map(_line, entries)]
     sides = {split: sum(line.split == split for line in every) for split in SPLITS}
     kinds = Counter(sorted((line.kind for line in every), key=lambda kind: (*KINDS, kind).index(kind)))
     if plan:
-        return QuestionSet(str(folder), sides, dict(kinds), len(questions), len(sent), count_tokens(sent))
+        return QuestionSet(str(folder), sides, dict(kinds), len(entries), len(sent), questions.count_tokens(sent))
     if not every:
         message = f"no question can be made of {len(records.listed):,} records"
         raise UsageError(message, hint="questions come from headings, links and sentences; source code has none")
@@ -192,7 +181,7 @@ def make_set(
     _write_folder(folder, every, about, _readme(sides, rows, masked=bool(masked)), copies)
     calls, rejected = (paraphraser.calls, paraphraser.rejected) if paraphraser else (0, {})
     warnings = _warnings(records, options, every, rows, rejected)
-    return QuestionSet(str(folder), sides, dict(kinds), len(questions), calls, 0, rows, warnings)
+    return QuestionSet(str(folder), sides, dict(kinds), len(entries), calls, 0, rows, warnings)
 
 
 def _new_questions(
@@ -205,12 +194,12 @@ def _new_questions(
     seed: int,
 ) -> list[SetQuestion]:
     """Return as many questions as are missing, the paraphrases first; one that was ever in the set is not new."""
-    made = QuestionMaker(records.vocabulary)(records.listed, records.aliases)
+    made = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
     first, rest = (
         [one for one in group if one.id not in known and not (masked and masked.without(one) is None)]
         for group in (paraphrases, made)
     )
-    return in_order([*first, *choose(rest, count - len(first), seed)])
+    return questions.in_order([*first, *questions.choose(rest, count - len(first), seed)])
 
 
 def _to_send(records: VisibleRecords, old: Sequence[QuestionLine], options: SetOptions) -> list[Record]:
@@ -218,7 +207,7 @@ def _to_send(records: VisibleRecords, old: Sequence[QuestionLine], options: SetO
     used = {line.metadata.get("record") for line in old if line.kind == "paraphrase"}
     count = min((options.count + 1) // 2, max(0, options.count - len(old))) if options.llm else 0
     left = [record for record in records.listed if record.id not in used]
-    return records_to_send(left, count, options.seed, records.vocabulary) if count else []
+    return questions.records_to_send(left, count, options.seed, records.vocabulary) if count else []
 
 
 def _line(question: SetQuestion) -> QuestionLine:
@@ -230,17 +219,17 @@ def _line(question: SetQuestion) -> QuestionLine:
     }
     filled = {name: value for name, value in metadata.items() if value is not None}
     row = {"_id": question.id, "text": question.text, "metadata": filled}
-    return QuestionLine(row, split_of(question.id), {question.target: 1})
+    return QuestionLine(row, questions.split_of(question.id), {question.target: 1})
 
 
 def _check(
-    records: VisibleRecords, masked: MaskedRecords | None, questions: Sequence[QuestionLine], bar: Progress | None
+    records: VisibleRecords, masked: MaskedRecords | None, entries: Sequence[QuestionLine], bar: Progress | None
 ) -> list[LeakRow]:
     """Return what the questions give away, by kind; generated questions also get it in their metadata."""
-    pairs = [(str(line.row["text"]), line.target) for line in questions]
+    pairs = [(str(line.row["text"]), line.target) for line in entries]
     leaks = records.leaks(pairs, bar) if masked is None else masked.leaks(records, pairs, bar)
     kinds: dict[str, list[Leak]] = {kind: [] for kind in (*KINDS, "own")}
-    for line, leak in zip(questions, leaks, strict=True):
+    for line, leak in zip(entries, leaks, strict=True):
         if leak:
             kinds.setdefault(line.kind, []).append(leak)
             if line.kind != "own":
@@ -251,12 +240,12 @@ def _check(
 def _warnings(
     records: VisibleRecords,
     options: SetOptions,
-    questions: Sequence[QuestionLine],
+    entries: Sequence[QuestionLine],
     rows: Sequence[LeakRow],
     rejected: Mapping[str, int],
 ) -> list[str]:
-    targets, count, unjudged = records.vocabulary.passages, len(questions), sum(not line.target for line in questions)
-    gone = 0 if options.masked else sum(line.target not in (None, *targets) for line in questions)
+    targets, count, unjudged = records.vocabulary.passages, len(entries), sum(not line.target for line in entries)
+    gone = 0 if options.masked else sum(line.target not in (None, *targets) for line in entries)
     leaking = rows[-1].leaking if rows else 0.0
     warnings = {
         f"only {count:,} questions can be made of this store, of {options.count:,} asked for": count < options.count,
@@ -286,9 +275,9 @@ class MaskedRecords:
         for record in records:
             self._files.setdefault(target_of(record), []).append(record.id)
 
-    def mask(self, questions: Iterable[SetQuestion]) -> Iterator[SetQuestion]:
+    def mask(self, entries: Iterable[SetQuestion]) -> Iterator[SetQuestion]:
         """Remove the words of each question, and yield those for which it is possible; their target is the record."""
-        for question in questions:
+        for question in entries:
             changed = self.without(question)
             if changed is not None:
                 self.records.update({record.id: record for record in changed})
@@ -315,14 +304,14 @@ class MaskedRecords:
         return [] if len(chunks) == 1 else None
 
     def leaks(
-        self, visible: VisibleRecords, questions: Sequence[tuple[str, str | None]], progress: Progress | None
+        self, visible: VisibleRecords, entries: Sequence[tuple[str, str | None]], progress: Progress | None
     ) -> list[Leak | None]:
         """Return what each question gives away when the masked records are all there is."""
         settings = Settings(language=visible.keywords.analyzer.language)
         with Memory.open(":memory:", embedder="none", settings=settings) as memory:
             rows = ({"id": one.id, "title": one.title, "text": one.text or "-"} for one in self.records.values())
             memory.add_many(rows)
-            return VisibleRecords(memory, {}).leaks(questions, progress)
+            return VisibleRecords(memory, {}).leaks(entries, progress)
 
     def _enough(self, rest: str, record: Record) -> bool:
         return len(_WORD.findall(rest)) >= (1 - MOST_REMOVED) * self._lengths[record.id] > 0
@@ -365,10 +354,10 @@ def _existing(folder: Path, options: SetOptions) -> tuple[list[QuestionLine], Ma
     if manifest.get("masked"):
         message = f"{folder} holds a masked set, which cannot be updated"
         raise UsageError(message, hint="--masked --force makes a new one")
-    questions = [line for split in SPLITS for line in _read_split(folder, split)]
-    if twice := [name for name, count in Counter(line.id for line in questions).items() if count > 1]:
+    entries = [line for split in SPLITS for line in _read_split(folder, split)]
+    if twice := [name for name, count in Counter(line.id for line in entries).items() if count > 1]:
         raise UsageError(f"{folder}: two questions have the id {min(twice)!r}", hint="give one of them another _id")
-    return questions, manifest
+    return entries, manifest
 
 
 def _manifest(path: Path) -> dict[str, Any]:
@@ -400,7 +389,7 @@ def _read_split(folder: Path, split: str) -> Iterator[QuestionLine]:
 
 
 def _write_folder(
-    folder: Path, questions: Sequence[QuestionLine], manifest: Mapping[str, Any], readme: str, corpus: Sequence[Record]
+    folder: Path, entries: Sequence[QuestionLine], manifest: Mapping[str, Any], readme: str, corpus: Sequence[Record]
 ) -> None:
     """Write all files of the set; the manifest last, since it says that the others are complete."""
     files: dict[Path, list[str]] = {}
@@ -409,7 +398,7 @@ def _write_folder(
         files[folder / CORPUS] = [json.dumps(row, ensure_ascii=False) for row in rows]
     for split in SPLITS:
         queries, qrels = _files(folder, split)
-        here = [line for line in questions if line.split == split]
+        here = [line for line in entries if line.split == split]
         files[queries] = [json.dumps(line.row, ensure_ascii=False) for line in here]
         grades = (f"{line.id}\t{name}\t{grade}" for line in here for name, grade in line.grades.items())
         files[qrels] = [HEADING, *grades]

@@ -19,21 +19,11 @@ from typing import Any
 from recollect import __version__
 from recollect.config import Settings
 from recollect.errors import UsageError
+from recollect.evaluation import scoring
 from recollect.evaluation.datasets import Dataset, fingerprint_of, lines
 from recollect.evaluation.recording import LIMIT, Bars, OpenSet, Options, Targets, record_set
 from recollect.evaluation.runs import read_run
-from recollect.evaluation.scoring import (
-    MEASURES,
-    MOST,
-    Run,
-    by_place,
-    compare,
-    deepest,
-    estimate,
-    evaluate,
-    noticeable,
-    without_self,
-)
+from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
 from recollect.memory import Memory
 from recollect.types import Progress, Work, now
 
@@ -74,7 +64,7 @@ class TrialPlan:
     @property
     def depth(self) -> int:
         """How many results of each ranking are scored."""
-        return self.limit or max(LIMIT, deepest(self.measures))
+        return self.limit or max(LIMIT, scoring.deepest(self.measures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +109,7 @@ def named_systems(names: str) -> dict[str, Options]:
 def read_external(name: str, file: str, data: bytes, questions: Collection[str]) -> Trial:
     """Read another system's run from the bytes of a file; it has no values yet."""
     rankings = read_run(data, file).items()
-    run = {key: by_place(hit.id for hit in ranking) for key, ranking in rankings if key is not None}
+    run = {key: scoring.by_place(hit.id for hit in ranking) for key, ranking in rankings if key is not None}
     if not run.keys() & set(questions):
         raise UsageError(
             f"{file} answers none of the {len(questions):,} judged questions",
@@ -161,8 +151,8 @@ def run_trials(
     for trial, corpus in itertools.product(theirs, corpora):
         trial.run = corpus.targets.external(trial.run) if corpus.targets else trial.run
     for trial in (*ours, *theirs):
-        trial.run = without_self(trial.run, selves) if plan.exclude_self else trial.run
-        trial.values = evaluate(qrels, trial.run, plan.measures)
+        trial.run = scoring.without_self(trial.run, selves) if plan.exclude_self else trial.run
+        trial.values = scoring.evaluate(qrels, trial.run, plan.measures)
     return [*ours, *theirs], corpora
 
 
@@ -297,7 +287,7 @@ def _warnings(
     corpora: Sequence[MeasuredCorpus],
     left: Mapping[str, int],
 ) -> list[str]:
-    deep, fetch_k = deepest(plan.measures), settings.search.fetch_k
+    deep, fetch_k = scoring.deepest(plan.measures), settings.search.fetch_k
     questions = [key for corpus in corpora for key in corpus.dataset.queries]
     empty = {trial.system: sum(not trial.run.get(key) for key in questions) for trial in trials}
     warnings = {
@@ -341,7 +331,7 @@ def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, 
             comparison = compare(after, before)
             means = {"before": fmean(before.values()), "after": fmean(after.values())}
             fell = comparison.difference.mean < 0 and comparison.significant
-            edge = {"noticeable": noticeable(after, before), "fell": fell}
+            edge = {"noticeable": scoring.noticeable(after, before), "fell": fell}
             checks.append({"system": system, "measure": measure, **means, **edge, **asdict(comparison)})
     if not checks:
         systems = baseline["systems"].items()

@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import (
-    common,
-    common_options,
-    filter_flags,
-    filters_of,
-    json_flag,
-    load_settings,
-    open_memory,
-    read_input,
-    search_flags,
-    search_options,
-)
+from recollect.cli import flags
+from recollect.cli.flags import common, filters_of, json_flag, load_settings, read_input, search_flags
 from recollect.cli.lab import dataset_options, eval_, interval, open_set, question_options, read_sets
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import FailedError, UsageError
@@ -134,7 +124,7 @@ def _measure(
     from recollect.evaluation.trials import make_report, read_external, run_trials
 
     name, sets = read_sets(dataset, options, asking=bool(plan.systems))
-    ranking = {**search_options(options), "limit": None}  # the plan says how many results are scored
+    ranking = {**flags.search_options(options), "limit": None}  # the plan says how many results are scored
     questions, external = {key for one in sets for key in one.qrels}, []
     for word in options["external"]:
         title, _, file = ("", "", word) if Path(word).is_file() else word.rpartition("=")
@@ -265,11 +255,14 @@ def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, A
     if not Path(source).is_dir():
         yield _read_file(source)
         return
-    flags = [word for name, value in common_options(options).items() if value for word in (f"--{name}", value)]
+    extra = [word for name, value in flags.common_options(options).items() if value for word in (f"--{name}", value)]
     root = click.get_current_context().find_root()
     for name, *words in KEYWORD if load_settings(options).settings.embedder == "none" else HYBRID:
         notice(f"eval {name} {source}")
-        output, study = io.StringIO(), eval_.make_context("eval", [name, source, *words, *flags, "--json"], parent=root)
+        output, study = (
+            io.StringIO(),
+            eval_.make_context("eval", [name, source, *words, *extra, "--json"], parent=root),
+        )
         with contextlib.redirect_stdout(output), study:
             eval_.invoke(study)
         yield dict(json.loads(output.getvalue()))
@@ -301,7 +294,7 @@ def _read_file(name: str) -> Mapping[str, Any]:
 @click.option("--plan", is_flag=True, help="Print what would be made and sent; send and write nothing.")
 @click.option("--update", is_flag=True, help="Keep the existing set with your edits, and add new questions.")
 @click.option("--force", is_flag=True, help="Replace the existing set.")
-@filter_flags
+@flags.filter_flags
 @common
 @json_flag
 def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
@@ -315,7 +308,7 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     names = ("count", "seed", "llm", "masked", "update", "force")
     set_options = sets.SetOptions(**{name: options[name] for name in names}, filters=filters_of(options))
     path = Path(folder).expanduser()
-    with open_memory(options, reads=True) as memory:
+    with flags.open_memory(options, reads=True) as memory:
         made = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
     emit(as_json, asdict(made), partial(_print_set, made, plan))
     return 0
