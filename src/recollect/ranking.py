@@ -10,22 +10,14 @@ import math
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 DAY = 86_400.0
 """Seconds."""
 
-HALF_LIVES: Mapping[str, float] = MappingProxyType(
-    {
-        "permanent": math.inf,
-        "stable": 90 * DAY,
-        "active": 14 * DAY,
-        "session": DAY,
-        "checkpoint": 4 * 3600.0,
-    }
-)
+HALF_LIVES: Mapping[str, float] = {
+    "permanent": math.inf, "stable": 90 * DAY, "active": 14 * DAY, "session": DAY, "checkpoint": 4 * 3600.0,
+}  # fmt: skip
 """Decay class → seconds after which a record counts half."""
-
 
 MOST_MARKS = 30
 SHORT = 1000
@@ -43,12 +35,12 @@ def _stream_safe(text: str) -> str:
     """At most thirty marks on one letter, as in Unicode's stream-safe format: sorting them takes quadratic time."""
     if text.isascii() or len(text) <= SHORT:
         return text
-    kept, marks = [], 0
+    characters, marks = [], 0
     for character in text:
         marks = marks + 1 if unicodedata.combining(character) else 0
         if marks <= MOST_MARKS:
-            kept.append(character)
-    return "".join(kept)
+            characters.append(character)
+    return "".join(characters)
 
 
 def fold_hash(text: str) -> bytes:
@@ -104,8 +96,15 @@ def mmr(
 LENGTHS = (1, 2, 4, 8, 16, 32)
 """Lengths in words of the unrelated queries; values between them are interpolated by the logarithm."""
 
-LEAST_SPREADS: Mapping[str, tuple[float, float]] = MappingProxyType({"keyword": (0.03, 0.03), "vector": (0.01, 0.01)})
+LEAST_SPREADS: Mapping[str, tuple[float, float]] = {"keyword": (0.03, 0.03), "vector": (0.01, 0.01)}
 """Source → the least spread of level and margin: with few records, all unrelated queries may score alike."""
+
+CONSTANTS: Mapping[tuple[str, ...], tuple[float, tuple[tuple[float, float], ...]]] = {
+    ("keyword",): (-0.31, ((0.08, 0.14),)),
+    ("vector",): (-0.52, ((0.12, 0.12),)),
+    ("keyword", "vector"): (-0.42, ((0.05, 0.09), (0.09, 0.05))),
+}
+"""Sources → offset, and for each source the weights of level and margin; see docs/confidence.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,33 +127,20 @@ class Null:
     margins: tuple[float, ...]
     margin_spreads: tuple[float, ...]
 
-    def surprise(self, found: Evidence, words: int, least: tuple[float, float]) -> tuple[float, float]:
-        """How many spreads level and margin lie above those of an unrelated query of the same length."""
-        level, margin = _at(self.levels, words), _at(self.margins, words)
-        return (
-            (found.level - level) / max(least[0], _at(self.level_spreads, words)),
-            (found.margin - margin) / max(least[1], _at(self.margin_spreads, words)),
-        )
-
-
-CONSTANTS: Mapping[tuple[str, ...], tuple[float, tuple[tuple[float, float], ...]]] = MappingProxyType(
-    {
-        ("keyword",): (-0.31, ((0.08, 0.14),)),
-        ("vector",): (-0.52, ((0.12, 0.12),)),
-        ("keyword", "vector"): (-0.42, ((0.05, 0.09), (0.09, 0.05))),
-    }
-)
-"""Sources → offset, and for each source the weights of level and margin; see docs/confidence.md."""
-
 
 def confidence(found: Mapping[str, Evidence], nulls: Mapping[str, Null], words: int) -> float:
-    """The confidence from 0 to 1, rising with the evidence; at 0.5 the record is as likely as not to be an answer."""
+    """The confidence from 0 to 1, rising with the evidence; at 0.5 the record is as likely as not to be an answer.
+
+    The evidence of a source is how many spreads level and margin lie above those of an unrelated query of this length.
+    """
     sources = tuple(sorted(found))
-    offset, weights = CONSTANTS[sources]
-    logit = offset
+    logit, weights = CONSTANTS[sources]
     for source, (by_level, by_margin) in zip(sources, weights, strict=True):
-        level, margin = nulls[source].surprise(found[source], words, LEAST_SPREADS[source])
-        logit += by_level * level + by_margin * margin
+        null, (least_level, least_margin) = nulls[source], LEAST_SPREADS[source]
+        level = found[source].level - _at(null.levels, words)
+        margin = found[source].margin - _at(null.margins, words)
+        logit += by_level * level / max(least_level, _at(null.level_spreads, words))
+        logit += by_margin * margin / max(least_margin, _at(null.margin_spreads, words))
     return 1.0 / (1.0 + math.exp(-logit))
 
 

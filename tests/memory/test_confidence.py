@@ -113,7 +113,8 @@ def test_between_lengths_is_interpolated():
     levels = tuple(1 / length for length in LENGTHS)
     null = Null(levels, (1.0,) * 6, (0.0,) * 6, (1.0,) * 6)
     for words, level in ((0, 1), (1, 1), (2, 0.5), (32, 1 / 32), (500, 1 / 32), (3, 0.5 - (math.log2(3) - 1) / 4)):
-        assert null.surprise(Evidence(level, 0.0), words, (0.01, 0.01)) == pytest.approx((0, 0))
+        middle = 1 / (1 + math.exp(-CONSTANTS["vector",][0]))
+        assert confidence({"vector": Evidence(level, 0.0)}, {"vector": null}, words) == pytest.approx(middle)
 
 
 # -- what it says -------------------------------------------------------------------------------------------------

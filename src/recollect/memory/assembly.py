@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,12 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from recollect import config
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
 from recollect.errors import LlmError, ModelError, RecollectError, SearchFailed, SourceFailed, TimedOut, UsageError
 from recollect.memory.embeddings import Embeddings, OpenedModels, unconfigured_model
 from recollect.memory.shapes import answer_dict, iso
-from recollect.memory.validation import FILTER_ARGUMENTS, clean
+from recollect.memory.validation import clean
 from recollect.models.embedders import is_self_contained
 from recollect.models.openai import open_llm
 from recollect.models.rerankers import RERANKERS, passage
@@ -66,12 +65,6 @@ def with_options(method: F) -> F:
         about = inspect.cleandoc(method.__doc__)
         method.__doc__ = f"{about}\n\nOptions:\n\n{described(SEARCH)}\n\nFilters:\n\n{described(FILTERS)}\n"
     return method
-
-
-def override_options(search: SearchOptions, arguments: Mapping[str, Any]) -> SearchOptions:
-    """Search options with those replaced that the arguments of `Memory.search` name."""
-    named = {name: value for name, value in arguments.items() if name not in FILTER_ARGUMENTS and value is not None}
-    return config.override(search, named)
 
 
 def assemble(

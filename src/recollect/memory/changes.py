@@ -52,7 +52,7 @@ def _retried(change: Callable[_Parameters, _Result]) -> Callable[_Parameters, _R
 
 
 class Writer:
-    """The methods of `Memory` that change records. A scoped `caller` can change only records that its scope owns."""
+    """The methods of `Memory` for changes to records. A scoped `caller` can change only records that its scope owns."""
 
     store: Store
     embeddings: Embeddings
@@ -195,6 +195,17 @@ class Writer:
             if self._limit is None or self._limit.admits(record.scope):
                 return record
         raise UnknownRecord(record_id)
+
+    def history(self, record_id: str) -> list[Event]:
+        """Return every change to a record, oldest first, also of a forgotten one.
+
+        Raises `UnknownRecord` if there never was such a record. For a scoped caller the events are numbered from 1.
+        """
+        key = parse_id(record_id)
+        events = self.store.records.history(key)
+        if not events or not self._knows(key):
+            raise UnknownRecord(record_id)
+        return events if self.caller is None else visible_history(self.store.records, events, self.caller)
 
     # -- what the caller may see and change -----------------------------------------------------------------
 

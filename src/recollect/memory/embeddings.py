@@ -205,19 +205,6 @@ def errors_of(embedder: Embedder) -> Iterator[None]:
         raise EmbedderError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error
 
 
-def vector_status(spaces: VectorSpaces, records: int, where: Filter | None) -> dict[str, Any]:
-    """The model of the active space, and how many of the records (that pass the filter) have a vector.
-
-    With a filter, which is a scoped caller's, only the model and the number of records without a vector.
-    """
-    active = spaces.active
-    covered, missing = spaces.open(active).coverage(where) if active else (0, records)
-    model = {"embedder": active.embedder if active else None}
-    if where is not None:
-        return {**model, "without": missing}
-    return {**model, **({"dimension": active.dimension} if active else {}), "with": covered, "without": missing}
-
-
 def unconfigured_model(name: str) -> str:
     """The message for a model that made a store's vectors and is not opened, because only the store names it."""
     return f"the store's vectors were made by {model_label(name)}, which your settings do not name"

@@ -13,27 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from recollect import config
-from recollect.config import SearchOptions, Settings
-from recollect.errors import Forbidden, UnknownRecord, UsageError
-from recollect.memory.assembly import ExternalSources, Rerankers, assemble, override_options, with_options
+from recollect.config import Settings
+from recollect.errors import Forbidden, UsageError
+from recollect.memory.assembly import ExternalSources, Rerankers, assemble, with_options
 from recollect.memory.calibration import Calibration
-from recollect.memory.changes import Writer, changes, visible_history
-from recollect.memory.embeddings import Embeddings, vector_status
+from recollect.memory.changes import Writer, changes
+from recollect.memory.embeddings import Embeddings
 from recollect.memory.recall import TOKENS, Recall, recall
 from recollect.memory.spans import embedded, indexed, recalled, searched, traced
-from recollect.memory.validation import (
-    FILTER_ARGUMENTS,
-    change_filter,
-    clean_names,
-    make_filter,
-    merge_scope,
-    parse_id,
-)
+from recollect.memory.validation import FILTER_ARGUMENTS, clean_names, make_filter, merge_scope, parse_id
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import open_reranker
 from recollect.pipeline import Pipeline
 from recollect.stores import open_store
-from recollect.types import GLOBAL, Answer, Embedder, Event, Filter, Progress, Query, Record, Scope, Store, Work
+from recollect.types import GLOBAL, Answer, Embedder, Filter, Progress, Query, Record, Scope, Store, Work
 
 if TYPE_CHECKING:
     from recollect.ingest import Report
@@ -314,9 +307,15 @@ class Memory(Writer):
 
     def status(self) -> dict[str, Any]:
         """Return what the store holds, how far its indexes are, and which model made its vectors."""
-        where = self._visible()
+        where, active = self._visible(), self.store.spaces.active
         status = self.store.status() if where is None else {"records": self.store.count(where)}
-        return {**status, "vectors": vector_status(self.store.spaces, status["records"]["total"], where)}
+        covered, missing = (0, status["records"]["total"])
+        if active is not None:
+            covered, missing = self.store.spaces.open(active).coverage(where)
+        vectors: dict[str, Any] = {"embedder": active.embedder if active else None}
+        if where is None:
+            vectors |= {"dimension": active.dimension, "with": covered} if active else {"with": 0}
+        return {**status, "vectors": {**vectors, "without": missing}}
 
     def sources(self) -> Sequence[Mapping[str, Any]]:
         """Return the sources that a search can use, and whether each has been answering."""
@@ -387,7 +386,10 @@ class Memory(Writer):
     def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
         """Return the pipeline and the query that `search` would run with these options, to inspect or run them."""
         self.store.check()
-        return assemble(self, text, *self._request(options), work)
+        narrowing = {name: options.pop(name) for name in FILTER_ARGUMENTS if name in options}
+        where = make_filter(narrowing, self.scope, self.caller)
+        named = {name: value for name, value in options.items() if value is not None}
+        return assemble(self, text, where, config.override(self.settings.search, named), work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:
         """Explain why a record is or is not in the answer to `text`, and which change of options would bring it back.
@@ -395,16 +397,14 @@ class Memory(Writer):
         `target` is the id of a record or the path of a file; `options` are those of `search`. The verdict names the
         stage that dropped the record, its rank in every source, and a `change` that has been tried.
         """
-        self.store.check()
         from recollect.memory.explain import filter_parts, why_not
 
-        where, search = self._request(options)
+        where = self.prepare(text, work=work, **options)[1].filter
+        parts = filter_parts(where) if options.pop("where", None) is not None else {}
 
         def prepare(change: Mapping[str, Any]) -> tuple[Pipeline, Query]:
-            changed = change_filter(where, change, self.caller)
-            return assemble(self, text, changed, override_options(search, change), work)
+            return self.prepare(text, work=work, **{**options, **change})
 
-        parts = filter_parts(where) if options.get("where") is not None else {}
         return why_not(self.store.within(where.scope), prepare, target, parts, caller=self.caller)
 
     def get(
@@ -421,17 +421,6 @@ class Memory(Writer):
         records = self.scoped(wanted).store.records.get([parse_id(record_id)])
         everything = scope is None and wanted == GLOBAL and self.caller is None
         return next((record for record in records if everything or wanted.admits(record.scope)), None)
-
-    def history(self, record_id: str) -> list[Event]:
-        """Return every change to a record, oldest first, also of a forgotten one.
-
-        Raises `UnknownRecord` if there never was such a record. For a scoped caller the events are numbered from 1.
-        """
-        key = parse_id(record_id)
-        events = self.store.records.history(key)
-        if not events or not self._knows(key):
-            raise UnknownRecord(record_id)
-        return events if self.caller is None else visible_history(self.store.records, events, self.caller)
 
     def facets(self, **filters: Any) -> dict[str, Any]:
         """Return the categories, tags and scopes of visible records. Scope and filters are those of `list`."""
@@ -456,12 +445,6 @@ class Memory(Writer):
         named = {"where": where, "scope": scope, "user": user, "agent": agent, "session": session}
         visible = make_filter({**filters, **named}, self.scope, self.caller)
         return self.store.records.list(visible, limit=limit, offset=offset)
-
-    def _request(self, arguments: Mapping[str, Any]) -> tuple[Filter, SearchOptions]:
-        """The filter and the search options that arguments of `search` stand for."""
-        narrowing = {name: value for name, value in arguments.items() if name in FILTER_ARGUMENTS}
-        where = make_filter(narrowing, self.scope, self.caller)
-        return where, override_options(self.settings.search, arguments)
 
     def _visible(self) -> Filter | None:
         """The filter for all that a scoped caller can see; None for the owner, who sees everything."""

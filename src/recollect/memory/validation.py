@@ -56,33 +56,19 @@ def make_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def make_filter(arguments: Mapping[str, Any], default: Scope, caller: Scope | None) -> Filter:
     """The filter that scope and filter arguments stand for, or the one that is given as `where`."""
-    for name in arguments:
-        known = f"there are {', '.join(FILTER_NAMES)}"
-        _check(name in FILTER_ARGUMENTS, f"unknown filter {name!r}", known)
+    if unknown := [name for name in arguments if name not in FILTER_ARGUMENTS]:
+        raise UsageError(f"unknown filter {unknown[0]!r}", hint=f"there are {', '.join(FILTER_NAMES)}")
     where: Filter | None = arguments.get("where")
-    parts = {name: value for name, value in arguments.items() if name != "where" and value is not None}
-    narrowed = change_filter(Filter(default), parts, caller)
+    scope = merge_scope(default, arguments.get("scope"), {part: arguments.get(part) for part in SCOPE_PARTS})
+    if caller is not None and (where is not None or scope != caller or arguments.get("any_scope")):
+        raise Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
+    named = [option for option in FILTERS if arguments.get(option.name) is not None]
     if where is None:
-        return narrowed
-    if caller is not None:
-        raise _other_scope()
-    alone = narrowed.scope == default and not parts.keys() & set(FILTER_NAMES)
+        values = {option.column or option.name: _filter_value(option, arguments[option.name]) for option in named}
+        return Filter(scope, **values)
+    alone = scope == default and not named
     _check(alone, "give a filter as `where` or in single parts, not both", "put all into `where`")
     return replace(where, now=now())  # a Filter that was made earlier is applied as of now
-
-
-def change_filter(where: Filter, arguments: Mapping[str, Any], caller: Scope | None) -> Filter:
-    """The filter with the conditions that the arguments name; None removes one. A scoped caller keeps its scope."""
-    scope = merge_scope(where.scope, arguments.get("scope"), {part: arguments.get(part) for part in SCOPE_PARTS})
-    if caller is not None and (scope != caller or arguments.get("any_scope")):
-        raise _other_scope()
-    named = [option for option in FILTERS if option.name in arguments]
-    fields = {option.column or option.name: _filter_value(option, arguments[option.name]) for option in named}
-    return replace(where, scope=scope, **fields)
-
-
-def _other_scope() -> Forbidden:
-    return Forbidden("another scope than the caller's cannot be asked for", hint="leave the scope out")
 
 
 def _filter_value(option: Option, value: Any) -> Any:
@@ -92,9 +78,9 @@ def _filter_value(option: Option, value: Any) -> Any:
         case "time":
             return parse_time(value)
         case "names":
-            return clean_names(option.name, () if value is None else value)
-    if value is None or (value == "" and not option.allowed):
-        return () if option.allowed else None
+            return clean_names(option.name, value)
+    if value == "" and not option.allowed:
+        return None
     if option.allowed:
         known = is_text(value) and value in option.allowed
         _check(known, f"unknown {option.name} {brief(value)}", f"there are {', '.join(option.allowed)}")
