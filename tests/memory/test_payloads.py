@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import datetime
 from typing import Any, NotRequired, get_args, get_origin, get_type_hints
 
 from typing_extensions import is_typeddict
 
 from recollect import Memory
 from recollect.memory import payloads, shapes
+from recollect.types import Event
 
 EXPLAINED = {"base", "factors", "moves", "total"}
 """Only in results that were asked for with `explain`, and so in no schema."""
+
+
+PLAIN = {float: (int, float), datetime: str}
+
+
+def required(shape: Any) -> set[str]:
+    """The fields that must be there: of a dataclass, those without a default."""
+    if is_dataclass(shape):
+        return {field.name for field in fields(shape) if field.default is field.default_factory is MISSING}
+    declared = get_type_hints(shape, include_extras=True)
+    return {name for name, hint in declared.items() if get_origin(hint) is not NotRequired}
 
 
 def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
@@ -20,21 +34,19 @@ def differences(value: Any, shape: Any, place: str) -> Iterator[str]:
     if isinstance(shape, types.UnionType):
         options = [list(differences(value, option, place)) for option in get_args(shape)]
         yield from min(options, key=len)
-    elif is_typeddict(shape):
+    elif is_typeddict(shape) or is_dataclass(shape):
         hints = get_type_hints(shape)
-        declared = get_type_hints(shape, include_extras=True)
-        required = {name for name, hint in declared.items() if get_origin(hint) is not NotRequired}
-        yield from (f"{place}.{name} is missing" for name in required - value.keys())
+        yield from (f"{place}.{name} is missing" for name in required(shape) - value.keys())
         yield from (f"{place}.{name} is not in the schema" for name in value.keys() - hints.keys() - EXPLAINED)
         for name in value.keys() & hints.keys():
             yield from differences(value[name], hints[name], f"{place}.{name}")
-    elif get_origin(shape) is list:
+    elif get_origin(shape) in (list, tuple):
         for item in value:
             yield from differences(item, get_args(shape)[0], f"{place}[]")
-    elif get_origin(shape) is dict:
+    elif get_origin(shape) in (dict, Mapping):
         for item in value.values():
             yield from differences(item, get_args(shape)[1], f"{place}.*")
-    elif shape is not Any and not isinstance(value, (int, float) if shape is float else shape or type(None)):
+    elif shape is not Any and not isinstance(value, PLAIN.get(shape, shape or type(None))):
         yield f"{place} is {value!r}, not {shape}"
 
 
@@ -69,7 +81,7 @@ def test_the_json_of_a_memory_is_as_described(tmp_path):
         verdict = memory.why_not("green tea", old.id, user="ada")
         check(shapes.verdict_dict("green tea", verdict), payloads.VerdictAnswer)
         for event in memory.history(old.id):
-            check(shapes.event_dict(event), payloads.HistoryEvent)
+            check(shapes.event_dict(event), Event)
         for source in memory.sources():
             check(source, payloads.SourceHealth)
 
@@ -77,7 +89,7 @@ def test_the_json_of_a_memory_is_as_described(tmp_path):
 def test_the_comparison_finds_a_field_that_differs():
     """A missing field, an unknown field and a wrong type are each reported."""
     event = {"seq": "1", "id": "a", "action": "add", "detail": {}, "when": "now"}
-    assert sorted(differences(event, payloads.HistoryEvent, "event")) == [
+    assert sorted(differences(event, Event, "event")) == [
         "event.at is missing",
         "event.seq is '1', not <class 'int'>",
         "event.when is not in the schema",

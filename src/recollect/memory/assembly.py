@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
 from recollect.errors import LlmError, ModelError, RecollectError, SearchFailed, SourceFailed, TimedOut, UsageError
-from recollect.memory.embeddings import Embeddings, OpenedModels, unconfigured_model
+from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
 from recollect.memory.shapes import answer_dict, iso
 from recollect.memory.validation import clean
 from recollect.models.embedders import is_self_contained
@@ -203,15 +203,11 @@ class Rerankers:
 
     def _tried(self, model: str) -> Reranker:
         """The reranker after two trials: the first loads the model, the second is timed."""
-        try:
+        with errors_as(ModelError, f"{model} cannot be used"):
             reranker = self._open(model)
             for _ in range(2):
                 start = time.monotonic()
                 _checked_scores(reranker, "Is it ready?", ["It is."])
-        except RecollectError:
-            raise
-        except Exception as error:  # a reranker may be third-party code
-            raise ModelError(f"{model} cannot be used: {type(error).__name__}: {error}") from error
         self._seconds[model] = time.monotonic() - start
         return reranker
 
@@ -227,27 +223,16 @@ def _checked_scores(reranker: Reranker, query: str, passages: Sequence[str]) -> 
 # -- external systems ---------------------------------------------------------------------------------------
 
 
-@runtime_checkable
-class Configurable(Protocol):
-    """A system that wants the settings of the memory, beside its own table of `[[sources]]`."""
-
-    def configure(self, settings: Settings) -> None:
-        """Called once, before the first query."""
-
-
 def open_system(source: SourceSettings, settings: Settings) -> ExternalSystem:
-    """The system of a table of `[[sources]]`. It may be third-party code: whatever it raises becomes our error."""
-    try:
+    """The system of a table of `[[sources]]`, which may be third-party code.
+
+    A system with a method `configure` also gets the settings of the memory, once, before the first query.
+    """
+    hint = f"check its table, and what {source.kind!r} needs"
+    with errors_as(UsageError, f"the source {source.name!r} cannot be set up", hint):
         system = SYSTEMS.load(source.kind)(source)
-        if isinstance(system, Configurable):
-            system.configure(settings)
-    except RecollectError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"the source {source.name!r} cannot be set up: {type(error).__name__}: {error}",
-            hint=f"check its table, and what {source.kind!r} needs",
-        ) from error
+        if (configure := getattr(system, "configure", None)) is not None:
+            configure(settings)
     return system
 
 

@@ -20,8 +20,8 @@ from statistics import fmean, pstdev
 from typing import TypeAlias
 
 from recollect.analysis import Analyzer
-from recollect.errors import RecollectError, TimedOut
-from recollect.memory.embeddings import Embeddings, errors_of
+from recollect.errors import EmbedderError, RecollectError, TimedOut
+from recollect.memory.embeddings import Embeddings, errors_as
 from recollect.ranking import LENGTHS, Evidence, Null
 from recollect.stages import RANK_TO_BEAT, Gauge, evidence
 from recollect.types import ActiveSpace, Filter, KeywordIndex, Query, Store
@@ -128,7 +128,7 @@ def _by_words(index: KeywordIndex, text: str, where: Filter) -> Evidence:
 
 
 def _by_meaning(serving: ActiveSpace, text: str, where: Filter) -> Evidence:
-    with errors_of(serving.embedder):
+    with errors_as(EmbedderError, f"{serving.embedder.name} failed"):
         vector = serving.embedder.query(text)
     return evidence(serving.index.search(vector, where, RANK_TO_BEAT).scores, 1.0, bounded=True)
 

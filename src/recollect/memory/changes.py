@@ -341,10 +341,8 @@ def _last_standing(events: Sequence[Event]) -> Event | None:
 
 def _previous_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that an edit replaced, converted from the JSON of the history."""
-    read: dict[str, Callable[[Any], Any]] = {
-        "tags": tuple, "lines": tuple, "happened_at": parse_time, "expires_at": parse_time,
-    }  # fmt: skip
-    return {name: read[name](value) if value is not None and name in read else value for name, value in values.items()}
+    times = {name: parse_time(value) for name, value in values.items() if name.endswith("_at")}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()} | times
 
 
 def _chunk_error(key: str) -> UsageError:
@@ -397,15 +395,12 @@ def chain(memory: Memory, record: Record) -> list[str]:
 
     Only visible records are listed.
     """
-    older: list[str] = []
-    newer: list[str] = []
-    other: Record | None = record
-    while other is not None and len(older) < LONGEST_CHAIN and (other := _predecessor(memory, other)):
-        older.append(other.id)
-    other = record
-    while other.superseded_by and len(newer) < LONGEST_CHAIN and (other := memory.get(other.superseded_by)):
-        newer.append(other.id)
-    return [*reversed(older), record.id, *newer]
+    older, newer = [record], [record]
+    while len(older) <= LONGEST_CHAIN and (old := _predecessor(memory, older[-1])):
+        older.append(old)
+    while len(newer) <= LONGEST_CHAIN and (key := newer[-1].superseded_by) and (new := memory.get(key)):
+        newer.append(new)
+    return [other.id for other in (*reversed(older), *newer[1:])]
 
 
 def _predecessor(memory: Memory, record: Record) -> Record | None:

@@ -183,26 +183,26 @@ class Embeddings:
 def _space_of(embedder: Embedder, active: VectorSpace | None) -> VectorSpace:
     if active is not None and active.fingerprint == embedder.fingerprint:
         return active
-    with errors_of(embedder):
+    with errors_as(EmbedderError, f"{embedder.name} failed"):
         dimension = embedder.query("How long is a vector?").shape[0]
     return VectorSpace(embedder.fingerprint, embedder.name, dimension)
 
 
 def embed(embedder: Embedder, passages: Sequence[str]) -> Matrix:
     """The vectors of passages."""
-    with errors_of(embedder):
+    with errors_as(EmbedderError, f"{embedder.name} failed"):
         return embedder.passages(passages)
 
 
 @contextlib.contextmanager
-def errors_of(embedder: Embedder) -> Iterator[None]:
-    """Turn whatever an embedder raises, which may be third-party code, into an `EmbedderError`."""
+def errors_as(kind: type[RecollectError], about: str, hint: str = "") -> Iterator[None]:
+    """Turn whatever third-party code raises into an error of ours, which begins with `about`."""
     try:
         yield
     except RecollectError:
         raise
     except Exception as error:
-        raise EmbedderError(f"{embedder.name} failed: {type(error).__name__}: {error}") from error
+        raise kind(f"{about}: {type(error).__name__}: {error}", hint=hint) from error
 
 
 def unconfigured_model(name: str) -> str:

@@ -1,8 +1,8 @@
 """The JSON of records, answers and histories as types: HTTP and MCP publish their schemas from these.
 
-`recollect.memory.shapes` builds the JSON, and a test compares the two. Fields may be added, never renamed or removed;
-clients must accept fields that are not listed here. Nothing imports this module at start-up: `typing_extensions`, which
-pydantic needs, is slow to load.
+`recollect.memory.shapes` builds the JSON, and a test compares the two. A dataclass stands for its own fields, of which
+those with a default may be missing. Fields may be added, never renamed or removed; clients must accept fields that are
+not listed here. Nothing imports this module at start-up: `typing_extensions`, which pydantic needs, is slow to load.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypeVar
 
 from typing_extensions import TypedDict, is_typeddict
+
+from recollect.memory.explain import Placement
+from recollect.memory.recall import Citation
+from recollect.types.search import Contribution, SourceTrace
 
 _Shape = TypeVar("_Shape", bound=type)
 
@@ -39,14 +43,6 @@ class StoredRecord(TypedDict):
     next_offset: NotRequired[int]
 
 
-class SourceShare(TypedDict):
-    """A result's rank and score in one source's list, and what it contributed to the fused score."""
-
-    rank: int
-    score: float | None
-    contribution: float
-
-
 class FoundRecord(StoredRecord):
     """One result: a record, and why it is ranked where it is."""
 
@@ -56,21 +52,10 @@ class FoundRecord(StoredRecord):
     fused: float
     similarity: float | None
     confidence: NotRequired[float]
-    sources: dict[str, SourceShare]
+    sources: dict[str, Contribution]
     in_keyword: bool
     in_semantic: bool
     freshness: NotRequired[str]
-
-
-class SourceReport(TypedDict):
-    """How one source answered the query."""
-
-    name: str
-    status: str
-    hits: int
-    took_ms: float
-    reason: NotRequired[str]
-    trust: NotRequired[float]
 
 
 class AnswerTrace(TypedDict):
@@ -79,7 +64,7 @@ class AnswerTrace(TypedDict):
     took_ms: float
     grade: str
     mode: str
-    sources: list[SourceReport]
+    sources: list[SourceTrace]
     filtered: dict[str, int]
     lag: dict[str, int]
     stages: list[dict[str, Any]]
@@ -96,35 +81,15 @@ class SearchAnswer(TypedDict):
     trace: AnswerTrace
 
 
-class Cited(TypedDict):
-    """The record that a number in a recall block refers to."""
-
-    number: int
-    id: str
-    title: str
-    path: NotRequired[str]
-    lines: NotRequired[list[int]]
-    freshness: NotRequired[str]
-
-
 class RecallBlock(TypedDict):
     """A block of text for a model's context, and the records that its numbers refer to."""
 
     query: str
     text: str
     tokens: int
-    citations: list[Cited]
+    citations: list[Citation]
     left_out: int
     warnings: list[str]
-
-
-class SourceRank(TypedDict):
-    """Where a source ranks a record, however deep."""
-
-    rank: int | None
-    score: float | None
-    fetch_k: int
-    note: NotRequired[str]
 
 
 class VerdictAnswer(TypedDict):
@@ -135,20 +100,10 @@ class VerdictAnswer(TypedDict):
     stage: str
     reason: str
     rank: int | None
-    sources: dict[str, SourceRank]
+    sources: dict[str, Placement]
     change: dict[str, Any]
     advice: str
     record: StoredRecord | None
-
-
-class HistoryEvent(TypedDict):
-    """One change in a record's history."""
-
-    seq: int
-    id: str
-    action: str
-    at: str
-    detail: dict[str, Any]
 
 
 class SourceHealth(TypedDict):

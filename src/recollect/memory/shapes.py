@@ -41,7 +41,8 @@ def _fields(thing: Any, always: tuple[str, ...], if_set: tuple[str, ...] = ()) -
     """Fields of a dataclass as JSON; those of `if_set` are left out where they have their default value."""
     values = {name: getattr(thing, name) for name in always}
     for name in if_set:
-        if (value := getattr(thing, name)) != thing.__dataclass_fields__[name].default:
+        value = getattr(thing, name)
+        if value is not None and value != thing.__dataclass_fields__[name].default:
             values[name] = value
     for name, value in values.items():
         if (convert := _PLAIN.get(type(value))) is not None:

@@ -15,12 +15,12 @@ from recollect.errors import Forbidden
 from recollect.memory import Memory
 from recollect.memory.changes import chain
 from recollect.memory.folders import Excerpt
-from recollect.memory.payloads import HistoryEvent, RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
+from recollect.memory.payloads import RecallBlock, SearchAnswer, StoredRecord, VerdictAnswer
 from recollect.memory.recall import recall
 from recollect.memory.shapes import answer_dict, bounded, event_dict, recall_dict, record_dict, verdict_dict
 from recollect.memory.validation import merge_scope
 from recollect.options import SCOPE_PARTS
-from recollect.types import GLOBAL, Record, Trace, Work, now
+from recollect.types import GLOBAL, Event, Record, Trace, Work, now
 from recollect.web import inputs
 from recollect.web.access import Asker
 from recollect.web.inputs import Reads, ScopeBody, ScopeParameters, SearchBody, Writes
@@ -198,7 +198,7 @@ def undo(body: inputs.Undoing, asker: Writes) -> Json:
     return Json({"undone": undone, "record": record_dict(record) if record else None})
 
 
-_HISTORY = model("HistoryAnswer", id=str, events=list[HistoryEvent], chain=list[str])
+_HISTORY = model("HistoryAnswer", id=str, events=list[Event], chain=list[str])
 
 
 @router.get("/v1/history/{id:anything}", **documented(_HISTORY))
