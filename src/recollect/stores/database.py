@@ -28,8 +28,7 @@ class Reading:
     """The snapshots that the reads of one `SqlDatabase.reading` share; whoever holds the lock uses them."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
-    snapshots: dict[bool, Any] = field(default_factory=dict)
-    """By whether they are on a replica."""
+    snapshots: dict[int, Any] = field(default_factory=dict)
     depth: int = 0
     ended: bool = False
 

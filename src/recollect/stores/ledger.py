@@ -79,9 +79,15 @@ class Table(ABC):
         update = "UPDATE records SET superseded_by = %s, superseded_at = %s WHERE id = %s"
         self.connection.execute(update, (by, micros(at), key))
 
-    @abstractmethod
     def hide(self, row: int) -> None:
         """Remove a record from every answer; its id stays in use."""
+        with self.connection.pipeline():
+            self.unindex(row)
+            self.connection.execute("UPDATE records SET forgotten_at = %s WHERE row = %s", (micros(now()), row))
+
+    @abstractmethod
+    def unindex(self, row: int) -> None:
+        """Remove a record from the indexes that are written with it."""
 
     @abstractmethod
     def drop_orphan(self, passage: bytes) -> None:
@@ -98,10 +104,6 @@ class Table(ABC):
             )
             self.connection.execute("UPDATE history SET detail = '{}' WHERE row = %s", (row,))
             self.drop_orphan(passage)
-
-    @abstractmethod
-    def show(self, record: Record) -> None:
-        """Restore a record that was hidden."""
 
     def row(self, key: str) -> int:
         """The row of a record."""
@@ -266,7 +268,7 @@ def _restore(table: Table, change: Restore) -> None:
     if stored.purged:
         raise UsageError(f"{change.id!r} was purged: nothing of it is left", hint="add it again")
     if stored.forgotten:
-        table.show(stored.record)
+        table.replace(stored.record, stored.record)
         table.note(change.id, "restore", {"undid": "forget"})
     elif stored.record.superseded_by is not None:
         table.supersede(change.id, None, None)

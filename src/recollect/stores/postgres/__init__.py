@@ -152,8 +152,45 @@ class PostgresChanges(SqlChanges):
 
         A lost connection is made again and yields True, because changes may have been missed.
         """
-        with contextlib.closing(_Listener(self._database, quiet)) as listener:
-            yield listener
+        with contextlib.ExitStack() as stack:
+            yield self._notices(stack, self._connect(stack), quiet)
+
+    def _connect(self, stack: contextlib.ExitStack) -> Connection:
+        connection = stack.enter_context(contextlib.closing(self._database.connect()))
+        with translated(self._database.address):
+            connection.execute(f"LISTEN {CHANNEL}")
+        return connection
+
+    def _notices(self, stack: contextlib.ExitStack, connection: Connection, quiet: float) -> Iterator[bool]:
+        while True:
+            self._database.check()
+            try:
+                if connection.closed:
+                    connection = self._connect(stack)
+                    yield True
+                notices = list(connection.notifies(timeout=quiet, stop_after=1))
+            except (StoreError, *CONNECTION_LOST) as error:
+                stack.close()
+                if isinstance(error, StoreError):  # it cannot be made again yet
+                    time.sleep(quiet)
+                yield False
+            else:
+                changed = any(notice.payload == self._database.schema for notice in notices)
+                if changed:
+                    self._await_replica()
+                yield changed
+
+    def _await_replica(self) -> None:
+        """Searches that follow the announcement use the replica, so it should have the change by then."""
+        deadline = time.monotonic() + REPLAY_SECONDS
+        replayed = "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= %s::pg_lsn"
+        with contextlib.suppress(StoreError):  # searches do not use a replica that fails
+            written = self._database.one("SELECT pg_current_wal_flush_lsn()::text")
+            while time.monotonic() < deadline:
+                with self._database.read(replica=True) as connection:
+                    if connection.execute(replayed, written).fetchone() == (True,):
+                        return
+                time.sleep(0.02)
 
     def _visible(self, connection: Connection, scope: Scope) -> Condition:
         return f"FROM history WHERE scope = ANY(%s) AND NOT ({_SUPERSEDES})", [visible_scopes(connection, scope)]
@@ -164,71 +201,6 @@ class PostgresChanges(SqlChanges):
         else:
             (newest,) = connection.execute("SELECT coalesce(max(seq), 0) FROM history").fetchone() or (0,)
         return max(0, newest - LATE_EVENTS)
-
-
-class _Listener:
-    """A connection to the main server that listens for notifications."""
-
-    def __init__(self, database: PostgresDatabase, quiet: float) -> None:
-        self._database = database
-        self._quiet = quiet
-        self._connection: Connection | None = self._connect()
-
-    def __iter__(self) -> _Listener:
-        return self
-
-    def __next__(self) -> bool:
-        self._database.check()
-        if self._connection is None:
-            return self._reconnect()
-        try:
-            notices = list(self._connection.notifies(timeout=self._quiet, stop_after=1))
-        except CONNECTION_LOST:
-            self.close()
-            return False
-        changed = any(notice.payload == self._database.schema for notice in notices)
-        if changed:
-            self._await_replica()
-        return changed
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _connect(self) -> Connection:
-        connection = self._database.connect()
-        try:
-            with translated(self._database.address):
-                connection.execute(f"LISTEN {CHANNEL}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _reconnect(self) -> bool:
-        try:
-            self._connection = self._connect()
-        except StoreError:
-            time.sleep(self._quiet)
-            return False
-        return True
-
-    def _await_replica(self) -> None:
-        """Searches that follow the announcement use the replica, so it should have the change by then."""
-        deadline = time.monotonic() + REPLAY_SECONDS
-        with contextlib.suppress(StoreError):  # searches do not use a replica that fails
-            (written,) = self._database.one("SELECT pg_current_wal_flush_lsn()::text")
-            while not self._replayed(written) and time.monotonic() < deadline:
-                time.sleep(0.02)
-
-    def _replayed(self, written: str) -> bool:
-        with self._database.read(replica=True) as connection:
-            row = connection.execute(
-                "SELECT NOT pg_is_in_recovery() OR pg_last_wal_replay_lsn() >= %s::pg_lsn", (written,)
-            ).fetchone()
-        return bool(row and row[0])
 
 
 _SUPERSEDES = """

@@ -33,7 +33,6 @@ from recollect.stores.postgres.failures import (
     MAX_CONNECTIONS,
     WAIT_SECONDS,
     NoFreeConnection,
-    busy,
     translated,
 )
 from recollect.stores.rows import Dialect
@@ -127,23 +126,15 @@ class Pool:
     @contextlib.contextmanager
     def transaction(self, begin: str) -> Iterator[Connection]:
         """A connection in a transaction that `begin` has started; committed at the end, rolled back on an error."""
-        with self._slot():
-            connection, _ = self._first(begin)
-            try:
-                yield connection
-                if connection.execute("COMMIT").statusmessage != "COMMIT":
-                    raise psycopg.OperationalError("the server rolled the transaction back")
-            finally:
-                self._return(connection)
+        with self._begun(begin) as (connection, _):
+            yield connection
+            if connection.execute("COMMIT").statusmessage != "COMMIT":
+                raise psycopg.OperationalError("the server rolled the transaction back")
 
     def one(self, statement: str) -> Any:
         """The first row of a statement's result, in one round trip."""
-        with self._slot():
-            connection, cursor = self._first(statement)
-            try:
-                return cursor.fetchone()
-            finally:
-                self._return(connection)
+        with self._begun(statement) as (_, cursor):
+            return cursor.fetchone()
 
     def connect(self) -> Connection:
         """A new connection outside the pool and outside transactions."""
@@ -162,11 +153,15 @@ class Pool:
             self._idle.pop().close()
 
     @contextlib.contextmanager
-    def _slot(self) -> Iterator[None]:
+    def _begun(self, statement: str) -> Iterator[tuple[Connection, psycopg.Cursor[TupleRow]]]:
         if not self._slots.acquire(timeout=WAIT_SECONDS):
             raise NoFreeConnection
         try:
-            yield
+            connection, cursor = self._first(statement)
+            try:
+                yield connection, cursor
+            finally:
+                self._return(connection)
         finally:
             self._slots.release()
 
@@ -218,7 +213,6 @@ class PostgresDatabase(SqlDatabase):
         self.schema = own.get("schema", "recollect")
         if not self.schema.replace("_", "a").isalnum() or not self.schema.isascii() or self.schema[0].isdigit():
             raise UsageError(f"{self.schema!r} is not a valid schema name", hint="use letters, digits and _")
-        self._lock = threading.Lock()
         self._row_security: bool | None = None
         self._no_replica_until = 0.0
         with translated(self.address):
@@ -255,16 +249,21 @@ class PostgresDatabase(SqlDatabase):
         if self.read_only:
             raise StoreError(f"{self.address} was opened read only", hint="open it without read_only")
         self.renew()  # reads that follow see what is written, and no connection is held while waiting for another
+        failure: psycopg.Error | None = None
         for attempt in range(MAX_TRIES):
+            if attempt:
+                time.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311  (not a secret)
             try:
                 begin = f"{_WRITE}; {_set_scope(scope)}"
                 with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
                     return work(connection)
             except CONFLICTS as error:
-                if attempt == MAX_TRIES - 1:
-                    raise _id_taken(error) or busy(self.address) from error
-                time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311  (not a secret)
-        raise busy(self.address)
+                failure = error
+        if isinstance(failure, pg.UniqueViolation) and failure.diag.constraint_name == "records_id_key":
+            # It exists at every attempt, but is not visible.
+            hint = "leave the id out, or use another"
+            raise UsageError("the id is taken by a record of another scope", hint=hint) from failure
+        raise StoreError(f"{self.address}: too many writers at once", hint="try again") from failure
 
     transact = write
 
@@ -296,11 +295,10 @@ class PostgresDatabase(SqlDatabase):
 
     def close(self) -> None:
         """Close the connections. Closing twice does nothing."""
-        with self._lock:
-            if not self._closed and self._pid == os.getpid():
-                self._closed = True
-                for pool in (self._main, self._replica):
-                    pool.close()
+        if not self._closed and self._pid == os.getpid():
+            self._closed = True
+            for pool in (self._main, self._replica):
+                pool.close()
 
     def connect(self) -> Connection:
         """A connection outside the pool and outside transactions, for LISTEN and for maintenance."""
@@ -320,26 +318,22 @@ class PostgresDatabase(SqlDatabase):
             snapshot = _Snapshot(stack, self._begin(stack, scope, replica), scope, time.monotonic())
             reading.snapshots[replica] = snapshot
         reading.depth += 1
-        failure: BaseException | None = None
+        failed = True
         try:
             if snapshot.scope != scope:
                 self.set_scope(snapshot.connection, scope)
                 snapshot.scope = scope
             yield snapshot.connection
-        except BaseException as error:
-            failure = error
-            raise
+            failed = False
         finally:
             reading.depth -= 1
-            if failure is not None or reading.ended:
-                self._end(reading, failure)
+            if failed or reading.ended:
+                self._end(reading)
 
-    def _end(self, reading: Reading, error: BaseException | None = None) -> None:
-        """Commit the transactions, or roll them back after an error, unless a read is using them."""
+    def _end(self, reading: Reading) -> None:
         while reading.snapshots and not reading.depth:
-            _, snapshot = reading.snapshots.popitem()
             with contextlib.suppress(psycopg.Error):  # nothing was written
-                snapshot.stack.__exit__(type(error), error, error.__traceback__) if error else snapshot.stack.close()
+                reading.snapshots.popitem()[1].stack.close()
 
     def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
         """Begin a snapshot on the replica if it answers, else on the main server; then the replica pauses."""
@@ -373,13 +367,6 @@ def _set_scope(scope: Scope | None) -> str:
         for part, value in parts.items()
     )
     return f"SELECT {', '.join(values)}"
-
-
-def _id_taken(error: psycopg.Error) -> UsageError | None:
-    """An id that exists at every attempt, but is not visible, belongs to another scope."""
-    if isinstance(error, pg.UniqueViolation) and error.diag.constraint_name == "records_id_key":
-        return UsageError("the id is taken by a record of another scope", hint="leave the id out, or use another")
-    return None
 
 
 def _split(url: str) -> tuple[str, Mapping[str, str]]:

@@ -110,11 +110,6 @@ def translated(address: str, but: tuple[type[psycopg.Error], ...] = ()) -> Itera
         raise _explained(address, error) from error
 
 
-def busy(address: str) -> StoreError:
-    """The error after too many conflicts."""
-    return StoreError(f"{address}: too many writers at once", hint="try again")
-
-
 def _explained(address: str, error: psycopg.Error) -> StoreError:
     message = _NOISE.sub("", " ".join(str(error).split()))[:300]
     for kinds, word, explanation, hint in _BY_CLASS:

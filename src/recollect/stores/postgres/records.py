@@ -128,7 +128,7 @@ class Rows(ledger.Table):
         row, scope, terms = self.row(record.id), self._scope(record.scope), self.writer.terms(record)
         self._new_texts.discard(record.text_hash)
         with self.connection.pipeline():
-            self.writer.remove(self.connection, row, self._spaces)
+            self.unindex(row)
             self.connection.execute(_REPLACE, [*to_row(record), scope, terms.length, row])
             self.drop_orphan(passage_hash(before.passage))
             self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
@@ -137,18 +137,8 @@ class Rows(ledger.Table):
         self.flush()
         super().supersede(key, by, at)
 
-    def hide(self, row: int) -> None:
-        with self.connection.pipeline():
-            self.writer.remove(self.connection, row, self._spaces)
-            self.connection.execute("UPDATE records SET forgotten_at = %s WHERE row = %s", (micros(now()), row))
-
-    def show(self, record: Record) -> None:
-        row, scope, terms = self.row(record.id), self._scope(record.scope), self.writer.terms(record)
-        with self.connection.pipeline():
-            self.connection.execute(
-                "UPDATE records SET forgotten_at = NULL, length = %s WHERE row = %s", (terms.length, row)
-            )
-            self.writer.add(self.connection, [IndexedRecord(row, scope, record, terms)], self._spaces)
+    def unindex(self, row: int) -> None:
+        self.writer.remove(self.connection, row, self._spaces)
 
     def row(self, key: str) -> int:
         self.flush()

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -37,14 +36,6 @@ WAL_LIMIT_BYTES = 64 * 1024 * 1024
 OPENING_ATTEMPTS = 3
 
 
-@dataclass(slots=True)
-class _Snapshot:
-    """A connection in a transaction, and how often this process had written when it began."""
-
-    connection: apsw.Connection
-    writes: int = -1
-
-
 class Database(SqlDatabase):
     """A pool of reading connections and one writing connection to the same file.
 
@@ -59,7 +50,6 @@ class Database(SqlDatabase):
         self._place = path.absolute()  # the current folder may change while the store is open
         self._idle: list[apsw.Connection] = []
         self._all: list[apsw.Connection] = []
-        self._pool_lock = threading.Lock()
         self._write_lock = threading.Lock()
         self._writes = 0
         check_engine(apsw.sqlite_lib_version())
@@ -105,30 +95,30 @@ class Database(SqlDatabase):
 
     def _shared(self, reading: Reading) -> apsw.Connection:
         """The shared connection, in a snapshot that holds all that this process wrote before."""
-        if not reading.snapshots:
-            reading.snapshots[False] = _Snapshot(self._take())
-        snapshot: _Snapshot = reading.snapshots[False]
-        connection = snapshot.connection
-        if connection.in_transaction:
-            if reading.depth > 1 or snapshot.writes == self._writes:
-                return connection
-            connection.execute("ROLLBACK")
-        snapshot.writes = self._writes
-        self._begin(connection)
+        begun, connection = reading.snapshots.popitem() if reading.snapshots else (-1, self._take())
+        writes = self._writes if reading.depth == 1 else begun
+        reading.snapshots[writes] = connection
+        if writes != begun:
+            self._roll_back(connection)
+            self._begin(connection)
         return connection
 
     def _end(self, reading: Reading) -> None:
         while reading.snapshots and not reading.depth:
-            self._give_back(reading.snapshots.popitem()[1].connection)
+            self._give_back(reading.snapshots.popitem()[1])
 
     def _begin(self, connection: apsw.Connection) -> None:
         connection.execute("BEGIN")
         self._presence.check_read(None if self.read_only else connection)
 
     def _give_back(self, connection: apsw.Connection) -> None:
+        self._roll_back(connection)
+        self._idle.append(connection)
+
+    @staticmethod
+    def _roll_back(connection: apsw.Connection) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-        self._idle.append(connection)
 
     @contextlib.contextmanager
     def write(self, patience_ms: int = BUSY_TIMEOUT_MS) -> Iterator[apsw.Connection]:
@@ -139,7 +129,10 @@ class Database(SqlDatabase):
         super().check()
         if self.read_only:
             raise StoreError(f"{self.path} is read-only", hint="check the permissions of the file and its folder")
-        with translated(self.path), self._turn(patience_ms):
+        with translated(self.path), contextlib.ExitStack() as turn:
+            if not self._write_lock.acquire(timeout=-1 if patience_ms >= BUSY_TIMEOUT_MS else patience_ms / 1000):
+                raise StoreError(f"{self.path} is being written to by another thread", hint="try again")
+            turn.callback(self._write_lock.release)
             self._presence.check_write(self._writer)
             self._writer.set_busy_timeout(patience_ms)
             self._writer.execute("BEGIN IMMEDIATE")
@@ -151,8 +144,7 @@ class Database(SqlDatabase):
                 self._writer.execute("COMMIT")
                 self._writes += 1
             finally:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+                self._roll_back(self._writer)
             # Once more, so that an acknowledged write is in the file at the path.
             self._presence.check_write(self._writer)
             self._presence.committed(last)
@@ -165,15 +157,6 @@ class Database(SqlDatabase):
         if not self.read_only:
             with contextlib.suppress(StoreError), self.write(PATIENCE_MS) as connection:
                 work(connection)
-
-    @contextlib.contextmanager
-    def _turn(self, patience_ms: int) -> Iterator[None]:
-        if not self._write_lock.acquire(timeout=-1 if patience_ms >= BUSY_TIMEOUT_MS else patience_ms / 1000):
-            raise StoreError(f"{self.path} is being written to by another thread", hint="try again")
-        try:
-            yield
-        finally:
-            self._write_lock.release()
 
     def empty_log(self) -> None:
         """Move the write-ahead log into the file, as far as readers allow, and truncate it."""
@@ -208,8 +191,7 @@ class Database(SqlDatabase):
             except BaseException:
                 connection.close()
                 raise
-            with self._pool_lock:
-                self._all.append(connection)
+            self._all.append(connection)
             return connection
 
     def check(self) -> None:
@@ -241,12 +223,15 @@ class Database(SqlDatabase):
             ) from error
         os.close(number)
         try:
-            connection = self._connect(name)
-            try:
+            with contextlib.closing(self._connect(name)) as connection:
                 _prepare(connection)
-            finally:
-                connection.close()
-            _put_in_place(name, target)
+            try:
+                os.link(name, target)
+            except FileExistsError:
+                pass
+            except OSError:  # a file system without hard links
+                if not target.exists():
+                    os.rename(name, target)  # noqa: PTH104
         finally:
             for end in ("", "-wal", "-shm"):
                 Path(f"{name}{end}").unlink(missing_ok=True)
@@ -274,18 +259,14 @@ class Database(SqlDatabase):
     def _refuse_foreign(self) -> None:
         """Refuse the database of another program before anything is written to it."""
         try:
-            self._peek()
+            with contextlib.closing(self._open_to_read()) as connection:
+                _check_owner(connection, self.path)
         except (apsw.CantOpenError, apsw.ReadOnlyError):
+            if self._frozen:
+                raise
             # A file in WAL mode needs an index file beside it; where that cannot be made, the file is read as it is.
             self._frozen = True
-            self._peek()
-
-    def _peek(self) -> None:
-        connection = self._open_to_read()
-        try:
-            _check_owner(connection, self.path)
-        finally:
-            connection.close()
+            self._refuse_foreign()
 
 
 def check_engine(version: str) -> None:
@@ -304,43 +285,37 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
-        raise _explained(path, error) from error
+        fitting = (texts for kinds, *texts in _EXPLAINED if isinstance(error, kinds))
+        message, hint = next(fitting)
+        if isinstance(error, apsw.FullError) and _numbers_used_up(path):
+            message, hint = _USED_UP
+        raise StoreError(message.format(path=path, error=error), hint=hint) from error
 
 
-def _explained(path: Path, error: apsw.Error) -> StoreError:
-    match error:
-        case apsw.NotADBError():
-            return StoreError(f"{path} is not a Recollect store", hint="name another file; this one was left untouched")
-        case apsw.CorruptError():
-            return StoreError(f"{path} is damaged: {error}", hint="restore it from a backup; nothing was changed")
-        case apsw.BusyError() | apsw.LockedError():
-            return StoreError(
-                f"{path} was locked by another process for {BUSY_TIMEOUT_MS // 1000} seconds",
-                hint="try again; if it stays locked, look for a process that is stuck in the middle of a write",
-            )
-        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
-            return StoreError(
-                f"{path} cannot be opened for writing", hint="check the permissions of the file and its folder"
-            )
-        case apsw.FullError():
-            return _full(path)
-        case _:
-            return StoreError(f"{path}: {error}", hint="check the disk; nothing of this write was kept")
+_EXPLAINED: tuple[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], str, str], ...] = (
+    (apsw.NotADBError, "{path} is not a Recollect store", "name another file; this one was left untouched"),
+    (apsw.CorruptError, "{path} is damaged: {error}", "restore it from a backup; nothing was changed"),
+    ((apsw.BusyError, apsw.LockedError),
+     f"{{path}} was locked by another process for {BUSY_TIMEOUT_MS // 1000} seconds",
+     "try again; if it stays locked, look for a process that is stuck in the middle of a write"),
+    ((apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError), "{path} cannot be opened for writing",
+     "check the permissions of the file and its folder"),
+    (apsw.FullError, "the disk is full: nothing more was written to {path}", "free some space"),
+    (apsw.Error, "{path}: {error}", "check the disk; nothing of this write was kept"),
+)  # fmt: skip
+"""(errors, message, hint); the first that fits counts."""
+
+_USED_UP = (
+    "{path}: the highest number that a change can have is used up; nothing was written",
+    "`recollect copy --merge` it into a store that has a record: its history gets new numbers there",
+)
 
 
-def _full(path: Path) -> StoreError:
-    """The disk is full; or a table has used up its numbers, which SQLite reports in the same way."""
-    used_up = False
-    with contextlib.suppress(apsw.Error):
-        connection = apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)
-        used_up = connection.execute("SELECT max(seq) = ? FROM sqlite_sequence", (2**63 - 1,)).get == 1
-        connection.close()
-    if used_up:
-        return StoreError(
-            f"{path}: the highest number that a change can have is used up; nothing was written",
-            hint="`recollect copy --merge` it into a store that has a record: its history gets new numbers there",
-        )
-    return StoreError(f"the disk is full: nothing more was written to {path}", hint="free some space")
+def _numbers_used_up(path: Path) -> bool:
+    """Whether a table has used up its numbers, which SQLite reports like a full disk."""
+    with contextlib.suppress(apsw.Error), contextlib.closing(Connection(str(path), apsw.SQLITE_OPEN_READONLY)) as file:
+        return bool(file.execute("SELECT max(seq) = ? FROM sqlite_sequence", (2**63 - 1,)).get)
+    return False
 
 
 def _is_read_only(path: Path) -> bool:
@@ -369,17 +344,6 @@ def refuse_empty(path: Path) -> None:
             f"{path} is empty: there is no store in it",
             hint="if there was one, restore it from a backup; to start a new one here, delete the file",
         )
-
-
-def _put_in_place(name: str, target: Path) -> None:
-    """Rename a complete new store, unless another process was first."""
-    try:
-        os.link(name, target)
-    except FileExistsError:
-        return
-    except OSError:  # a file system without hard links
-        if not target.exists():
-            os.rename(name, target)  # noqa: PTH104
 
 
 def _prepare(connection: apsw.Connection) -> None:

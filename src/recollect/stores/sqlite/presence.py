@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote
 
 import apsw
@@ -32,15 +32,6 @@ READ_SECONDS = 0.01
 HEADER_BYTES = 100
 
 
-class Header(NamedTuple):
-    """Fields of the first page of the main file. A checkpoint writes whole pages, so they fit together."""
-
-    application: int
-    pages: int
-    schema: int
-    """SQLite's number of changes to the schema. VACUUM adds one; VACUUM INTO and the backup API give copies another."""
-
-
 class Presence:
     """The files of one open store, and the header of the main file when it was last read."""
 
@@ -50,7 +41,7 @@ class Presence:
         self._identity = identity
         self._logs: dict[str, Identity | None] = {}
         self._id: str | None = None
-        self._header = Header(APPLICATION_ID, 0, 0)
+        self._schema, self._pages = 0, 0
         self._comparing = threading.Lock()
         self._modified_ns = -1
         self._highest = 0
@@ -122,19 +113,15 @@ class Presence:
         Only what is certain even then is compared: the first page by itself, and the id of the store.
         """
         with self._comparing:
-            header = _header(connection)
-            if self._differs(connection, header) or _id(self._path) not in (None, self._id):
+            whole, data = connection.read("main", 0, 0, HEADER_BYTES)  # the main file, without its log
+            pages, schema, application = (int.from_bytes(data[at : at + 4], "big") for at in (28, 40, 68))
+            # SQLite counts changes of the schema. VACUUM adds one; VACUUM INTO and the backup API give copies another.
+            # Only VACUUM makes a file smaller.
+            same = whole and application == APPLICATION_ID
+            same = same and self._schema <= schema <= int(connection.pragma("schema_version"))
+            if not same or (schema == self._schema and pages < self._pages) or _id(self._path) not in (None, self._id):
                 raise self._overwritten()
-            self._header, self._modified_ns = header, modified_ns
-
-    def _differs(self, connection: apsw.Connection, header: Header) -> bool:
-        before = self._header
-        if header.application != APPLICATION_ID:
-            return True
-        if not before.schema <= header.schema <= int(connection.pragma("schema_version")):
-            return True
-        # Only VACUUM makes a file smaller, and that changes the number of the schema.
-        return header.schema == before.schema and header.pages < before.pages
+            self._schema, self._pages, self._modified_ns = schema, pages, modified_ns
 
     def _overwritten(self) -> StoreError:
         self._is_overwritten = True  # for good: this process has pages of both
@@ -159,25 +146,13 @@ def identity_of(name: str | Path) -> Identity | None:
     return state.st_dev, state.st_ino
 
 
-def _header(connection: apsw.Connection) -> Header:
-    """The header of the main file, without its log."""
-    whole, data = connection.read("main", 0, 0, HEADER_BYTES)
-    if not whole:
-        return Header(0, 0, 0)
-    pages, schema, application = (int.from_bytes(data[at : at + 4], "big") for at in (28, 40, 68))
-    return Header(application, pages, schema)
-
-
 def _id(path: Path) -> str | None:
     """The id of the store in the main file, without its log; None where it cannot be read now.
 
     Through SQLite: if this process opened and closed the file by itself, it would lose SQLite's locks on it.
     """
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    with contextlib.suppress(apsw.Error):
-        connection = Connection(f"file:{quote(str(path.absolute()))}?immutable=1", flags=flags)
-        try:
-            return meta(connection, "id")
-        finally:
-            connection.close()
+    place = f"file:{quote(str(path.absolute()))}?immutable=1"
+    with contextlib.suppress(apsw.Error), contextlib.closing(Connection(place, flags=flags)) as connection:
+        return meta(connection, "id")
     return None

@@ -81,14 +81,8 @@ class _Rows(ledger.Table):
         self.drop_orphan(passage_hash(before.passage))
         self._tag(row, record)
 
-    def hide(self, row: int) -> None:
-        self.connection.execute("UPDATE records SET forgotten_at = ? WHERE row = ?", (micros(now()), row))
+    def unindex(self, row: int) -> None:
         self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
-
-    def show(self, record: Record) -> None:
-        row = self.row(record.id)
-        self.connection.execute("UPDATE records SET forgotten_at = NULL WHERE row = ?", (row,))
-        self._tag(row, record)
 
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         self.connection.execute(
@@ -103,7 +97,7 @@ class _Rows(ledger.Table):
         )
 
     def _tag(self, row: int, record: Record) -> None:
-        self.connection.execute("DELETE FROM tags WHERE row = ?", (row,))
+        self.unindex(row)
         tags = [(tag, row) for tag in dict.fromkeys(record.tags)]
         self.connection.executemany("INSERT INTO tags VALUES (?, ?)", tags)
 
