@@ -62,11 +62,8 @@ class StoreKind(ABC):
             raise NotExamined("the store cannot be read") from error
         if not there:
             raise NotExamined("there is no store yet")
-        store = self.open(place, read_only=True)
-        try:
+        with contextlib.closing(self.open(place, read_only=True)) as store:
             yield store
-        finally:
-            store.close()
 
     def examine(self, check: str, examination: Examination) -> Iterable[Finding]:
         """The findings of one check of `recollect doctor`: `store`, `keywords`, `vectors` or `disk`. Changes nothing.

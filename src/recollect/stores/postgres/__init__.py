@@ -14,10 +14,10 @@ from recollect.errors import RecollectError, StoreError
 from recollect.stores import StoreKind
 from recollect.stores.database import SqlStore
 from recollect.stores.health import Examination, Finding, NotExamined
-from recollect.stores.postgres.contents import PostgresContents, has_store
+from recollect.stores.postgres.contents import PostgresContents
 from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.failures import CONNECTION_LOST, translated
-from recollect.stores.postgres.keywords import IndexWriter, PostgresKeywords
+from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.records import CHANNEL, PostgresJoins, PostgresNotes, PostgresRecords
 from recollect.stores.postgres.rows import visible_scopes
 from recollect.stores.postgres.schema import migrate
@@ -56,14 +56,13 @@ class PostgresStore(SqlStore):
         self.notes = PostgresNotes(self._database)
         self.joins = PostgresJoins(self._database)
         self.changes = PostgresChanges(self._database)
-        writer = IndexWriter(lambda: self.keywords.known_analyzer)
-        self.records = PostgresRecords(self._database, writer, self.keywords.lock_language)
+        self.records = PostgresRecords(self._database, self.keywords)
         self.contents = PostgresContents(self._database, self.keywords)
 
     def within(self, scope: Scope) -> PostgresStore:
         """The same store, whose transactions all name this scope to row-level security."""
         view = copy.copy(self)
-        view.records = self.records.within(scope)
+        view.records = PostgresRecords(self._database, self.keywords, scope)
         view.spaces = self.spaces.within(scope)
         view.files = SqlFiles(self._database, scope)
         view.joins = PostgresJoins(self._database, scope)
@@ -105,7 +104,9 @@ class PostgresKind(StoreKind):
         return PostgresStore(place, language=language, read_only=read_only)
 
     def exists(self, place: str) -> bool:
-        return has_store(place)
+        with contextlib.closing(PostgresDatabase(place, read_only=True)) as database, database.read() as connection:
+            found = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{database.schema}.migrations",))
+            return found.fetchone() == (True,)
 
     @contextlib.contextmanager
     def inspect(self, place: str) -> Iterator[PostgresStore]:

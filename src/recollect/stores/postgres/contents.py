@@ -25,7 +25,7 @@ from recollect.stores.contents import (
 )
 from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
 from recollect.stores.postgres.failures import translated
-from recollect.stores.postgres.keywords import MERGE_TALLIES, IndexWriter, PostgresKeywords, TermCounts, space_numbers
+from recollect.stores.postgres.keywords import MERGE_TALLIES, PostgresKeywords, TermCounts, space_numbers
 from recollect.stores.postgres.records import CHANNEL
 from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
@@ -67,7 +67,6 @@ class PostgresContents(Contents):
     def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords) -> None:
         self._database = database
         self._keywords = keywords
-        self._writer = IndexWriter(lambda: keywords.known_analyzer)
 
     @property
     def identity(self) -> str:
@@ -153,7 +152,7 @@ class PostgresContents(Contents):
     def _load_records(self, parts: Sequence[Part]) -> None:
         """Texts are analysed before the transaction begins, so that it is short."""
         records = {part: Record("", part.values[2], title=part.values[3]) for part in parts}
-        writer = self._writer.ahead(records.values())
+        writer = self._keywords.writer.ahead(records.values())
 
         def work(connection: Connection) -> None:
             locked = writer.by(self._keywords.lock_language(connection))
@@ -168,14 +167,6 @@ class PostgresContents(Contents):
 
     def _notify(self, connection: Connection) -> None:
         connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
-
-
-def has_store(url: str) -> bool:
-    """Whether there is a store at a URL. Nothing is created."""
-    with contextlib.closing(PostgresDatabase(url, read_only=True)) as database, database.read() as connection:
-        table = f"{database.schema}.migrations"
-        row = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (table,)).fetchone()
-        return bool(row and row[0])
 
 
 # -- dump ----------------------------------------------------------------------------------------------------

@@ -246,9 +246,9 @@ class PostgresKeywords(KeywordIndex):
         return self._follow(self._database.one("SELECT value FROM meta WHERE key = 'language'"))
 
     @property
-    def known_analyzer(self) -> Analyzer:
-        """The analyzer that was read last. It is right in a transaction that has called `lock_language`."""
-        return self._analyzer
+    def writer(self) -> IndexWriter:
+        """Writes with the analyzer that was read last, which is right in a transaction that has locked the language."""
+        return IndexWriter(lambda: self._analyzer)
 
     def lock_language(self, connection: Connection) -> Analyzer:
         """In a write transaction: the language does not change until it ends."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain, groupby
 from typing import Any
 
 from psycopg import errors as pg
 
-from recollect.analysis import Analyzer
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
 from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
-from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter
+from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter, PostgresKeywords
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
 from recollect.stores.rows import COLUMNS, micros, passage_hash, to_row
@@ -210,45 +210,30 @@ def ids_of(changes: Iterable[Change]) -> Iterator[str]:
 
 
 class PostgresRecords(SqlRecords):
-    """Reads and changes the records of one store.
+    """Reads and changes the records of one store. With a `scope`, all transactions act as that scope."""
 
-    `lock_language` returns the analyzer of a write transaction. With a `scope`, all transactions act as that scope.
-    """
+    _database: PostgresDatabase
 
-    def __init__(
-        self,
-        database: PostgresDatabase,
-        writer: IndexWriter,
-        lock_language: Callable[[Connection], Analyzer],
-        scope: Scope | None = None,
-    ) -> None:
+    def __init__(self, database: PostgresDatabase, keywords: PostgresKeywords, scope: Scope | None = None) -> None:
         super().__init__(database, scope)
-        self._database: PostgresDatabase = database
-        self._writer = writer
-        self._lock_language = lock_language
-
-    def within(self, scope: Scope) -> PostgresRecords:
-        """The same records, always read and changed as one scope."""
-        return PostgresRecords(self._database, self._writer, self._lock_language, scope)
+        self._keywords = keywords
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
         stored: list[Record] = []
         applied = 0
         for batch in _batches(iter(groups)):
-            writer = self._writer.ahead(change.record for group in batch for change in group if isinstance(change, Put))
+            puts = (change for group in batch for change in group if isinstance(change, Put))
+            writer = self._keywords.writer.ahead(put.record for put in puts)
             try:
-                stored += self._database.write(
-                    lambda connection, batch=batch, writer=writer: self._apply(connection, batch, writer),  # type: ignore[misc]
-                    self._scope,
-                )
+                stored += self._database.write(partial(self._apply, batch, writer), self._scope)
             except RecollectError as error:
                 error.applied = applied
                 raise
             applied += len(batch)
         return stored
 
-    def _apply(self, connection: Connection, groups: Sequence[Sequence[Change]], writer: IndexWriter) -> list[Record]:
-        writer = writer.by(self._lock_language(connection))
+    def _apply(self, groups: Sequence[Sequence[Change]], writer: IndexWriter, connection: Connection) -> list[Record]:
+        writer = writer.by(self._keywords.lock_language(connection))
         stored: list[Record] = []
         for changes in self._by_scope(connection, groups):
             rows = Rows(connection, writer)
