@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
@@ -92,7 +93,7 @@ class Dialect:
     lock: str = ""
     """Locks the selected records until the transaction ends."""
 
-    @property
+    @cached_property
     def select(self) -> str:
         """Selects what `from_row` reads."""
         columns = ", ".join(f"records.{column}" for column in COLUMNS[:-3])

@@ -6,8 +6,8 @@ import contextlib
 import json
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -32,8 +32,6 @@ from recollect.stores.postgres.vectors import create_index, create_space
 from recollect.stores.rows import meta, set_meta
 from recollect.types import Progress, Record, Scope, VectorSpace
 from recollect.types.protocols import Contents, Part
-
-T = TypeVar("T")
 
 INDEX_LOCK = 0x52434C56
 """The advisory lock for building indexes, one for each schema."""
@@ -71,12 +69,11 @@ class PostgresContents(Contents):
     @property
     def identity(self) -> str:
         """The start time of the server, the database and the schema."""
-        sql = (
-            "SELECT extract(epoch FROM pg_postmaster_start_time()), oid, %s::regnamespace::oid"
+        row = self._database.one(
+            f"SELECT extract(epoch FROM pg_postmaster_start_time()), oid, '{self._database.schema}'::regnamespace::oid"
             " FROM pg_database WHERE datname = current_database()"
         )
-        row = self._read(lambda connection: connection.execute(sql, (self._database.schema,)).fetchone())
-        return f"postgresql {' '.join(map(str, row or ()))}"
+        return f"postgresql {' '.join(map(str, row))}"
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[PostgresSnapshot]:
@@ -97,8 +94,8 @@ class PostgresContents(Contents):
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
         if not parts:
             return []
-        search = _same_events if parts[0].kind == "history" else _by_key
-        return self._read(lambda connection: search(connection, parts))
+        with self._database.read() as connection:  # of the main server, which has what was just written
+            return (_same_events if parts[0].kind == "history" else _by_key)(connection, parts)
 
     def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
         if not parts:
@@ -133,13 +130,6 @@ class PostgresContents(Contents):
             connection.execute(MERGE_TALLIES)
             connection.execute("ANALYZE records, history, postings, embeddings, tallies")
 
-    def _read(self, work: Callable[[Connection], T]) -> T:
-        """Read on the main server, which has what was just written."""
-        if self._database.read_only:
-            with self._database.read() as connection:
-                return work(connection)
-        return self._database.write(work)
-
     def _load_meta(self, values: Mapping[str, str]) -> None:
         with self._database.read() as connection:
             empty = connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None
@@ -167,9 +157,6 @@ class PostgresContents(Contents):
 
     def _notify(self, connection: Connection) -> None:
         connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
-
-
-# -- dump ----------------------------------------------------------------------------------------------------
 
 
 class PostgresSnapshot(SqlSnapshot):
@@ -233,9 +220,6 @@ def _new(connection: Connection, parts: Sequence[Part]) -> list[Part]:
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
-
-
-# -- load ----------------------------------------------------------------------------------------------------
 
 
 def _build_index(connection: Connection, space: int, dimension: int) -> None:
