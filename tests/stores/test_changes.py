@@ -89,12 +89,13 @@ def test_a_store_that_was_closed_tells_nothing_more(place: str) -> None:
 
 def test_a_lost_connection_is_made_again_and_tells(server_place: str, postgres_url: str) -> None:
     """Nobody knows what happened meanwhile, so it is told once that something may have; then all is as before."""
-    with opened(server_place) as memory, memory.changes(quiet=0.03) as ticks:
+    name = server_place.rpartition("=")[2]
+    with opened(f"{server_place}&application_name={name}") as memory, memory.changes(quiet=0.03) as ticks:
         assert not next(ticks)
         with psycopg.connect(postgres_url, autocommit=True) as owner:
             ended = owner.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'LISTEN recollect' AND"
-                " pid = %s", (ticks._connection.info.backend_pid,)
+                " application_name = %s", (name,)
             ).fetchall()  # fmt: skip
         assert ended == [(True,)]
         assert told(ticks)
