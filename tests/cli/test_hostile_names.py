@@ -13,7 +13,7 @@ import pytest
 
 from recollect.cli.terminal import HIDDEN, echo, one_line, plain, plain_text, to_json
 from recollect.config import user_file
-from recollect.config.toml import as_toml
+from recollect.config.toml import set_values
 
 EVIL = (
     "a\x1b]52;c;Y3VybA==\x07b\x1b[8mc\x9b2Jd\u202ee\u2066f\u200fg\u061ch\x7fi\rj\x08k\u2028l\U000e0041m\ufeffn\u200bo"
@@ -87,7 +87,7 @@ def test_commands_on_records_print_no_hidden_character(clean, evil):
 @pytest.mark.parametrize("flags", [(), ("--json",)])
 def test_errors_print_no_hidden_character(clean, evil, home, flags):
     """The message and the hint of an error are one line each."""
-    (home / "bad.toml").write_text(as_toml({"search.fusion": EVIL}))
+    (home / "bad.toml").write_text(set_values("", {"search.fusion": EVIL}))
     for words in (
         ["get", f"unknown {evil}"],
         ["search", "x", "--since", evil],
@@ -117,18 +117,18 @@ def test_settings_and_their_places_are_plain(clean, run, home, monkeypatch):
     folder = home / f"repo {EVIL}"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    (folder / "recollect.toml").write_text(as_toml({"scope.agent": EVIL}))
+    (folder / "recollect.toml").write_text(set_values("", {"scope.agent": EVIL}))
     for flags in ((), ("--json",)):
         clean("trust", *flags, code=0)
         clean("config", "show", *flags, code=0)
         clean("trust", "--list", *flags, code=0)
         clean("doctor", *flags)
     assert EVIL in clean("config", "show", "--json").json["scope.agent"]["value"]
-    (folder / "recollect.toml").write_text(as_toml({EVIL.replace(".", ""): 1}))
+    (folder / "recollect.toml").write_text(set_values("", {EVIL.replace(".", ""): 1}))
     clean("trust", code=2)
     clean("trust", "--revoke", code=0)
     user_file().parent.mkdir(parents=True, exist_ok=True)
-    user_file().write_text(as_toml({"scope.session": EVIL}))
+    user_file().write_text(set_values("", {"scope.session": EVIL}))
     clean("config", "show", code=0)
     clean("config", "path", code=0)
     settings = {"agents": {"defaults": {"memorySearch": {"model": EVIL, f"odd {EVIL}": 1, "extraPaths": [EVIL]}}}}

@@ -14,7 +14,7 @@ from support import DOCS
 from recollect import Memory, config
 from recollect.config.openclaw import MOST_BYTES, Imported, read_document, read_openclaw
 from recollect.config.settings import write_settings
-from recollect.config.toml import as_toml
+from recollect.config.toml import set_values
 from recollect.errors import ConfigError, RecollectError, UsageError
 from recollect.models.embedders import open_embedder
 
@@ -459,7 +459,7 @@ def test_the_page_shows_what_an_import_makes():
     page = (DOCS / "openclaw.md").read_text(encoding="utf-8")
     blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL))
     imported = read_openclaw(json5.loads(blocks["json5"]))
-    assert tomllib.loads(as_toml(imported.settings)) == tomllib.loads(blocks["toml"])
+    assert tomllib.loads(set_values("", imported.settings)) == tomllib.loads(blocks["toml"])
     for imported, _ in KEYS.values():
         assert all(setting.rpartition(".")[2] in page for setting in imported.settings)
 
@@ -474,7 +474,7 @@ def test_the_text_of_the_file_is_its_settings():
         "search.rrf_k": 1e-7,
         "search.mmr": True,
     }
-    read = tomllib.loads(as_toml(values, "From a\nb"))
+    read = tomllib.loads(set_values("", values, "From a\nb"))
     assert read == {
         "embedder": 'openai:"\\\x7f\x9b\n',
         "ingest": {"paths": ["a b", "ü"]},

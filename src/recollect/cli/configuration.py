@@ -69,14 +69,14 @@ def import_settings(file: Path, *, printed: bool, write: bool, output: Path | No
     from recollect.config import user_file
     from recollect.config.openclaw import read_document, read_openclaw
     from recollect.config.settings import write_settings
-    from recollect.config.toml import as_toml
+    from recollect.config.toml import set_values
 
     flags = {"--print": printed, "--write": write, "--output": output}
     if len(chosen := [flag for flag, value in flags.items() if value]) > 1:
         raise UsageError(f"{' and '.join(chosen)} exclude each other", hint="choose one")
     imported = read_openclaw(read_document(file))
     heading = f"From {file.name}, by `recollect config import`"
-    text = as_toml(imported.settings, heading)
+    text = set_values("", imported.settings, heading)
     if write:
         output = Path(common_options({})["config"] or os.environ.get("RECOLLECT_CONFIG") or user_file())
     written = write_settings(output, imported.settings, force=force, heading=heading) if output else None
@@ -201,19 +201,14 @@ def list_models(as_json: bool) -> None:
     """List the models, and whether each is installed."""
     from recollect.models.catalogue import DEFAULT, MODELS, installed
 
-    rows: list[dict[str, Any]] = [
-        {
-            "name": known.name,
-            "kind": known.kind,
-            "dimension": known.dimension,
-            "bytes": known.size,
-            "licence": known.licence,
-            "from": known.repository,
-            "installed": installed(known.name),
-            "default": known.name == DEFAULT,
-        }
-        for known in MODELS.values()
-    ]
+    columns = {
+        "name": "name", "kind": "kind", "dimension": "dimension", "bytes": "size", "licence": "licence",
+        "from": "repository",
+    }  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    for known in MODELS.values():
+        state = {"installed": installed(known.name), "default": known.name == DEFAULT}
+        rows.append({column: getattr(known, name) for column, name in columns.items()} | state)
 
     def show() -> None:
         table = []

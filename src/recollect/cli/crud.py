@@ -6,7 +6,7 @@ import itertools
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,10 @@ from recollect.cli.terminal import (
     width,
 )
 from recollect.errors import UnknownRecord, UsageError
+from recollect.ranking import HALF_LIVES
 
 if TYPE_CHECKING:
     from recollect.types import Event, Record
-
-
-def _decay_classes() -> Iterable[str]:
-    from recollect.ranking import HALF_LIVES
-
-    return HALF_LIVES
 
 
 _FIELDS = ("text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source")
@@ -49,7 +44,7 @@ _field_flags = flags(
     click.option("--importance", type=float, metavar="0..1", help="0 to 1; 0.5 is the default."),
     click.option(
         "--decay", metavar="CLASS", help="How fast it ages: permanent, stable, active, session or checkpoint.",
-        shell_complete=complete(_decay_classes),
+        shell_complete=complete(lambda: HALF_LIVES),
     ),
     click.option("--happened-at", metavar="TIME", help="When it happened, if not now."),
     click.option("--expires-at", metavar="TIME", help="When it expires; searches do not find it after that."),

@@ -72,15 +72,10 @@ def to_json(value: object, indent: int | None = None) -> str:
     return _HIDDEN.sub(lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
 
 
-def print_json(value: object) -> None:
-    """Print one JSON document on standard output."""
-    echo(to_json(value, indent=2))
-
-
 def emit(as_json: bool, value: object, text: str | Callable[[], None]) -> None:
     """Print `value` as JSON for a program; for a person print `text`, or call it."""
     if as_json:
-        print_json(value)
+        echo(to_json(value, indent=2))
     elif callable(text):
         text()
     else:

@@ -293,28 +293,22 @@ def _results(values: Values) -> Iterator[Row]:
 
 def _provider(provider: str | None, model: str | None, section: str, elsewhere: bool) -> Iterator[Mapped | Ignored]:
     """The same embedding model where Recollect asks it in the same place; otherwise what to write."""
-    spec = None if elsewhere else _spec(provider, model)
+    spec = None
+    if not elsewhere and "${" not in f"{provider}{model}":  # OpenClaw puts a variable of its environment there
+        match provider:
+            case "none":
+                spec = "none"
+            case "openai":
+                spec = f"openai:{(model or OPENAI_MODEL).removeprefix('openai/')}"
+            case "ollama" if model:
+                spec = f"ollama:{model.removeprefix('ollama/')}"
     same = "search by words only" if spec == "none" else "the same model; texts are sent to it when they are indexed"
     instead = "Recollect asks openai:MODEL, ollama:MODEL or models of its own (`recollect model list`); set `embedder`"
     if provider in ("openai", "openai-compatible", "ollama"):
         instead = 'Recollect would ask it elsewhere; write embedder = "openai:MODEL" or "ollama:MODEL" yourself'
-    for key, value in (("provider", provider), ("model", model)):
+    for path, value in ((f"{section}.provider", provider), (f"{section}.model", model)):
         if value is not None:
-            path = f"{section}.{key}"
             yield Ignored(path, instead) if spec is None else Mapped(path, "embedder", spec, same)
-
-
-def _spec(provider: str | None, model: str | None) -> str | None:
-    if any("${" in text for text in (provider, model) if text):
-        return None  # OpenClaw puts a variable of its environment there
-    match provider:
-        case "none":
-            return "none"
-        case "openai":
-            return f"openai:{(model or OPENAI_MODEL).removeprefix('openai/')}"
-        case "ollama" if model:
-            return f"ollama:{model.removeprefix('ollama/')}"
-    return None
 
 
 def _elsewhere(document: Values) -> Iterator[Ignored]:

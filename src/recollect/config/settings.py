@@ -11,6 +11,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -139,10 +140,7 @@ class Loaded:
 
     def value(self, name: str) -> Any:
         """The value of a setting by its dotted name."""
-        value: Any = self.settings
-        for part in name.split("."):
-            value = getattr(value, part)
-        return value
+        return attrgetter(name)(self.settings)
 
 
 def load(
@@ -213,12 +211,11 @@ def names() -> Mapping[str, Option]:
 
 def _walk(table: type, prefix: str) -> Iterator[tuple[str, Option]]:
     options = {option.name: option for option in options_of(table)}
-    hints = typing.get_type_hints(table)
-    for entry in dataclasses.fields(table):
-        if entry.name in options:
-            yield f"{prefix}{entry.name}", options[entry.name]
+    for name, kind in typing.get_type_hints(table).items():
+        if name in options:
+            yield f"{prefix}{name}", options[name]
         else:
-            yield from _walk(hints[entry.name], f"{prefix}{entry.name}.")
+            yield from _walk(kind, f"{prefix}{name}.")
 
 
 def _from_file(path: Path) -> dict[str, Origin]:

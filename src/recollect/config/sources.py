@@ -143,9 +143,9 @@ def _filled(expected: str) -> ValueCheck:
 COMMON: Mapping[str, ValueCheck] = {
     "name": ValueCheck(lambda v: is_text(v) and bool(_NAME.fullmatch(v)), 'a short name: small letters, "-", "_"'),
     "kind": _filled("the name of a kind"),
-    "fetch_k": whole(1, 10_000).such_as("fetch_k = 20"),
-    "weight": number(0).such_as("weight = 1.0"),
-    "timeout_ms": whole(1, LONGEST_MS).such_as("timeout_ms = 2000"),
+    "fetch_k": whole(1, 10_000, ": fetch_k = 20"),
+    "weight": number(0, example=": weight = 1.0"),
+    "timeout_ms": whole(1, LONGEST_MS, ": timeout_ms = 2000"),
     "join": one_of(JOINS),
     "results": TEXT._replace(expected='the path of its list: results = "hits.hits"'),
     "fields": ValueCheck(

@@ -102,11 +102,6 @@ _CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that JSON does not escape, but TOML or a terminal needs escaped: control and bidirectional ones."""
 
 
-def as_toml(settings: Mapping[str, object], heading: str = "") -> str:
-    """Settings by dotted name as the text of a settings file."""
-    return set_values("", settings, heading)
-
-
 def set_values(text: str, settings: Mapping[str, object], heading: str = "") -> str:
     """The text of a settings file with these settings changed or added. Comments and all else stay as they are."""
     import tomlkit

@@ -21,20 +21,17 @@ class ValueCheck(NamedTuple):
     expected: str
     convert: Callable[[Any], Any] = lambda value: value
 
-    def such_as(self, example: str) -> ValueCheck:
-        """The same check with an example, after a colon in its words."""
-        return self._replace(expected=f"{self.expected}: {example}")
 
-
-def number(low: float, high: float = math.inf) -> ValueCheck:
+def number(low: float, high: float = math.inf, example: str = "") -> ValueCheck:
     """A number within bounds."""
-    words = f"a number of {low:g} or more" if high == math.inf else f"a number from {low:g} to {high:g}"
+    bounds = f"of {low:g} or more" if high == math.inf else f"from {low:g} to {high:g}"
+    words = f"a number {bounds}{example}"
     return ValueCheck(lambda value: is_number(value) and low <= value <= high and value < HUGE, words, float)
 
 
-def whole(low: int, high: int) -> ValueCheck:
+def whole(low: int, high: int, example: str = "") -> ValueCheck:
     """A whole number within bounds."""
-    words = f"a whole number from {low} to {high}"
+    words = f"a whole number from {low} to {high}{example}"
     return ValueCheck(lambda value: is_number(value) and low <= value <= high and value == int(value), words, int)
 
 
