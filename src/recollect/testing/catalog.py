@@ -54,7 +54,6 @@ class FilesContract:
         assert store.files.roots() == {"/n": options}
 
     def test_a_path_may_be_very_long(self, store: Store) -> None:
-        """As long as an operating system allows, whatever the store's index can hold."""
         chance = random.Random(6)
         path = "/n/" + "/".join("".join(chance.choices("abcdefghöüé湖", k=120)) for _ in range(25)) + ".md"
         store_all(store, Record("a", "heron", path=path, kind="chunk"))
@@ -64,7 +63,6 @@ class FilesContract:
         assert all_ids(store, Filter(path=path)) == ["a"]
 
     def test_chunks_are_those_of_one_file(self, store: Store) -> None:
-        """Without facts, chunks of other files and chunks of similar paths."""
         store_all(
             store,
             Record("1", "one", path="/n/a.md", lines=(1, 4), kind="chunk"),
@@ -111,13 +109,11 @@ class FilesContract:
         assert open_store().files.chunk_key() not in keys
 
     def test_ingested_digests_are_known(self, store: Store) -> None:
-        """However often one is stored."""
         store.records.apply([[MarkIngested("d1"), MarkIngested("d2")], [MarkIngested("d1")]])
         assert store.files.ingested(["d1", "d2", "d3"]) == {"d1", "d2"}
         assert store.files.ingested([]) == set()
 
     def test_a_failing_group_stores_no_file_state(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """Nor that a piece was ingested."""
         apply(store, Put(Record("taken", "x", scope=Scope("ada"))))
         with pytest.raises(UsageError, match="taken"):
             apply(store, SetFileState("/n/a.md", state("/n/a.md")), MarkIngested("d"), Put(Record("taken", "y")))
@@ -141,7 +137,6 @@ class FilesContract:
         assert sorted(ids(found["sub/a.md"])) == ["1", "2", "3"]
 
     def test_joins_by_text_return_the_newest_visible_record(self, store: Store) -> None:
-        """Of those with the same text."""
         times = [NOON + timedelta(days) for days in range(3)]
         store_all(
             store, Record("a", "Heron  lake", created_at=times[0]), Record("b", "heron LAKE", created_at=times[1])
@@ -188,7 +183,6 @@ class FilesContract:
             assert {path: count for path, count in found[2].items() if count} == paths
 
     def test_notes_are_stored_by_key(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """In every process; the last value counts."""
         store.notes.put("k", "one")
         store.notes.put("k\0'", "two \0 湖")
         other = open_store(place)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
 from multiprocessing.connection import Connection
 from pkgutil import resolve_name
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import pytest
 
@@ -30,81 +31,48 @@ from recollect.testing.harness import (
 )
 from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Scope, Store, Supersede
 
-Task: TypeAlias = Callable[..., Iterator[Any]]
-"""Work on a store in another process, with the results that it sends back."""
+SPAWN = multiprocessing.get_context("spawn")
+
+StartWorkers: TypeAlias = Callable[[int], list[ProcessPoolExecutor]]
+
+_stores: list[Store] = []
+"""The store of a worker process."""
 
 
-class WorkerProcess:
-    """Another process that has the store open."""
-
-    def __init__(self, opener: str, place: str) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, opener, place), daemon=True)
-        self._process.start()
-        theirs.close()
-
-    def begin(self, task: Task, *arguments: Any) -> None:
-        """Start a task, and do not wait for its result."""
-        self._pipe.send((task, arguments))
-
-    def answer(self) -> Any:
-        """The next result."""
-        return self._pipe.recv()
-
-    def __call__(self, task: Task, *arguments: Any) -> Any:
-        """Run a task and return its result."""
-        self.begin(task, *arguments)
-        return self.answer()
-
-    def end(self) -> None:
-        """Kill the process."""
-        self._process.kill()
-        self._process.join()
-        self._pipe.close()
+def _open(opener: str, place: str) -> None:
+    _stores.append(resolve_name(opener)(place))
+    index_of(_stores[0])
 
 
-def _work(pipe: Connection, opener: str, place: str) -> None:
-    store = resolve_name(opener)(place)
-    index_of(store)
-    pipe.send("ready")
-    while True:
-        task, arguments = pipe.recv()
-        for result in task(store, *arguments):
-            pipe.send(result)
+def _put(key: str, text: str) -> None:
+    store_all(_stores[0], Record(key, text))
 
 
-def _put(store: Store, key: str, text: str) -> Iterator[str]:
-    yield store_all(store, Record(key, text))[0].id
+def _forget(key: str) -> None:
+    apply(_stores[0], Forget(key))
 
 
-def _forget(store: Store, key: str) -> Iterator[str]:
-    apply(store, Forget(key))
-    yield key
+def _find(text: str) -> list[list[str]]:
+    return [texts(search(_stores[0], text)) for search in SEARCHES]
 
 
-def _find(store: Store, text: str) -> Iterator[list[list[str]]]:
-    yield [texts(search(store, text)) for search in SEARCHES]
-
-
-def _put_many(store: Store, name: str, count: int) -> Iterator[list[str]]:
+def _put_many(name: str, count: int) -> list[str]:
     """Put records group by group, each after its vector, and return the acknowledged ids."""
-    index, acknowledged = index_of(store), []
+    acknowledged = []
     for number in range(count):
         text = f"walrus {name} says {name}x{number}"
-        index.save([text], EMBEDDER.passages([text]))
-        acknowledged.append(apply(store, Put(Record(f"{name}-{number}", text)), Put(Record("all", f"{text} last")))[0])
-    yield ids(acknowledged)
+        index_of(_stores[0]).save([text], EMBEDDER.passages([text]))
+        puts = Put(Record(f"{name}-{number}", text)), Put(Record("all", f"{text} last"))
+        acknowledged.append(apply(_stores[0], *puts)[0].id)
+    return acknowledged
 
 
-def _put_groups(store: Store, start: int) -> Iterator[int]:
-    """Put groups of three without end, and return each number when it is acknowledged, until killed."""
+def _put_groups(opener: str, place: str, start: int, acknowledged: Connection) -> None:
+    """Put groups of three without end, and send each number when it is acknowledged, until killed."""
+    _open(opener, place)
     for number in itertools.count(start):
-        apply(store, *(Put(Record(f"{number}-{part}", f"walrus number {number}")) for part in "abc"))
-        yield number
-
-
-StartWorkers: TypeAlias = Callable[[int], list[WorkerProcess]]
+        apply(_stores[0], *(Put(Record(f"{number}-{part}", f"walrus number {number}")) for part in "abc"))
+        acknowledged.send(number)
 
 
 class CrowdContract:
@@ -114,19 +82,16 @@ class CrowdContract:
 
     @pytest.fixture
     def start_workers(self, place: str, store: Store) -> Iterator[StartWorkers]:
-        """Starts processes that have the store open; they are killed when the test ends."""
-        started: list[WorkerProcess] = []
+        """Starts processes that have the store open; they end with the test."""
+        with contextlib.ExitStack() as started:
 
-        def start(count: int) -> list[WorkerProcess]:
-            new = [WorkerProcess(self.opener, place) for _ in range(count)]
-            started.extend(new)
-            assert [worker.answer() for worker in new] == ["ready"] * count
-            return new
+            def start(count: int) -> list[ProcessPoolExecutor]:
+                pools = [ProcessPoolExecutor(1, SPAWN, _open, (self.opener, place)) for _ in range(count)]
+                wait([started.enter_context(pool).submit(_find, "") for pool in pools])
+                return pools
 
-        index_of(store)
-        yield start
-        for worker in started:
-            worker.end()
+            index_of(store)
+            yield start
 
     def test_a_write_is_visible_to_the_next_search_in_another_process(
         self, store: Store, start_workers: StartWorkers
@@ -136,20 +101,19 @@ class CrowdContract:
         for turn in range(5):
             here, there = f"badger {turn} was put here", f"badger {turn} was put there"
             store_all(store, Record(f"h{turn}", here))
-            assert other(_find, here) == [[here], [here]]
-            other(_put, f"t{turn}", there)
+            assert other.submit(_find, here).result() == [[here], [here]]
+            other.submit(_put, f"t{turn}", there).result()
             assert f"t{turn}" in find(store, there)
             apply(store, Forget(f"t{turn}"))
-            other(_forget, f"h{turn}")
-            assert other(_find, "badger") == [[], []]
+            other.submit(_forget, f"h{turn}").result()
+            assert other.submit(_find, "badger").result() == [[], []]
             assert find(store, "badger") == []
 
     def test_concurrent_processes_lose_no_write(self, store: Store, start_workers: StartWorkers) -> None:
         """Every acknowledged record is in both indexes, and a record that all processes change is complete."""
         names, workers = [f"w{i}" for i in range(3)], start_workers(3)
-        for name, worker in zip(names, workers, strict=True):
-            worker.begin(_put_many, name, 25)
-        acknowledged = [key for worker in workers for key in worker.answer()]
+        futures = [worker.submit(_put_many, name, 25) for name, worker in zip(names, workers, strict=True)]
+        acknowledged = [key for future in futures for key in future.result()]
         assert sorted(acknowledged) == sorted(f"{name}-{i}" for name in names for i in range(25))
         assert all_ids(store) == sorted([*acknowledged, "all"])
         assert index_of(store).coverage()[0] >= 75
@@ -160,7 +124,6 @@ class CrowdContract:
         assert ids(by_keywords(store, "last")) == ["all"]
 
     def test_concurrent_threads_lose_no_write(self, store: Store) -> None:
-        """Each of eight threads finds at once what it has put."""
         missed: list[str] = []
 
         def work(me: int) -> None:
@@ -175,7 +138,6 @@ class CrowdContract:
         assert len(all_ids(store)) == by_keywords(store, "thread").among == 96
 
     def test_concurrent_puts_of_one_text_make_one_record(self, open_store: OpenStore, place: str) -> None:
-        """The first one adds it, the others merge into it."""
         stores = [open_store(place) for _ in range(4)]
         ready = threading.Barrier(4)
 
@@ -212,7 +174,6 @@ class CrowdContract:
         assert {"x", "y"} & set(all_ids(stores[0], Filter())), "a cycle would hide both"
 
     def test_a_record_is_found_while_it_is_updated(self, store: Store) -> None:
-        """While one thread changes it, other threads always find it in both indexes."""
         store_all(store, *(Record(f"g{i}", f"gannet {i}") for i in range(60)))
         stop, missed, searches = threading.Event(), Counter[str](), Counter[str]()
 
@@ -232,13 +193,18 @@ class CrowdContract:
         assert min(searches.values()) > 3
         assert +missed == Counter()
 
-    def test_a_killed_process_leaves_whole_groups(self, store: Store, start_workers: StartWorkers) -> None:
+    def test_a_killed_process_leaves_whole_groups(self, store: Store, place: str) -> None:
         """All acknowledged groups are stored, and every stored group is complete."""
         acknowledged: list[int] = []
-        for round_, worker in enumerate(start_workers(5)):
-            worker.begin(_put_groups, round_ * 1000)
-            acknowledged += [worker.answer() for _ in range(4 + round_)]
-            worker.end()
+        for turn in range(5):
+            ours, theirs = SPAWN.Pipe(duplex=False)
+            process = SPAWN.Process(target=_put_groups, args=(self.opener, place, turn * 1000, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            acknowledged += [ours.recv() for _ in range(4 + turn)]
+            process.kill()
+            process.join()
+            ours.close()
         stored = all_ids(store)
         parts = Counter(key.split("-")[0] for key in stored)
         assert set(parts.values()) == {3}, "a group is stored as a whole or not at all"

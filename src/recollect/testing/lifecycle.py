@@ -53,7 +53,6 @@ class SupersessionContract:
 
     @pytest.mark.parametrize("length", [1, 2, 3, 5])
     def test_a_cycle_is_refused(self, store: Store, length: int) -> None:
-        """A record cannot supersede itself, directly or through others."""
         keys = [f"v{i}" for i in range(length)]
         store_all(store, *(Record(key, f"version {key}") for key in keys))
         store.records.apply([[Supersede(old, new)] for old, new in itertools.pairwise(keys)])
@@ -64,7 +63,6 @@ class SupersessionContract:
         assert find(store, "version") == [keys[-1]]
 
     def test_a_second_successor_is_refused(self, store: Store) -> None:
-        """To supersede a record by the same one again changes nothing."""
         store_all(store, *(Record(key, f"version {key}") for key in "abc"))
         apply(store, Supersede("a", "b"))
         before = store.records.get(["a", "b", "c"]), store.status()["sequence"]
@@ -109,14 +107,12 @@ class SupersessionContract:
             assert all_ids(store, where) == find(store, "captain", where) == expected, time
 
     def test_a_text_edited_later_is_not_found_as_of_before(self, store: Store) -> None:
-        """The present text was not known then."""
         store_all(store, Record("e", "first wording", created_at=NOON))
         store_all(store, Record("e", "second wording"))
         assert find(store, "wording", Filter(as_of=NOON + timedelta(days=1))) == []
         assert find(store, "wording") == ["e"]
 
     def test_a_supersession_and_an_expiry_take_effect_at_their_time(self, store: Store) -> None:
-        """Whatever was searched before."""
         then = now() + timedelta(days=1)
         store_all(store, Record("a", "old rule"), Record("b", "new rule"), Record("c", "passing rule", expires_at=then))
         apply(store, Supersede("a", "b", then))
@@ -125,7 +121,6 @@ class SupersessionContract:
             assert all_ids(store, where) == find(store, "rule", where) == expected
 
     def test_a_superseded_record_can_be_restored(self, store: Store) -> None:
-        """It is found again, as is the one that superseded it."""
         store_all(store, Record("a", "the old rule"), Record("b", "the new rule"))
         store.records.apply([[Supersede("a", "b")], [Restore("a")]])
         assert find(store, "rule") == ["a", "b"]
@@ -135,7 +130,6 @@ class SupersessionContract:
             apply(store, Restore("a"))
 
     def test_one_group_can_put_a_record_and_supersede_another_by_it(self, store: Store) -> None:
-        """As `add` with `supersedes` does."""
         store_all(store, Record("a", "tea at four"))
         apply(store, Put(Record("b", "tea at five")), Supersede("a", "b"))
         assert ids(by_keywords(store, "tea")) == ["b"]
@@ -164,7 +158,6 @@ class ForgettingContract:
                 apply(store, change)
 
     def test_an_unknown_id_in_a_group_forgets_nothing(self, store: Store) -> None:
-        """No record of the group is forgotten."""
         store_all(store, *(Record(key, f"text {key}") for key in "abc"))
         with pytest.raises(UnknownRecord):
             apply(store, *(Forget(key) for key in "abc"), Forget("unknown"))
@@ -190,7 +183,6 @@ class ForgettingContract:
             apply(store, Restore("a"))
 
     def test_the_id_of_a_forgotten_record_can_be_used_again(self, store: Store) -> None:
-        """A put with the id stores a new record without fields of the old one."""
         store_all(store, Record("p", "first life of the phoenix", tags=("old",), category="work"), Record("q", "q"))
         apply(store, Supersede("p", "q"), Forget("p"))
         store_all(store, Record("p", "second life of the phoenix"))
@@ -201,7 +193,6 @@ class ForgettingContract:
         assert ids(by_keywords(store, "first")) == []
 
     def test_the_id_of_a_purged_record_can_be_used_by_another_scope(self, store: Store) -> None:
-        """Nothing is left that one scope could learn about the other."""
         store_all(store, Record("p", "Ada's words", scope=Scope("ada")))
         apply(store, Forget("p", purge=True))
         store_all(store, Record("p", "Bob's words", scope=Scope("bob")))
@@ -226,13 +217,11 @@ class ForgettingContract:
         assert index.coverage() == (1, 0)
 
     def test_a_purge_leaves_a_vector_that_another_record_needs(self, store: Store) -> None:
-        """The same text in another scope keeps its vector."""
         store_all(store, *(Record(user, "shared words", scope=Scope(user)) for user in ("ada", "bob")))
         apply(store, Forget("ada", purge=True))
         assert ids(by_vector(store, "shared words", Filter(scope=Scope("bob")))) == ["bob"]
 
     def test_an_update_replaces_words_and_vector(self, store: Store) -> None:
-        """The old text does not find the record, the new one does, and it is found once."""
         store_all(store, Record("a", "an aardvark digs"), Record("b", "a different subject"))
         store_all(store, Record("a", "zeppelins over the harbour"))
         assert ids(by_keywords(store, "aardvark")) == []

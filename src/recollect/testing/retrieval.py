@@ -109,7 +109,6 @@ class RankingContract:
                     assert by_keywords(store, query, where).among == by_keywords(reference, query, where).among
 
     def test_a_shorter_search_returns_the_beginning_of_a_longer_one(self, store: Store) -> None:
-        """With the same scores."""
         records = random_records(random.Random(1), 200)
         store_all(store, *(replace(record, scope=Scope(), expires_at=None) for record in records))
         for query in ("heron lake", "reeds dawn boat", "the café", "boat by the reeds in the dawn"):
@@ -145,7 +144,6 @@ class RankingContract:
             assert (ids(found)[0], len(set(texts(found))), found.duplicates) == ("twin2", 4, 2)
 
     def test_many_duplicates_do_not_crowd_out_other_records(self, store: Store) -> None:
-        """Three hundred duplicates rank before the only other text: both are found."""
         times = [NOON + timedelta(seconds=i) for i in range(300)]
         store_all(store, *(Record(f"r{i}", "heron heron heron", created_at=time) for i, time in enumerate(times)))
         store_all(store, Record("other", "a heron far away from here in the reeds", created_at=NOON))
@@ -154,7 +152,6 @@ class RankingContract:
             assert (ids(found), found.duplicates) == (["r299", "other"], 299)
 
     def test_a_search_without_a_match_is_empty(self, store: Store) -> None:
-        """An empty store, no terms and unknown terms give no hits and no error."""
         for terms in ([], ["heron"]):
             assert store.keywords.search(terms, Filter(), 9).entries == ()
         store_all(store, Record("a", "heron"))
@@ -172,7 +169,6 @@ class SpacesContract:
     """Vectors belong to the model that computed them; terms belong to the store's language."""
 
     def test_two_models_of_one_dimension_are_never_mixed(self, store: Store) -> None:
-        """A space has only its own vectors, whatever others have for the same texts."""
         store_all(store, Record("a", "heron"), Record("b", "lake"))
         other = store.spaces.open(OTHER)
         assert other.coverage() == (0, 2)
@@ -186,7 +182,6 @@ class SpacesContract:
         assert (other.coverage(), index_of(store).coverage()) == ((1, 1), (2, 0))
 
     def test_the_active_space_is_the_same_in_every_process(self, open_store: OpenStore, place: str) -> None:
-        """None at first, then the one that was activated last."""
         first, second = open_store(place), open_store(place)
         assert (first.spaces.active, second.spaces.active) == (None, None)
         for store, space in ((first, SPACE), (second, OTHER), (first, LONGER), (second, SPACE)):
@@ -194,7 +189,6 @@ class SpacesContract:
             assert (first.spaces.active, second.spaces.active) == (space, space)
 
     def test_a_vector_of_another_dimension_is_refused(self, store: Store) -> None:
-        """The error names the dimension."""
         store_all(store, Record("a", "heron"))
         with pytest.raises(EmbedderError, match="96"):
             index_of(store).search(np.zeros(96, dtype=np.float32), Filter(), 9)
@@ -247,7 +241,6 @@ class SpacesContract:
         assert ids(by_vector(here, "walrus on floe 7", depth=1)) == ["r7"]
 
     def test_a_change_of_language_reaches_every_open_store(self, open_store: OpenStore, place: str) -> None:
-        """All records are analysed again, for all who have the store open."""
         first = open_store(place)
         apply(first, Put(Record("a", "Die Häuser am See")))
         assert ids(by_keywords(first, "Haus")) == []
@@ -262,7 +255,6 @@ class SpacesContract:
             assert store.status()["keyword_lag"] == 0
 
     def test_the_language_is_set_when_a_store_is_created(self, open_store: OpenStore, place: str) -> None:
-        """Opening it with another language changes nothing."""
         first = open_store(place, language="german")
         apply(first, Put(Record("a", "Die Häuser am See")))
         for store in (open_store(place, language="english"), open_store(place), first):

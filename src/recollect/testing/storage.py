@@ -136,14 +136,12 @@ class RecordsContract:
         assert titled.edited_at > updated.edited_at
 
     def test_an_unchanged_put_adds_no_event(self, store: Store) -> None:
-        """Putting the same record again changes nothing."""
         apply(store, Put(FULL))
         before = store.status()["sequence"], store.records.history("full")
         assert apply(store, Put(replace(FULL, created_at=now()))) == [FULL]
         assert (store.status()["sequence"], store.records.history("full")) == before
 
     def test_a_put_of_an_id_of_another_scope_is_refused(self, store: Store) -> None:
-        """A user cannot overwrite a record of another user, or a global one, by its id."""
         mine, ours = Record("mine", "Ada's own", scope=Scope("ada")), Record("ours", "everybody's")
         apply(store, Put(mine), Put(ours))
         taken = (("mine", Scope("bob")), ("mine", Scope()), ("mine", Scope("ada", "x")), ("ours", Scope("bob")))
@@ -193,7 +191,6 @@ class RecordsContract:
         ],
     )
     def test_a_failing_change_undoes_its_whole_group(self, store: Store, failing: Any) -> None:
-        """Changes before it are undone, and changes after it are not made."""
         ours = [Record("old", "old text"), Record("spare", "spare"), Record("ada's", "hers", scope=Scope("ada"))]
         store_all(store, *ours)
         before = store.status()["sequence"]
@@ -207,7 +204,6 @@ class RecordsContract:
         assert ids(by_keywords(store, "next")) == ["next"]
 
     def test_scope_of_knows_forgotten_but_not_purged_records(self, store: Store) -> None:
-        """Nor unknown ones."""
         ada = Scope("ada", "x")
         apply(store, *(Put(Record(key, key, scope=ada)) for key in "ab"), Put(Record("c", "c")), Forget("b"))
         assert [store.records.scope_of(key) for key in "abcd"] == [ada, ada, Scope(), None]
@@ -215,7 +211,6 @@ class RecordsContract:
         assert store.records.scope_of("b") is None
 
     def test_a_group_that_expects_a_record_unchanged_fails_if_it_was_changed(self, store: Store) -> None:
-        """The group fails as a whole if the record has a newer event."""
         store.records.apply([[Put(Record("a", "one"))], [Put(Record("a", "two"))]])
         first, second = (event.seq for event in store.records.history("a"))
         with pytest.raises(Overtaken):
@@ -281,7 +276,6 @@ class RecordsContract:
         assert {"store", "engine", "bytes", "files", "sequence", "language"} <= status.keys()
 
     def test_a_closed_store_raises_an_error(self, store: Store) -> None:
-        """At everything but a second `close`."""
         store.close()
         store.close()
         for use in (
@@ -294,7 +288,6 @@ class RecordsContract:
                 use()
 
     def test_a_store_can_be_opened_again(self, open_store: OpenStore, place: str, store: Store) -> None:
-        """Records, history, vectors and notes are the same."""
 
         def contents(store: Store) -> Any:
             found = by_keywords(store, "heron 7", Filter(now=NOON))
@@ -356,16 +349,12 @@ class HostileContract:
                 assert {hit.record.scope for hit in found.entries} <= {Scope("ada")}
         assert store.status()["sequence"] == before
         assert len(all_ids(store)) == 2 * len(PIECES)
-
-    def test_a_term_may_contain_any_character(self, store: Store) -> None:
-        """An unknown one finds nothing."""
-        store_all(store, Record("a", "heron"))
+        store_all(store, Record("global", "heron"))
         for piece in PIECES:
             assert store.keywords.search([piece, piece * 1000], Filter(), 9).entries == ()
-        assert ids(store.keywords.search(["heron", *PIECES], Filter(), 9)) == ["a"]
+        assert ids(store.keywords.search(["heron", *PIECES], Filter(), 9)) == ["global"]
 
     def test_a_text_of_a_megabyte_is_found(self, store: Store) -> None:
-        """One very long word, one very long sentence, and control characters."""
         chance = random.Random(4)
         sentence = " ".join(f"w{chance.randrange(10**9)}" for _ in range(20_000))
         long = ("x" * MEGABYTE, sentence, "\0" * MEGABYTE, "湖" * 100_000)
@@ -375,7 +364,6 @@ class HostileContract:
         assert ids(by_keywords(store, "x" * MEGABYTE, depth=1)) == ["long0"]
 
     def test_scopes_are_compared_letter_by_letter(self, store: Store) -> None:
-        """Names that look alike, or begin alike, are different users."""
         names = ["ada", "Ada", "ada ", "a%", "a_a", "äda", "a\u0308da", "ada\0", "ada\x10", "*", "湖"]
         store_all(store, *(Record(f"r{i}", f"heron {i}", scope=Scope(name)) for i, name in enumerate(names)))
         for i, name in enumerate(names):
