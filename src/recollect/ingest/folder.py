@@ -14,19 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from recollect.ingest.discovery import (
-    HEAD,
-    MAX_FILE,
-    FoundFile,
-    NotAFile,
-    PatternSelection,
-    Walk,
-    holds_key,
-    is_text,
-    open_regular,
-    reason_of,
-    walk,
-)
+from recollect.ingest.discovery import FoundFile, NotAFile, PatternSelection, read_file, reason_of, walk
 from recollect.ingest.documents import Document, metadata_text, read_document
 from recollect.types import Change, Files, FileState, Forget, Progress, Put, Record, Scope, SetFileState
 
@@ -212,10 +200,16 @@ class IndexRun:
         if current and (current.mtime_ns, current.size) == (file.stat.st_mtime_ns, file.stat.st_size):
             self._report.unchanged += 1
             return [] if current.root == root else [SetFileState(current.path, replace(current, root=root))]
-        result = _read(file.path, self._walk)
-        if result is None:
-            return self._rescope(file.path) if differs and file.path not in self._walk.refused else []
-        content, modified = result
+        try:
+            content, modified = read_file(file.path)
+        except NotAFile as error:
+            self._walk.refuse(file.path, reason_of(error))
+            return []
+        except OSError as error:
+            self._walk.skipped[file.path] = reason_of(error)
+            return self._rescope(file.path) if differs else []
+        # A file that may still change without another time is read again in the next run.
+        modified = 0 if time.time_ns() - modified < RACY_NS else modified
         state = FileState(file.path, root, modified, len(content), FileState.digest_of(content))
         if current and current.digest == state.digest and current.mtime_ns != UNREAD:
             self._report.unchanged += 1
@@ -353,26 +347,6 @@ def _numbered(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
     for text in texts:
         counts[text] += 1
         yield text, counts[text]
-
-
-def _read(path: str, result: Walk) -> tuple[bytes, int] | None:
-    """A file's content and modification time; None, with the reason in the walk's result, if it cannot be indexed.
-
-    The time is 0 where the file may still change without changing it: then it is read again in the next run.
-    """
-    try:
-        with open_regular(path) as file:
-            modified = os.fstat(file.fileno()).st_mtime_ns  # before reading: a later change is seen in the next run
-            head = file.read(HEAD)
-            if holds_key(head) or not is_text(head):
-                result.refuse(path, "looks like a secret" if holds_key(head) else "binary")
-                return None
-            return head + file.read(MAX_FILE), 0 if time.time_ns() - modified < RACY_NS else modified
-    except NotAFile as error:
-        result.refuse(path, reason_of(error))
-    except OSError as error:
-        result.skipped[path] = reason_of(error)
-    return None
 
 
 def _changes(path: str, state: FileState | None, before: Iterable[Record], after: Sequence[Record]) -> list[Change]:

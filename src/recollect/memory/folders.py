@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from recollect.config import Settings
 from recollect.errors import ConfigError, FailedError, LlmError, RecollectError, UsageError
 from recollect.ingest import FileChanges, IndexOptions, IndexRun, Report, in_batches, resolve_roots
-from recollect.ingest.discovery import HEAD, MAX_FILE, NotAFile, decode, holds_key, is_text, open_regular
+from recollect.ingest.discovery import NotAFile, decode, read_file
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read, split, tokens
 from recollect.memory.embeddings import Embeddings, embed
 from recollect.models.openai import open_llm
@@ -175,14 +175,12 @@ def _content(path: str) -> bytes | None:
     try:
         if os.path.realpath(path) != path:  # indexed paths are resolved: a link in it now leads elsewhere
             return None
-        with open_regular(path) as file:
-            content = file.read(MAX_FILE) if os.fstat(file.fileno()).st_size <= MAX_FILE else b""
+        return read_file(path)[0] or None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, NotAFile):
         return None
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror or error}"
         raise FailedError(message, hint="check its permissions") from error
-    return content if content and is_text(content[:HEAD]) and not holds_key(content[:HEAD]) else None
 
 
 # -- facts that a language model extracts --------------------------------------------------------------------

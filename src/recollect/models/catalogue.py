@@ -79,6 +79,11 @@ class Model:
         """The name of its folder in the cache; other versions of its files have other folders."""
         return f"{self.name}-{self.files[0].sha256[:8]}"
 
+    @property
+    def fetch_command(self) -> str:
+        """The command that fetches it, or repairs it."""
+        return f"recollect model fetch {self.name}"
+
 
 def _model(name: str, table: dict[str, Any]) -> Model:
     files = (file | {"hub": FileCopy(**file["hub"]) if "hub" in file else None} for file in table.pop("files"))
@@ -115,7 +120,7 @@ def model_path(name: str) -> Path:
     model = get_model(name)
     folder = cache_root() / model.folder
     if not folder.is_dir():
-        raise ModelError(f"the model {name} is not on this machine ({folder})", hint=fetch_command(model))
+        raise ModelError(f"the model {name} is not on this machine ({folder})", hint=model.fetch_command)
     verify(model, folder)
     return folder
 
@@ -140,7 +145,7 @@ def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress:
         if all((folder / file.name).stat().st_size in {copy.size for copy in file.copies} for file in model.files):
             return
     if not fetch:
-        hint = f"`{fetch_command(model)}` fetches it"
+        hint = f"`{model.fetch_command}` fetches it"
         raise ModelMissing(f"the model {name} is not on this machine", hint=hint)
     from recollect.models.fetch import fetch_automatically
 
@@ -177,11 +182,6 @@ def install(model: Model, ready: Path) -> Path:
     return target
 
 
-def fetch_command(model: Model) -> str:
-    """The command that fetches a model, or repairs it."""
-    return f"recollect model fetch {model.name}"
-
-
 def digest(path: Path) -> str:
     """The SHA-256 of a file, in hex."""
     import hashlib
@@ -202,7 +202,7 @@ def verify(model: Model, folder: Path) -> None:
         except OSError as error:
             reason = f"{path} of the model {model.name} cannot be read: {error.strerror}"
         if reason:
-            raise ModelError(reason, hint=fetch_command(model))
+            raise ModelError(reason, hint=model.fetch_command)
 
 
 @contextlib.contextmanager

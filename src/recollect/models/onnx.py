@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from recollect.errors import ConfigError, ModelError, UsageError
-from recollect.models.catalogue import Model, fetch_command, get_model, model_path
+from recollect.models.catalogue import Model, get_model, model_path
 from recollect.models.embedders import CachedQueries, fingerprint, unit_rows, well_formed
 from recollect.registry import missing_package
 
@@ -132,7 +132,7 @@ def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:
         session = InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # both libraries raise classes of their own, down to Exception itself
         message = f"the model {model.name} in {folder} cannot be loaded: {error}"
-        raise ModelError(message, hint=fetch_command(model)) from error
+        raise ModelError(message, hint=model.fetch_command) from error
     tokenizer.enable_truncation(model.max_tokens)
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True  # "[SEP]" in a text is text
