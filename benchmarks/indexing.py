@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from recollect.config import Settings
-from recollect.ingest import Report
+from recollect.ingest.folder import Report
 from recollect.memory import Memory
 
 DOCS = Path(__file__).parent.parent / "docs" / "indexing.md"

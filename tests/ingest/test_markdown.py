@@ -1,8 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.ingest import read_markdown
-from recollect.ingest.documents import MAX_TOKENS, tokens
+from recollect.ingest.documents import MAX_TOKENS, read_markdown, tokens
 
 NOTE = """---
 tags: [garden, "2026"]

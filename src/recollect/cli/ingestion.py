@@ -33,8 +33,8 @@ from recollect.errors import LlmError, UsageError
 from recollect.options import SCOPE_PARTS
 
 if TYPE_CHECKING:
-    from recollect.ingest import Report
     from recollect.ingest.facts import FactVerdict, Piece
+    from recollect.ingest.folder import Report
     from recollect.ingest.service import Platform
     from recollect.ingest.watch import Pass
     from recollect.memory.folders import Extraction

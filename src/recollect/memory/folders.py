@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.config import Settings
 from recollect.errors import ConfigError, FailedError, LlmError, RecollectError, UsageError
-from recollect.ingest import FileChanges, IndexOptions, IndexRun, Report, in_batches, resolve_roots
-from recollect.ingest.discovery import NotAFile, decode, read_file
+from recollect.ingest.discovery import NotAFile, decode, read_file, resolve_roots
 from recollect.ingest.facts import ACTIONS, FactVerdict, Judge, Piece, expand, messages, read, split, tokens
+from recollect.ingest.folder import FileChanges, IndexOptions, IndexRun, Report, in_batches
 from recollect.memory.embeddings import Embeddings, embed
 from recollect.models.openai import open_llm
 from recollect.stages import freshness

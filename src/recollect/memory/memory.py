@@ -29,7 +29,7 @@ from recollect.stores import open_store
 from recollect.types import GLOBAL, Answer, Embedder, Filter, Progress, Query, Record, Scope, Store, Work
 
 if TYPE_CHECKING:
-    from recollect.ingest import Report
+    from recollect.ingest.folder import Report
     from recollect.memory.explain import Verdict
     from recollect.memory.folders import Excerpt, Extraction
     from recollect.moving import Moved
@@ -220,7 +220,7 @@ class Memory(Writer):
             reading: Receives the progress of reading, as `progress` receives that of computing vectors.
         """
         self._require_owner()
-        from recollect.ingest import IndexOptions
+        from recollect.ingest.folder import IndexOptions
         from recollect.memory.folders import index
 
         paths = [paths] if isinstance(paths, str | Path) else list(paths)

@@ -19,7 +19,7 @@ from recollect.errors import RecollectError
 from recollect.types import Answer
 
 if TYPE_CHECKING:
-    from recollect.ingest import Report
+    from recollect.ingest.folder import Report
     from recollect.memory.recall import Recall
 
 _Parameters = ParamSpec("_Parameters")

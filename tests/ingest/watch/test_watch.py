@@ -13,7 +13,7 @@ import pytest
 import watchfiles
 
 from recollect.errors import UsageError
-from recollect.ingest import Report
+from recollect.ingest.folder import Report
 from recollect.ingest.watch import sole_watcher, watch
 
 from .conftest import eventually
