@@ -5,7 +5,7 @@ import json
 import pytest
 
 from recollect.errors import UsageError
-from recollect.evaluation.datasets import read_any, read_dataset, read_judged, read_qrels, write_qrels
+from recollect.evaluation.datasets import read_dataset, read_judged, read_qrels, write_qrels
 
 CORPUS = [{"_id": "d1", "title": "Tea", "text": "Green tea."}, {"_id": 2, "text": "Coffee\u2028black."}]
 QUERIES = [{"_id": "q1", "text": "tea?"}, {"_id": "q2", "text": "coffee?"}, {"_id": "q3", "text": "neither?"}]
@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_counted(folder):
 def test_a_broken_file_is_named_with_its_line(folder, files, where):
     """What is wrong, in which file, at which line, and what a line looks like."""
     with pytest.raises(UsageError, match=where) as caught:
-        read_any(folder(**files))
+        read_dataset(folder(**files))
     assert caught.value.hint
 
 
@@ -140,12 +140,12 @@ def test_a_folder_that_is_no_set_is_refused(tmp_path):
     """One that is not there, and one with nothing in it."""
     for place, reason in ((tmp_path / "gone", "is no folder"), (tmp_path, "holds no corpus.jsonl")):
         with pytest.raises(UsageError, match=reason):
-            read_any(place)
+            read_dataset(place)
 
 
 def test_a_set_without_a_corpus_is_of_the_users_store(folder, tmp_path):
     """It has no corpus fingerprint; two files of other names do the same, and judgments alone can score runs."""
-    (dataset,) = read_any(folder(corpus_dot_jsonl=None))
+    (dataset,) = read_dataset(folder(corpus_dot_jsonl=None))
     assert dataset.own
     assert dataset.queries == {"q1": "tea?", "q2": "coffee?"}
     (tmp_path / "questions.tsv").write_text("q1\ttea?\nq2\tcoffee?\n")

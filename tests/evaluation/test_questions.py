@@ -144,7 +144,7 @@ def test_a_word_that_only_the_target_has_adds_nothing(memory):
     visible = VisibleRecords(memory, {})
     target = next(record.id for record in visible.listed if "zebrafish" in record.text)
     sentence = "The zebrafish swim past Lisbon harbour at noon."
-    assert best_phrase(sentence, target, visible.vocabulary).text == "Lisbon harbour at noon"
+    assert best_phrase(sentence, target, visible.vocabulary)[1] == "Lisbon harbour at noon"
 
 
 def test_a_question_for_two_things_is_none(memory, notes):

@@ -6,7 +6,7 @@ import pytest
 
 from recollect.errors import UsageError
 from recollect.evaluation import studies
-from recollect.evaluation.datasets import read_any
+from recollect.evaluation.datasets import read_dataset
 from recollect.evaluation.recording import find_targets
 from recollect.types import Scope
 
@@ -17,7 +17,7 @@ def test_given_questions_are_the_set_that_a_folder_would_be(tmp_path):
     """Same words and judgments, same fingerprint: a report made here can be gated there."""
     (tmp_path / "queries.jsonl").write_text('{"_id": "night train", "text": "night train"}\n')
     (tmp_path / "qrels.tsv").write_text("night train\td1\t1\n")
-    (read,) = read_any(tmp_path)
+    (read,) = read_dataset(tmp_path)
     made = studies.make_dataset([NIGHT], tmp_path.name)
     assert made == read
 

@@ -58,9 +58,14 @@ class Dataset:
 
 
 def read_dataset(folder: Path, *, split: str = "") -> list[Dataset]:
-    """Read the corpora of a set: the folder itself, or its subfolders. `split` selects `qrels_SPLIT.tsv`."""
+    """Read the corpora of a set: the folder itself, or its subfolders. `split` selects `qrels_SPLIT.tsv`.
+
+    A folder with `queries.jsonl` alone has questions to the user's own store.
+    """
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", hint=LAYOUT)
+    if (folder / "queries.jsonl").is_file() and not (folder / "corpus.jsonl").is_file():
+        return [read_judged(*_files(folder, split), folder.resolve().name)]
     folders = [folder] if (folder / "corpus.jsonl").is_file() else sorted(p for p in folder.iterdir() if p.is_dir())
     sets = [_read(one, split) for one in folders if (one / "corpus.jsonl").is_file()]
     if not sets:
@@ -72,14 +77,6 @@ def read_judged(queries: Path | None, qrels: Path, name: str = "store") -> Datas
     """Read judged questions without a corpus; without `queries`, only the judgments, to score runs."""
     grades = read_qrels(qrels)
     return _joined(name, (), dict.fromkeys(grades, "") if queries is None else read_questions(queries), grades, "")
-
-
-def read_any(folder: Path, *, split: str = "") -> list[Dataset]:
-    """Read a set with its corpora, or one with questions to the user's own store."""
-    if (folder / "queries.jsonl").is_file() and not (folder / "corpus.jsonl").is_file():
-        queries, qrels = _files(folder, split)
-        return [read_judged(queries, qrels, folder.resolve().name)]
-    return read_dataset(folder, split=split)
 
 
 def apart(sets: Sequence[Dataset]) -> list[Dataset]:

@@ -55,7 +55,7 @@ def headings(text: str) -> list[str]:
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of a chunk without markup; headings, tables and code are left out."""
-    return [plain(sentence) for paragraph in _paragraphs(text) for sentence in _split(paragraph)]
+    return list(map(plain, _sentences(text)))
 
 
 def definitions(text: str) -> dict[str, str]:
@@ -66,18 +66,15 @@ def definitions(text: str) -> dict[str, str]:
 
 def links(text: str, labels: Mapping[str, str]) -> Iterator[Link]:
     """Yield the links of a chunk, each with the sentence around it; `labels` are the definitions of its file."""
-    for paragraph in _paragraphs(text):
-        for sentence in _split(paragraph):
-            pairs = [(match, target) for match in _LINK.finditer(sentence) if (target := _target(match, labels))]
-            for match, target in pairs:
-                words = plain(match["alias"] or match["text"] or "")
+    for sentence in _sentences(text):
+        matches = list(_LINK.finditer(sentence))
+        targets = [one["wiki"] or one["target"] or labels.get(fold(one["label"] or one["text"])) for one in matches]
+        for match, target in zip(matches, targets, strict=True):
+            if target:
                 sides = (sentence[: match.start()], sentence[match.end() :])
                 before, after = (plain(side).strip(" .,:;()!?…→-") for side in sides)
-                yield Link(words, target, before, after, len(pairs) == 1)
-
-
-def _target(match: re.Match[str], labels: Mapping[str, str]) -> str:
-    return match["wiki"] or match["target"] or labels.get(fold(match["label"] or match["text"]), "")
+                words = plain(match["alias"] or match["text"] or "")
+                yield Link(words, target, before, after, sum(map(bool, targets)) == 1)
 
 
 def plain(text: str) -> str:
@@ -113,14 +110,15 @@ def _outside_code(text: str) -> Iterator[str]:
             yield line
 
 
-def _split(paragraph: str) -> Iterator[str]:
+def _sentences(text: str) -> Iterator[str]:
     """Yield sentences; a full stop after an abbreviation does not end one."""
-    start = 0
-    for end in (*(match.end() for match in _SENTENCE_END.finditer(paragraph)), len(paragraph)):
-        sentence = paragraph[start:end].strip()
-        if sentence and (end == len(paragraph) or not _NO_END.search(sentence)):
-            yield sentence
-            start = end
+    for paragraph in _paragraphs(text):
+        start = 0
+        for end in (*(match.end() for match in _SENTENCE_END.finditer(paragraph)), len(paragraph)):
+            sentence = paragraph[start:end].strip()
+            if sentence and (end == len(paragraph) or not _NO_END.search(sentence)):
+                yield sentence
+                start = end
 
 
 COMMONPLACES = frozenset(map(fold, files(__package__).joinpath("commonplaces.txt").read_text("utf-8").splitlines()[1:]))
@@ -208,15 +206,6 @@ class Leak:
     giveaway: bool
     rank: int | None
 
-    @property
-    def copied(self) -> bool:
-        """Whether keyword search ranks the target first and one passage of it has every word of the question."""
-        return self.rank == 1 and self.share == 1.0
-
-    def as_dict(self) -> dict[str, float | bool | int | None]:
-        """Return it as JSON."""
-        return {"shared": round(self.share, 3), "giveaway": self.giveaway, "keyword_rank": self.rank}
-
 
 @dataclass(frozen=True, slots=True)
 class LeakRow:
@@ -241,7 +230,10 @@ def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[LeakRow]:
     everything = [leak for group in leaks.values() for leak in group]
     rows = []
     for kind, group in [*leaks.items(), ("all", everything)]:
-        parts = [(one.share, one.share > MOST, one.giveaway, one.rank == 1, one.copied) for one in group]
+        parts = [
+            (one.share, one.share > MOST, one.giveaway, one.rank == 1, one.rank == 1 and one.share == 1.0)
+            for one in group
+        ]
         if parts:
             rows.append(LeakRow(kind, len(group), *map(fmean, zip(*parts, strict=True))))
     return rows
@@ -268,17 +260,8 @@ _BREAK = re.compile(r"[;:()\[\]{}|—–=→\\\"“”…<>$]|[.!?]\s|\s[/&-]|--
 _PAUSES = frozenset(",;:.!?()—–…")
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
-    """A phrase, its value, and its sentence."""
-
-    text: str
-    worth: float
-    sentence: str
-
-
-def best_phrase(sentence: str, target: str, vocabulary: Vocabulary) -> Phrase | None:
-    """Return the phrase with the rarest words that together only the target has, if there is one.
+def best_phrase(sentence: str, target: str, vocabulary: Vocabulary) -> tuple[float, str] | None:
+    """Return the phrase with the rarest words that together only the target has, if there is one, and its value.
 
     A word that only the target has adds nothing, since it gives the answer away.
     """
@@ -293,8 +276,8 @@ def best_phrase(sentence: str, target: str, vocabulary: Vocabulary) -> Phrase | 
             before, after = sentence[:start].rstrip(), sentence[end:].lstrip()
             clean = (not before or before[-1] in _PAUSES) + (not after or after[0] in _PAUSES)
             worth *= 1 + EDGE * (clean - ("," in sentence[start:end]))
-            phrases.append(Phrase(sentence[start:end], worth, sentence))
-    return max(phrases, key=lambda phrase: (phrase.worth, -len(phrase.text)), default=None)
+            phrases.append((worth, sentence[start:end]))
+    return max(phrases, key=lambda phrase: (phrase[0], -len(phrase[1])), default=None)
 
 
 def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:

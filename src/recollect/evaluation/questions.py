@@ -217,14 +217,13 @@ class QuestionMaker:
         """The best phrase of each sentence, the best first; a fact's begins with its category and tags."""
         target, passage = target_of(record), fold(record.passage)
         read = prose.sentences(record.text[:MOST_READ])
-        phrases = [phrase for sentence in read if (phrase := prose.best_phrase(sentence, target, self.vocabulary))]
-        phrases.sort(key=lambda phrase: -phrase.worth)
+        phrases = [(prose.best_phrase(sentence, target, self.vocabulary), sentence) for sentence in read]
+        best = sorted(((*phrase, sentence) for phrase, sentence in phrases if phrase), key=lambda row: -row[0])
         fact = record.kind == "fact"
         tags = dict.fromkeys(word for word in (record.category, *record.tags) if word and fold(word) not in passage)
-        for phrase in phrases[: 1 if fact else MOST_PHRASES]:
-            text = " ".join([*list(tags)[:MOST_TAGS], phrase.text]) if fact else phrase.text
-            lines, kind = (None, "fact") if fact else (record.lines, "sentence")
-            yield SetQuestion(text, kind, target, record.id, lines, removes=phrase.sentence)
+        before, lines, kind = ([*tags][:MOST_TAGS], None, "fact") if fact else ([], record.lines, "sentence")
+        for _, text, sentence in best[: 1 if fact else MOST_PHRASES]:
+            yield SetQuestion(" ".join([*before, text]), kind, target, record.id, lines, removes=sentence)
 
     def _specific(self, text: str) -> bool:
         """Whether a heading or name is specific: not a common word, code or a file name."""

@@ -233,7 +233,8 @@ def _check(
         if leak:
             kinds.setdefault(line.kind, []).append(leak)
             if line.kind != "own":
-                line.row["metadata"] = {**line.metadata, **leak.as_dict()}
+                figures = {"shared": round(leak.share, 3), "giveaway": leak.giveaway, "keyword_rank": leak.rank}
+                line.row["metadata"] = {**line.metadata, **figures}
     return leak_table(kinds)
 
 

@@ -78,7 +78,7 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
 
     Without `asking`, only runs are scored, and the judgments suffice.
     """
-    from recollect.evaluation.datasets import read_any, read_judged
+    from recollect.evaluation.datasets import read_dataset, read_judged
     from recollect.evaluation.sets import bias
 
     queries, qrels = options["queries"], options["qrels"]
@@ -87,7 +87,7 @@ def read_sets(dataset: str | None, options: Mapping[str, Any], *, asking: bool =
             raise UsageError("a set has its own questions and judgments", hint="leave out --qrels and --queries")
         if warning := bias(Path(dataset)):
             notice(f"note: {warning}; do not choose settings by them alone")
-        return Path(dataset).resolve().name, read_any(Path(dataset), split=options["split"])
+        return Path(dataset).resolve().name, read_dataset(Path(dataset), split=options["split"])
     if not qrels or (asking and not queries):
         hint = "name the folder of a set, or --queries FILE --qrels FILE for your own store"
         raise UsageError("there is nothing to measure on", hint=hint)

@@ -76,9 +76,7 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
     )
     report, trials, corpora = _measure(dataset, plan, options)
     emit(as_json, report, partial(_print_report, report))
-    if options["save"]:
-        _write(options["save"], [json.dumps(report, ensure_ascii=False, indent=1)])
-    _save(trials, corpora, options)
+    _save(report, trials, corpora, options)
     return 0
 
 
@@ -136,26 +134,27 @@ def _measure(
     return make_report(name, plan, settings, trials, corpora, split=options["split"]), trials, corpora
 
 
-def _save(trials: Sequence[Trial], corpora: Sequence[MeasuredCorpus], options: Mapping[str, Any]) -> None:
-    """Write our runs and the judgments in TREC's form."""
-    from recollect.evaluation.datasets import write_qrels
+def _save(
+    report: Mapping[str, Any], trials: Sequence[Trial], corpora: Sequence[MeasuredCorpus], options: Mapping[str, Any]
+) -> None:
+    """Write the report, our runs and the judgments, the last two in TREC's form."""
+    from recollect.evaluation.datasets import write_lines, write_qrels
     from recollect.evaluation.runs import write_trec
 
+    files: dict[Path, Iterable[str]] = {}
+    if options["save"]:
+        files[Path(options["save"])] = [json.dumps(report, ensure_ascii=False, indent=1)]
     ours = [trial for trial in trials if "run" not in trial.options]
     for trial in ours if options["save_run"] else ():
         file = Path(options["save_run"])
         path = file if len(ours) == 1 else file.with_name(f"{file.stem}-{trial.system}{file.suffix}")
-        _write(str(path), write_trec({key: list(of.items()) for key, of in trial.run.items()}, trial.system))
+        files[path] = write_trec({key: list(of.items()) for key, of in trial.run.items()}, trial.system)
     if options["save_qrels"]:
         qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
-        _write(options["save_qrels"], write_qrels(qrels))
-
-
-def _write(file: str, lines: Iterable[str]) -> None:
-    from recollect.evaluation.datasets import write_lines
-
-    write_lines(Path(file), lines)
-    notice(f"wrote {file}")
+        files[Path(options["save_qrels"])] = write_qrels(qrels)
+    for path, lines in files.items():
+        write_lines(path, lines)
+        notice(f"wrote {path}")
 
 
 def _print_report(report: Mapping[str, Any]) -> None:
@@ -191,12 +190,12 @@ def _print_report(report: Mapping[str, Any]) -> None:
 
 
 def _print_checks(checks: Sequence[Mapping[str, Any]], fell: int) -> None:
-    rows = [
-        (check["system"], check["measure"], f"{check['before']:.4f}", f"{check['after']:.4f}",
-         interval(check["difference"], signed=True), f"{check['p']:.4f}", _verdict(check))
-        for check in checks
-    ]  # fmt: skip
-    print_table([("system", "measure", "before", "after", "difference", "p", ""), *rows])
+    rows = [("system", "measure", "before", "after", "difference", "p", "")]
+    for check in checks:
+        before, after, p = (f"{check[name]:.4f}" for name in ("before", "after", "p"))
+        difference = interval(check["difference"], signed=True)
+        rows.append((check["system"], check["measure"], before, after, difference, p, _verdict(check)))
+    print_table(rows)
     outcome = f"{fell} of {len(checks)} fell" if fell else "nothing fell significantly"
     notice(f"{checks[0]['difference']['n']:,} questions · {outcome}")
 
@@ -240,10 +239,9 @@ def report(sources: tuple[str, ...], out: Path, force: bool, png: Path | None, a
     reports = [one for source in sources for one in _reports(source, options)]
     sections = compose(reports)
     page = render(reports, sections)
-    paths = [out]
     try:
         out.write_text(page, encoding="utf-8")
-        paths += write_pngs(sections, png) if png else []
+        paths = [out, *(write_pngs(sections, png) if png else [])]
     except OSError as error:
         raise FailedError(f"{error.filename or out} cannot be written: {error.strerror or error}") from error
     emit(as_json, {"written": [str(path) for path in paths]}, "\n".join(plain(str(path)) for path in paths))
@@ -259,11 +257,8 @@ def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, A
     root = click.get_current_context().find_root()
     for name, *words in KEYWORD if load_settings(options).settings.embedder == "none" else HYBRID:
         notice(f"eval {name} {source}")
-        output, study = (
-            io.StringIO(),
-            eval_.make_context("eval", [name, source, *words, *extra, "--json"], parent=root),
-        )
-        with contextlib.redirect_stdout(output), study:
+        study = eval_.make_context("eval", [name, source, *words, *extra, "--json"], parent=root)
+        with contextlib.redirect_stdout(io.StringIO()) as output, study:
             eval_.invoke(study)
         yield dict(json.loads(output.getvalue()))
 
