@@ -111,7 +111,7 @@ class Dialect:
         """The conditions of a filter on fields of the records."""
         for column, names in (("category", where.categories), ("kind", where.kinds)):
             if names:
-                yield f"{column} = ANY(%s)", [list(names)]
+                yield f"{column} IN ({', '.join(['%s'] * len(names))})", names
         if where.tags:
             yield self.tagged(where.tags)
         if where.path is not None:

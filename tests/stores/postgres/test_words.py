@@ -137,7 +137,7 @@ def test_a_large_batch_takes_few_locks(store: PostgresStore) -> None:
     puts = [Put(Record(f"r{number}", f"text {number}"), merge=True) for number in range(1000)]
 
     def held(connection: Connection) -> int:
-        Rows(connection, store.records._writer).prepare(puts)
+        Rows(connection, store.keywords.writer).prepare(puts)
         found = connection.execute(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
         )
@@ -239,7 +239,7 @@ def test_a_transaction_writes_in_the_language_that_it_has_heard(store: PostgresS
         store.keywords._follow(("english",))
         return analyzer
 
-    store.records._lock_language = overtaken
+    store.keywords.lock_language = overtaken  # type: ignore[method-assign]
     try:
         store.records.apply([[Put(Record("house", "die häuser"))]])
         assert [match.record.id for match in other.keywords.search(["haus"], Filter(), 9).entries] == ["house"]

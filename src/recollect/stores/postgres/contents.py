@@ -164,14 +164,10 @@ class PostgresSnapshot(SqlSnapshot):
 
     def rows(self, kind: str) -> Iterator[Sequence[Any]]:
         order = ", ".join(ascending(column, sql_type) for column, sql_type in KEYS[kind].items())
-        cursor = self.connection.cursor(binary=True)
-        cursor.execute(f"DECLARE moving NO SCROLL CURSOR FOR {self.selects[kind]} ORDER BY {order}")
-        try:
-            while rows := cursor.execute(f"FETCH {FETCH_ROWS} FROM moving", prepare=False).fetchall():
-                yield from map(_unpacked, rows) if kind == "vector" else rows
-        finally:
-            with contextlib.suppress(psycopg.Error):  # a lost connection has no cursor
-                cursor.execute("CLOSE moving")
+        with self.connection.cursor("parts") as cursor:
+            cursor.itersize = FETCH_ROWS
+            rows = cursor.execute(f"{self.selects[kind]} ORDER BY {order}", binary=True)
+            yield from map(_unpacked, rows) if kind == "vector" else rows
 
 
 _SORTABLE = ((r"\x01", r"\x01\x02"), (r"\x10\x10", r"\x10\x11"), (r"\x100", r"\x01\x01"))
@@ -199,7 +195,7 @@ def _by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
     keys = ", ".join(f"%s::{sql_type}[]" for sql_type in KEYS[kind].values())
     rows: Iterable[Any] = connection.cursor(binary=True).execute(
         f"{_SELECTS[kind]} AND ({', '.join(KEYS[kind])}) IN (SELECT * FROM unnest({keys}))",
-        _columns([part.key for part in parts]),
+        [list(column) for column in zip(*(part.key for part in parts), strict=True)],
     )
     found = (part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
     stored = {part.key: part for part in found}
@@ -208,7 +204,7 @@ def _by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
 
 def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
     """Stored events with the same id, action and time; of several, the one with the same number."""
-    values = _columns([part.values[:4] for part in parts])
+    values = [list(column) for column in zip(*(part.values[:4] for part in parts), strict=True)]
     stored = {number: part_of("history", row) for number, *row in connection.execute(_SAME_EVENT, values)}
     return [stored.get(number) for number in range(1, len(parts) + 1)]
 
@@ -216,10 +212,6 @@ def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | N
 def _new(connection: Connection, parts: Sequence[Part]) -> list[Part]:
     """The parts whose keys are not stored."""
     return [part for part, stored in zip(parts, _by_key(connection, parts), strict=True) if stored is None]
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _build_index(connection: Connection, space: int, dimension: int) -> None:
