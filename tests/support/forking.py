@@ -15,6 +15,7 @@ import io
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -36,15 +37,13 @@ def recollect_words(*words: object) -> list[str]:
 @functools.cache
 def _forking() -> str:
     """The socket of the process that forks: one for a run of tests, ended with it."""
-    folder = tempfile.TemporaryDirectory(prefix="recollect-fork-")
-    place = f"{folder.name}/socket"
+    place = f"{tempfile.mkdtemp(prefix='recollect-fork-')}/socket"
     process = subprocess.Popen([sys.executable, "-P", __file__, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def end() -> None:
         process.stdin.close()
         process.wait()
         process.stdout.close()
-        folder.cleanup()
 
     atexit.register(end)
     assert process.stdout.readline() == b"ready\n", "the process that forks did not start"
@@ -70,6 +69,7 @@ def main(place: str) -> int:
                 listener.close()
                 return watch(connection)
             connection.close()
+    shutil.rmtree(Path(place).parent)
     return 0
 
 

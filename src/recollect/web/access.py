@@ -79,18 +79,23 @@ class Tokens:
             return ()
         try:
             stat = self.path.stat()
+            marks = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            # The marks of the file and its tokens are stored together: no thread may see new marks beside old tokens.
+            read_marks, tokens = self._read
+            if marks != read_marks:
+                document = json.loads(self.path.read_text(encoding="utf-8"))
+                if document["version"] != VERSION:
+                    hint = "upgrade: pip install -U recollect"
+                    raise ConfigError(f"{self.path} is of version {document['version']}", hint=hint)
+                tokens = tuple(_token(line) for line in document["tokens"])
+                self._read = (marks, tokens)
+                self.had_some = self.had_some or bool(tokens)
         except FileNotFoundError:
-            self._read = (None, ())
-            return ()
-        except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror}", hint="who may read it?") from error
-        marks = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-        # The marks of the file and its tokens are stored together: no thread may see new marks beside old tokens.
-        read_marks, tokens = self._read
-        if marks != read_marks:
-            tokens = _read(self.path)
-            self._read = (marks, tokens)
-            self.had_some = self.had_some or bool(tokens)
+            tokens = ()
+            self._read = (None, tokens)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            hint = "it is written by `recollect token`; nobody is let in until it can be read"
+            raise ConfigError(f"{self.path} cannot be read: {error}", hint=hint) from error
         return tokens
 
     def caller(self, token: str) -> Caller | None:
@@ -143,17 +148,6 @@ def tokens_file() -> Path:
 
 def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _read(path: Path) -> tuple[StoredToken, ...]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["version"] != VERSION:
-            raise ConfigError(f"{path} is of version {document['version']}", hint="upgrade: pip install -U recollect")
-        return tuple(_token(line) for line in document["tokens"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        hint = "it is written by `recollect token`; nobody is let in until it can be read"
-        raise ConfigError(f"{path} cannot be read: {error}", hint=hint) from error
 
 
 def _token(line: Mapping[str, Any]) -> StoredToken:

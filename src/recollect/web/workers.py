@@ -42,6 +42,7 @@ GRACE_SECONDS = 2.0  # in which a process must end cancelled or late work before
 IDLE_SECONDS = 300.0  # after which an idle process ends
 LOOK_SECONDS = 0.1  # between two checks whether the client has left
 NICENESS = 10  # of the processes, 0 to 19
+CANCEL = getattr(signal, "SIGUSR1", signal.SIGINT)  # cancels the job of a process; on Windows it ends the process
 
 DEEPEST = 1_000  # the largest `fetch_k` of a scoped caller
 BOUND_SECONDS = 5.0  # for one request of a scoped caller
@@ -87,7 +88,7 @@ class Workers:
             deadline = time.monotonic() + work.seconds + GRACE_SECONDS
             while not connection.poll(LOOK_SECONDS):
                 if work.cancelled and deadline > (soon := time.monotonic() + GRACE_SECONDS):
-                    os.kill(process.pid, signal.SIGINT)
+                    os.kill(process.pid, CANCEL)
                     deadline = soon
                 if time.monotonic() > deadline:
                     raise TimeoutError
@@ -126,12 +127,10 @@ class Workers:
         process = context.Process(target=_main, args=(theirs, self.reopen), name="recollect-heavy", daemon=True)
         process.start()
         theirs.close()
-        error: Exception | None
-        try:
-            late = FailedError("the process did not start in time")
-            error = connection.recv() if connection.poll(STARTING_SECONDS) else late
-        except EOFError:
-            error = FailedError("the process that computes heavy requests did not start", hint="try again")
+        error: Exception | None = FailedError("the process for heavy requests did not start", hint="try again")
+        with contextlib.suppress(EOFError):
+            if connection.poll(STARTING_SECONDS):
+                error = connection.recv()
         if error is not None:
             _end(process, connection)
             raise error
@@ -145,9 +144,10 @@ def _end(process: Any, connection: Connection) -> None:
 
 
 def _main(connection: Connection, reopen: Callable[[], Memory]) -> None:
-    """The main function of a process: open the memory, run jobs until idle. SIGINT cancels the job."""
+    """The main function of a process: open the memory, run jobs until idle."""
     work = Work()
-    signal.signal(signal.SIGINT, lambda *_: work.cancel())  # Ctrl-C is the server's, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's; it ends us
+    signal.signal(CANCEL, lambda *_: work.cancel())
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     if hasattr(os, "nice"):
         os.nice(NICENESS)
