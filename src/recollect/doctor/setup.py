@@ -125,30 +125,22 @@ class Setup:
 # -- settings and packages ------------------------------------------------------------------------------------
 
 
-def settings(setup: Setup) -> Iterator[Finding]:
+def settings(setup: Setup) -> list[Finding]:
     """Whether every settings file can be read, and every environment variable is a setting."""
-    unused = [Finding("settings", "note", note, "recollect trust") for note in setup.notes]
-    wrong = [*setup.wrong, *unused, *_variables(), *_named_sources(setup)]
-    yield from wrong
-    if not wrong:
-        read = ", ".join(map(str, setup.read))
-        yield Finding("settings", "ok", f"read from {read}" if read else "defaults; there is no settings file")
-
-
-def _variables() -> Iterator[Finding]:
+    wrong = [*setup.wrong, *(Finding("settings", "note", note, "recollect trust") for note in setup.notes)]
     known = [*OTHER_VARIABLES, *(ENVIRONMENT + name.replace(".", "_").upper() for name in names() if name != "sources")]
     for variable in unknown_variables(os.environ):
         near = difflib.get_close_matches(variable, known, n=1)
-        hint = f"did you mean {near[0]}? else: " if near else ""
-        yield Finding("settings", "warning", f"{variable} is not a setting and is ignored", f"{hint}unset {variable}")
-
-
-def _named_sources(setup: Setup) -> Iterator[Finding]:
+        mend = f"did you mean {near[0]}? else: unset {variable}" if near else f"unset {variable}"
+        wrong.append(Finding("settings", "warning", f"{variable} is not a setting and is ignored", mend))
     available = ("keyword", "vector", *(source.name for source in setup.settings.sources))
     for name in setup.settings.search.sources or ():
         if name not in available:
             message = f"search.sources names {name!r}, and there is no such source: every search fails"
-            yield Finding("settings", "failure", message, f"available: {', '.join(available)}")
+            wrong.append(Finding("settings", "failure", message, f"available: {', '.join(available)}"))
+    read = ", ".join(map(str, setup.read))
+    fine = Finding("settings", "ok", f"read from {read}" if read else "defaults; there is no settings file")
+    return wrong or [fine]
 
 
 def versions(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)

@@ -75,10 +75,6 @@ class LanceSpaces(SqliteSpaces):
         super().__init__(database, visible)
         self._url = url
 
-    def open(self, space: VectorSpace) -> LanceVectors:
-        index: LanceVectors = super().open(space)
-        return index
-
     def _index(self, space: VectorSpace, number: int) -> LanceVectors:
         updater = TableUpdater(self._database, self._url, number, space.dimension)
         return LanceVectors(self._database, self.visible, space, number, updater)

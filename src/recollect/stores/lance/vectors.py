@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,7 +57,7 @@ class LanceVectors(SqliteVectors):
         super().__init__(database, visible, space, number)
         self.updater = updater
         self._numbers = RecordVectors(number)
-        self._sets = VisibleVectorSets()
+        self._sets: dict[tuple[int, int], tuple[Visible, NDArray[np.int64], VisibleVectors]] = {}
         self._pending = PendingVectors(number, space.dimension)
         self._without_lance = False
 
@@ -131,7 +130,7 @@ class LanceVectors(SqliteVectors):
         numbers, ahead = self._numbers.at(connection, last)
         if ahead:
             return None
-        records = self._sets.get(visible, numbers)
+        records = self._visible_vectors(visible, numbers)
         query, wanted = vector.astype(np.float64), depth
         while True:
             parts = self._candidates(connection, records.numbers, vector, CANDIDATES * wanted + MORE_CANDIDATES)
@@ -144,6 +143,23 @@ class LanceVectors(SqliteVectors):
             if len(matches.entries) == depth and floor < matches.scores[-1] - MARGIN:
                 return matches
             wanted *= 4
+
+    def _visible_vectors(self, visible: Visible, numbers: NDArray[np.int64]) -> VisibleVectors:
+        """The visible records that have a vector; the last few sets are cached."""
+        key = (id(visible), id(numbers))  # the cache holds both objects, so their ids are not reused
+        with self._lock:
+            if key in self._sets:
+                self._sets[key] = self._sets.pop(key)  # the most recent is the last
+                return self._sets[key][2]
+        rows = np.flatnonzero(visible.mask & (numbers[: len(visible.mask)] > WITHOUT))
+        rows = rows[np.argsort(numbers[rows], kind="stable")]
+        of = numbers[rows]
+        vectors = VisibleVectors(rows, of, of[np.flatnonzero(np.diff(of, prepend=0))])
+        with self._lock:
+            self._sets[key] = (visible, numbers, vectors)
+            while len(self._sets) > CACHED_SETS:
+                self._sets.pop(next(iter(self._sets)))
+        return vectors
 
     def _candidates(
         self, connection: apsw.Connection, visible: NDArray[np.int64], vector: Vector, count: int
@@ -284,31 +300,6 @@ class VisibleVectors(NamedTuple):
         count = end - first
         positions = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
         return self.rows[positions], np.repeat(scores, count)
-
-
-class VisibleVectorSets:
-    """A cache of the last few visible sets, valid while the visible rows and their numbers are the same objects."""
-
-    def __init__(self) -> None:
-        self._sets: OrderedDict[tuple[int, int], tuple[Visible, NDArray[np.int64], VisibleVectors]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, visible: Visible, numbers: NDArray[np.int64]) -> VisibleVectors:
-        """The visible records that have a vector."""
-        key = (id(visible), id(numbers))  # the cache holds both objects, so their ids are not reused
-        with self._lock:
-            if key in self._sets:
-                self._sets.move_to_end(key)
-                return self._sets[key][2]
-        rows = np.flatnonzero(visible.mask & (numbers[: len(visible.mask)] > WITHOUT))
-        rows = rows[np.argsort(numbers[rows], kind="stable")]
-        of = numbers[rows]
-        vectors = VisibleVectors(rows, of, of[np.flatnonzero(np.diff(of, prepend=0))])
-        with self._lock:
-            self._sets[key] = (visible, numbers, vectors)
-            while len(self._sets) > CACHED_SETS:
-                self._sets.popitem(last=False)
-        return vectors
 
 
 class PendingVectors:
