@@ -23,7 +23,7 @@ from recollect.stores.lance.updater import TableState, TableUpdater, last_number
 from recollect.stores.rows import check_dimension
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, sequence
-from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors
+from recollect.stores.sqlite.vectors import MARGIN, SqliteVectors, changed_rows
 from recollect.types import Filter, RankedList, VectorSpace
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class RecordVectors:
         numbers = np.full(max(size, len(self._numbers)), GONE, dtype=np.int64)
         only, values = "", tuple[str, ...]()
         if seq >= 0:
-            rows = self._changed(connection, seq, number)
+            rows = list(changed_rows(connection, self._space, seq, number, vector_tables(connection)))
             numbers[: len(self._numbers)] = self._numbers
             numbers[rows] = GONE
             only, values = " AND row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)
@@ -271,18 +271,6 @@ class RecordVectors:
             record_rows, vector_numbers = map(integers, pairs)
             numbers[record_rows] = vector_numbers
         return numbers
-
-    def _changed(self, connection: apsw.Connection, seq: int, number: int) -> list[int]:
-        """Rows of records that changed, and of records whose vectors were added later."""
-        changed = connection.execute("SELECT group_concat(DISTINCT row) FROM history WHERE seq > ?", (seq,)).get
-        rows = set(integers(changed).tolist())
-        for table in vector_tables(connection):
-            added = connection.execute(
-                f"SELECT group_concat(row) FROM {table} JOIN records USING (passage) WHERE number > ? AND +space = ?",
-                (number, self._space),
-            ).get
-            rows.update(integers(added).tolist())
-        return list(rows)
 
 
 class VisibleVectors(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -187,14 +187,7 @@ class SqliteVectors(VectorIndex):
         if seq < 0:
             self._take(connection.execute(select, (self._number,)).fetchall())
         else:
-            changed = integers(
-                connection.execute("SELECT group_concat(DISTINCT row) FROM history WHERE seq > ?", (seq,)).get
-            ).tolist()
-            arrived = connection.execute(
-                "SELECT row FROM embeddings JOIN records USING (passage) WHERE number > ? AND space = ?",
-                (number, self._number),
-            )
-            rows = set(changed).union(row for (row,) in arrived)
+            rows = changed_rows(connection, self._number, seq, number)
             self._drop(rows)
             only = f"{select} AND row IN (SELECT value FROM json_each(?))"
             self._take(connection.execute(only, (self._number, json.dumps(list(rows)))).fetchall())
@@ -232,3 +225,18 @@ class SqliteVectors(VectorIndex):
         rows[: len(live)], matrix[: len(live)] = self._rows[live], self._matrix[live]
         self._rows, self._matrix, self._used = rows, matrix, len(live)
         self._position = {int(row): place for place, row in enumerate(rows[: len(live)])}
+
+
+def changed_rows(
+    connection: apsw.Connection, space: int, seq: int, number: int, tables: Iterable[str] = ("embeddings",)
+) -> set[int]:
+    """Rows of records that changed after an event, and of records whose vectors were added after a number."""
+    changed = connection.execute("SELECT group_concat(DISTINCT row) FROM history WHERE seq > ?", (seq,)).get
+    rows = set(integers(changed).tolist())
+    for table in tables:
+        added = connection.execute(
+            f"SELECT group_concat(row) FROM {table} JOIN records USING (passage) WHERE number > ? AND +space = ?",
+            (number, space),
+        ).get
+        rows.update(integers(added).tolist())
+    return rows
