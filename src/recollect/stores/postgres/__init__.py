@@ -111,17 +111,10 @@ class PostgresKind(StoreKind):
     @contextlib.contextmanager
     def inspect(self, place: str) -> Iterator[PostgresStore]:
         """The store on the main server, opened read only."""
-        from recollect.stores.postgres.health import inspecting, require_ready
+        from recollect.stores.postgres.health import quick_url, require_ready
 
-        try:
-            with inspecting(place) as server:
-                require_ready(server)
-                url = server.url
-        except NotExamined:
-            raise
-        except RecollectError as error:
-            raise NotExamined("the store cannot be read") from error
-        with contextlib.closing(PostgresStore(url, read_only=True)) as store:
+        require_ready(place)
+        with contextlib.closing(PostgresStore(quick_url(place), read_only=True)) as store:
             yield store
 
     def examine(self, check: str, examination: Examination) -> list[Finding]:

@@ -16,7 +16,7 @@ from psycopg.errors import QueryCanceled
 
 from recollect.analysis import Analyzer
 from recollect.config import parameters, shown_place
-from recollect.errors import RecollectError, StoreError
+from recollect.errors import RecollectError
 from recollect.stores.health import (
     LONGEST_S,
     MOST_CHARACTERS,
@@ -125,7 +125,6 @@ class Server:
 
     database: PostgresDatabase
     address: str
-    url: str
 
     def rows(self, sql: str, *values: Any) -> Sequence[tuple[Any, ...]]:
         """The rows of a query, in a transaction of its own."""
@@ -150,10 +149,13 @@ class Server:
 @contextlib.contextmanager
 def inspecting(url: str) -> Iterator[Server]:
     """The main server of a store, opened read only."""
-    main = main_url(url)
-    quick = _with_parameters(main, connect_timeout=str(CONNECT_S))
-    with contextlib.closing(PostgresDatabase(quick, read_only=True)) as database:
-        yield Server(database, shown_place(main), quick)
+    with contextlib.closing(PostgresDatabase(quick_url(url), read_only=True)) as database:
+        yield Server(database, shown_place(main_url(url)))
+
+
+def quick_url(url: str) -> str:
+    """The URL of the main server, with a short wait for it."""
+    return _with_parameters(main_url(url), connect_timeout=str(CONNECT_S))
 
 
 def main_url(url: str) -> str:
@@ -170,33 +172,28 @@ def _with_parameters(url: str, *, drop: str = "", **defaults: str) -> str:
 def examine(check: str, examination: Examination) -> list[Finding]:
     """The findings of one check. If the server cannot be reached, only `store` says why."""
     run = {"store": store, "keywords": keywords, "vectors": vectors}[check]
-    with contextlib.ExitStack() as stack:
-        try:
-            server = stack.enter_context(inspecting(examination.place))
-            if check != "store":
-                require_ready(server)
-        except RecollectError as error:
-            if check == "store" or isinstance(error, NotExamined):
-                raise
-            raise NotExamined("the store cannot be read") from error
+    if check != "store":
+        require_ready(examination.place)
+    with inspecting(examination.place) as server:
         try:
             return list(run(server, examination))
         except QueryTooSlow:
             raise NotExamined(f"it takes longer than {LONGEST_S:g} s") from None
-        except RecollectError as error:
-            return [Finding(check, "failure", error.message, error.hint)]
 
 
-def require_ready(server: Server) -> None:
+def require_ready(url: str) -> None:
     """Raise NotExamined with the reason if the content of a store cannot be examined."""
+    known = len(MIGRATIONS)
     try:
-        applied, known = version(server.database), len(MIGRATIONS)
-    except StoreError as error:
+        with inspecting(url) as server:
+            applied = version(server.database)
+            restricted = applied == known and server.number(_ROW_SECURITY)
+    except RecollectError as error:
         raise NotExamined("the store cannot be read") from error
     if applied != known:
         reason = f"the store has schema {applied}, this version {known}" if applied else "there is no store yet"
         raise NotExamined(reason)
-    if server.number(_ROW_SECURITY):
+    if restricted:
         raise NotExamined("this role sees the rows of one scope only; run it as the owner of the tables")
 
 
