@@ -460,15 +460,8 @@ class Shuffled(HashingEmbedder):
 
     def __init__(self, name: str = "shuffled", dimension: int = 64) -> None:
         super().__init__(dimension)
-        self._name = name
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def fingerprint(self) -> str:
-        return f"{self._name}@1/{self.dimension}d"
+        self.name = name
+        self.fingerprint = f"{name}@1/{dimension}d"
 
     def query(self, text: str) -> Any:
         return np.ascontiguousarray(super().query(text)[::-1])

@@ -10,10 +10,10 @@ from typing import Any
 
 from psycopg import errors as pg
 
-from recollect.errors import RecollectError, StoreError
+from recollect.errors import StoreError
 from recollect.stores import StoreKind
 from recollect.stores.database import SqlStore
-from recollect.stores.health import Examination, Finding, NotExamined
+from recollect.stores.health import Examination, Finding
 from recollect.stores.postgres.contents import PostgresContents
 from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.postgres.failures import CONNECTION_LOST, translated
