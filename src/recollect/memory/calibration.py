@@ -51,7 +51,7 @@ class Calibration:
         self._store = store
         self._embeddings = embeddings
         self._lock = threading.Lock()
-        self._measured: dict[str, tuple[int, Null]] = {}
+        self._measured: dict[str, str] = {}
 
     def gauge(self, query: Query, sources: Collection[str]) -> Gauge:
         """The scale for judging this query's results, for the sources that answered."""
@@ -82,21 +82,15 @@ class Calibration:
         key, count = f"confidence:{digest}", self._store.keywords.search([], where, 1).among or 0
         # One thread measures; the others wait for its result.
         with self._lock:
-            for records, null in self._known(key):
-                if abs(count - records) <= TOLERANCE * records:
-                    return null
+            for stored in (self._measured.get(key), self._store.notes.get(key)):  # of this process, or another
+                with contextlib.suppress(ValueError, TypeError, AttributeError):  # damaged: measured again
+                    records, values = json.loads(stored or "")
+                    if abs(count - int(records)) <= TOLERANCE * records:
+                        return Null(**{name: tuple(row) for name, row in values.items()})
             null = self._measure(where, count, ask, deadline)
-            self._measured[key] = count, null
-            self._store.notes.put(key, json.dumps([count, asdict(null)]))
+            self._measured[key] = json.dumps([count, asdict(null)])
+            self._store.notes.put(key, self._measured[key])
         return null
-
-    def _known(self, key: str) -> Iterator[tuple[int, Null]]:
-        """Earlier measurements, of this process or another: the number of records then, and the result."""
-        if key in self._measured:
-            yield self._measured[key]
-        with contextlib.suppress(ValueError, TypeError, AttributeError):  # damaged: measured again
-            count, values = json.loads(self._store.notes.get(key) or "")
-            yield int(count), Null(**{name: tuple(row) for name, row in values.items()})
 
     def _measure(self, where: Filter, count: int, ask: Ask, deadline: float | None) -> Null:
         words = self._words(where, count)

@@ -33,7 +33,6 @@ AROUND = 200
 LINE_CHARACTERS = 2_000
 """Characters of a line that an excerpt shows."""
 
-
 MODES = ("run", "plan", "dry-run")
 WORKSPACE = "OPENCLAW_WORKSPACE"
 MOST_FACTS = 1_000_000_000
