@@ -184,8 +184,9 @@ class Writer:
             raise UsageError(f"{key!r} has no change left to undo", hint="see its history")
         if seq is not None and seq != self._number_of(target):
             raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
-        changes = self._reversal(target)
-        self._store([[ExpectUnchanged(key, events[-1].seq), *changes, MarkUndo(key, target.seq)]])
+        mark = MarkUndo(key, target.seq)
+        changes = [change for change in self._reversal(target) if change != mark]
+        self._store([[ExpectUnchanged(key, events[-1].seq), *changes, mark]])
         action = "supersede" if target.action == "supersedes" else target.action
         return action, next(iter(records.get([key])), None)
 
@@ -300,27 +301,26 @@ class Writer:
             case "forget":
                 return [Restore(key, self._limit)]
             case "supersede":
-                restored, forgotten = self._unsuperseded(key, str(last.detail["by"]))
-                return [*restored, *forgotten]
+                return self._unsuperseded(key, str(last.detail["by"]), last.seq)
             case "supersedes":
                 old = str(last.detail["id"])
                 event = _last_standing(self.store.records.history(old))
                 if event is not None and event.action == "supersede" and event.detail.get("by") == key:
-                    restored, forgotten = self._unsuperseded(old, key)
-                    return [*restored, MarkUndo(old, event.seq), *forgotten[:-1]]
+                    return self._unsuperseded(old, key, event.seq)
         raise UsageError(f"the last change to {key!r} ({last.action}) cannot be undone", hint="see its history")
 
-    def _unsuperseded(self, old: str, new: str) -> tuple[list[Change], list[Change]]:
-        """Changes that restore the old record; those that forget the new one if it was made only to supersede it."""
+    def _unsuperseded(self, old: str, new: str, seq: int) -> list[Change]:
+        """Restore the old record, and forget the new one if it was made only to supersede it."""
         limit = self._limit
         if limit is not None and not limit.owns(self._alive(old).scope):
             raise Forbidden("the record that it superseded belongs to another scope and cannot be restored here")
+        changes: list[Change] = [Restore(old, limit), MarkUndo(old, seq)]
         events = self._events(new)
         made = [event.action for event in events] == ["add", "supersedes"] and bool(events[-1].detail.get("made"))
-        if not made or (limit is not None and not limit.owns(self._alive(new).scope)):
-            return [Restore(old, limit)], []
-        seq = events[-1].seq
-        return [ExpectUnchanged(new, seq), Restore(old, limit)], [Forget(new), MarkUndo(new, seq)]
+        if made and (limit is None or limit.owns(self._alive(new).scope)):
+            last = events[-1].seq
+            return [ExpectUnchanged(new, last), *changes, Forget(new), MarkUndo(new, last)]
+        return changes
 
     def _alive(self, key: str) -> Record:
         for record in self.store.records.get([key]):

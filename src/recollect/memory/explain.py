@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.config.sources import RETRIEVERS
 from recollect.errors import UnknownRecord, UsageError
@@ -22,10 +22,13 @@ from recollect.options import FILTERS
 from recollect.pipeline import CUTS, Pipeline, reason
 from recollect.sources.matcher import below
 from recollect.stages import freshness
-from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Result, Scope, Store
+from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Result, Scope, Store, Work
 
-Prepare: TypeAlias = Callable[[Mapping[str, Any]], tuple[Pipeline, Query]]
-"""Changed options of the request → the pipeline and the query with these changes."""
+if TYPE_CHECKING:
+    from recollect.memory.memory import Memory
+
+Prepare: TypeAlias = Callable[..., tuple[Pipeline, Query]]
+"""Changed options of the search → the pipeline and the query with these changes."""
 
 MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
 """The largest `fetch_k` and `limit` that the settings accept."""
@@ -80,21 +83,27 @@ class RunOutcome:
     advice: str = ""
 
 
-def why_not(
-    store: Store, prepare: Prepare, target: str, options: Mapping[str, Any], *, caller: Scope | None = None
-) -> Verdict:
+def why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], work: Work | None) -> Verdict:
     """The stage that dropped a record, named by id or path, and the smallest change found that brings it back.
 
-    `options` is the caller's filter in single parts if it was given as a whole, so that a change can replace it;
-    otherwise empty. A scoped `caller` learns only of records that it may see.
+    `options` are those of `Memory.search`. A scoped caller learns only of records that it may see.
     """
+    where = memory.prepare(text, work=work, **options)[1].filter
+    parts: dict[str, Any] = {}
+    if options.get("where") is not None:  # the filter in single parts, so that a change can replace one of them
+        parts = {option.name: getattr(where, option.column or option.name) for option in FILTERS}
+        parts |= {"where": None, "scope": where.scope, "kind": where.kinds[0] if len(where.kinds) == 1 else None}
+
+    def prepare(**change: Any) -> tuple[Pipeline, Query]:
+        return memory.prepare(text, work=work, **{**options, **parts, **change})
+
     if not isinstance(target, str) or not target.strip():
         raise UsageError("name a record by its id or its path", hint='why-not "query" ID_OR_PATH')
-    target = clean(target)
-    record = _resolved(store, prepare, target, options) if caller is None else _visible(store, target, caller)
+    target, store, caller = clean(target), memory.store.within(where.scope), memory.caller
+    record = _resolved(store, *prepare(), target) if caller is None else _visible(store, target, caller)
     if isinstance(record, Verdict):
         return record
-    run = QueryRun(*prepare(options), record)
+    run = QueryRun(*prepare(), record)
     first = run.follow()
     places = {} if run.hidden else run.placements()
     shown = None if foreign_parts(record, run.query.filter) else record
@@ -109,11 +118,11 @@ def why_not(
         if stale == "missing":  # indexing the nearest folder that exists removes the file
             path = str(next(folder for folder in Path(path).parents if folder.is_dir()))
         return replace(verdict, stage=stale, reason=reason, advice=f"recollect index {shlex.quote(path)}")
-    change = _working_change(prepare, options, run, first)
-    return replace(verdict, change={"where": None, **options, **change} if change and options else change)
+    change = _working_change(prepare, run, first)
+    return replace(verdict, change={**parts, **change} if change else {})
 
 
-def _working_change(prepare: Prepare, options: Mapping[str, Any], run: QueryRun, outcome: RunOutcome) -> dict[str, Any]:
+def _working_change(prepare: Prepare, run: QueryRun, outcome: RunOutcome) -> dict[str, Any]:
     """The options that bring the record back, found by trying; empty if no trial ends with the record found."""
     change: dict[str, Any] = {}
     most = {"limit": min(MOST_SHOWN, run.deepest), "fetch_k": min(MOST_FETCHED, run.deepest)}
@@ -123,15 +132,8 @@ def _working_change(prepare: Prepare, options: Mapping[str, Any], run: QueryRun,
         change |= outcome.change
         if attempt >= PATIENT_TRIES:  # a larger limit reads deeper, which can move the record further down
             change |= {name: min(most[name], 4 * value) for name, value in outcome.change.items() if name in most}
-        outcome = QueryRun(*prepare({**options, **change}), run.record).follow()
+        outcome = QueryRun(*prepare(**change), run.record).follow()
     return change if outcome.stage == "found" else {}
-
-
-def filter_parts(where: Filter) -> dict[str, Any]:
-    """A filter as single arguments of `Memory.search`."""
-    kind = where.kinds[0] if len(where.kinds) == 1 else None
-    parts = {option.name: getattr(where, option.column or option.name) for option in FILTERS}
-    return {"scope": where.scope, **parts, "kind": kind}
 
 
 # -- which record is meant ----------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ def _visible(store: Store, target: str, caller: Scope) -> Record:
     raise UnknownRecord(target)
 
 
-def _resolved(store: Store, prepare: Prepare, target: str, options: Mapping[str, Any]) -> Record | Verdict:
+def _resolved(store: Store, pipeline: Pipeline, query: Query, target: str) -> Record | Verdict:
     """The record with this id; for a path, its chunk nearest to the answer; a verdict if there is no such record."""
     if records := store.records.get([target]):
         return records[0]
@@ -157,7 +159,6 @@ def _resolved(store: Store, prepare: Prepare, target: str, options: Mapping[str,
         resolved = Path(target).expanduser().resolve()  # as `index` stores it
         path, kind = str(resolved), "folder" if resolved.is_dir() else "file" if resolved.exists() else "nothing"
     by_path = store.joins.by_path([path] if kind == "file" else [path, target], EVERYTHING)
-    pipeline, query = prepare(options)
     if by_path:
         chunks = by_path.get(path) or by_path[target]
         if len({chunk.path for chunk in chunks}) > 1:

@@ -397,15 +397,9 @@ class Memory(Writer):
         `target` is the id of a record or the path of a file; `options` are those of `search`. The verdict names the
         stage that dropped the record, its rank in every source, and a `change` that has been tried.
         """
-        from recollect.memory.explain import filter_parts, why_not
+        from recollect.memory.explain import why_not
 
-        where = self.prepare(text, work=work, **options)[1].filter
-        parts = filter_parts(where) if options.pop("where", None) is not None else {}
-
-        def prepare(change: Mapping[str, Any]) -> tuple[Pipeline, Query]:
-            return self.prepare(text, work=work, **{**options, **change})
-
-        return why_not(self.store.within(where.scope), prepare, target, parts, caller=self.caller)
+        return why_not(self, text, target, options, work)
 
     def get(
         self,
