@@ -107,29 +107,18 @@ def _sources(
         raise UsageError("no source is named", hint=f"there are {', '.join(available)}")
     alone = len(set(names)) == 1
     sources: list[Source] = [KeywordSource(store.keywords)] if "keyword" in names else []
-    if "vector" in names and embeddings.configured:
-        sources += _vector_sources(memory, store.notes, embeddings, search, alone=alone)
+    absent = "vector" in names and not embeddings.configured
+    if "vector" in names and not absent and search.hyde != "replace":
+        sources.append(VectorSource(embeddings.serving, alone=alone))
+    if "vector" in names and not absent and search.hyde:
+        write: Callable[[str], str] = partial(_hypothesis, search, memory.settings.llm, store.notes, memory.caller)
+        write = write if memory.caller is None else screened("hyde", write)
+        sources.append(HydeSource(embeddings.serving, write, replaces=search.hyde == "replace"))
     for name in external:
         if name in names:
             source = memory.external[name] if memory.caller is None else memory.external[name].within(memory.caller)
             sources.append(replace(source, insist=alone))
-    absent = "vector" in names and not embeddings.configured
     return sources, ((("vector", "no embedder is configured"),) if absent else ())
-
-
-def _vector_sources(
-    memory: Memory, notes: Notes, embeddings: Embeddings, search: SearchOptions, *, alone: bool
-) -> list[Source]:
-    """The vector retriever, with HyDE beside it or in its place if the options say so."""
-    vector = VectorSource(embeddings.serving, alone=alone)
-    if not search.hyde:
-        return [vector]
-    write: Callable[[str], str] = partial(_hypothesis, search, memory.settings.llm, notes, memory.caller)
-    if memory.caller is not None:
-        write = screened("hyde", write)
-    replaces = search.hyde == "replace"
-    hyde = HydeSource(embeddings.serving, write, replaces=replaces)
-    return [hyde] if replaces else [vector, hyde]
 
 
 def _vectors_of(embeddings: Embeddings, ids: Sequence[str]) -> dict[str, Any]:
