@@ -4,6 +4,7 @@ import random
 import pytest
 
 from recollect.config import SearchOptions
+from recollect.evaluation.results import setting_label
 from recollect.evaluation.tuning import (
     INNER,
     OUTER,
@@ -15,7 +16,6 @@ from recollect.evaluation.tuning import (
     deal,
     default_settings,
     refinements,
-    setting_label,
     simplest,
     tune,
 )

@@ -20,9 +20,7 @@ from recollect.evaluation.recording import JudgedSets, Recording
 from recollect.ranking import fold
 from recollect.types import RankedList, Record
 
-PERSISTENCE = 0.9
-"""RBO's p: with 0.9 the first ten ranks carry 86 % of the weight."""
-
+PERSISTENCE = 0.9  # RBO's p: with 0.9 the first ten ranks carry 86 % of the weight
 MUCH = 0.7
 LITTLE = 0.05
 

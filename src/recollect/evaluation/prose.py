@@ -153,8 +153,7 @@ def follow(notes: Sequence[Record]) -> Iterator[tuple[Link, str, str]]:
                 yield link, origin, next(iter(paths))
 
 
-MOST = 0.5
-"""A question leaks when it shares more than this part of its words with one passage of its target."""
+MOST = 0.5  # a question leaks when it shares more than this part of its words with one passage of its target
 
 
 class Vocabulary:
@@ -239,21 +238,13 @@ def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[LeakRow]:
     return rows
 
 
-LEAST_CONTENT, MOST_CONTENT = 3, 6
-"""Words of a phrase that are not stop words."""
-
-LONGEST = 9
-"""Words of a phrase in all."""
-
+LEAST_CONTENT, MOST_CONTENT = 3, 6  # words of a phrase that are not stop words
+LONGEST = 9  # words of a phrase in all
 SENTENCE = (6, 40)
 """Words of a sentence: a shorter one says too little, a longer one is a list or a table in disguise."""
 
-OWN_WORD = 0.01
-"""The value of each word in a phrase whose words occur only in the target."""
-
-EDGE = 0.3
-"""The value of an edge at a pause of the sentence, relative to the words."""
-
+OWN_WORD = 0.01  # the value of each word in a phrase whose words occur only in the target
+EDGE = 0.3  # the value of an edge at a pause of the sentence, relative to the words
 _BREAK = re.compile(r"[;:()\[\]{}|—–=→\\\"“”…<>$]|[.!?]\s|\s[/&-]|--")
 """What a phrase must not contain: the end of a clause or sentence, signs of code."""
 

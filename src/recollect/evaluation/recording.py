@@ -33,21 +33,14 @@ Bars: TypeAlias = Callable[[str], Progress | None]
 OpenSet: TypeAlias = Callable[[Dataset], AbstractContextManager[Memory]]
 """Opens the memory that a set is measured on."""
 
-BATCH = 1000
-"""Documents stored per transaction."""
-
-DEPTH = 200
-"""How deep the sources are read by default: as deep as any setting that is tried."""
-
+BATCH = 1000  # documents stored per transaction
+DEPTH = 200  # how deep the sources are read by default: as deep as any setting that is tried
 MEASURE = "nDCG@10"
 LIMIT = 100
 """Results of a ranking that are scored, where no measure reads more."""
 
-TOP = 10
-"""Results of a ranking that are compared between settings."""
-
-MOST_WARNINGS = 5
-"""Different warnings of the sources that are repeated."""
+TOP = 10  # results of a ranking that are compared between settings
+MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 
 
 # -- stores -------------------------------------------------------------------------------------------------

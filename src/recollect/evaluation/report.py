@@ -30,12 +30,8 @@ from recollect.types.search import GRADES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DRAWN = 6
-"""Comparisons that are drawn; the table has all."""
-
-EXTREMES, ID_LENGTH = 5, 120
-"""Questions that are named at either end of a comparison, and characters of their ids."""
-
+DRAWN = 6  # comparisons that are drawn; the table has all
+EXTREMES, ID_LENGTH = 5, 120  # questions that are named at either end of a comparison, and characters of their ids
 MEANINGS = {
     "nDCG": "how high the relevant documents stand among the first results; 1 is the best possible order",
     "R": "the share of the relevant documents that is among the first results",
@@ -50,18 +46,13 @@ MEANINGS = {
 }
 """Term, or measure without its cutoff → its meaning."""
 
-MOST_BYTES = 64 * 1024 * 1024
-"""Larger files are not read; a run on a hundred thousand questions has a tenth of this."""
-
+MOST_BYTES = 64 * 1024 * 1024  # larger files are not read; a run on a hundred thousand questions has a tenth of this
 LONGEST_NAME = 80
 _RESERVED = {"CON", "PRN", "AUX", "NUL", *(f"{port}{number}" for port in ("COM", "LPT") for number in range(1, 10))}
 """Device names on Windows, whatever follows a dot."""
 
-_drawing_lock = threading.Lock()
-"""Held while drawing: matplotlib's settings belong to the whole process."""
-
-WIDE = 3
-"""Columns up to which an interval stands beside its mean; in a wider table it stands below."""
+_drawing_lock = threading.Lock()  # held while drawing: matplotlib's settings belong to the whole process
+WIDE = 3  # columns up to which an interval stands beside its mean; in a wider table it stands below
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,18 +15,10 @@ Json: TypeAlias = Mapping[str, Any]
 KINDS = {"systems": ("run", dict), "rows": ("sweep", list), "pairs": ("overlap", list)}
 """The key that identifies a study's JSON → the study's name, and the type of its value."""
 
-LONGEST = 44
-"""Characters of a name that are shown; ids and names come from anyone's data."""
-
-GREATEST = 1e12
-"""Larger numbers are invalid: no measure and no time reaches this."""
-
-AXIS = "fetch_k"
-"""The option along the x axis of a sweep, if it was varied."""
-
-MOST_CURVES = 6
-"""Curves drawn in colour; of more, the best of each method is, and the rest are thin lines."""
-
+LONGEST = 44  # characters of a name that are shown; ids and names come from anyone's data
+GREATEST = 1e12  # larger numbers are invalid: no measure and no time reaches this
+AXIS = "fetch_k"  # the option along the x axis of a sweep, if it was varied
+MOST_CURVES = 6  # curves drawn in colour; of more, the best of each method is, and the rest are thin lines
 _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]+")
 _SHORT = {"fusion": "", "normalisation": "", "vector_weight": "", "rrf_k": "k="}
 
@@ -300,7 +292,11 @@ def sweep_chart(report: Json) -> SweepChart | None:
             own = {name: options[name] for name in varied if options.get(name) is not None}
             groups.setdefault(repr(own), []).append((place, mean))
             chosen.setdefault(repr(own), own)
-    curves = [_curve(chosen[key], points) for key, points in groups.items()]
+    curves = []
+    for key, points in groups.items():
+        points.sort(key=lambda point: point[0])
+        best_point, method = max(points, key=lambda point: point[1].mean), str(next(iter(chosen[key].values()), ""))
+        curves.append(Curve(setting_label(chosen[key]), method, points, best_point))
     coloured = curves
     if len(curves) > MOST_CURVES:
         best: dict[str, Curve] = {}
@@ -312,11 +308,9 @@ def sweep_chart(report: Json) -> SweepChart | None:
     return SweepChart(str(report.get("measure") or "mean"), axis, coloured, others, knee)
 
 
-def _curve(options: Json, points: Sequence[tuple[float, Estimate]]) -> Curve:
+def setting_label(options: Json) -> str:
+    """Write settings in short: `rrf k=60`, `weighted minmax 0.3/0.7`."""
     words = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in options.items()}
     if "vector_weight" in words:
         words["vector_weight"] = f"{words.pop('text_weight', '1')}/{words['vector_weight']}"
-    name = " ".join(f"{_SHORT.get(key, f'{key}=')}{word}" for key, word in words.items()) or "as set"
-    points = sorted(points, key=lambda point: point[0])
-    best = max(points, key=lambda point: point[1].mean)
-    return Curve(name, str(next(iter(options.values()), "")), points, best)
+    return " ".join(f"{_SHORT.get(key, f'{key}=')}{word}" for key, word in words.items()) or "as set"

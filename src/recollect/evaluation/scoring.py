@@ -26,9 +26,7 @@ Run: TypeAlias = Mapping[str, Mapping[str, float]]
 MEASURES = ("nDCG@10", "R@20", "RR@10")
 EXAMPLES = "for example nDCG@10 R@5 R@20 RR@10 AP P@1 Success@5"
 
-MOST = 10_000
-"""The deepest cutoff: the most results that one search can return."""
-
+MOST = 10_000  # the deepest cutoff: the most results that one search can return
 _MEASURE = re.compile(r"[^\s,(]+(?:\([^)]*\))?[^\s,]*")
 
 
@@ -125,11 +123,8 @@ LEVEL = 0.95
 SEED = 60
 """A fixed seed makes reports repeatable."""
 
-ROUNDING = 1e-12
-"""Tolerance for equal sums, so that rounding does not change p."""
-
-BLOCK = 4_000_000
-"""Random numbers drawn at once, to bound the memory for large sets."""
+ROUNDING = 1e-12  # tolerance for equal sums, so that rounding does not change p
+BLOCK = 4_000_000  # random numbers drawn at once, to bound the memory for large sets
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,7 @@ from recollect.memory import Memory
 from recollect.models.openai import open_llm
 from recollect.types import Progress, Record
 
-MOST_REMOVED = 0.5
-"""The part of a text, in words, that masking may remove."""
-
+MOST_REMOVED = 0.5  # the part of a text, in words, that masking may remove
 MANIFEST, CORPUS = "manifest.json", "corpus.jsonl"
 MADE_BY, FORMAT = "recollect eval make-set", 1
 HEADING = "query-id\tcorpus-id\tscore"

@@ -24,11 +24,8 @@ NAME = "own questions"
 KEY_LENGTH = 100
 """Characters of a question that are its id, so that a report can be read."""
 
-SECONDS = 300.0
-"""The default time limit of a study: its caller waits for the answer."""
-
-_NAMED = 3
-"""Unknown ids that an error names."""
+SECONDS = 300.0  # the default time limit of a study: its caller waits for the answer
+_NAMED = 3  # unknown ids that an error names
 
 
 class StudyWork(Work):

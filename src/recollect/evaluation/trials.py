@@ -38,9 +38,7 @@ SYSTEMS: Mapping[str, Options] = MappingProxyType(
 )
 """System → its search options; `default` uses the settings unchanged."""
 
-FORMAT = 1
-"""Version of the report's JSON; raised when an older reader would misread it."""
-
+FORMAT = 1  # version of the report's JSON; raised when an older reader would misread it
 NEW_BASELINE = "make a new baseline: eval run … --save FILE"
 
 

@@ -29,18 +29,10 @@ DEPTHS = (5, 10, 20, 50, 100, 200)
 KS = (1.0, 10.0, 60.0, 100.0)
 """What is swept by default: depths (`fetch_k`), and values of RRF's constant."""
 
-SHORT, LONG = 1, 50
-"""Two limits: the results of a search with the first must begin those of a search with the second."""
-
-PREFIX_QUESTIONS = 20
-"""Questions that are searched for live to check that."""
-
-OUTER, INNER = 5, 4
-"""The folds of the cross-validation."""
-
-FEWEST = 30
-"""With fewer questions no gain of a usual size could be told from chance."""
-
+SHORT, LONG = 1, 50  # two limits: the results of a search with the first must begin those of a search with the second
+PREFIX_QUESTIONS = 20  # questions that are searched for live to check that
+OUTER, INNER = 5, 4  # the folds of the cross-validation
+FEWEST = 30  # with fewer questions no gain of a usual size could be told from chance
 FETCH_KS = (50, 100, 200)
 RRF_KS = (5.0, 20.0, 60.0)
 SHARES = (0.3, 0.5, 0.7)
@@ -106,16 +98,6 @@ def refinements(chosen: Options) -> list[Options]:
     ages += [{"decay": True, "half_life_days": days} for days in HALF_LIVES_DAYS]
     likeness: list[Options] = [{}, {"mmr": False}, *({"mmr": True, "mmr_lambda": balance} for balance in LAMBDAS)]
     return [{**chosen, **age, **like} for age in ages for like in likeness]
-
-
-def setting_label(options: Options) -> str:
-    """Write settings in short: `rrf k=60`, `weighted minmax .3/.7`."""
-    words = [str(options["fusion"])] if "fusion" in options else []
-    words += [f"k={options['rrf_k']:g}"] if "rrf_k" in options else []
-    words += [str(options["normalisation"])] if "normalisation" in options else []
-    if "vector_weight" in options:
-        words.append(f"{options.get('text_weight', 1.0):g}/{options['vector_weight']:g}")
-    return " ".join(words)
 
 
 # -- the sweep ----------------------------------------------------------------------------------------------

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from recollect.evaluation.sets import QuestionSet
     from recollect.evaluation.trials import MeasuredCorpus, Trial, TrialPlan
 
-TIMED = "100"
-"""The default number of timed searches."""
-
+TIMED = "100"  # the default number of timed searches
 SIGNIFICANT = 0.05
 REPORT_HINT = "recollect eval run … --json > run.json, and likewise sweep and overlap; or the folder of a set"
 

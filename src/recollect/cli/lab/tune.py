@@ -155,12 +155,10 @@ def _tune(judged: JudgedSets) -> dict[str, Any]:
 
 def _print_sweep(report: Mapping[str, Any]) -> None:
     """Print the table, the plot, the knee, the churn and the prefix check."""
-    from recollect.evaluation.tuning import setting_label as name
-
     measure, knee, data, prefix = report["measure"], report["knee"], report["data"], report["prefix"]
     changed = {str(one["to"]): f"{one['share']:.1%}" for one in report["churn"] if one["along"] == "fetch_k"}
     rows = [
-        (name(row["options"]), str(row["options"]["fetch_k"]), interval(row), changed.get(str(row["options"]), ""))
+        (_name(row["options"]), str(row["options"]["fetch_k"]), interval(row), changed.get(str(row["options"]), ""))
         for row in report["rows"]
     ]
     print_table([("settings", "fetch_k", measure, "top 10 changed"), *rows])
@@ -170,13 +168,13 @@ def _print_sweep(report: Mapping[str, Any]) -> None:
     shares: dict[tuple[str, str], list[float]] = {}
     for one in report["churn"]:
         if one["along"] == "settings":
-            shares.setdefault((name(one["from"]), name(one["to"])), []).append(one["share"])
+            shares.setdefault((_name(one["from"]), _name(one["to"])), []).append(one["share"])
     if shares:
         steps = [(*pair, f"{fmean(values):.1%}") for pair, values in shares.items()]
         print_table([("from", "to", "top 10 changed"), *steps])
         echo()
     _wrap(
-        f"knee: {name(knee['options'])} at fetch_k {knee['options']['fetch_k']}, {measure} {interval(knee)}"
+        f"knee: {_name(knee['options'])} at fetch_k {knee['options']['fetch_k']}, {measure} {interval(knee)}"
         "; nothing deeper is significantly better (paired test, p < 0.05)"
     )
     what = "search(limit={}) is a prefix of search(limit={})".format(*prefix["limits"])
@@ -185,7 +183,7 @@ def _print_sweep(report: Mapping[str, Any]) -> None:
     else:
         first, broken = prefix["broken"][0], len(prefix["broken"])
         pairs = f"{broken} of {prefix['checked']} pairs of live searches"
-        _wrap(f"{what}: BROKEN in {pairs}, first for {first['question']!r} with {name(first['options'])}")
+        _wrap(f"{what}: BROKEN in {pairs}, first for {first['question']!r} with {_name(first['options'])}")
     if min(row["options"]["fetch_k"] for row in report["rows"]) < TOP:
         notice(f"a search for {TOP} results reads each source at least {TOP} deep, whatever fetch_k says")
     notice(f"{data['name']}: {data['questions']:,} questions, 95 % intervals")
@@ -193,12 +191,10 @@ def _print_sweep(report: Mapping[str, Any]) -> None:
 
 def _plot(report: Mapping[str, Any]) -> None:
     """Print a line of blocks for each curve over depth, all on one scale."""
-    from recollect.evaluation.tuning import setting_label
-
     means = [row["mean"] for row in report["rows"]]
     low, spread = min(means), max(means) - min(means)
     depths = dict.fromkeys(row["options"]["fetch_k"] for row in report["rows"])
-    lines = [(name, [*rows]) for name, rows in groupby(report["rows"], lambda row: setting_label(row["options"]))]
+    lines = [(name, [*rows]) for name, rows in groupby(report["rows"], lambda row: _name(row["options"]))]
     space = max(len(name) for name, _ in lines)
     for (name, rows), knee in zip(lines, report["knees"], strict=True):
         heights = [(row["mean"] - low) / spread if spread else 1.0 for row in rows]
@@ -273,6 +269,12 @@ def _toml(settings: Mapping[str, Any]) -> list[str]:
     import tomlkit
 
     return [f"{name} = {tomlkit.item(value).as_string()}" for name, value in settings.items()]
+
+
+def _name(options: Mapping[str, Any]) -> str:
+    from recollect.evaluation.results import setting_label
+
+    return setting_label({name: value for name, value in options.items() if name != "fetch_k"})
 
 
 def _wrap(words: str) -> None:
