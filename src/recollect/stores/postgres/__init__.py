@@ -15,8 +15,7 @@ from recollect.stores import StoreKind
 from recollect.stores.database import SqlStore
 from recollect.stores.health import Examination, Finding
 from recollect.stores.postgres.contents import PostgresContents
-from recollect.stores.postgres.database import Connection, PostgresDatabase
-from recollect.stores.postgres.failures import CONNECTION_LOST, translated
+from recollect.stores.postgres.database import CONNECTION_LOST, Connection, PostgresDatabase, translated
 from recollect.stores.postgres.keywords import PostgresKeywords
 from recollect.stores.postgres.records import CHANNEL, PostgresJoins, PostgresNotes, PostgresRecords
 from recollect.stores.postgres.rows import visible_scopes

@@ -23,8 +23,7 @@ from recollect.stores.contents import (
     part_of,
     selects,
 )
-from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
-from recollect.stores.postgres.failures import translated
+from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase, translated
 from recollect.stores.postgres.keywords import MERGE_TALLIES, PostgresKeywords, TermCounts, space_numbers
 from recollect.stores.postgres.records import CHANNEL
 from recollect.stores.postgres.rows import scope_number
@@ -164,10 +163,14 @@ class PostgresSnapshot(SqlSnapshot):
 
     def rows(self, kind: str) -> Iterator[Sequence[Any]]:
         order = ", ".join(ascending(column, sql_type) for column, sql_type in KEYS[kind].items())
-        with self.connection.cursor("parts") as cursor:
-            cursor.itersize = FETCH_ROWS
-            rows = cursor.execute(f"{self.selects[kind]} ORDER BY {order}", binary=True)
-            yield from map(_unpacked, rows) if kind == "vector" else rows
+        cursor = self.connection.cursor(binary=True)
+        cursor.execute(f"DECLARE parts NO SCROLL CURSOR FOR {self.selects[kind]} ORDER BY {order}")
+        try:
+            while rows := cursor.execute(f"FETCH {FETCH_ROWS} FROM parts", prepare=False).fetchall():
+                yield from map(_unpacked, rows) if kind == "vector" else rows
+        finally:
+            with contextlib.suppress(psycopg.Error):  # a lost connection has no cursor
+                cursor.execute("CLOSE parts")
 
 
 _SORTABLE = ((r"\x01", r"\x01\x02"), (r"\x10\x10", r"\x10\x11"), (r"\x100", r"\x01\x01"))

@@ -1,4 +1,4 @@
-"""Connections to one database: a pool, read snapshots and write transactions in the name of a scope, and replicas."""
+"""Connections to one database: pools, snapshots and transactions in the name of a scope, and what errors mean."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import random
 import re
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -27,19 +29,26 @@ from psycopg.types.string import StrDumperUnknown
 from recollect.config import parameters, shown_place
 from recollect.errors import StoreError, UsageError
 from recollect.stores.database import Reading, SqlDatabase
-from recollect.stores.postgres.failures import (
-    CONFLICTS,
-    CONNECTION_LOST,
-    MAX_CONNECTIONS,
-    WAIT_SECONDS,
-    NoFreeConnection,
-    translated,
-)
 from recollect.stores.rows import Dialect
 from recollect.types import GLOBAL, Scope
 
 Connection: TypeAlias = psycopg.Connection[TupleRow]
 T = TypeVar("T")
+
+WAIT_SECONDS = 30
+"""How long to wait for a free connection, and for a lock."""
+
+MAX_CONNECTIONS = 16
+
+CONNECTION_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+
+CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.ExclusionViolation)
+"""Errors that mean: another transaction was first. The transaction is tried again."""
+
+_TRY_AGAIN = "try again; a change that was not confirmed was not half-written"
+_ADDRESS = "postgresql://user@host/database; in a name or password write % @ / as %25 %40 %2F"
+_NOISE = re.compile(r"^connection (failed|is bad): |\s*Is the server running .*\?$")
+"""What the driver adds before and after the server's text."""
 
 CONNECTION_DEFAULTS = {
     "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
@@ -110,13 +119,47 @@ ADAPTERS.register_loader("text", _TextLoader)
 ADAPTERS.register_loader("text", _BinaryTextLoader)
 
 
+@contextlib.contextmanager
+def translated(address: str, but: tuple[type[psycopg.Error], ...] = ()) -> Iterator[None]:
+    """Raise errors of the driver as StoreError, except those of `but`, which the caller handles."""
+    try:
+        yield
+    except but:
+        raise
+    except psycopg.Error as error:
+        message = _NOISE.sub("", " ".join(str(error).split()))[:300]
+        if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None and '"' in message:
+            # The quoted part of an address may be a password.
+            harmless = "query parameter" in message and "@" not in message
+            message = message if harmless else re.sub('".*"', "a part of it", message)
+        explanation, hint = next(_explanations(error, message))
+        raise StoreError(f"{address}{explanation}: {message}", hint=hint) from error
+
+
+def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[str, str]]:
+    """What an error means and what to do, the most exact first."""
+    table = files(__package__).joinpath("failures.toml").read_text(encoding="utf-8")
+    for failure in tomllib.loads(table)["failure"]:
+        kinds = tuple(getattr(pg, name) for name in failure.get("errors", ()))
+        fits = isinstance(error, kinds) if kinds else error.sqlstate is None
+        if fits and re.search(failure.get("text", ""), message, re.IGNORECASE):
+            numbers = {"WAIT_SECONDS": WAIT_SECONDS, "MAX_CONNECTIONS": MAX_CONNECTIONS}
+            yield f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
+    if isinstance(error, CONNECTION_LOST):
+        yield " cannot be reached", f"check that the server runs, and {_TRY_AGAIN}"
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+        yield " is not the address of a server", _ADDRESS
+    yield "", "`recollect doctor` may know more"
+
+
 class Pool:
     """Connections to one server that are reused. Safe to use from many threads; it has no thread of its own.
 
     A new connection is made when none is idle, so that an error of the server is raised at once.
     """
 
-    def __init__(self, url: str, prepare: str) -> None:
+    def __init__(self, url: str, prepare: str, address: str) -> None:
+        self._address = address
         self._parameters: dict[str, Any] = {**CONNECTION_DEFAULTS, **conninfo_to_dict(url)}
         self._prepare = prepare
         self._idle: list[Connection] = []
@@ -155,7 +198,8 @@ class Pool:
     @contextlib.contextmanager
     def _begun(self, statement: str) -> Iterator[tuple[Connection, psycopg.Cursor[TupleRow]]]:
         if not self._slots.acquire(timeout=WAIT_SECONDS):
-            raise NoFreeConnection
+            message = f"{self._address}: all connections were in use for {WAIT_SECONDS} seconds"
+            raise StoreError(message, hint="try again")
         try:
             connection, cursor = self._first(statement)
             try:
@@ -216,8 +260,8 @@ class PostgresDatabase(SqlDatabase):
         self._row_security: bool | None = None
         self._no_replica_until = 0.0
         with translated(self.address):
-            self._main = Pool(self.url, self._prepare())
-            self._replica = Pool(own["read"], self._prepare()) if "read" in own else self._main
+            self._main = Pool(self.url, self._prepare(), self.address)
+            self._replica = Pool(own["read"], self._prepare(), self.address) if "read" in own else self._main
             self._main.one("SELECT 1")
 
     @contextlib.contextmanager
