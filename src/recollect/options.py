@@ -179,7 +179,6 @@ def _looked_up(name: str) -> Mapping[str, Any]:
 
 
 _WORDS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
-_TYPES: Mapping[str, type] = {"flag": bool, "whole": int, "number": float, "text": str}
 _HUGE = 10**300
 """No option is a number of this size, and a float could hardly hold it."""
 
@@ -192,16 +191,13 @@ def _converted(kind: str, value: Any) -> Any:
         return tuple(name.strip() for name in names)
     if kind == "mode":
         return _WORDS.get(value.lower(), value) if isinstance(value, str) else value
-    wanted = _TYPES[kind]
-    match value:
-        case str() if wanted is bool and value.lower() in _WORDS:
-            return _WORDS[value.lower()]
-        case str() if wanted in (int, float):
-            return wanted(value)
-        case int() if wanted is float and not isinstance(value, bool) and abs(value) < _HUGE:
-            return float(value)
-    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        raise ValueError(f"not a {wanted.__name__}")
+    type_: type = {"flag": bool, "whole": int, "number": float, "text": str}[kind]
+    if isinstance(value, str) and type_ is not str:
+        value = _WORDS.get(value.lower(), value) if type_ is bool else type_(value)
+    if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < _HUGE:
+        value = float(value)
+    if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
+        raise ValueError(f"not a {type_.__name__}")
     return value
 
 

@@ -52,15 +52,11 @@ class KeywordSource:
         hits = [replace(hit, snippet=partial(snippet, hit.record.text, terms, analyzer)) for hit in ranked.entries]
         complete = len(hits) < query.depth
         among = min(query.depth, ranked.among or 0) if complete else None
-        return replace(ranked, entries=hits, among=among, trust=_trust(ranked, len(terms), complete=complete))
-
-
-def _trust(ranked: RankedList, terms: int, *, complete: bool) -> float:
-    best = ranked.entries[0].score if ranked.entries else None
-    if best is None or ranked.max_score <= 0:
-        return 1.0
-    within_reach = ranked.max_score * min(1.0, MOST_WORDS / terms)
-    return min(1.0, best / within_reach / (COVERED_ALONE if complete else COVERED))
+        trust = 1.0
+        if hits and hits[0].score is not None and ranked.max_score > 0:
+            within_reach = ranked.max_score * min(1.0, MOST_WORDS / len(terms))
+            trust = min(1.0, hits[0].score / within_reach / (COVERED_ALONE if complete else COVERED))
+        return replace(ranked, entries=hits, among=among, trust=trust)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,16 +162,9 @@ def dig(value: Any, path: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    match value:
-        case None:
-            return ""
-        case str():
-            return value[:MOST_TEXT].replace("\0", "")
-        case bool() | int() | float():
-            return str(value)
-        case list() if all(isinstance(part, str) for part in value):
-            return " … ".join(value)[:MOST_TEXT]
-    return ""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        value = " … ".join(value)
+    return str(value)[:MOST_TEXT].replace("\0", "") if isinstance(value, str | int | float) else ""
 
 
 def _score(value: Any) -> float | None:

@@ -11,19 +11,7 @@ from typing import Any
 import pytest
 
 from recollect.errors import SupersessionCycle, UnknownRecord, UsageError
-from recollect.testing.harness import (
-    NOON,
-    SEARCHES,
-    SPACE,
-    all_ids,
-    apply,
-    by_keywords,
-    by_vector,
-    find,
-    ids,
-    index_of,
-    store_all,
-)
+from recollect.testing.harness import NOON, SEARCHES, all_ids, apply, by_keywords, find, ids, index_of, store_all
 from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Restore, Scope, Store, Supersede, now
 
 ALL = Filter(superseded=True)
@@ -33,7 +21,7 @@ SECRETS = ("quixotryptic", "zwibblefrotz", "vlorbian", "krelmish", "snorvian", "
 
 def details(store: Store, keys: list[str]) -> tuple[Any, ...]:
     """Everything that a store knows about some records: their fields, history and vectors."""
-    vectors = store.spaces.open(SPACE).vectors(keys)
+    vectors = index_of(store).vectors(keys)
     histories = [store.records.history(key) for key in keys]
     return store.records.get(keys), histories, {key: vector.tobytes() for key, vector in vectors.items()}
 
@@ -219,15 +207,14 @@ class ForgettingContract:
     def test_a_purge_leaves_a_vector_that_another_record_needs(self, store: Store) -> None:
         store_all(store, *(Record(user, "shared words", scope=Scope(user)) for user in ("ada", "bob")))
         apply(store, Forget("ada", purge=True))
-        assert ids(by_vector(store, "shared words", Filter(scope=Scope("bob")))) == ["bob"]
+        assert find(store, "shared words", Filter(scope=Scope("bob"))) == ["bob"]
 
     def test_an_update_replaces_words_and_vector(self, store: Store) -> None:
         store_all(store, Record("a", "an aardvark digs"), Record("b", "a different subject"))
         store_all(store, Record("a", "zeppelins over the harbour"))
         assert ids(by_keywords(store, "aardvark")) == []
-        assert ids(by_keywords(store, "zeppelins")) == ["a"]
-        first = by_vector(store, "zeppelins over the harbour").entries[0]
-        assert (first.id, first.score) == ("a", 1.0)
+        keyword, vector = (search(store, "zeppelins over the harbour") for search in SEARCHES)
+        assert (ids(keyword), ids(vector)[0], vector.scores[0]) == (["a"], "a", 1.0)
         assert index_of(store).coverage() == (2, 0)
         assert index_of(store).known(["an aardvark digs"]) == set()
 

@@ -11,18 +11,7 @@ from typing import Any
 import pytest
 
 from recollect.errors import Overtaken, RecollectError, StoreError, UsageError
-from recollect.testing.harness import (
-    NOON,
-    SEARCHES,
-    OpenStore,
-    all_ids,
-    apply,
-    by_keywords,
-    find,
-    ids,
-    store_all,
-    texts,
-)
+from recollect.testing.harness import NOON, SEARCHES, OpenStore, all_ids, apply, by_keywords, find, ids, store_all
 from recollect.types import (
     EVERYTHING,
     Change,
@@ -360,7 +349,8 @@ class HostileContract:
         long = ("x" * MEGABYTE, sentence, "\0" * MEGABYTE, "湖" * 100_000)
         store_all(store, *(Record(f"long{i}", f"start{i}s {text} end{i}e") for i, text in enumerate(long)))
         for i, text in enumerate(long):
-            assert texts(by_keywords(store, f"start{i}s end{i}e", depth=1)) == [f"start{i}s {text} end{i}e"]
+            (hit,) = by_keywords(store, f"start{i}s end{i}e", depth=1).entries
+            assert hit.record.text == f"start{i}s {text} end{i}e"
         assert ids(by_keywords(store, "x" * MEGABYTE, depth=1)) == ["long0"]
 
     def test_scopes_are_compared_letter_by_letter(self, store: Store) -> None:
