@@ -12,23 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import anyio
+from mcp import types
 from mcp.server.mcpserver import Context, MCPServer, ResourceSecurity
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp.types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    CallToolResult,
-    ErrorData,
-    JSONRPCError,
-    TextContent,
-    ToolAnnotations,
-)
+from mcp.types import CallToolResult, ErrorData, JSONRPCError, TextContent, ToolAnnotations
 from pydantic import Field, ValidationError, create_model
 
 from recollect import __version__
@@ -325,11 +316,11 @@ class MemoryServer(MCPServer):
         known = {prompt.name: prompt for prompt in await self.list_prompts()}
         if name not in known:
             raise MCPError(
-                code=INVALID_PARAMS, message=f"there is no prompt {name[:100]!r}; there are {', '.join(known)}"
+                code=types.INVALID_PARAMS, message=f"there is no prompt {name[:100]!r}; there are {', '.join(known)}"
             )
         required = [argument.name for argument in known[name].arguments or [] if argument.required]
         if missing := [argument for argument in required if argument not in (arguments or {})]:
-            raise MCPError(code=INVALID_PARAMS, message=f"the prompt {name!r} needs {', '.join(missing)}")
+            raise MCPError(code=types.INVALID_PARAMS, message=f"the prompt {name!r} needs {', '.join(missing)}")
         return await super().get_prompt(name, arguments, *rest, **named)
 
 
@@ -372,7 +363,7 @@ def build(memory: Memory, *, read_only: bool = False, public: PublicError = lamb
         try:
             block = memory.recall(task[:MOST_QUERY]).text
         except RecollectError as error:
-            code = INVALID_PARAMS if isinstance(error, UsageError) else INTERNAL_ERROR
+            code = types.INVALID_PARAMS if isinstance(error, UsageError) else types.INTERNAL_ERROR
             visible = public(error)
             raise MCPError(code=code, message=visible.message, data=visible.as_dict()) from error
         return START.format(task=harmless(task, TASK_CHARACTERS), block=block)
@@ -393,7 +384,7 @@ def _error_for(problem: Exception) -> JSONRPCError | None:
         try:
             fields = json.loads(line)  # Python reads half a surrogate pair, which the SDK does not
         except (ValueError, RecursionError):
-            error = ErrorData(code=PARSE_ERROR, message="this line is not JSON")
+            error = ErrorData(code=types.PARSE_ERROR, message="this line is not JSON")
             return JSONRPCError(jsonrpc="2.0", id=None, error=error)
     fields = fields if isinstance(fields, dict) else {}
     if "result" in fields or "error" in fields:
@@ -402,5 +393,5 @@ def _error_for(problem: Exception) -> JSONRPCError | None:
     known = isinstance(key, int | str) and not isinstance(key, bool) and str(key).isprintable()
     message = "this is not a JSON-RPC request, or a text in it is not Unicode"
     return JSONRPCError(
-        jsonrpc="2.0", id=key if known else None, error=ErrorData(code=INVALID_REQUEST, message=message)
+        jsonrpc="2.0", id=key if known else None, error=ErrorData(code=types.INVALID_REQUEST, message=message)
     )

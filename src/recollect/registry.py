@@ -55,7 +55,10 @@ class Registry(Generic[Part]):
         """Import and return the part with this name."""
         entry = self.builtin.get(name)
         try:
-            return cast("Part", _resolve(entry.target) if entry else self._foreign(name).load())
+            if entry is None:
+                return cast("Part", self._foreign(name).load())
+            module, _, attribute = entry.target.partition(":")
+            return cast("Part", reduce(getattr, attribute.split("."), import_module(module)))
         except ImportError as error:
             raise missing_package(error, f"the {self.kind} {name!r}", entry.extra if entry else None) from error
 
@@ -96,8 +99,3 @@ def missing_package(error: ImportError, what: str, extra: str | None) -> Excepti
     hint = f"pip install {package}" if package else "reinstall the package that provides it"
     reason = f"needs the package {package!r}, which cannot be imported" if package else "cannot be loaded"
     return UsageError(f"{what} {reason}: {error}", hint=f"pip install '{OURS}[{extra}]'" if extra else hint)
-
-
-def _resolve(target: str) -> object:
-    module, _, attribute = target.partition(":")
-    return reduce(getattr, attribute.split("."), import_module(module))

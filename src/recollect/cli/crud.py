@@ -12,21 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect.cli import terminal
 from recollect.cli.flags import command, complete, filters_of, flags, list_flags, open_memory
-from recollect.cli.terminal import (
-    counted,
-    dim,
-    echo,
-    emit,
-    notice,
-    plain,
-    plain_text,
-    progress,
-    to_json,
-    until_interrupted,
-    where,
-    width,
-)
+from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
 from recollect.ranking import HALF_LIVES
 
@@ -78,7 +66,7 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
     from recollect.memory.shapes import record_dict
 
     with open_memory(options) as memory:
-        records = memory.add_many(_json_lines(), progress=progress("embedding"))
+        records = memory.add_many(_json_lines(), progress=terminal.progress("embedding"))
     emit(as_json, [record_dict(one) for one in records], lambda: notice(f"added {counted(len(records), 'record')}"))
 
 
@@ -184,10 +172,10 @@ def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> None
             events = [event_dict(event) for event in changes_after(last)]
             emit(as_json, events, "\n".join(map(_event_line, events)))
             return
-        with until_interrupted(), memory.changes() as ticks:
+        with terminal.until_interrupted(), memory.changes() as ticks:
             for changed in itertools.chain([True], ticks):
                 for event in changes_after(last) if changed else []:
-                    echo(to_json(event_dict(event)) if as_json else _event_line(event_dict(event)))
+                    echo(terminal.to_json(event_dict(event)) if as_json else _event_line(event_dict(event)))
                     last = event.seq
 
 
@@ -237,7 +225,7 @@ def _print_listing(records: list[Record]) -> None:
     longest = min(32, max((len(record.id) for record in records), default=0))
     for record in records:
         words = " ".join((f"{record.title} — " if record.title else "").split() + record.text.split())
-        line = plain_text(textwrap.shorten(words, width() - 24, placeholder=" …"))
+        line = plain_text(textwrap.shorten(words, terminal.width() - 24, placeholder=" …"))
         key = click.style(plain(record.id)[:32].ljust(longest), fg="cyan")
         echo(f"{key}  {dim(_time(record.time)[:10])}  {line}")
 

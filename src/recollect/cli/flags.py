@@ -59,7 +59,10 @@ def _flags_of(*options: Option) -> Callable[[F], F]:
 
 
 def _flag(option: Option) -> Callable[[F], F]:
-    text = f"{option.flag_help or option.about}{_default(option)}"
+    default = "on" if option.default is True else option.default
+    default = f"{default:g}" if isinstance(default, float) else default
+    shown = "" if default is False or default in (None, ()) else f" [default: {default}]"
+    text = f"{option.flag_help or option.about}{shown}"
     flag = partial(click.option, *option.flag_names, metavar=option.metavar or None, help=text)
     if option.words:  # the flag alone means the first word
         return flag(is_flag=False, flag_value=option.words[0], shell_complete=complete_option(option.name))
@@ -72,13 +75,6 @@ def _flag(option: Option) -> Callable[[F], F]:
             return flag(type=click.Choice(list(option.allowed)), help=option.help)
     known = complete_option(option.name) if option in SEARCH else None
     return flag(type=_TYPES.get(option.kind, str), shell_complete=known)
-
-
-def _default(option: Option) -> str:
-    if option.default is False or option.default in (None, ()):
-        return ""
-    value = "on" if option.default is True else option.default
-    return f" [default: {value:g}]" if isinstance(value, float) else f" [default: {value}]"
 
 
 def complete(words: Callable[[], Iterable[str]], *, many: bool = False) -> Completer:

@@ -14,21 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from recollect.cli import terminal
 from recollect.cli.flags import command, common, common_options, flags, json_flag, load_settings, open_memory
-from recollect.cli.terminal import (
-    counted,
-    dim,
-    echo,
-    emit,
-    notice,
-    one_line,
-    plain,
-    print_error,
-    print_table,
-    progress,
-    to_json,
-    until_interrupted,
-)
+from recollect.cli.terminal import counted, dim, echo, emit, notice, one_line, plain, progress
 from recollect.errors import LlmError, UsageError
 from recollect.options import SCOPE_PARTS
 
@@ -127,7 +115,7 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
 
     roots = watching.folders(paths)
     reports: dict[Path, Report] = {}
-    with until_interrupted(), open_memory(options) as memory, contextlib.ExitStack() as locks:
+    with terminal.until_interrupted(), open_memory(options) as memory, contextlib.ExitStack() as locks:
 
         def index(root: Path) -> Report:
             return memory.index(root, **_index_options(options), progress=progress("embedding"))
@@ -149,7 +137,7 @@ def watch(paths: tuple[str, ...], once: bool, rescan: float, as_json: bool, **op
 def _print_pass(done: Pass, reports: dict[Path, Report], as_json: bool) -> None:
     """Print a line for a pass that changed something; as JSON a line for every pass. `reports` has the last ones."""
     if done.error is not None:
-        print_error(done.error, as_json)
+        terminal.print_error(done.error, as_json)
     if done.report is None:
         return
     before, reports[done.root] = reports.get(done.root), done.report
@@ -157,7 +145,7 @@ def _print_pass(done: Pass, reports: dict[Path, Report], as_json: bool) -> None:
     if as_json:
         line = {"at": at.isoformat(timespec="seconds"), "root": str(done.root), "took_ms": round(done.took_ms, 1)}
         skipped = dict(done.report.skipped.items() - (before.skipped if before else {}).items())
-        echo(to_json(line | dataclasses.asdict(done.report) | {"skipped": skipped}))
+        echo(terminal.to_json(line | dataclasses.asdict(done.report) | {"skipped": skipped}))
         return
     root = plain(str(done.root))
     counts = {kind: len(getattr(done.report, kind)) for kind in CHANGES}
@@ -257,7 +245,7 @@ def status(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> 
     files = _installed(paths, manager)
     rows = [(services.state(path, manager) if reachable else "unknown", str(path)) for path in files]
     value = [{"path": path, "state": state} for state, path in rows]
-    emit(as_json, value, lambda: print_table(rows, empty=NO_SERVICE))
+    emit(as_json, value, lambda: terminal.print_table(rows, empty=NO_SERVICE))
     return 0 if rows else 1
 
 

@@ -19,7 +19,7 @@ from recollect.options import FILTERS, SEARCH
 from recollect.types import now
 
 if TYPE_CHECKING:
-    from recollect.memory.explain import Placement, Verdict
+    from recollect.memory.explain import Verdict
     from recollect.types import Answer, Result
 
 DEMO_ANSWERS = 5
@@ -122,7 +122,12 @@ def demo(as_json: bool, **options: Any) -> None:
         echo(f"{len(report.added)} notes indexed: {plain(str(sample.NOTES))}\n")
         step = max(1, len(questions) // DEMO_ANSWERS)
         for number in [*range(0, len(questions), step)][:DEMO_ANSWERS]:
-            _print_example(questions[number].text, answers[number])
+            echo(click.style(f"? {questions[number].text}", bold=True))
+            for rank, result in enumerate(answers[number].results, 1):
+                ranks = "  ".join(f"{name} #{share.rank}" for name, share in result.shares.items())
+                file = where(result.record).rpartition("notes/")[2]
+                echo(f"  {rank}. {plain(result.record.title)[:52]:<52}  {click.style(ranks, fg='cyan'):<34}  {file}")
+            echo()
         program = "recollect" if shutil.which("recollect") else sys.argv[0]
         echo(
             f"The right note came first for {scores['fused']} of {len(questions)} judged questions "
@@ -134,15 +139,6 @@ def demo(as_json: bool, **options: Any) -> None:
         )
 
     emit(as_json, {"notes": len(report.added), "questions": len(questions), "right_at_1": scores}, show)
-
-
-def _print_example(question: str, answer: Answer) -> None:
-    echo(click.style(f"? {question}", bold=True))
-    for rank, result in enumerate(answer.results, 1):
-        ranks = "  ".join(f"{name} #{share.rank}" for name, share in result.shares.items())
-        file = where(result.record).rpartition("notes/")[2]
-        echo(f"  {rank}. {plain(result.record.title)[:52]:<52}  {click.style(ranks, fg='cyan'):<34}  {file}")
-    echo()
 
 
 def _print_answer(answer: Answer, explain: bool) -> None:
@@ -203,20 +199,15 @@ def _print_verdict(verdict: Verdict, tags: Sequence[str]) -> None:
     echo(click.style("found", fg="green") if in_results else click.style(f"lost at: {verdict.stage}", fg="yellow"))
     echo(terminal.indented(one_line(verdict.reason)))
     for source, place in verdict.places.items():
-        echo(dim(plain(f"{MARGIN}{source:<10} {_rank(place)}")))
+        score = "" if place.score is None else f", score {place.score:.4f}"
+        rank = "" if place.rank is None else f"rank {place.rank:,} of a list read to {place.fetch_k:,}{score} "
+        echo(dim(plain(f"{MARGIN}{source:<10} {rank}{place.note}".rstrip())))
     if verdict.change:
         echo(plain(f"brings it back: the same search {_changed_flags(verdict.change, tags)}"))
     elif verdict.advice:
         echo(f"what to do: {one_line(verdict.advice)}")
     elif not in_results:
         echo("no single option of search brings it back")
-
-
-def _rank(place: Placement) -> str:
-    if place.rank is None:
-        return place.note
-    score = "" if place.score is None else f", score {place.score:.4f}"
-    return f"rank {place.rank:,} of a list read to {place.fetch_k:,}{score} {place.note}".rstrip()
 
 
 def _changed_flags(change: Mapping[str, Any], tags: Sequence[str]) -> str:

@@ -209,16 +209,16 @@ def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json
 def list_(tokens_at: Path | None, as_json: bool) -> int:
     """List the tokens and what each may do. The tokens themselves are not stored."""
     tokens = open_tokens(tokens_at).all()
-    rows = [(one.caller.name, _access(one.caller.as_dict()), one.created_at[:19]) for one in tokens]
+    rows = []
+    for one in tokens:
+        scope = ", ".join(f"{part} {name}" for part, name in one.caller.as_dict()["scope"].items())
+        access = "everything" if one.caller.owner else scope or "global records"
+        access += ", read only" if one.caller.read_only else ""
+        rows.append((one.caller.name, access, one.created_at[:19]))
     document = [{**one.caller.as_dict(), "created_at": one.created_at} for one in tokens]
     empty = "there are no tokens; `recollect token add NAME` creates one"
     emit(as_json, document, lambda: print_table(rows, empty=empty))
     return 0 if tokens else 1
-
-
-def _access(caller: dict[str, Any]) -> str:
-    scope = ", ".join(f"{part} {name}" for part, name in caller["scope"].items()) or "global records"
-    return ("everything" if caller["owner"] else scope) + (", read only" if caller["read_only"] else "")
 
 
 @token.command()

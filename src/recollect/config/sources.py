@@ -13,19 +13,7 @@ from string import Formatter
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from recollect.config.values import (
-    FILLED,
-    FLAG,
-    TEXT,
-    ValueCheck,
-    brief,
-    is_filled,
-    is_text,
-    number,
-    one_of,
-    shown_place,
-    whole,
-)
+from recollect.config.values import FILLED, FLAG, TEXT, ValueCheck, brief, is_filled, number, one_of, shown_place, whole
 from recollect.errors import ConfigError, UsageError
 from recollect.registry import Entry, Registry
 from recollect.types import ExternalSystem
@@ -133,7 +121,7 @@ def _is_address(value: object) -> bool:
 
 
 def _is_command(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(is_text, value)) and is_filled(value[0])
+    return isinstance(value, list) and all(isinstance(word, str) for word in value) and is_filled("".join(value[:1]))
 
 
 def _filled(expected: str) -> ValueCheck:
@@ -141,7 +129,7 @@ def _filled(expected: str) -> ValueCheck:
 
 
 COMMON: Mapping[str, ValueCheck] = {
-    "name": ValueCheck(lambda v: is_text(v) and bool(_NAME.fullmatch(v)), 'a short name: small letters, "-", "_"'),
+    "name": ValueCheck(lambda v: isinstance(v, str) and bool(_NAME.fullmatch(v)), "a short name: small letters, -, _"),
     "kind": _filled("the name of a kind"),
     "fetch_k": whole(1, 10_000, ": fetch_k = 20"),
     "weight": number(0, example=": weight = 1.0"),
