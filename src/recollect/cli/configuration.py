@@ -32,12 +32,11 @@ def config() -> None:
 def show(as_json: bool, **options: Any) -> None:
     """Show every setting, its value, and where the value comes from."""
     from recollect.config import shown, shown_place, unknown_variables
-    from recollect.memory import default_store
 
     loaded = load_settings(options)
     values = {name: (loaded.value(name), origin) for name, origin in loaded.origins.items() if name != "sources"}
     values |= {name: (value, loaded.origins["sources"]) for name, value in shown(loaded.settings.sources)}
-    values["store"] = (shown_place(loaded.settings.store or str(default_store())), loaded.origins["store"])
+    values["store"] = (shown_place(loaded.settings.place), loaded.origins["store"])
     for variable in unknown_variables(os.environ):
         notice(f"{variable} is not a setting and was ignored")
     rows = [(name, as_text(value), origin) for name, (value, origin) in values.items()]

@@ -220,11 +220,11 @@ def open_memory(
     options: Mapping[str, Any], search: Mapping[str, Any] | None = None, *, reads: bool = False, fetch: bool = True
 ) -> Memory:
     """Open the memory of the flags and settings. A command that only `reads` does not create a missing store."""
-    from recollect.memory import Memory, default_store
+    from recollect.memory import Memory
     from recollect.stores import kind_of
 
     settings = load_settings(options, search).settings
-    place = settings.store or str(default_store())
+    place = settings.place
     if reads and place != ":memory:" and not (kind := kind_of(place)).exists(place):
         notice(f"there is no store at {kind.describe(place)} yet; `recollect index` or `recollect add` creates one")
         place = ":memory:"

@@ -99,7 +99,11 @@ def reply(hook: HookInput, search: Callable[[str], str]) -> str:
     mark = _mark(hook.session)
     if hook.event == SESSION_START and hook.source in RESET_SOURCES:
         mark.unlink(missing_ok=True)
-    if hook.event not in PROMPT_EVENTS or (mark.exists() and mark.stat().st_size >= TRIES):
+    try:
+        tries = mark.stat().st_size
+    except OSError:
+        tries = 0
+    if hook.event not in PROMPT_EVENTS or tries >= TRIES:
         return ""
     query = query_for(hook.prompt)
     if query and hook.session:
@@ -128,10 +132,8 @@ def query_for(prompt: str) -> str:
 
 def _block(query: str, *, tokens: int, options: dict[str, Any], until: float) -> str:
     """The recall block, or nothing. No model is fetched; reranking and HyDE are off unless a flag turns them on."""
-    from recollect.memory import default_store
-
     os.environ |= {"RECOLLECT_OFFLINE": "1", "HF_HUB_OFFLINE": "1"}
-    place = load_settings(options).settings.store or str(default_store())
+    place = load_settings(options).settings.place
     if "://" not in place and not Path(place).expanduser().exists():
         return ""  # so that no model is loaded for nothing
     flags = {name: value for name, value in search_options(options).items() if value is not None}

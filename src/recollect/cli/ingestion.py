@@ -261,13 +261,12 @@ def _installed(paths: Sequence[str], manager: Platform) -> list[Path]:
 def _watch_flags(options: Mapping[str, Any]) -> list[str]:
     """The flags of `watch` in the unit file: a service has neither this folder nor this environment."""
     from recollect.config import has_secret, user_file
-    from recollect.memory import default_store
     from recollect.stores import kind_of
 
     loaded = load_settings(options)
     own_file = str(user_file())  # the service reads it too, and it may change later
     flags = []
-    store = loaded.settings.store or str(default_store())
+    store = loaded.settings.place
     kind = kind_of(store)
     if not kind.shared or loaded.origins["store"] != own_file:  # the URL of a server may hold a password
         flags.append(f"--store={kind.absolute(store)}")

@@ -167,12 +167,10 @@ def import_(file: str, dry_run: bool, merge: bool, with_folders: bool, as_json: 
 
 def _store(options: dict[str, Any]) -> str:
     """The store of the settings. A scope is refused: the whole store is exported and imported."""
-    from recollect.memory import default_store
-
     for part in SCOPE_PARTS:
         if common_options(options)[part] is not None:
             raise UsageError(f"--{part} has no effect here: the whole store is moved", hint=f"omit --{part}")
-    return load_settings(options).settings.store or str(default_store())
+    return load_settings(options).settings.place
 
 
 def _emit_moved(moved: Moved, verb: str, as_json: bool, *, merge: bool = False) -> int:

@@ -83,7 +83,10 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         hint = "recollect token add NAME creates one; without tokens, only --host 127.0.0.1 is allowed"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listen(host, port) as listener, open_memory(options, fetch=False) as memory:
-        app = build(memory, tokens, host=host, reopen=_reopen(memory), **{name: options[name] for name in _SERVING})
+        # How another process opens the same memory; none can open a store in memory.
+        place, again = memory.settings.place, partial(type(memory).open, settings=memory.settings, fetch=False)
+        reopen = None if place == ":memory:" else partial(again, place)
+        app = build(memory, tokens, host=host, reopen=reopen, **{name: options[name] for name in _SERVING})
         logging.getLogger("asyncio").addFilter(AcceptFilter())
         settings = uvicorn.Config(
             app, http=limited_protocol(), ws="none", backlog=ACCEPTED_AT_ONCE, log_config=None, access_log=False,
@@ -117,14 +120,6 @@ def _listen(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or error
         hint = "choose another --port, or --port 0 for any free one"
         raise FailedError(f"cannot listen on {host}:{port}: {reason}", hint=hint) from error
-
-
-def _reopen(memory: Memory) -> Callable[[], Memory] | None:
-    """How another process opens the same memory; None for a store in memory, which no other process can open."""
-    from recollect.memory import Memory, default_store
-
-    place = memory.settings.store or str(default_store())
-    return None if place == ":memory:" else partial(Memory.open, place, settings=memory.settings, fetch=False)
 
 
 def _server(settings: uvicorn.Config, on_shutdown: Callable[[], None]) -> uvicorn.Server:

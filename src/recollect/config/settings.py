@@ -98,6 +98,11 @@ class Settings:
     ingest: IngestSettings = field(default_factory=IngestSettings)
     sources: tuple[SourceSettings, ...] = option((), "External sources, each a table [[sources]].")
 
+    @property
+    def place(self) -> str:
+        """The path or URL of the store, as the user wrote it; by default a file in the user's data folder."""
+        return self.store or str(default_store())
+
 
 Origin: TypeAlias = tuple[object, str]
 """The value of a setting, and where it comes from."""
@@ -194,6 +199,13 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 def variables() -> dict[str, str]:
     """The environment variable of each setting → the dotted name of the setting."""
     return {ENVIRONMENT + name.replace(".", "_").upper(): name for name in names() if name != "sources"}
+
+
+def default_store() -> Path:
+    """The store that is used when none is named."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
 
 
 def user_file() -> Path:

@@ -82,7 +82,7 @@ class Setup:
     @property
     def place(self) -> str:
         """The path or URL of the store, as the user wrote it."""
-        return self.settings.store or str(default_store())
+        return self.settings.place
 
     @property
     def kind(self) -> StoreKind:

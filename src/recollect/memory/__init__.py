@@ -1,5 +1,6 @@
 """`Memory`, the public interface to a store, and its parts."""
 
-from recollect.memory.memory import Memory, default_store
+from recollect.config.settings import default_store
+from recollect.memory.memory import Memory
 
 __all__ = ["Memory", "default_store"]

@@ -41,13 +41,6 @@ WORKERS = 64
 """The most threads for sources. They are started as needed; a source that hangs must not block another."""
 
 
-def default_store() -> Path:
-    """The store that is used when none is named."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("recollect")) / "memory.db"
-
-
 def _report_language(actual: str, language: str | None, wanted: str, announce: Callable[[str], None]) -> None:
     """A store keeps its language: another one is refused, or announced if only the settings want it."""
     if language is not None:
@@ -139,7 +132,7 @@ class Memory(Writer):
         if isinstance(embedder, str) and embedder != "none":
             EMBEDDERS.check(embedder.partition(":")[0])
         wanted = language or settings.language
-        opened = open_store(str(store or settings.store or default_store()), language=wanted)
+        opened = open_store(str(store or settings.place), language=wanted)
         try:
             if wanted is not None and wanted != opened.keywords.analyzer.language:
                 _report_language(opened.keywords.analyzer.language, language, wanted, announce)
