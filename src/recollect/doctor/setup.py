@@ -115,7 +115,6 @@ class Setup:
         return ""
 
     def _embed(self, reporter: Reporter) -> None:
-        """Compute the missing vectors, and use the embedder in the settings for searches."""
         reporter.announce(f"computing the missing vectors of {self.settings.embedder}")
         fetching = reporter.progress("fetching")
         with Memory.open(self.place, settings=self.settings, announce=reporter.announce, fetching=fetching) as memory:

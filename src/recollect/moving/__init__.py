@@ -174,7 +174,6 @@ class _Comparison:
         return part.kind == "history" and part.values[1] in self.different
 
     def refusal(self) -> UsageError:
-        """The error for a target that holds other records."""
         reasons = []
         if self.others:
             reasons.append(f"{self.others:,} that the source does not have")

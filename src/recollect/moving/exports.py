@@ -86,7 +86,6 @@ def _is_export(path: Path) -> bool:
 
 
 def _plain(file: IO[bytes]) -> IO[bytes]:
-    """The content of a file, unzipped where it is zipped."""
     file.seek(0)
     zipped = file.read(2) == _GZIP
     file.seek(0)

@@ -63,7 +63,6 @@ class Finding:
     fixed: bool | None = None
 
     def as_dict(self) -> dict[str, str | bool]:
-        """The finding as JSON."""
         fields: dict[str, str | bool] = {name: getattr(self, name) for name in ("check", "state", "message", "mend")}
         return fields if self.fixed is None else {**fields, "fixed": self.fixed}
 
@@ -95,7 +94,6 @@ class Examination:
 
     @property
     def fix_command(self) -> str:
-        """The command that runs the fixes of what is found."""
         return f"recollect doctor --fix{self.flags}"
 
     def schema(self, shown: str, applied: int, known: int) -> Finding | None:

@@ -50,7 +50,6 @@ class LanceStore(SqliteStore):
         self.contents = LanceContents(self._database, self.keywords, self.spaces)
 
     def status(self) -> dict[str, Any]:
-        """What the store contains and how far its indexes are."""
         status = super().status()
         folder = [] if self.url.remote else Path(self.url.dataset).rglob("*")
         return {
@@ -85,7 +84,6 @@ class LanceSpaces(SqliteSpaces):
         self.open(space).updater.complete()
 
     def all(self) -> list[LanceVectors]:
-        """The indexes of all spaces."""
         with self._database.read() as connection:
             rows: Any = connection.execute("SELECT fingerprint, embedder, dimension FROM spaces").fetchall()
         return [self.open(VectorSpace(*row)) for row in rows]
@@ -119,7 +117,6 @@ class LanceContents(SqliteContents):
             yield snapshot
 
     def finish(self, progress: Progress | None = None) -> None:
-        """Bring the keyword index and LanceDB up to date."""
         super().finish(progress)
         for index in self._spaces.all():
             index.updater.complete()
@@ -168,7 +165,6 @@ class LanceKind(StoreKind):
 
 
 def _tables(url: LanceUrl, examination: Examination, connection: apsw.Connection) -> Iterator[Finding]:
-    """Whether LanceDB's tables can be reached and are complete."""
     rows: Any = connection.execute("SELECT space, fingerprint, embedder, dimension FROM spaces").fetchall()
     last = last_number(connection)
     for number, *fields in rows:
@@ -178,7 +174,7 @@ def _tables(url: LanceUrl, examination: Examination, connection: apsw.Connection
         pending = last - state.number
         if pending >= url.batch:
             message = f"up to {pending:,} vectors of {space.embedder} are not in LanceDB yet; each search compares them"
-            fix = partial(update, examination.place)
+            fix = partial(_update, examination.place)
             yield Finding("vectors", "warning", message, f"{examination.fix_command} adds them", fix)
 
 
@@ -190,7 +186,7 @@ def _table(url: LanceUrl, examination: Examination, space: VectorSpace, state: T
         message = f"the vectors of {space.embedder} at {url.dataset} are missing or damaged"
         if url.remote and state.dataset != url.dataset:
             return Finding("vectors", "failure", message, f"the file says that they are at {state.dataset}: use that")
-        fix = partial(rebuild, examination, space)
+        fix = partial(_rebuild, examination, space)
         return Finding("vectors", "warning", message, f"{examination.fix_command} builds them again", fix)
     except RecollectError as error:
         return Finding("vectors", "failure", error.message, error.hint)
@@ -219,14 +215,13 @@ def _count(url: LanceUrl, space: VectorSpace, state: TableState) -> int:
         ) from None
 
 
-def update(url: str, reporter: Reporter) -> None:
-    """Add pending vectors to LanceDB."""
+def _update(url: str, reporter: Reporter) -> None:
     reporter.announce("adding pending vectors to LanceDB")
     with contextlib.closing(LanceStore(url)) as store:
         store.contents.finish(reporter.progress("indexing"))
 
 
-def rebuild(examination: Examination, space: VectorSpace, reporter: Reporter) -> None:
+def _rebuild(examination: Examination, space: VectorSpace, reporter: Reporter) -> None:
     """Build a table again from the file, and compute vectors that only the lost table had."""
     reporter.announce("building LanceDB's table again")
     with contextlib.closing(LanceStore(examination.place)) as store:

@@ -128,7 +128,6 @@ class NumberedVectors(NamedTuple):
         return NumberedVectors(self.numbers[which], self.matrix[which])
 
     def joined(self, other: NumberedVectors) -> NumberedVectors:
-        """Append the vectors of another."""
         numbers = np.concatenate([self.numbers, other.numbers])
         return NumberedVectors(numbers, np.concatenate([self.matrix, other.matrix]))
 
@@ -173,11 +172,9 @@ class LanceTable:
         return self._read(version, lambda table: reduce(NumberedVectors.joined, [query(table, some) for some in parts]))
 
     def numbers(self, version: int) -> NDArray[np.int64]:
-        """All numbers in the table."""
         return _numbers(self._read(version, lambda table: table.search().select(["number"]).limit(NO_LIMIT).to_arrow()))
 
     def rows(self, version: int) -> int:
-        """How many vectors the table has."""
         with self._translated():
             self._at_least(version)
         return self._count

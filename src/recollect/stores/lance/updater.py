@@ -66,7 +66,6 @@ class TableState:
         return cls() if value is None else cls(**json.loads(value))
 
     def save(self, connection: apsw.Connection, space: int) -> TableState:
-        """Write the state to the file."""
         set_meta(connection, f"lance {space}", json.dumps(asdict(self)))
         return self
 
@@ -99,14 +98,12 @@ class TableUpdater:
         self._adopted = False
 
     def table(self, state: TableState) -> LanceTable:
-        """The LanceDB table that a state names."""
         with self._lock:
             if self._table is None or self._table.name != state.table:
                 self._table = LanceTable(self.url, state.table, self._dimension)
             return self._table
 
     def state(self) -> TableState:
-        """The state that the file records now."""
         with self._database.read() as connection:
             return TableState.load(connection, self._space)
 
@@ -129,7 +126,6 @@ class TableUpdater:
             self._update(LOCK_SECONDS, optimize=True)
 
     def rebuild(self) -> None:
-        """Build the table again from the file."""
         with self._locked(LOCK_SECONDS):
             self._replace_incomplete()
         self._update(LOCK_SECONDS, optimize=True)
@@ -258,7 +254,6 @@ class TableUpdater:
 
     @contextlib.contextmanager
     def _locked(self, patience: float) -> Iterator[None]:
-        """Hold a lock file beside the store's file."""
         from filelock import FileLock, Timeout
 
         try:

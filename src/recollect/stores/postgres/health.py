@@ -231,7 +231,6 @@ def store(server: Server, examination: Examination) -> Iterator[Finding]:
 
 
 def _texts(server: Server) -> Iterator[Finding]:
-    """Records whose texts are not what was stored."""
 
     def stored() -> Iterator[tuple[Any, ...]]:
         last = 0
@@ -292,10 +291,10 @@ def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
     if server.meta("keywords") != analyzer.fingerprint:
         count = server.number(_LIVE)
         message = f"{count:,} records were analysed by another version; the next search analyses them again"
-        yield Finding("keywords", "note", message, examination.fix_command, partial(catch_up, examination.place))
+        yield Finding("keywords", "note", message, examination.fix_command, partial(_catch_up, examination.place))
         return
     complete = True
-    for check, fix in ((_wrong_tallies, recount), (_wrong_terms, rebuild)):
+    for check, fix in ((_wrong_tallies, _recount), (_wrong_terms, _rebuild)):
         try:
             problem = check(server, analyzer)
         except QueryTooSlow:
@@ -305,7 +304,7 @@ def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
             yield examination.keywords(problem, partial(fix, examination.place))
             return
     if complete:
-        yield examination.keywords("", partial(rebuild, examination.place))
+        yield examination.keywords("", partial(_rebuild, examination.place))
     else:
         yield Finding("keywords", "note", f"no problem found in {LONGEST_S:g} s; not all of it was read")
 
@@ -332,22 +331,20 @@ def _wrong_terms(server: Server, analyzer: Analyzer) -> str:
     return f"it has terms of {stray:,} records that were forgotten or belong to another scope" if stray else ""
 
 
-def catch_up(url: str, reporter: Reporter) -> None:
-    """Analyse all records with the present analysis."""
+def _catch_up(url: str, reporter: Reporter) -> None:
     reporter.announce("analysing all records again")
     with contextlib.closing(PostgresStore(main_url(url))) as opened:
         opened.keywords.catch_up()
 
 
-def rebuild(url: str, reporter: Reporter) -> None:
-    """Build the keyword index again from the records."""
+def _rebuild(url: str, reporter: Reporter) -> None:
     stray = "NOT EXISTS (SELECT 1 FROM records WHERE records.row = postings.row AND forgotten_at IS NULL)"
     _write(url, f"DELETE FROM postings WHERE {stray}", "DELETE FROM meta WHERE key = 'keywords'")
-    catch_up(url, reporter)
-    recount(url, reporter)
+    _catch_up(url, reporter)
+    _recount(url, reporter)
 
 
-def recount(url: str, reporter: Reporter) -> None:
+def _recount(url: str, reporter: Reporter) -> None:
     """Count the records of each scope again, under a lock: tallies that others add would be counted twice."""
     reporter.announce("counting the records of each scope again")
     lock = "LOCK TABLE records, tallies IN SHARE ROW EXCLUSIVE MODE"
@@ -355,7 +352,6 @@ def recount(url: str, reporter: Reporter) -> None:
 
 
 def _write(url: str, *statements: str) -> None:
-    """Execute statements in one transaction on the main server."""
     with contextlib.closing(PostgresDatabase(main_url(url))) as database:
         database.write(lambda connection: [connection.execute(statement) for statement in statements])
 
@@ -380,7 +376,7 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
             continue
         state: State = "note" if valid is None and total <= EXACT_UP_TO else "warning"
         message = f"{message}: a search that sees more than {EXACT_UP_TO:,} records compares them all"
-        yield Finding("vectors", state, message, f"{command} builds it", partial(build_index, url, space))
+        yield Finding("vectors", state, message, f"{command} builds it", partial(_build_index, url, space))
     with contextlib.suppress(QueryTooSlow):
         for space, _, embedder in spaces:
             without, stray = server.row(_STRAY_VECTORS.format(space))
@@ -393,10 +389,10 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
                 yield Finding("vectors", "failure", message, f"{command} repairs that", fix)
         if count := server.number(f"SELECT count(*) {_ORPHANS}"):  # a text can be recovered from its vector
             message = f"{count:,} vectors belong to no record"
-            yield Finding("vectors", "note", message, f"{command} removes them", partial(drop_orphans, url))
+            yield Finding("vectors", "note", message, f"{command} removes them", partial(_drop_orphans, url))
 
 
-def build_index(url: str, space: int, reporter: Reporter) -> None:
+def _build_index(url: str, space: int, reporter: Reporter) -> None:
     """Build the approximate index of a space, in place of an unfinished one."""
     reporter.announce("building the approximate index")
     index = f"vectors_{space}_near"
@@ -420,7 +416,6 @@ def attach_vectors(url: str, space: int, reporter: Reporter) -> None:
     )
 
 
-def drop_orphans(url: str, reporter: Reporter) -> None:
-    """Delete the vectors that belong to no record."""
+def _drop_orphans(url: str, reporter: Reporter) -> None:
     reporter.announce("removing vectors without a record")
     _write(url, f"SELECT drop_orphan(passage) FROM (SELECT DISTINCT passage {_ORPHANS}) AS orphans")

@@ -224,7 +224,6 @@ class PostgresVectors(VectorIndex):
 
 
 def _in_table(visible: FilteredRows) -> Condition:
-    """The visible rows as a condition on a vector table."""
     (in_scopes, scopes), (in_rows, values) = visible.in_scopes, visible.in_rows
     return f"{in_scopes} AND {in_rows}", [*scopes, *values]
 

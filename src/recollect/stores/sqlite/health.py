@@ -100,7 +100,6 @@ def steadily(path: Path, look: Callable[[], list[Finding]]) -> list[Finding]:
 
 
 def _file(path: Path, examination: Examination) -> Finding:
-    """Whether the file is a store, has this version's schema and no damage."""
     try:
         with looking(path) as connection:
             version = int(connection.pragma("user_version"))
