@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli import terminal
-from recollect.cli.flags import command, complete, filters_of, flags, list_flags, open_memory
+from recollect.cli.flags import command, complete, filters_of, flags, open_memory, option_flags
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
 from recollect.ranking import HALF_LIVES
@@ -98,7 +98,7 @@ def get(record_id: str, as_json: bool, **options: Any) -> None:
 @command("list")
 @click.option("--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many records.")
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="How many records to skip first.")
-@list_flags
+@option_flags("list")
 def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
     """List records, newest first."""
     from recollect.memory.shapes import record_dict

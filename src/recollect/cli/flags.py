@@ -15,7 +15,7 @@ import click
 
 from recollect.cli.terminal import notice, progress
 from recollect.errors import FailedError, RecollectError, UsageError
-from recollect.options import FILTERS, SCOPE, SEARCH, Option
+from recollect.options import FILTERS, SCOPE, SCOPE_PARTS, SEARCH, Option
 
 if TYPE_CHECKING:
     from recollect.config import Loaded
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]]
 
 _TYPES: Mapping[str, type] = {"whole": int, "number": float}
-_COMMON = ("store", "config", "user", "agent", "session", "embedder")
+_COMMON = ("store", "config", *SCOPE_PARTS, "embedder")
 
 _PRINTED_NOTES = "recollect.notes"
 """Key in the context of click: the notes on settings that this command has printed."""
@@ -113,28 +113,20 @@ def _embedder_names() -> Iterable[str]:
     return embedder_specs()
 
 
+def option_flags(use: str, *names: str) -> Callable[[F], F]:
+    """Some search options by name, and the filters of commands of this use: search, list or filter."""
+    filters = (option for option in FILTERS if use in option.commands)
+    return _flags_of(*(option for option in SEARCH if option.name in names), *filters)
+
+
 def search_flags(command: F) -> F:
     """Every search option and filter, for commands that search."""
-    return _flags_of(*SEARCH, *_filters("search"))(command)
-
-
-def option_flags(*names: str) -> Callable[[F], F]:
-    """Some search options by name, and the filters."""
-    return _flags_of(*(option for option in SEARCH if option.name in names), *_filters("filter"))
+    return option_flags("search", *(option.name for option in SEARCH))(command)
 
 
 def filter_flags(command: F) -> F:
     """The filters, for commands that read records without a search."""
-    return _flags_of(*_filters("filter"))(command)
-
-
-def list_flags(command: F) -> F:
-    """The filters of `list`."""
-    return _flags_of(*_filters("list"))(command)
-
-
-def _filters(command: str) -> tuple[Option, ...]:
-    return tuple(option for option in FILTERS if command in option.commands)
+    return option_flags("filter")(command)
 
 
 def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +189,7 @@ def settings_flags(options: Mapping[str, Any]) -> tuple[Path | None, dict[str, A
     """The settings file named by --config, and the other common flags as settings."""
     values = common_options(options)
     flags = {name: values[name] for name in ("store", "embedder")}
-    flags |= {f"scope.{name}": values[name] for name in ("user", "agent", "session")}
+    flags |= {f"scope.{name}": values[name] for name in SCOPE_PARTS}
     return Path(values["config"]) if values["config"] else None, flags
 
 

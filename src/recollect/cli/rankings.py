@@ -181,7 +181,7 @@ def _print_fused(rankings: Rankings, names: Sequence[str], fusion: Mapping[str, 
 @click.option(
     "--queries", "file", metavar="FILE", help='More queries: one a line, or JSON lines with "text" or "query".'
 )
-@option_flags(*SEARCHED)
+@option_flags("filter", *SEARCHED)
 def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options: Any) -> int:
     """Compare each pair of sources: what both find, how similar their order is, and whether to fuse them."""
     from recollect.evaluation.datasets import read_queries
