@@ -26,8 +26,7 @@ METHODS, NORMALISATIONS = "recollect.fusion:METHODS", "recollect.fusion:NORMALIS
 FLAG, HTTP, MCP, PAGE = "flag", "http", "mcp", "page"
 """Where an option can be set, besides the settings file and Python."""
 
-USUAL = (FLAG, HTTP, PAGE)
-"""The places of an option that does not say otherwise. Agents see few parameters, so MCP is named where it is meant."""
+_ALL = (FLAG, HTTP, MCP, PAGE)
 
 FUSION, DEPTH, AFTER, FILTER, SCOPE_GROUP = "Fusion", "Sources and depth", "After fusion", "Filters", "Scope"
 GROUPS = (FUSION, DEPTH, AFTER)
@@ -81,7 +80,7 @@ class Option:
     choices: Mapping[str, Any] | tuple[str, ...] | str = ()
     filled: bool = False
     check: tuple[Callable[[Any], bool], str] | None = None
-    places: tuple[str, ...] = USUAL
+    places: tuple[str, ...] = (FLAG, HTTP, PAGE)  # agents see few parameters: MCP is named where it is meant
     sends: bool = False
     tuned: bool = False
     needs: tuple[str, Any] | None = None
@@ -222,7 +221,7 @@ class SearchOptions:
 
     limit: int = option(
         10, "Maximum number of results.", group=DEPTH, bounds=Bounds(1, 10_000), flags=("--limit", "-n"),
-        label="Results", places=(FLAG, HTTP, MCP, PAGE), http_bounds=Bounds(1, 1_000), mcp_bounds=Bounds(1, 50),
+        label="Results", places=_ALL, http_bounds=Bounds(1, 1_000), mcp_bounds=Bounds(1, 50),
         slider=Slider(1, 50, 1),
     )  # fmt: skip
     fetch_k: int = option(
@@ -281,7 +280,7 @@ class SearchOptions:
     )  # fmt: skip
     min_score: float = option(
         0.0, "Leave out results with a lower score, 0 to 1.", group=DEPTH, bounds=SHARE, metavar="S",
-        places=(FLAG, HTTP, MCP, PAGE), label="Minimum score", slider=Slider(step=0.01),
+        places=_ALL, label="Minimum score", slider=Slider(step=0.01),
     )  # fmt: skip
     confidence: bool = option(
         False, "Report for each result how far it stands out from what unrelated queries find.", group=AFTER,
@@ -323,7 +322,6 @@ SEARCH: tuple[Option, ...] = options_of(SearchOptions)
 """The search options, by which the settings of `[search]` are checked."""
 
 _TIME = "2026-03-14, 2026-03-14T15:09Z, or a span back: 36h, 2w"
-_ALL = (FLAG, HTTP, MCP, PAGE)
 
 FILTERS: tuple[Option, ...] = (
     Option(

@@ -133,19 +133,16 @@ class Gauge:
     nulls: Mapping[str, Null]
 
 
-GaugeOf: TypeAlias = Callable[[Query, Collection[str]], Gauge]
-"""A query and the names of the sources that answered it → its gauge."""
-
-
 @dataclass(frozen=True, slots=True)
 class Confidence:
     """Sets the `confidence` of each result, and drops results below `min_confidence`.
 
     It reads the sources' own scores, not the fused one, so that it means the same with every fusion method. With a
-    `min_confidence`, results that no built-in source ranked are dropped too: nothing is known about them.
+    `min_confidence`, results that no built-in source ranked are dropped too: nothing is known about them. `gauge` takes
+    the query and the names of the sources that answered it.
     """
 
-    gauge: GaugeOf
+    gauge: Callable[[Query, Collection[str]], Gauge]
     sources: tuple[str, ...] = ("keyword", "vector")
 
     def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
@@ -216,19 +213,16 @@ class RerankScores:
     warning: str = ""
 
 
-ScoresOf: TypeAlias = Callable[[Query, Sequence[Record]], RerankScores]
-"""A query and records → how well each record answers it. It never raises, and it keeps to the query's deadline."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rerank:
     """Reorders the first `head` results by a blend of their score and the reranker's; the others stay below them.
 
     The blend is scaled to lie between the lowest and the highest total of the head, so that what passed the threshold
     still does, and nothing in the head falls below the rest. It is applied as the factor `rerank`.
+    `scores` never raises, and it keeps to the query's deadline.
     """
 
-    scores: ScoresOf
+    scores: Callable[[Query, Sequence[Record]], RerankScores]
     head: int = 20
     weight: float = WEIGHT
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,6 @@ from recollect import Memory
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.options import SearchOptions
-from recollect.testing.retrieval import may_see
 from recollect.types import Answer, Filter, Put, Query, Record, Scope, Supersede, VectorSpace
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -79,6 +79,11 @@ asked = st.builds(Asked, text=texts, where=filters, fetch_k=st.sampled_from([1, 
 links = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 29), maybe_times), max_size=8)
 
 
+def may_see(asks: Scope, record: Scope) -> bool:
+    """The rule of scopes, written again without the code under test."""
+    return all(getattr(record, part) in (None, getattr(asks, part)) for part in ("user", "agent", "session"))
+
+
 def sees(where: Filter, record: Record) -> bool:
     """The rules of filters, implemented without the code under test."""
     moment = where.as_of or where.now
@@ -112,6 +117,12 @@ def seen_of(answer: Answer) -> list[Any]:
         (r.record.id, r.fused, r.score, r.similarity, dict(r.shares), dict(r.factors), r.snippet)
         for r in answer.results
     ]
+
+
+def test_a_scope_admits_what_the_rule_says() -> None:
+    """Every pair of 27 scopes; the contract takes this for its rule."""
+    every = [Scope(*parts) for parts in itertools.product((None, "1", "2"), repeat=3)]
+    assert [(a, b) for a in every for b in every if a.admits(b) != may_see(a, b)] == []
 
 
 @pytest.mark.ci

@@ -8,11 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from recollect.errors import Cancelled, RecollectError, TimedOut
+from recollect.errors import Cancelled, TimedOut
 from recollect.options import SearchOptions
 from recollect.types.records import Filter, Record
-
-NO_RECORD = Record("", "")
 
 
 class Work:
@@ -37,12 +35,8 @@ class Work:
         if self.cancelled:
             raise Cancelled("the request was cancelled: the client has disconnected")
         if time.monotonic() > self._deadline:
-            raise self.late()
-
-    def late(self) -> RecollectError:
-        """The error that `check` raises when the time is over."""
-        hint = "ask for less: a smaller `fetch_k` or `limit`, a shorter query"
-        return TimedOut(f"the request took longer than {self.seconds:g} s", hint=hint)
+            hint = "ask for less: a smaller `fetch_k` or `limit`, a shorter query"
+            raise TimedOut(f"the request took longer than {self.seconds:g} s", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,7 @@ class Hit:
     id: str
     score: float | None = None
     rank: int | None = None
-    record: Record = field(default=NO_RECORD, repr=False)
+    record: Record = field(default=Record("", ""), repr=False)
     text_hash: bytes = field(default=b"", repr=False)
     snippet: Callable[[], str] | None = field(default=None, repr=False, compare=False)
 
