@@ -82,16 +82,14 @@ class PostgresStore(SqlStore):
 
         Small tables are rewritten, unless somebody reads them. Large ones are vacuumed, so that the space is reused.
         """
-        left = set()
         with self._database.connect() as connection, translated(self._database.address):
             if self._database.row_security(connection):
                 return "purged records are in no answer; their bytes stay until the owner of the tables vacuums them"
             connection.execute(f"SET lock_timeout TO '{REWRITE_WAIT}'")
             spaces = [f"vectors_{space}" for (space,) in connection.execute("SELECT space FROM spaces")]
-            for name in ("records", "history", "postings", "embeddings", *spaces):
-                if not _rewritten(connection, name):
-                    left.add(name)
-        return f"purged records are in no answer; bytes of them may stay in {', '.join(sorted(left))}" if left else None
+            tables = ("records", "history", "postings", "embeddings", *spaces)
+            left = sorted(table for table in tables if not _rewritten(connection, table))
+        return f"purged records are in no answer; bytes of them may stay in {', '.join(left)}" if left else None
 
 
 class PostgresKind(StoreKind):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -249,33 +248,30 @@ def _insert_records(connection: Connection, parts: Mapping[Part, TermCounts]) ->
         for scope, columns, terms in rows:
             copy.write_row([*columns.values(), scopes[scope], terms.length])
     live = {columns["id"]: (scopes[scope], terms) for scope, columns, terms in rows if columns["forgotten_at"] is None}
-    numbers = connection.execute("SELECT id, row FROM records WHERE id = ANY(%s)", (list(live),)).fetchall()
-    _insert_postings(connection, {row: live[key] for key, row in numbers})
+    numbers: dict[int, str] = dict(
+        connection.execute("SELECT row, id FROM records WHERE id = ANY(%s)", (list(live),)).fetchall()
+    )
+    postings = [
+        (term, scope, row, count, terms.length)
+        for row, (scope, terms) in ((row, live[key]) for row, key in numbers.items())
+        for term, count in terms.counts.items()
+    ]
+    with connection.cursor().copy("COPY postings (term, scope, row, often, length) FROM STDIN") as copy:
+        for posting in sorted(postings):  # in the order of the index, so that neighbours share a page
+            copy.write_row(posting)
+    connection.execute(
+        "INSERT INTO tallies (scope, records, length)"
+        " SELECT scope, count(*), sum(length) FROM records WHERE row = ANY(%s) GROUP BY scope",
+        (list(numbers),),
+    )
     for space in space_numbers(connection):
         connection.execute(
             f"INSERT INTO vectors_{space} (row, scope, vector)"
             " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
             " AND embeddings.passage = records.passage FOR KEY SHARE)"  # keeps the vector from being deleted now
             " FROM records WHERE row = ANY(%s) ON CONFLICT DO NOTHING",
-            (space, [row for _, row in numbers]),
+            (space, list(numbers)),
         )
-
-
-def _insert_postings(connection: Connection, live: Mapping[int, tuple[int, TermCounts]]) -> None:
-    postings = [
-        (term, scope, row, count, terms.length)
-        for row, (scope, terms) in live.items()
-        for term, count in terms.counts.items()
-    ]
-    with connection.cursor().copy("COPY postings (term, scope, row, often, length) FROM STDIN") as copy:
-        for posting in sorted(postings):  # in the order of the index, so that neighbours share a page
-            copy.write_row(posting)
-    records, lengths = Counter[int](), Counter[int]()
-    for scope, terms in live.values():
-        records[scope] += 1
-        lengths[scope] += terms.length
-    tallies = [(scope, count, lengths[scope]) for scope, count in sorted(records.items())]
-    connection.cursor().executemany("INSERT INTO tallies (scope, records, length) VALUES (%s, %s, %s)", tallies)
 
 
 def _insert_events(connection: Connection, parts: Sequence[Part], *, renumber: bool) -> None:
@@ -294,11 +290,10 @@ def _insert_events(connection: Connection, parts: Sequence[Part], *, renumber: b
             event = [*records[key], key, action, at, json.dumps(detail)]
             copy.write_row(event if renumber else [*event, seq])
     if not renumber:
-        last = max(part.values[0] for part in parts)
         connection.execute(
             "SELECT setval(numbers::regclass, greatest(%s, nextval(numbers::regclass) - 1))"
             " FROM pg_get_serial_sequence('history', 'seq') AS numbers",
-            (last,),
+            (max(part.values[0] for part in parts),),
         )
 
 

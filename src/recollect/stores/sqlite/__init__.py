@@ -72,23 +72,19 @@ class SqliteStore(SqlStore):
         super().close()
         if self._folder is not None:
             self._folder.cleanup()
-            self._folder = None
 
 
 class SqliteKind(StoreKind):
     """A file: a path, `:memory:`, or `sqlite:///home/ada/notes.db`."""
 
     def open(self, place: str, *, language: str | None = None, read_only: bool = False) -> SqliteStore:
-        """Open the file, and make it where it does not exist."""
-        path = place if place == ":memory:" else local_path(place)
-        return SqliteStore(path, language=language, read_only=read_only)
+        return SqliteStore(place, language=language, read_only=read_only)
 
     def exists(self, place: str) -> bool:
         """Whether there is a file. An empty one counts: opening it says what may have happened."""
         return local_path(place).exists()
 
     def absolute(self, place: str) -> str:
-        """The absolute path."""
         return place if "://" in place else str(local_path(place).absolute())
 
     def engine(self) -> str:
@@ -109,7 +105,6 @@ class SqliteKind(StoreKind):
             yield store
 
     def examine(self, check: str, examination: Examination) -> list[Finding]:
-        """The findings of one check."""
         from recollect.stores.sqlite import health
 
         if examination.place != ":memory:":

@@ -57,7 +57,11 @@ class Database(SqlDatabase):
         self._frozen = untouched and not Path(f"{path}-wal").exists()
         with translated(path):
             if path.exists():
-                refuse_empty(path)
+                if not path.stat().st_size:  # perhaps the rest of a store, which a new one in its place would hide
+                    raise StoreError(
+                        f"{path} is empty: there is no store in it",
+                        hint="if there was one, restore it from a backup; to start a new one here, delete the file",
+                    )
                 self._refuse_foreign()
             elif not self.read_only:
                 self._create()
@@ -285,8 +289,7 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
-        fitting = (texts for kinds, *texts in _EXPLAINED if isinstance(error, kinds))
-        message, hint = next(fitting)
+        message, hint = next(texts for kinds, *texts in _EXPLAINED if isinstance(error, kinds))
         if isinstance(error, apsw.FullError) and _numbers_used_up(path):
             message, hint = _USED_UP
         raise StoreError(message.format(path=path, error=error), hint=hint) from error
@@ -335,15 +338,6 @@ def _is_read_only(path: Path) -> bool:
             f"{str(path)!a} cannot be opened: {error}", hint="name a file in a folder you may write to"
         ) from error
     return not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
-
-
-def refuse_empty(path: Path) -> None:
-    """Refuse an empty file: it may be the rest of a store, and a new store in its place would hide that."""
-    if not path.stat().st_size:
-        raise StoreError(
-            f"{path} is empty: there is no store in it",
-            hint="if there was one, restore it from a backup; to start a new one here, delete the file",
-        )
 
 
 def _prepare(connection: apsw.Connection) -> None:
