@@ -38,59 +38,44 @@ def visible_scopes(connection: Connection, scope: Scope) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class FilteredRows:
-    """What a filter lets through, in the form that index scans need, and how much it is.
+    """What a filter lets through, as conditions that index scans need, and how much it is.
 
-    Usually that is some scopes (None: all) without the `hidden` rows: superseded and expired records are few. A filter
-    on fields or on a time in the past is kept as a condition instead.
+    Usually that is some scopes without hidden rows: superseded and expired records are few. Rows of a filter on fields
+    or on a time in the past are selected instead.
     """
 
-    scopes: list[int] | None
-    hidden: list[int]
-    condition: Condition | None
+    in_scopes: Condition
+    in_rows: Condition
+    """For rows of these scopes."""
     count: int
     length: int
-
-    @property
-    def in_scopes(self) -> Condition:
-        """A condition on the column `scope`."""
-        return _in_scopes(self.scopes)
-
-    @property
-    def in_rows(self) -> Condition:
-        """A condition on the column `row`, for rows of these scopes."""
-        if self.condition is not None:
-            return f"row IN (SELECT row FROM records WHERE {self.condition[0]})", self.condition[1]
-        if not self.hidden:
-            return "true", []
-        return "row NOT IN (SELECT unnest(%s::bigint[]))", [self.hidden]
 
 
 def filtered_rows(connection: Connection, where: Filter) -> FilteredRows:
     """Prepare a filter for index scans."""
-    scopes = None if where.any_scope else visible_scopes(connection, where.scope)
+    scopes: Condition = ("true", [])
+    if not where.any_scope:
+        scopes = ("scope = ANY(%s)", [visible_scopes(connection, where.scope)])
     if where.as_of or any(DIALECT.of_fields(where)):
-        condition = DIALECT.matching(where)
-        sums = f"SELECT count(*), coalesce(sum(length), 0) FROM records WHERE {condition[0]}"
-        count, length = connection.execute(sums, condition[1]).fetchone() or (0, 0)
-        return FilteredRows(scopes, [], condition, int(count), int(length))
+        condition, values = DIALECT.matching(where)
+        sums = f"SELECT count(*), coalesce(sum(length), 0) FROM records WHERE {condition}"
+        count, length = connection.execute(sums, values).fetchone() or (0, 0)
+        rows = (f"row IN (SELECT row FROM records WHERE {condition})", values)
+        return FilteredRows(scopes, rows, int(count), int(length))
     current, values = all_of(list(of_time(where)))
-    in_scopes, numbers = _in_scopes(scopes)
     with connection.pipeline():
         passing = connection.execute(
             "SELECT row, length FROM records WHERE forgotten_at IS NULL"
             " AND (expires_at IS NOT NULL OR superseded_at IS NOT NULL)"
-            f" AND {in_scopes} AND NOT ({current})",
-            [*numbers, *values],
+            f" AND {scopes[0]} AND NOT ({current})",
+            [*scopes[1], *values],
         )
-        sums = f"SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies WHERE {in_scopes}"
-        tallied = connection.execute(sums, numbers)
-    hidden, (count, length) = passing.fetchall(), tallied.fetchone() or (0, 0)
-    visible_length = int(length) - sum(length for _, length in hidden)
-    return FilteredRows(scopes, [row for row, _ in hidden], None, int(count) - len(hidden), visible_length)
-
-
-def _in_scopes(scopes: list[int] | None) -> Condition:
-    return ("true", []) if scopes is None else ("scope = ANY(%s)", [scopes])
+        sums = f"SELECT coalesce(sum(records), 0), coalesce(sum(length), 0) FROM tallies WHERE {scopes[0]}"
+        tallied = connection.execute(sums, scopes[1])
+    hidden: dict[int, int] = dict(passing.fetchall())
+    count, length = tallied.fetchone() or (0, 0)
+    rows = ("row NOT IN (SELECT unnest(%s::bigint[]))", [list(hidden)]) if hidden else ("true", [])
+    return FilteredRows(scopes, rows, int(count) - len(hidden), int(length) - sum(hidden.values()))
 
 
 def best(connection: Connection, scored: str, values: Sequence[Any], depth: int) -> tuple[RankedList, dict[str, int]]:
