@@ -142,11 +142,7 @@ class Table(ABC):
 
 def encoded(detail: Mapping[str, Any]) -> str:
     """The detail of an event as JSON."""
-    return json.dumps(
-        detail,
-        default=lambda value: value.isoformat() if isinstance(value, datetime) else str(value),
-        ensure_ascii=False,
-    )
+    return json.dumps(detail, default=datetime.isoformat, ensure_ascii=False)
 
 
 def apply(table: Table, change: Change) -> list[Record]:
