@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import stat
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -129,14 +128,12 @@ def split(text: str, *, path: str, name: str, size: int, overlap: int) -> Iterat
     A cut is before a heading if there is one in the second half, and then nothing is repeated: the pieces below it stay
     the same when something above it changes. Otherwise it is at the end of a line or a word.
     """
-    newlines = [at for at, character in enumerate(text) if character == "\n"]
     start = 0
     while start < len(text):
         end, at_heading = _cut(text, start, size)
         body = text[start:end].strip("\n")
         if body.strip():
-            begin = start + len(text[start:end]) - len(text[start:end].lstrip("\n"))
-            first = bisect_right(newlines, begin - 1) + 1
+            first = 1 + text.count("\n", 0, text.index(body, start))
             yield Piece(path, name, body, (first, first + body.count("\n")))
         if end >= len(text):
             return

@@ -26,19 +26,13 @@ STAGING = ".staging-"
 
 
 @dataclass(frozen=True, slots=True)
-class FileCopy:
-    """A file as one origin stores it: the path there, and the size and hash to expect."""
+class ModelFile:
+    """One file of a model: its path in the wheel, its size and hash; and perhaps the same file on the hub."""
 
     path: str
     size: int
     sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFile(FileCopy):
-    """One file of a model, as the wheel contains it and perhaps as the hub has it."""
-
-    hub: FileCopy | None = None
+    hub: ModelFile | None = None
 
     @property
     def name(self) -> str:
@@ -46,7 +40,7 @@ class ModelFile(FileCopy):
         return self.path.rpartition("/")[2]
 
     @property
-    def copies(self) -> tuple[FileCopy, ...]:
+    def copies(self) -> tuple[ModelFile, ...]:
         """Every accepted form of the file."""
         return (self, self.hub) if self.hub else (self,)
 
@@ -86,7 +80,7 @@ class Model:
 
 
 def _model(name: str, table: dict[str, Any]) -> Model:
-    files = (file | {"hub": FileCopy(**file["hub"]) if "hub" in file else None} for file in table.pop("files"))
+    files = (file | {"hub": ModelFile(**file["hub"]) if "hub" in file else None} for file in table.pop("files"))
     return Model(name, **table, files=tuple(ModelFile(**file) for file in files))
 
 

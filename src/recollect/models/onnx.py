@@ -141,14 +141,12 @@ def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:
 
 def first_token(states: Array) -> Array:
     """CLS pooling: the state of the token that stands for the whole text. A copy, so that the rest can be freed."""
-    state: Array = states[0].copy()
-    return state
+    return np.array(states[0])
 
 
 def mean_of_tokens(states: Array) -> Array:
     """Mean pooling; there is no padding to leave out."""
-    mean: Array = states.mean(axis=0, dtype=np.float32)
-    return mean
+    return np.asarray(states.mean(axis=0, dtype=np.float32))
 
 
 POOLINGS = {"cls": first_token, "mean": mean_of_tokens}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from recollect.config.settings import LlmSettings, OpenAISettings
@@ -50,8 +50,6 @@ HINTS = {
     **dict.fromkeys(TRANSIENT, "the server may need time; try again later"),
 }
 
-Message: TypeAlias = Mapping[str, str]  # `{"role": "system" | "user" | "assistant", "content": "…"}`
-
 
 class Endpoint:
     """A base address and its API key. The key is sent in one header, to this host only, and is never shown."""
@@ -71,8 +69,6 @@ class Endpoint:
         self._timeout = options.timeout
         self._tries = options.retries + 1
         self._failure = failure
-        self._lock = threading.Lock()
-        self._client: httpx2.Client | None = None
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The JSON of the answer. Raises the endpoint's `failure` for an error status or no answer."""
@@ -81,7 +77,7 @@ class Endpoint:
         for attempt in range(1, self._tries + 1):
             is_last = attempt == self._tries
             try:
-                response = self._http().post(self._base_url + path, json=body)
+                response = self._client.post(self._base_url + path, json=body)
             except httpx2.HTTPError as error:
                 if is_last or not isinstance(error, httpx2.TransportError):
                     tries = f"after {self._tries} tries" if self._tries > 1 else "at the only try"
@@ -97,16 +93,15 @@ class Endpoint:
             time.sleep(_wait(attempt, retry_after))
         return None
 
-    def _http(self) -> httpx2.Client:
-        """The client, made at first use. It follows no redirect: key and text are only for this host."""
+    @cached_property
+    def _client(self) -> httpx2.Client:
+        """Made at first use. It follows no redirect: key and text are only for this host."""
         import httpx2
 
-        with self._lock:
-            if self._client is None:
-                headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-                self._client = httpx2.Client(headers=headers, timeout=self._timeout, follow_redirects=False)
-                weakref.finalize(self, self._client.close)  # open connections are closed with the endpoint
-            return self._client
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        client = httpx2.Client(headers=headers, timeout=self._timeout, follow_redirects=False)
+        weakref.finalize(self, client.close)  # open connections are closed with the endpoint
+        return client
 
     def _read(self, response: httpx2.Response) -> Any:
         status = f"{self.host} answered {response.status_code}"
@@ -193,8 +188,8 @@ class OpenAIEmbedder(CachedQueries):
         return matrix
 
     def _unexpected(self, what: str) -> EmbedderError:
-        message = f"{self.name}: the server answered {what}"
-        return EmbedderError(message, hint="check the model's name and its dimensions")
+        hint = "check the model's name and its dimensions"
+        return EmbedderError(f"{self.name}: the server answered {what}", hint=hint)
 
 
 def open_openai(
@@ -239,7 +234,7 @@ class Llm:
 
     def chat(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[Mapping[str, str]],
         *,
         model: str | None = None,
         max_tokens: int | None = None,
