@@ -25,14 +25,12 @@ BINARY, SECRETS = frozenset(NAMES["binary"]), tuple(NAMES["secrets"])
 MAX_FILE = 2 * 1024 * 1024  # bytes; a longer "text" is data
 _TOO_LARGE = "larger than 2 MiB"
 IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later file overrides the earlier one
+# Limits of one ignore file. The worst takes a second for each name; only in thousands of nested folders, longer.
 MAX_BYTES, MAX_PATTERNS, MAX_LINE = 1024 * 1024, 50_000, 4096
-"""Limits of one ignore file. The worst takes a second for each name; only in thousands of nested folders, longer."""
-
 HEAD = 8 * 1024  # bytes at the start of a file that decide whether it is text
 SAMPLE = 64 * 1024  # bytes from which an encoding is guessed
+# Do not wait, and follow no link: what was a file when it was listed may be a pipe by now.
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
-"""Do not wait, and follow no link: what was a file when it was listed may be a pipe by now."""
-
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
@@ -242,10 +240,7 @@ def _rules_above(root: Path) -> _Rules | None:
 
 
 def _enter(rules: _Rules, folder: Path) -> _Rules:
-    """The rules in a subfolder, with its own ignore files.
-
-    Raises OSError for a file that cannot be used. Nothing in the folder is read then, since its rules are not known.
-    """
+    """The rules in a subfolder, with its own ignore files. If one cannot be used, nothing in the folder is read."""
     own: list[tuple[Globs, str]] = []
     for path in (folder / name for name in IGNORE_FILES):
         try:
@@ -339,10 +334,7 @@ def decode(content: bytes) -> str:
 
 
 def _guess(content: bytes) -> str:
-    """The encoding of a text that is not UTF-8 throughout.
-
-    Western or central European by default; charset-normalizer decides about text that is mostly beyond ASCII.
-    """
+    """Western or central European by default; charset-normalizer decides about text that is mostly beyond ASCII."""
     # UTF-8 with a bad byte here and there, or another encoding that looks like it by chance now and then?
     sequences = _MULTIBYTE.findall(content)
     if len(sequences) > len(_HIGH.findall(content)) - sum(map(len, sequences)):

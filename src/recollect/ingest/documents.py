@@ -31,8 +31,8 @@ MAX_CODE_CONTEXT = 3  # lines of context for a chunk of code: the class, the fun
 MIN_TOKENS = 100  # a chunk may end from here on
 MAX_TOKENS = 400  # of a chunk: with its title still below the 512 that small models read
 MAX_CONTEXT = 64  # tokens of context, about a sixth of a chunk: what other systems repeat as overlap
+# How good a cut before a unit is. A heading of level n is 10 - n; directly after a heading is GLUED.
 BLOCK, LINE, SENTENCE, GLUED = 3, 2, 1, 0
-"""How good a cut before a unit is. A heading of level n is 10 - n; directly after a heading is GLUED."""
 
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.:_])\1{2,}\s*$")
 _ADOC = re.compile(r"(={1,6})\s+(\S.*)")
@@ -308,7 +308,8 @@ def _cut(units: Sequence[Unit], sizes: Sequence[int], start: int) -> int:
     """The end of the chunk that begins at `start`: the best position between `MIN_TOKENS` and `MAX_TOKENS`."""
     size, best, rank = sizes[start], start + 1, (-1, b"")
     for at in range(start + 1, len(units)):
-        candidate = units[at].weight, _hash(units[at].text)
+        content = units[at].text.strip().encode("utf-8", "surrogatepass")
+        candidate = units[at].weight, hashlib.blake2b(content, digest_size=8).digest()
         if size < MIN_TOKENS or candidate >= rank:
             # Before there is enough text, every later position is better.
             best, rank = at, candidate if size >= MIN_TOKENS else (-1, b"")
@@ -348,7 +349,3 @@ def _sentences(line: str) -> Iterator[str]:
 def _blank(lines: Sequence[str]) -> int:
     """How many lines at the beginning are empty; a chunk's range does not include them."""
     return next(at for at, line in enumerate(lines) if line.strip("\r\n"))
-
-
-def _hash(text: str) -> bytes:
-    return hashlib.blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=8).digest()

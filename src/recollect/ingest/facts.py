@@ -34,13 +34,11 @@ EXCERPT = 100  # characters of an answer that an error message quotes
 _NUMBER = re.compile(r"\d+")
 _DECODER = json.JSONDecoder()
 
+# The beginning of a line that holds an object: bare, in a list, or after a bullet.
 _FIRST = re.compile(r"^[ \t]*(?:\[|[-*]|\d+[.)])?[ \t]*(?=\{)", re.MULTILINE)
-"""The beginning of a line that holds an object: bare, in a list, or after a bullet."""
-
 _NEXT = re.compile(r"[ \t]*,?[ \t]*(?=\{)")  # what may stand between two objects on one line
+# The answer of a model that found no facts: an empty list.
 _NO_FACTS = re.compile(r'^[ \t]*(?:\[\s*\]|\{\s*"facts"\s*:\s*\[\s*\]\s*\})[ \t]*$', re.MULTILINE)
-"""The answer of a model that found no facts: an empty list."""
-
 _CLOSED = re.compile(r"\}[\s,\]`]*$", re.MULTILINE)  # the end of an object, at the end of a line
 MAX_BYTES = 1024 * 1024  # of a file; at 800 characters a request, a longer one costs too much
 _HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)

@@ -20,9 +20,7 @@ from recollect.types import Change, Files, FileState, Forget, Progress, Put, Rec
 
 GROUP = 200  # changes in one transaction
 BATCH = 1000  # changes handed to the store at once
-BATCH_SECONDS = 0.1
-"""After this time the changes that are ready are stored, so that an interrupt loses no more than this."""
-
+BATCH_SECONDS = 0.1  # after this time changes that are ready are stored: an interrupt loses no more
 RACY_NS = 20_000_000  # a file changed less than this before it is read may change again without a new modification time
 MANY, SHARE = 20, 0.2  # when more files than both vanish at once, a missing disk is more likely than a deletion
 UNREAD, MISSING = -1, -2
@@ -306,11 +304,7 @@ def _records(path: str, document: Document, options: IndexOptions, ids: Sequence
     }
     return [
         Record(
-            id=key,
-            title=" › ".join((document.title, *chunk.headings)),
-            text=chunk.text,
-            lines=chunk.lines,
-            **common,
+            id=key, title=" › ".join((document.title, *chunk.headings)), text=chunk.text, lines=chunk.lines, **common
         )
         for key, chunk in zip(ids, document.chunks, strict=True)
     ]

@@ -23,10 +23,6 @@ _MEMBER = re.compile(r"\[:(?P<name>[^\]]*):\]|(?:\\(.)|([^\\]))(?:-(?:\\(.)|([^\
 _STARS = re.compile(r"\*\*+")
 
 
-class _Malformed(ValueError):
-    """A pattern that Git never matches: an open bracket, an unknown class, a backslash at the end."""
-
-
 class Globs:
     """The patterns of one ignore file. If several match a path, the last one decides."""
 
@@ -66,7 +62,7 @@ def _rule(line: str) -> tuple[bool, bool, str] | None:
     text = text.removesuffix("/")
     try:
         return negated, "/" not in text, _path(text.removeprefix("/")) + end
-    except _Malformed:
+    except ValueError:  # Git never matches it: an open bracket, an unknown class, a backslash at the end
         return None
 
 
@@ -121,7 +117,7 @@ def _tokens(text: str) -> Iterator[str]:
             yield token
         elif sign == "\\":
             if at == len(text):
-                raise _Malformed
+                raise ValueError(text)
             yield "/" if text[at] == "/" else re.escape(text[at])
             at += 1
         else:
@@ -136,7 +132,7 @@ def _set(text: str, at: int) -> tuple[str, int]:
     while at == start or not text.startswith("]", at):
         member = _MEMBER.match(text, at)
         if member is None or member["name"] not in _POSIX:
-            raise _Malformed
+            raise ValueError(text)
         low, high = member[2] or member[3], member[4] or member[5]
         body += _POSIX[member["name"]] or _escaped(low)
         if high and low <= high:

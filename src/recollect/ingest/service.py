@@ -193,14 +193,11 @@ def _section(name: str, values: Mapping[str, Any]) -> str:
 
 def _quoted(command: Sequence[str]) -> str:
     """A command line for ExecStart: every word in quotes; %, $, quotes and backslashes are literal."""
-    program, *words = (_escaped(word) for word in command)
+    table = {code: f"\\x{code:02x}" for code in range(ord(" "))}
+    table |= {ord("\\"): "\\\\", ord('"'): '\\"', ord("%"): "%%"}
+    program, *words = (word.translate(table) for word in command)
     # systemd expands no variables in the program's own path, so a dollar there stays single.
     return " ".join(f'"{word}"' for word in (program, *(word.replace("$", "$$") for word in words)))
-
-
-def _escaped(word: str) -> str:
-    word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return "".join(f"\\x{ord(letter):02x}" if ord(letter) < ord(" ") else letter for letter in word)
 
 
 def _launchd_units(service: Service) -> dict[str, str]:

@@ -163,17 +163,14 @@ def install(model: Model, ready: Path) -> Path:
     """
     verify(model, ready)
     target = cache_root() / model.folder
-    for is_last_try in (False, True):
-        try:
-            return ready.rename(target)
-        except OSError:
-            if installed(model.name):
-                break
-            if is_last_try:
-                raise
-            with contextlib.suppress(FileNotFoundError):
-                target.rename(ready.parent / "damaged")
-    return target
+    try:
+        return ready.rename(target)
+    except OSError:
+        if installed(model.name):
+            return target
+    with contextlib.suppress(FileNotFoundError):
+        target.rename(ready.parent / "damaged")
+    return ready.rename(target)
 
 
 def digest(path: Path) -> str:

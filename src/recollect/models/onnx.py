@@ -35,12 +35,9 @@ Text: TypeAlias = str | tuple[str, str]  # the input of a graph: a text, or a pa
 UNKNOWN = "[UNK]"
 
 MAX_THREADS = 4  # more gain little for such small models, and slow down the other programs of the user
-CHARACTERS_A_TOKEN = 64
-"""Text beyond this many characters a token is cut before it is tokenized: a megabyte must not cost a second."""
-
+CHARACTERS_A_TOKEN = 64  # text beyond is cut before it is tokenized: a megabyte must not cost a second
 MIN_LETTERS = 4  # a query with fewer letters is a number or part of a name, and has no language
-ILLEGIBLE, LEGIBLE = 1.2, 2.0
-"""Letters a token: below the first a model understands nothing, from the second on it understands enough."""
+ILLEGIBLE, LEGIBLE = 1.2, 2.0  # letters a token: below the first a model understands nothing, from the second enough
 
 
 class Runtime:

@@ -28,22 +28,14 @@ RERANKERS: Registry[Callable[[str], Reranker]] = Registry(
     group="recollect.rerankers",
 )
 
+# Characters of a text that are read: about a hundred tokens, as in the passages such models are trained on. Twice as
+# many cost twice the time and rank no better (docs/reranking.md).
 WIDTH = 500
-"""Characters of a text that are read: about a hundred tokens, as in the passages such models are trained on.
-
-Twice as many cost twice the time and rank no better (docs/reranking.md).
-"""
-
-SEARCHED = 20_000
-"""Characters of a text in which the best part is searched: a whole book would take longer than reading the part."""
+SEARCHED = 20_000  # characters in which the best part is searched: a whole book would take longer than reading the part
 
 
 def open_reranker(
-    spec: str,
-    *,
-    announce: Callable[[str], None] | None = None,
-    progress: Progress | None = None,
-    fetch: bool = True,
+    spec: str, *, announce: Callable[[str], None] | None = None, progress: Progress | None = None, fetch: bool = True
 ) -> Reranker:
     """Open the reranker that a spec names; a catalogue model is fetched as `open_embedder` does."""
     name = spec.partition(":")[0]
