@@ -189,14 +189,14 @@ def install(
     watcher = services.Service(folders(paths), tuple(_watch_flags(options)), options["timer"])
     files, commands = services.units(watcher, manager), services.enable_commands(watcher, manager)
     if only_print:
-        text = "\n".join(f"# {plain(str(unit.path))}\n{unit.text}" for unit in files)
-        value = [{"path": str(unit.path), "text": unit.text} for unit in files]
+        text = "\n".join(f"# {plain(str(path))}\n{content}" for path, content in files.items())
+        value = [{"path": str(path), "text": content} for path, content in files.items()]
         emit(as_json, value, lambda: echo(text, nl=False))
         return
     services.write(files)
     if ran := services.reachable(manager):
         services.run(commands)
-    _emit_actions("wrote", [unit.path for unit in files], commands, ran, as_json)
+    _emit_actions("wrote", list(files), commands, ran, as_json)
 
 
 @service.command()

@@ -357,19 +357,16 @@ def _steps(path: str, changes: list[Change]) -> Iterator[FileChanges]:
 
 
 def _is_gone(path: str) -> bool:
-    """Whether a file is gone for sure: the nearest existing folder above it can be read."""
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)  # a folder has taken its name
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except OSError:
-        return False
-    for folder in Path(path).parents:
+    """Whether a file is gone for sure: a folder has its name, or the nearest existing folder above it can be read."""
+    for place in (path, *map(str, Path(path).parents)):
         try:
-            os.scandir(folder).close()
+            if stat.S_ISDIR(os.lstat(place).st_mode):
+                os.scandir(place).close()
+                return True
+            if place == path:
+                return False
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError:
             return False
-        return True
     return False

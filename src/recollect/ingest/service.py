@@ -29,14 +29,6 @@ RESTART_SECONDS = 30  # time before a watch that failed is started again: a driv
 
 
 @dataclass(frozen=True, slots=True)
-class UnitFile:
-    """A file that the service manager reads."""
-
-    path: Path
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Service:
     """`recollect watch` with its flags and folders, all absolute. `timer` enables indexing every ten minutes."""
 
@@ -76,10 +68,10 @@ def executable() -> list[str]:
     return [str(Path(path).absolute())] if path else [sys.executable, "-m", "recollect"]
 
 
-def units(service: Service, platform: Platform) -> list[UnitFile]:
-    """The files of a service."""
+def units(service: Service, platform: Platform) -> dict[Path, str]:
+    """The files of a service, which the service manager reads, with their text."""
     texts = _systemd_units(service) if platform == "systemd" else _launchd_units(service)
-    return [UnitFile(_folder(platform) / name, text) for name, text in texts.items()]
+    return {_folder(platform) / name: text for name, text in texts.items()}
 
 
 def installed(platform: Platform, name: str | None = None) -> list[Path]:
@@ -140,15 +132,15 @@ def run(commands: Sequence[Sequence[str]]) -> None:
             )
 
 
-def write(files: Sequence[UnitFile]) -> None:
+def write(files: Mapping[Path, str]) -> None:
     """Write the files where the service manager looks for them."""
-    for unit in files:
+    for path, text in files.items():
         try:
-            unit.path.parent.mkdir(parents=True, exist_ok=True)
-            unit.path.write_text(unit.text, encoding="utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
         except OSError as error:
-            message = f"{unit.path} cannot be written: {error.strerror}"
-            raise FailedError(message, hint="`--print` prints the file; write it there by hand") from error
+            hint = "`--print` prints the file; write it there by hand"
+            raise FailedError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
