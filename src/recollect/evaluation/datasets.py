@@ -17,10 +17,7 @@ from typing import Any, TypeAlias
 
 from recollect.errors import FailedError, UsageError
 
-Qrels: TypeAlias = dict[str, dict[str, int]]
-"""Question → document → grade; 0 is not relevant."""
-
-BEIR_COLUMNS, TREC_COLUMNS = 3, 4
+Qrels: TypeAlias = dict[str, dict[str, int]]  # question → document → grade; 0 is not relevant
 HEADINGS = ("query-id", "query_id", "queryid", "qid", "query", "topic", "topic-id", "question", "question-id")
 QRELS_FORM = "a line is `question<TAB>document<TAB>grade`, or TREC's `question 0 document grade`"
 QUERIES_FORM = 'a line is {"_id": "…", "text": "…"}, or `id<TAB>text`'
@@ -67,16 +64,26 @@ def read_dataset(folder: Path, *, split: str = "") -> list[Dataset]:
     if (folder / "queries.jsonl").is_file() and not (folder / "corpus.jsonl").is_file():
         return [read_judged(*_files(folder, split), folder.resolve().name)]
     folders = [folder] if (folder / "corpus.jsonl").is_file() else sorted(p for p in folder.iterdir() if p.is_dir())
-    sets = [_read(one, split) for one in folders if (one / "corpus.jsonl").is_file()]
-    if not sets:
+    corpora = [(one / "corpus.jsonl", one) for one in folders if (one / "corpus.jsonl").is_file()]
+    if not corpora:
         raise UsageError(f"{folder} holds no corpus.jsonl", hint=LAYOUT)
-    return apart(sets)
+    return apart([read_judged(*_files(one, split), one.resolve().name, corpus) for corpus, one in corpora])
 
 
-def read_judged(queries: Path | None, qrels: Path, name: str = "store") -> Dataset:
-    """Read judged questions without a corpus; without `queries`, only the judgments, to score runs."""
+def read_judged(queries: Path | None, qrels: Path, name: str = "store", corpus: Path | None = None) -> Dataset:
+    """Read the questions that have a text and judgments, and count the others; without `corpus`, to the user's store.
+
+    Without `queries`, only the judgments are read, to score runs.
+    """
+    documents, digest = (read_corpus(corpus), _digest(corpus.read_bytes())) if corpus else ((), "")
     grades = read_qrels(qrels)
-    return _joined(name, (), dict.fromkeys(grades, "") if queries is None else read_questions(queries), grades, "")
+    texts = read_questions(queries) if queries else dict.fromkeys(grades, "")
+    questions = {key: texts[key] for key in grades if key in texts}
+    if not questions:
+        raise UsageError(f"{name}: no judged question has a text", hint="the ids in queries and qrels must be the same")
+    judged = {key: grades[key] for key in questions}
+    unjudged, without_text = len(texts.keys() - grades.keys()), len(grades.keys() - texts.keys())
+    return Dataset(name, documents, questions, judged, digest, fingerprint(questions, judged), unjudged, without_text)
 
 
 def apart(sets: Sequence[Dataset]) -> list[Dataset]:
@@ -99,19 +106,16 @@ def judged_documents(qrels: Mapping[str, Mapping[str, int]]) -> set[str]:
 
 def fingerprint(*parts: object) -> str:
     """Return a short digest of JSON values."""
-    return hashlib.blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=8).hexdigest()
+    return _digest(json.dumps(parts, sort_keys=True).encode())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 def fingerprint_of(sets: Iterable[Dataset]) -> str:
     """Return the fingerprint of several sets: it changes with documents, questions and judgments."""
     return fingerprint([[one.fingerprint, one.judged] for one in sets])
-
-
-def _read(folder: Path, split: str) -> Dataset:
-    queries, qrels = _files(folder, split)
-    corpus = read_corpus(folder / "corpus.jsonl")
-    digest = hashlib.blake2b((folder / "corpus.jsonl").read_bytes(), digest_size=8).hexdigest()
-    return _joined(folder.resolve().name, corpus, read_questions(queries), read_qrels(qrels), digest)
 
 
 def _files(folder: Path, split: str) -> tuple[Path, Path]:
@@ -127,18 +131,6 @@ def _files(folder: Path, split: str) -> tuple[Path, Path]:
     return (named if split and named.is_file() else folder / "queries.jsonl"), qrels
 
 
-def _joined(
-    name: str, corpus: tuple[dict[str, Any], ...], texts: Mapping[str, str], grades: Qrels, digest: str
-) -> Dataset:
-    """Keep the questions that have a text and judgments, and count the others."""
-    queries = {key: texts[key] for key in grades if key in texts}
-    if not queries:
-        raise UsageError(f"{name}: no judged question has a text", hint="the ids in queries and qrels must be the same")
-    qrels = {key: grades[key] for key in queries}
-    unjudged, without_text = len(texts.keys() - grades.keys()), len(grades.keys() - texts.keys())
-    return Dataset(name, corpus, queries, qrels, digest, fingerprint(queries, qrels), unjudged, without_text)
-
-
 # -- files --------------------------------------------------------------------------------------------------
 
 
@@ -148,7 +140,7 @@ def read_qrels(path: Path) -> Qrels:
     for number, (place, line) in enumerate(lines(path)):
         # A line with tabs is split there, so that an id may hold a space.
         words = [word.strip() for word in line.split("\t")] if "\t" in line else line.split()
-        if len(words) not in (BEIR_COLUMNS, TREC_COLUMNS):
+        if len(words) not in (3, 4):
             raise UsageError(f"{place} has {len(words)} columns, not three or four", hint=QRELS_FORM)
         if number > 0 or words[0].lower() not in HEADINGS:
             if not re.fullmatch(r"[+-]?\d+(\.0*)?", words[-1]):

@@ -24,15 +24,9 @@ from recollect.pipeline import reason
 from recollect.sources.local import COVERED, COVERED_ALONE
 from recollect.types import EVERYTHING, Filter, Progress, RankedList, Work
 
-Options: TypeAlias = Mapping[str, Any]
-"""Some settings of `[search]`, by name."""
-
-Bars: TypeAlias = Callable[[str], Progress | None]
-"""Makes a progress bar with a label."""
-
-OpenSet: TypeAlias = Callable[[Dataset], AbstractContextManager[Memory]]
-"""Opens the memory that a set is measured on."""
-
+Options: TypeAlias = Mapping[str, Any]  # some settings of `[search]`, by name
+Bars: TypeAlias = Callable[[str], Progress | None]  # makes a progress bar with a label
+OpenSet: TypeAlias = Callable[[Dataset], AbstractContextManager[Memory]]  # opens the memory that a set is measured on
 BATCH = 1000  # documents stored per transaction
 DEPTH = 200  # how deep the sources are read by default: as deep as any setting that is tried
 MEASURE = "nDCG@10"

@@ -334,17 +334,16 @@ def _terms(reports: Sequence[Json]) -> str:
     rows = [(name, meaning) for name, meaning in known if meaning]
     rows += [(name, MEANINGS[name]) for name in ("interval", "p", "fingerprint")]
     settings = [pair for report in reports for pair in part(report, "settings").items()]
-    rows += sorted({(label(name), _setting(value)) for name, value in settings if value not in (None, "", [], {})})
+    texts = [
+        (label(name), ", ".join(f"{key} {one}" for key, one in value.items()) if isinstance(value, Mapping) else value)
+        for name, value in settings
+        if value not in (None, "", [], {})
+    ]
+    rows += sorted({(name, label(text, 600)) for name, text in texts})
     listed = "".join(_element("dt", name) + _element("dd", text) for name, text in rows)
     warnings = [str(words) for report in reports for words in report.get("warnings") or () if isinstance(words, str)]
     notes = "".join(_element("p", label(words, 400), class_="warning") for words in dict.fromkeys(warnings))
     return f'<section class="plain"><h2>Terms and settings</h2>{notes}<dl>{listed}</dl></section>'
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return label(", ".join(f"{key} {inner}" for key, inner in value.items()), 600)
-    return label(value, 200)
 
 
 # -- the folder ---------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -112,7 +113,8 @@ def _hit(place: str, value: object) -> Hit:
         rank = int(rank)
     if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 1):
         raise _wrong(place, f"has the rank {_short(rank)}; ranks are whole numbers from 1")
-    if score is not None and (isinstance(score, bool) or not isinstance(score, int | float) or not _finite(score)):
+    good = isinstance(score, int | float) and not isinstance(score, bool) and abs(score) <= sys.float_info.max
+    if score is not None and not good:
         raise _wrong(place, f"has the score {_short(score)}; scores are finite numbers")
     return Hit(_id(place, value["id"]), None if score is None else float(score), rank)
 
@@ -124,13 +126,6 @@ def _id(place: str, value: object) -> str:
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise _wrong(place, f"has an id that is no Unicode text: {text!a}")
     return text
-
-
-def _finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # a whole number that no float holds
-        return False
 
 
 def _short(value: object) -> str:

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-Run: TypeAlias = Mapping[str, Mapping[str, float]]
-"""Question → document → score; higher is better."""
-
+Run: TypeAlias = Mapping[str, Mapping[str, float]]  # question → document → score; higher is better
 MEASURES = ("nDCG@10", "R@20", "RR@10")
 EXAMPLES = "for example nDCG@10 R@5 R@20 RR@10 AP P@1 Success@5"
 

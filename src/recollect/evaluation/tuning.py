@@ -1,9 +1,7 @@
 """Try settings on recorded questions: measure a grid of them (`sweep`), or choose some by cross-validation (`tune`).
 
-Cross-validation is nested. The questions are dealt into outer folds by a hash of their ids. For each fold, `choose`
-reads only the other folds, and its choice is measured on this fold. These held-out values are compared with the
-default's on the same questions, and only that comparison decides. The settings to write are chosen by the same
-procedure on all questions.
+Cross-validation is nested: for each outer fold of the questions, `choose` reads only the other folds, and its choice is
+measured on this fold. Only these held-out values decide against the default.
 """
 
 from __future__ import annotations
@@ -41,8 +39,7 @@ SHARES = (0.3, 0.5, 0.7)
 HALF_LIVES_DAYS = (30.0, 180.0)
 LAMBDAS = (0.9, 0.7)
 
-Values: TypeAlias = Mapping[str, float]
-"""Question → the value of a measure."""
+Values: TypeAlias = Mapping[str, float]  # question → the value of a measure
 
 
 # -- grids --------------------------------------------------------------------------------------------------

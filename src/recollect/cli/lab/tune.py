@@ -207,18 +207,13 @@ def _plot(report: Mapping[str, Any]) -> None:
 def _print_overlap(report: Mapping[str, Any]) -> None:
     """Print a line for each corpus, set and pair of sources, and the advice for each set."""
     counts, shares = ("both", "only_a", "only_b", "neither"), ("recall_a", "recall_b", "union", "overlap")
-    rows = [
-        (
-            one["set"],
-            f"{one['a']} · {one['b']}",
-            *(f"{one[name] / one['relevant']:.1%}" if one["relevant"] else "–" for name in counts),
-            *(f"{one[name]:.1%}" for name in shares),
-        )
-        for one in (*report["corpora"], *report["pairs"])
-    ]
     names = {(one["a"], one["b"]) for one in report["pairs"]}
     a, b = min(names) if len(names) == 1 else ("1st", "2nd")
-    print_table([("set", "sources", "both", f"only {a}", f"only {b}", "neither", a, b, "union", "overlap"), *rows])
+    rows = [("set", "sources", "both", f"only {a}", f"only {b}", "neither", a, b, "union", "overlap")]
+    for one in (*report["corpora"], *report["pairs"]):
+        parts = (f"{one[name] / one['relevant']:.1%}" if one["relevant"] else "–" for name in counts)
+        rows.append((one["set"], f"{one['a']} · {one['b']}", *parts, *(f"{one[name]:.1%}" for name in shares)))
+    print_table(rows)
     for one in report["pairs"]:
         echo()
         advice = click.style(one["advice"], bold=True)
