@@ -12,7 +12,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -266,18 +266,25 @@ def most_connections() -> int:
     return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, files // 2))
 
 
-def _once_a_minute() -> Callable[[], bool]:
-    """Whether the last time that it was so is a minute ago."""
-    last = -math.inf
+class AcceptFilter(logging.Filter):
+    """Lets through one line a minute about too many connections, without its traceback."""
 
-    def due() -> bool:
-        nonlocal last
-        if time.monotonic() - last < LOG_SECONDS:
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged = -math.inf
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is logged."""
+        if not record.getMessage().startswith(("socket.accept() out of system resource", "more than")):
+            return True
+        now, before = time.monotonic(), self._logged
+        if now - before < LOG_SECONDS:
             return False
-        last = time.monotonic()
+        self._logged, record.exc_info = now, None
         return True
 
-    return due
+
+_log.addFilter(AcceptFilter())
 
 
 class LimitedProtocol(H11Protocol):
@@ -288,7 +295,6 @@ class LimitedProtocol(H11Protocol):
 
     most: int
     incomplete: dict[LimitedProtocol, None]
-    may_log: Callable[[], bool]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -303,9 +309,7 @@ class LimitedProtocol(H11Protocol):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._expect_head()
         if len(self.connections) > self.most:
-            if self.may_log():
-                text = "more than %d connections are open; those without a complete request are closed"
-                _log.warning(text, self.most)
+            _log.warning("more than %d connections are open; those without a request are closed", self.most)
             next(iter(self.incomplete)).drop()
 
     def data_received(self, data: bytes) -> None:
@@ -348,20 +352,4 @@ class LimitedProtocol(H11Protocol):
 
 def limited_protocol() -> type[LimitedProtocol]:
     """The protocol of one server, with connections of its own to count."""
-    own = {"most": most_connections(), "incomplete": {}, "may_log": staticmethod(_once_a_minute())}
-    return type("LimitedProtocol", (LimitedProtocol,), own)
-
-
-class AcceptFilter(logging.Filter):
-    """Lets through one line a minute about connections that the system could not open, without its traceback."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._may_log = _once_a_minute()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is logged."""
-        if not record.getMessage().startswith("socket.accept() out of system resource"):
-            return True
-        record.exc_info = None
-        return self._may_log()
+    return type("LimitedProtocol", (LimitedProtocol,), {"most": most_connections(), "incomplete": {}})
