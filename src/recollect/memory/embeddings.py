@@ -62,7 +62,7 @@ class Embeddings:
         self._configured = None if embedder in (None, "none") else embedder
         self._models = OpenedModels(open_embedder)
         self._lock = threading.Lock()
-        self._serving: dict[str, ActiveSpace] = {}  # by the fingerprint of the space; shared by all views
+        self._last: list[ActiveSpace] = []  # what answered last, if anything did; shared by all views
         self._caller: Scope | None = None
 
     def within(self, spaces: VectorSpaces, caller: Scope | None = None) -> Embeddings:
@@ -88,10 +88,9 @@ class Embeddings:
             raise TimedOut("the model was not ready in time")
         try:
             active = self._spaces.active
-            current = self._serving.get(active.fingerprint) if active else None
-            if current is None:
-                current = self._choose(active)
-                self._serving[current.space.fingerprint] = current
+            if not self._last or active is None or active.fingerprint != self._last[0].space.fingerprint:
+                self._last[:] = [self._choose(active)]
+            current = self._last[0]
         finally:
             self._lock.release()
         if self._caller is None:
@@ -99,10 +98,8 @@ class Embeddings:
         return replace(current, embedder=_ScopedEmbedder(current.embedder, self._caller))
 
     def missing(self, where: Filter | None = None) -> int:
-        """How many records (that pass the filter) have no vector in the active space, if that has answered here."""
-        active = self._spaces.active if self._serving else None
-        current = self._serving.get(active.fingerprint) if active else None
-        return current.index.coverage(where)[1] if current and current.index.coverage()[1] else 0
+        """How many records (that pass the filter) have no vector in the space that answered last."""
+        return sum(last.index.coverage(where)[1] for last in self._last if last.index.coverage()[1])
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Any]:
         """The vectors of these records in the active space, for those that have one. Opens no model."""
