@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from recollect.analysis import LANGUAGES
 from recollect.config.sources import SourceSettings, read_sources
@@ -318,8 +318,7 @@ def _checked(name: str, value: object, origin: str) -> Any:
         raise ConfigError(message, hint="`recollect config show` lists the settings and their origin") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """The path of a settings file that was written, and of the copy of the old file."""
 
     path: Path

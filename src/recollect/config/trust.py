@@ -10,8 +10,8 @@ import hashlib
 import json
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from recollect.errors import ConfigError, FailedError
 
@@ -23,8 +23,7 @@ VERSION = 1
 OTHERS_WRITE = 0o022
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectFile:
+class ProjectFile(NamedTuple):
     """A project's settings file, read once: the content that is checked is the content that is applied."""
 
     path: Path

@@ -42,20 +42,14 @@ class RecollectRetriever(BaseRetriever):
         super().__init__(callback_manager=callback_manager, verbose=verbose)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [_node(text, result) for text, result in search(self.memory, query_bundle.query_str, self.options)]
+        nodes = []
+        for text, result in search(self.memory, query_bundle.query_str, self.options):
+            names = [name for name, value in result.items() if name not in READ_METADATA or not value]
+            hidden = {"excluded_llm_metadata_keys": names, "excluded_embed_metadata_keys": names}
+            node = TextNode(id_=result["id"], text=text, metadata=result, **hidden)
+            nodes.append(NodeWithScore(node=node, score=result["score"]))
+        return nodes
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Run in a thread, with the caller's context."""
         return await asyncio.to_thread(self._retrieve, query_bundle)
-
-
-def _node(text: str, result: dict[str, Any]) -> NodeWithScore:
-    hidden = [name for name, value in result.items() if name not in READ_METADATA or not value]
-    node = TextNode(
-        id_=result["id"],
-        text=text,
-        metadata=result,
-        excluded_llm_metadata_keys=hidden,
-        excluded_embed_metadata_keys=hidden,
-    )
-    return NodeWithScore(node=node, score=result["score"])
