@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from recollect.errors import Overtaken, SupersessionCycle, UnknownRecord, UsageError
 from recollect.stores.rows import Dialect, from_row, micros
@@ -46,9 +46,10 @@ class RecordState:
 class Table(ABC):
     """The steps of changes in one transaction. `note` writes the history; the other steps do not."""
 
-    def __init__(self, connection: Any, dialect: Dialect) -> None:
+    dialect: ClassVar[Dialect]
+
+    def __init__(self, connection: Any) -> None:
         self.connection = connection
-        self.dialect = dialect
 
     def look(self, key: str) -> RecordState | None:
         """The record with this id, locked until the transaction ends."""

@@ -22,7 +22,7 @@ from recollect.stores.contents import (
     part_of,
     selects,
 )
-from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase, translated
+from recollect.stores.postgres.database import BEGIN_READ, DIALECT, Connection, PostgresDatabase, translated
 from recollect.stores.postgres.keywords import MERGE_TALLIES, PostgresKeywords, TermCounts, space_numbers
 from recollect.stores.postgres.records import CHANNEL
 from recollect.stores.postgres.rows import scope_number
@@ -78,9 +78,7 @@ class PostgresContents(Contents):
         """A snapshot on the main server: a replica may be behind."""
         with self._database.connect() as connection, translated(self._database.address):
             connection.execute("SET idle_in_transaction_session_timeout TO 0")  # writing the target may take long
-            connection.set_autocommit(False)
-            connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
-            connection.set_read_only(True)
+            connection.execute(BEGIN_READ)
             if self._database.row_security(connection):
                 raise StoreError(
                     f"{self._database.address}: this role sees only the rows of one scope",

@@ -68,8 +68,8 @@ MAX_SNAPSHOT_SECONDS = 20.0
 OWN_PARAMETERS = ("read", "schema")
 """Parameters of the URL that are ours; the others are for libpq."""
 
-_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """Explicit because the server's default may differ: of two that add the same text, the second must see the first's."""
 
 _log = logging.getLogger(__name__)
@@ -298,7 +298,7 @@ class PostgresDatabase(SqlDatabase):
             if attempt:
                 time.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311  (not a secret)
             try:
-                begin = f"{_WRITE}; {_set_scope(scope)}"
+                begin = f"{_BEGIN_WRITE}; {_set_scope(scope)}"
                 with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
                     return work(connection)
             except CONFLICTS as error:
@@ -381,7 +381,7 @@ class PostgresDatabase(SqlDatabase):
 
     def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
         """Begin a snapshot on the replica if it answers, else on the main server; then the replica pauses."""
-        begin = f"{_READ}; {_set_scope(scope)}"
+        begin = f"{BEGIN_READ}; {_set_scope(scope)}"
         if replica and time.monotonic() > self._no_replica_until:
             try:
                 return stack.enter_context(self._replica.transaction(begin))

@@ -66,8 +66,10 @@ class Rows(ledger.Table):
     are locked.
     """
 
+    dialect = DIALECT
+
     def __init__(self, connection: Connection, writer: IndexWriter) -> None:
-        super().__init__(connection, DIALECT)
+        super().__init__(connection)
         self.writer = writer
         self._new_ids: set[str] = set()
         self._new_texts: set[bytes] = set()

@@ -68,8 +68,7 @@ class SqliteRecords(SqlRecords):
 class _Rows(ledger.Table):
     """The steps of a change: SQLite has one writer, so nothing else changes meanwhile."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
-        super().__init__(connection, DIALECT)
+    dialect = DIALECT
 
     def insert(self, record: Record) -> None:
         self.connection.execute(_INSERT, _values(record))

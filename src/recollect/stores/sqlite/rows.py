@@ -198,10 +198,7 @@ def _leading(
     return ranked + [(row, fold, float(edge)) for row, fold in _newest(connection, tied, count - len(ranked))]
 
 
-def _newest(connection: apsw.Connection, rows: list[int], count: int) -> list[tuple[int, bytes]]:
+def _newest(connection: apsw.Connection, rows: list[int], count: int) -> Any:
     """The first `count` (row, fold), newest first, then by id."""
-    pairs: Any = connection.execute(
-        "SELECT row, fold FROM records WHERE row IN (SELECT value FROM json_each(?)) ORDER BY time DESC, id LIMIT ?",
-        (json.dumps(rows), count),
-    )
-    return list(pairs)
+    newest = "SELECT row, fold FROM records WHERE row = ANY(%s) ORDER BY time DESC, id LIMIT %s"
+    return connection.execute(newest, (rows, count))
