@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 from recollect.errors import UsageError
 from recollect.ingest.globs import Globs
@@ -23,7 +23,6 @@ from recollect.ingest.globs import Globs
 NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 BINARY, SECRETS = frozenset(NAMES["binary"]), tuple(NAMES["secrets"])
 MAX_FILE = 2 * 1024 * 1024  # bytes; a longer "text" is data
-_TOO_LARGE = "larger than 2 MiB"
 IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later file overrides the earlier one
 # Limits of one ignore file. The worst takes a second for each name; only in thousands of nested folders, longer.
 MAX_BYTES, MAX_PATTERNS, MAX_LINE = 1024 * 1024, 50_000, 4096
@@ -46,7 +45,7 @@ _NOT_LATIN = 0.3  # share of bytes beyond ASCII from which a text is not in the 
 _CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 _MULTIBYTE = re.compile(rb"[\xc2-\xf4][\x80-\xbf]+")
 _HIGH = re.compile(rb"[\x80-\xff]")
-_SURROGATE = re.compile("[\ud800-\udfff]")  # a byte of a name that is not UTF-8
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _Rules: TypeAlias = tuple[tuple[Globs, str], ...]
 """The ignore files that apply in a folder, outermost first, each with the path from its own folder to this one."""
 
@@ -130,7 +129,7 @@ def resolve_roots(paths: Iterable[str | Path], *, force: bool = False) -> list[P
         path = Path(name).expanduser()
         try:
             root = path.resolve()
-            exists = not _SURROGATE.search(str(root)) and (root.is_dir() or root.is_file())
+            exists = is_unicode(str(root)) and (root.is_dir() or root.is_file())
         except (OSError, ValueError, RuntimeError):
             exists = False
         if not exists:
@@ -175,7 +174,7 @@ def _walk_folder(root: Path, selection: PatternSelection, result: Walk) -> None:
             continue
         for entry in entries:
             path, name, is_folder = entry.path, entry.name, entry.is_dir(follow_symlinks=False)
-            if _SURROGATE.search(path):
+            if not is_unicode(path):
                 result.skipped[_printable(path)] = "a name that is not UTF-8"
             elif entry.is_symlink():
                 result.refuse(path, "" if name.startswith(".") else _describe_link(path, root))
@@ -205,7 +204,7 @@ def _unfit(name: str, state: os.stat_result) -> str:
         return "binary"
     if state.st_size == 0:
         return "empty"
-    return _TOO_LARGE if state.st_size > MAX_FILE else ""
+    return f"larger than {MAX_FILE // 1024 // 1024} MiB" if state.st_size > MAX_FILE else ""
 
 
 def _looks_secret(name: str) -> bool:
@@ -221,6 +220,11 @@ def _describe_link(path: str, root: Path) -> str:
         return "a broken link"
     inside = Path(os.path.realpath(path)).is_relative_to(root)
     return "a link into the folder" if inside else "a link out of the folder"
+
+
+def is_unicode(path: str) -> bool:
+    """Whether a path is UTF-8; a byte that is not is a surrogate."""
+    return not _SURROGATE.search(path)
 
 
 def _printable(path: str | Path) -> str:
@@ -268,11 +272,7 @@ def _ignore_lines(path: Path) -> list[str]:
         return []
     if stat.S_ISLNK(kind):
         raise OSError(0, "a link, which is not followed")
-    with open_regular(path) as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise OSError(0, f"larger than {MAX_BYTES // 1024 // 1024} MiB")
-    lines = decode(content).split("\n")
+    lines = decode(_read_regular(path, MAX_BYTES)[0]).split("\n")
     if len(lines) > MAX_PATTERNS:
         raise OSError(0, f"more than {MAX_PATTERNS:,} lines")
     if any(len(line) > MAX_LINE and not line.startswith("#") for line in lines):
@@ -284,26 +284,26 @@ class NotAFile(OSError):
     """The path is a folder, a pipe or a device; or a file that is not indexed, for what it contains."""
 
 
-def open_regular(path: str | Path) -> BinaryIO:
-    """Open a regular file for reading; raises NotAFile for anything else. Does not wait and follows no link."""
-    file = open(os.open(path, _READ_FLAGS), "rb")  # noqa: PTH123, SIM115  (of a descriptor; the caller closes it)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise NotAFile(0, "not a file", str(path))
-    return file
-
-
 def read_file(path: str) -> tuple[bytes, int]:
     """The content of a text file and its modification time; raises NotAFile for one that is not indexed."""
-    with open_regular(path) as file:
-        modified = os.fstat(file.fileno()).st_mtime_ns  # before reading: a later change is seen in the next run
-        content = file.read(MAX_FILE + 1)
-    reason = _TOO_LARGE if len(content) > MAX_FILE else "" if is_text(content) else "binary"
+    content, modified = _read_regular(path, MAX_FILE)
     if content.startswith(b"-----BEGIN") and b"PRIVATE KEY-----" in content.partition(b"\n")[0]:
-        reason = "looks like a secret"
-    if reason:
-        raise NotAFile(0, reason, path)
+        raise NotAFile(0, "looks like a secret", path)
+    if not is_text(content):
+        raise NotAFile(0, "binary", path)
     return content, modified
+
+
+def _read_regular(path: str | Path, limit: int) -> tuple[bytes, int]:
+    """Read a regular file of at most `limit` bytes, and its modification time. Does not wait and follows no link."""
+    with open(os.open(path, _READ_FLAGS), "rb") as file:  # noqa: PTH123  (of a descriptor)
+        state = os.fstat(file.fileno())  # before reading: a later change is seen in the next run
+        is_regular = stat.S_ISREG(state.st_mode)
+        content = file.read(limit + 1) if is_regular else b""
+    if not is_regular or len(content) > limit:
+        reason = f"larger than {limit // 1024 // 1024} MiB" if is_regular else "not a file"
+        raise NotAFile(0, reason, str(path))
+    return content, state.st_mtime_ns
 
 
 def reason_of(error: OSError) -> str:

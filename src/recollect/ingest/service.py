@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from recollect.errors import FailedError, UsageError
+from recollect.ingest.discovery import is_unicode
 
 Platform: TypeAlias = Literal["systemd", "launchd"]
 
@@ -47,12 +48,9 @@ class Service:
     def command(self, *more: str) -> list[str]:
         """The command line."""
         words = [*executable(), "watch", *more, *self.flags, *map(str, self.folders)]
-        try:
-            "".join(words).encode()
-        except UnicodeEncodeError:
-            raise UsageError(
-                "a service cannot name a path that is not UTF-8", hint="rename the folder, or run `recollect watch`"
-            ) from None
+        if not is_unicode("".join(words)):
+            hint = "rename the folder, or run `recollect watch`"
+            raise UsageError("a service cannot name a path that is not UTF-8", hint=hint)
         return words
 
 

@@ -32,7 +32,7 @@ EMBEDDERS: Registry[Callable[..., Embedder]] = Registry(
     kind="embedder",
     builtin={
         **{
-            model.name: Entry("recollect.models.onnx:open_onnx_embedder", self_contained=True)
+            model.name: Entry("recollect.models.onnx:OnnxEmbedder", self_contained=True)
             for model in MODELS.values()
             if model.kind == "embedder"
         },

@@ -43,7 +43,8 @@ ILLEGIBLE, LEGIBLE = 1.2, 2.0  # letters a token: below the first a model unders
 class Runtime:
     """A model's graph and tokenizer, loaded once, at first use."""
 
-    def __init__(self, model: Model, kind: str, threads: int | None) -> None:
+    def __init__(self, name: Model | str, kind: str, threads: int | None) -> None:
+        model = get_model(name) if isinstance(name, str) else name
         if model.kind != kind:
             articles = {"embedder": "an embedder", "reranker": "a reranker"}
             raise UsageError(
@@ -152,11 +153,11 @@ POOLINGS = {"cls": first_token, "mean": mean_of_tokens}
 class OnnxEmbedder(CachedQueries):
     """Text to unit vectors by a model's ONNX graph. Nothing is loaded before the first text."""
 
-    def __init__(self, model: Model, *, threads: int | None = None) -> None:
-        self.name = model.name
-        self.model = model
+    def __init__(self, model: Model | str, *, threads: int | None = None) -> None:
         self._runtime = Runtime(model, "embedder", threads)
-        super().__init__(lambda text: self._embed([model.query_prefix + text])[0])
+        self.model = self._runtime.model
+        self.name = self.model.name
+        super().__init__(lambda text: self._embed([self.model.query_prefix + text])[0])
 
     @property
     def fingerprint(self) -> str:
@@ -189,21 +190,11 @@ class OnnxEmbedder(CachedQueries):
 class OnnxReranker:
     """A cross-encoder: reads query and passage as one text. Nothing is loaded before the first pair."""
 
-    def __init__(self, model: Model, *, threads: int | None = None) -> None:
-        self.name = model.name
+    def __init__(self, model: Model | str, *, threads: int | None = None) -> None:
         self._runtime = Runtime(model, "reranker", threads)
+        self.name = self._runtime.model.name
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
         """The logit of each passage. It does not depend on the passages beside it."""
         pairs = [(query, text) for text in passages]
         return [float(logit[0]) for logit in self._runtime.each(pairs, np.copy)]
-
-
-def open_onnx_embedder(spec: str, *, threads: int | None = None) -> OnnxEmbedder:
-    """Open `arctic-embed-s` or another embedder of the catalogue."""
-    return OnnxEmbedder(get_model(spec), threads=threads)
-
-
-def open_onnx_reranker(spec: str) -> OnnxReranker:
-    """Open `minilm-l12-reranker` or another reranker of the catalogue."""
-    return OnnxReranker(get_model(spec))

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 RERANKERS: Registry[Callable[[str], Reranker]] = Registry(
     kind="reranker",
     builtin={
-        model.name: Entry("recollect.models.onnx:open_onnx_reranker")
-        for model in MODELS.values()
-        if model.kind == "reranker"
+        model.name: Entry("recollect.models.onnx:OnnxReranker") for model in MODELS.values() if model.kind == "reranker"
     },
     group="recollect.rerankers",
 )
