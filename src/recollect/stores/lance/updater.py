@@ -151,7 +151,18 @@ class TableUpdater:
                     vectors = self.table(state).fetch(np.array(list(passages)), state.version)
                     if len(vectors.numbers) < len(passages):
                         raise TableLost
-                    self._adopt(passages, vectors)
+                    rows = [
+                        (number, self._space, passages[number], vector.astype("<f4").tobytes())
+                        for number, vector in zip(vectors.numbers.tolist(), vectors.matrix, strict=True)
+                    ]
+                    with self._database.write() as connection:
+                        # The vector of a record that was purged in the meantime is not brought back.
+                        connection.executemany(
+                            "INSERT OR IGNORE INTO embeddings (number, space, passage, vector)"
+                            " SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?3)",
+                            rows,
+                        )
+                        connection.executemany("DELETE FROM lance_held WHERE number = ?", [row[:1] for row in rows])
         self._adopted = True
 
     def _held(self, limit: int) -> dict[int, bytes]:
@@ -162,19 +173,6 @@ class TableUpdater:
             find = "SELECT number, passage FROM lance_held WHERE space = ? ORDER BY number LIMIT ?"
             rows: Any = connection.execute(find, (self._space, limit)).fetchall()
             return dict(rows)
-
-    def _adopt(self, passages: dict[int, bytes], vectors: NumberedVectors) -> None:
-        """In one transaction. The vector of a record that was purged in the meantime is not brought back."""
-        with self._database.write() as connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO embeddings (number, space, passage, vector)"
-                " SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM records WHERE passage = ?3)",
-                [
-                    (number, self._space, passages[number], vector.astype("<f4").tobytes())
-                    for number, vector in zip(vectors.numbers.tolist(), vectors.matrix, strict=True)
-                ],
-            )
-            connection.executemany("DELETE FROM lance_held WHERE number = ?", [(number,) for number in passages])
 
     def _update(self, patience: float, *, optimize: bool) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, PostgresDatabase
 
@@ -265,9 +267,8 @@ def migrate(database: PostgresDatabase) -> None:
     """Bring the schema up to date. If several machines do so at once, one migrates and the others wait."""
     done = version(database)
     if done < len(MIGRATIONS):
-        database.write(lambda connection: _prepare(connection, database.schema))
         for number in range(1, len(MIGRATIONS) + 1):
-            database.write(lambda connection, number=number: _apply(connection, number))  # type: ignore[misc]
+            database.write(partial(_apply, schema=database.schema, number=number))
     if done > len(MIGRATIONS):
         raise StoreError(
             f"the store has schema {done}, this version knows {len(MIGRATIONS)}",
@@ -311,18 +312,13 @@ def _check_server(connection: Connection) -> None:
         raise StoreError(f"the server's pgvector is {used}, which is too old", hint=f"0.8.0 or newer is needed: {how}")
 
 
-def _prepare(connection: Connection, schema: str) -> None:
+def _apply(connection: Connection, schema: str, number: int) -> None:
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    connection.execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
     connection.execute(
-        "CREATE TABLE IF NOT EXISTS migrations"
+        f"CREATE SCHEMA IF NOT EXISTS {schema}; CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public;"
+        " CREATE TABLE IF NOT EXISTS migrations"
         " (number integer PRIMARY KEY, name text NOT NULL, at timestamptz NOT NULL)"
     )
-
-
-def _apply(connection: Connection, number: int) -> None:
-    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
     if connection.execute("SELECT 1 FROM migrations WHERE number = %s", (number,)).fetchone():
         return  # another machine has applied it while this one waited
     name, sql = MIGRATIONS[number - 1]
