@@ -154,29 +154,23 @@ class ExportFile:
 
     def _lines(self) -> Iterator[tuple[Part | None, bytes]]:
         """Each part and its line, and None with the last line. An error names the number of the line."""
-        number, ended = 0, False
-        checks = _Checks()
-        content = _plain(self._file)
-        while line := self._line(content, number):
-            number += 1
-            try:
+        number, checks = 0, _Checks()
+        try:
+            content = _plain(self._file)
+            while line := content.readline(LONGEST_LINE):
+                number += 1
                 part = checks.read(line, number)
-            except (ValueError, RecursionError) as error:
-                raise self._damaged(f"line {number:,}: {error}") from None
-            ended = checks.ended
-            if number > 1:
-                yield part, line
-        if not ended:
+                if number > 1:
+                    yield part, line
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._damaged(f"it cannot be read beyond line {number:,}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(f"line {number:,}: {error}") from None
+        if not checks.ended:
             raise self._damaged(f"it ends after line {number:,}, in the middle" if number else "it is empty")
         # Only now, when the sums were compared: where a line was lost, these would blame another one.
         for place, what in sorted(checks.open.values()):
             raise self._damaged(f"line {place:,}: {what}")
-
-    def _line(self, content: IO[bytes], number: int) -> bytes:
-        try:
-            return content.readline(LONGEST_LINE)
-        except (OSError, EOFError, zlib.error) as error:
-            raise self._damaged(f"it cannot be read beyond line {number:,}: {error}") from error
 
     def _damaged(self, what: str) -> UsageError:
         return UsageError(f"{self._name} is no whole export: {what}", hint="nothing was imported")
