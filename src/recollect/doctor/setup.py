@@ -9,7 +9,7 @@ import platform
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -192,43 +192,31 @@ def _extras() -> dict[str, bool]:
 # -- the store and its files ----------------------------------------------------------------------------------
 
 
-def store(setup: Setup) -> list[Finding]:
-    """Whether the store exists, has this version's schema and no damage."""
-    return _of_store("store", setup)
+def _store_check(name: str) -> Callable[[Setup], list[Finding]]:
+    """A check that the kind of store makes, or for `files` the store itself; if it is unreadable, `store` says why."""
+
+    def check(setup: Setup) -> list[Finding]:
+        try:
+            kind = setup.kind
+        except RecollectError as error:
+            if name == "store" and not misspelt(setup.place):  # the check of the settings reports a misspelt place
+                return [Finding(name, "failure", error.message, error.hint)]
+            return [Finding(name, "note", "not checked: the store cannot be read")]
+        try:
+            if name != "files":
+                return list(kind.examine(name, setup.examination))
+            with kind.inspect(setup.place) as opened:
+                return list(_files(opened, setup.flags, shared=kind.shared))
+        except NotExamined as error:
+            return [Finding(name, "note", f"not checked: {error.message}")]
+        except RecollectError as error:
+            return [Finding(name, "failure", error.message, error.hint)]
+
+    check.__name__ = name
+    return check
 
 
-def keywords(setup: Setup) -> list[Finding]:
-    """How far the keyword index is behind, and whether it holds what is stored."""
-    return _of_store("keywords", setup)
-
-
-def vectors(setup: Setup) -> list[Finding]:
-    """Whether every record has a vector of the embedder in the settings."""
-    return _of_store("vectors", setup)
-
-
-def files(setup: Setup) -> list[Finding]:
-    """Whether the indexed files are unchanged."""
-    return _of_store("files", setup)
-
-
-def _of_store(check: str, setup: Setup) -> list[Finding]:
-    """The findings of a check of the store; where the store cannot be read, only `store` says why."""
-    try:
-        kind = setup.kind
-    except RecollectError as error:
-        if check == "store" and not misspelt(setup.place):  # the check of the settings reports a misspelt place
-            return [Finding(check, "failure", error.message, error.hint)]
-        return [Finding(check, "note", "not checked: the store cannot be read")]
-    try:
-        if check != "files":
-            return list(kind.examine(check, setup.examination))
-        with kind.inspect(setup.place) as opened:
-            return list(_files(opened, setup.flags, shared=kind.shared))
-    except NotExamined as error:
-        return [Finding(check, "note", f"not checked: {error.message}")]
-    except RecollectError as error:
-        return [Finding(check, "failure", error.message, error.hint)]
+store, keywords, vectors, files = map(_store_check, ("store", "keywords", "vectors", "files"))
 
 
 def _files(opened: Store, flags: str, *, shared: bool) -> Iterator[Finding]:
