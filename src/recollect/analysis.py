@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from regex import Pattern
@@ -154,17 +154,12 @@ class Analyzer:
         if self.language == "english" and not word.isascii():
             word = _plain_latin(word)
         if self.language != "none" and word[0].isalpha() and not any(letter.isnumeric() for letter in word):
-            word = self._stemmer.stemWord(word) or word
+            if not hasattr(self._local, "stemmer"):  # it keeps state while it works: one for each thread
+                import Stemmer
+
+                self._local.stemmer = Stemmer.Stemmer(self.language)
+            word = self._local.stemmer.stemWord(word) or word
         return word if word.isascii() else _plain_latin(word)
-
-    @property
-    def _stemmer(self) -> Any:
-        # A Snowball stemmer keeps state while it works: one for each thread.
-        if not hasattr(self._local, "stemmer"):
-            import Stemmer
-
-            self._local.stemmer = Stemmer.Stemmer(self.language)
-        return self._local.stemmer
 
 
 def _grams(run: str, start: int) -> list[tuple[str, int, int, bool]]:

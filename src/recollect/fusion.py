@@ -159,7 +159,12 @@ def rrf(lists: Sequence[RankedList], k: float, _normalisation: str) -> tuple[Amo
 def weighted(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple[Amounts, float]:
     """A convex combination of normalised scores: Σ w · norm(score) / Σ w."""
     total = math.fsum(ranking.weight for ranking in lists)
-    return [_scaled(ranking, normalisation, ranking.weight / total) for ranking in lists], 1.0
+    shares = []
+    for ranking in lists:
+        values = NORMALISATIONS[normalisation](_scores(ranking), ranking.bounded) if ranking.entries else []
+        share = ranking.weight / total
+        shares.append({entry.id: share * value for entry, value in zip(ranking.entries, values, strict=True)})
+    return shares, 1.0
 
 
 @method("combmnz", "the weighted sum, times how many sources agree", label="CombMNZ", reads=("normalisation",))
@@ -233,13 +238,6 @@ def _scores(ranking: RankedList) -> list[float]:
         raise ValueError(f"{ranking.source!r} has entries without a score; fuse it by rank: method {by_rank}")
     rising = not ranking.bounded and scores and (scores[0] < scores[-1] or scores[0] == scores[-1] < 0)
     return [-s for s in scores] if rising else scores
-
-
-def _scaled(ranking: RankedList, normalisation: str, weight: float) -> dict[str, float]:
-    if not ranking.entries:
-        return {}
-    normalised = NORMALISATIONS[normalisation](_scores(ranking), ranking.bounded)
-    return {entry.id: weight * value for entry, value in zip(ranking.entries, normalised, strict=True)}
 
 
 MOST_ABOVE = 6.0
