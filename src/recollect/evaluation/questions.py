@@ -15,7 +15,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -98,6 +98,20 @@ class VisibleRecords:
             if progress:
                 progress(len(leaks), len(questions))
         return leaks
+
+    def to_send(self, count: int, used: Collection[object], seed: int) -> list[Record]:
+        """Choose records to show a language model that were not used yet, one of each target first."""
+        if not count:
+            return []
+        eligible = {
+            record.id: record
+            for record in self.listed
+            if (record.kind == "fact" or is_note(record))
+            and record.id not in used
+            and len(self.vocabulary.content(record.text)) >= LEAST_WORDS
+        }
+        entries = (SetQuestion(one.id, "paraphrase", target_of(one), one.id, one.lines) for one in eligible.values())
+        return [eligible[one.record] for one in in_turns(entries, seed)[:count]]
 
 
 def _aliases(store: Store, records: Sequence[Record]) -> dict[str, list[str]]:
@@ -327,17 +341,6 @@ class Paraphraser:
         if len(self.vocabulary.content(text)) < prose.LEAST_CONTENT - 1:
             return "says too little"
         return "copies its target" if self.vocabulary.share(text, target) > prose.MOST else ""
-
-
-def records_to_send(records: Iterable[Record], count: int, seed: int, vocabulary: Vocabulary) -> list[Record]:
-    """Choose the records to show the model, one of each target first."""
-    eligible = {
-        record.id: record
-        for record in records
-        if (record.kind == "fact" or is_note(record)) and len(vocabulary.content(record.text)) >= LEAST_WORDS
-    }
-    questions = (SetQuestion(one.id, "paraphrase", target_of(one), one.id, one.lines) for one in eligible.values())
-    return [eligible[question.record] for question in in_turns(questions, seed)[:count]]
 
 
 def prompt(record: Record) -> list[dict[str, str]]:

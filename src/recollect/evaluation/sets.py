@@ -139,7 +139,11 @@ def make_set(
     old, manifest = _existing(folder, options)
     known = {*manifest.get("known", ()), *(line.id for line in old)}
     records = VisibleRecords(memory, options.filters, bars("reading"))
-    sent, masked = _to_send(records, old, options), MaskedRecords(records.listed) if options.masked else None
+    masked = MaskedRecords(records.listed) if options.masked else None
+    missing = max(0, options.count - len(old))
+    half = min((options.count + 1) // 2, missing) if options.llm else 0
+    used = {line.metadata.get("record") for line in old if line.kind == "paraphrase"}
+    sent = records.to_send(half, used, options.seed)
     llm = open_llm(memory.settings.llm) if options.llm else None
     paraphraser = questions.Paraphraser(llm, memory.store.notes, records.vocabulary) if llm else None
     if llm and paraphraser and not plan:
@@ -147,7 +151,6 @@ def make_set(
         paraphrases = paraphraser(sent, [line.row["text"] for line in old], bars("asking"))
     else:
         paraphrases = [SetQuestion(one.id, "paraphrase", target_of(one), one.id) for one in sent]
-    missing = max(0, options.count - len(old))
     entries = _new_questions(records, masked, paraphrases, known, count=missing, seed=options.seed)
     if masked and not plan:
         entries = list(masked.mask(entries))
@@ -200,14 +203,6 @@ def _new_questions(
     return questions.in_order([*first, *questions.choose(rest, count - len(first), seed)])
 
 
-def _to_send(records: VisibleRecords, old: Sequence[QuestionLine], options: SetOptions) -> list[Record]:
-    """The records that a language model is shown, for half of the questions."""
-    used = {line.metadata.get("record") for line in old if line.kind == "paraphrase"}
-    count = min((options.count + 1) // 2, max(0, options.count - len(old))) if options.llm else 0
-    left = [record for record in records.listed if record.id not in used]
-    return questions.records_to_send(left, count, options.seed, records.vocabulary) if count else []
-
-
 def _line(question: SetQuestion) -> QuestionLine:
     metadata = {
         "kind": question.kind,
@@ -244,7 +239,7 @@ def _warnings(
     rejected: Mapping[str, int],
 ) -> list[str]:
     targets, count, unjudged = records.vocabulary.passages, len(entries), sum(not line.target for line in entries)
-    gone = 0 if options.masked else sum(line.target not in (None, *targets) for line in entries)
+    gone = 0 if options.masked else sum(line.target is not None and line.target not in targets for line in entries)
     leaking = rows[-1].leaking if rows else 0.0
     warnings = {
         f"only {count:,} questions can be made of this store, of {options.count:,} asked for": count < options.count,

@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 
 from recollect import __version__
@@ -27,15 +26,13 @@ from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
 from recollect.memory import Memory
 from recollect.types import Progress, Work, now
 
-SYSTEMS: Mapping[str, Options] = MappingProxyType(
-    {
-        "keyword": {"sources": ["keyword"]},
-        "vector": {"sources": ["vector"]},
-        "rrf": {"fusion": "rrf", "text_weight": 1.0, "vector_weight": 1.0},
-        "weighted": {"fusion": "weighted", "normalisation": "none", "text_weight": 0.3, "vector_weight": 0.7},
-        "default": {},
-    }
-)
+SYSTEMS: Mapping[str, Options] = {
+    "keyword": {"sources": ["keyword"]},
+    "vector": {"sources": ["vector"]},
+    "rrf": {"fusion": "rrf", "text_weight": 1.0, "vector_weight": 1.0},
+    "weighted": {"fusion": "weighted", "normalisation": "none", "text_weight": 0.3, "vector_weight": 0.7},
+    "default": {},
+}
 """System → its search options; `default` uses the settings unchanged."""
 
 FORMAT = 1  # version of the report's JSON; raised when an older reader would misread it
