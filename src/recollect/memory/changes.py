@@ -182,7 +182,10 @@ class Writer:
         target = _last_standing(events)
         if target is None:
             raise UsageError(f"{key!r} has no change left to undo", hint="see its history")
-        if seq is not None and seq != self._number_of(target):
+        numbers = {target.seq: target.seq}
+        if self.caller is not None and seq is not None:
+            numbers = line_numbers(records, records.history(key), self.caller)
+        if seq is not None and seq != numbers.get(target.seq):
             raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
         mark = MarkUndo(key, target.seq)
         changes = [change for change in self._reversal(target) if change != mark]
@@ -240,13 +243,6 @@ class Writer:
         """A record's history. What happened before a purge may have been another scope's, so no scope reaches it."""
         events = self.store.records.history(key)
         return events if self._limit is None else since_purge(events)
-
-    def _number_of(self, event: Event) -> int | None:
-        """The number of an event in the history as this caller sees it; None if it is hidden."""
-        if self.caller is None:
-            return event.seq
-        records = self.store.records
-        return line_numbers(records, records.history(event.id), self.caller).get(event.seq)
 
     # -- storing --------------------------------------------------------------------------------------------
 
