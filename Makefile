@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# Tests start many processes: compile each module once, whatever the shell says.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test ci lint types layers unit suite deadlines torture bench eval docs screenshots clean
 
 demo: $(VENV)/.installed

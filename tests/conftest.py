@@ -16,11 +16,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support import postgres
 from support.http import ModelServer, Reply
 
 from recollect import Memory
 from recollect.config import Settings
+
+# A busy machine makes examples slowly, which is no fault of theirs.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("kernel", max_examples=200, deadline=None)
-settings.register_profile("kernel-ci", max_examples=2_000, deadline=None)
-
-MANY = settings.get_profile("kernel-ci" if os.environ.get("TESTS_PROFILE") == "ci" else "kernel")
+MANY = settings(
+    max_examples=2_000 if os.environ.get("TESTS_PROFILE") == "ci" else 200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
