@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,10 @@ class Side:
 
     def ask(self, method: str, address: str, body: Any = None) -> Any:
         """Status and body, without times, and with made ids by their number."""
-        answer = self.ada.request(method, address, json=body)
+        for _ in range(10):
+            answer = self.ada.request(method, address, json=body)
+            if answer.status_code != HTTPStatus.GATEWAY_TIMEOUT:  # which a busy machine may give; nothing was done
+                break
         return answer.status_code, self.plain(answer.json())
 
     def tool(self, name: str, **arguments: Any) -> Any:

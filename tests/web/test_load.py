@@ -208,8 +208,7 @@ def test_the_owners_why_not_reads_to_the_end_and_ends_with_its_client(crowd):
     body = {**crowd.hostile, "mmr": False, "scope": {"user": "ada"}}
     assert crowd.root.post("/v1/why-not", json=body).json()["sources"]["vector"]["rank"] == PLACE + 1
     connection = crowd.send("root", "/v1/why-not", {**crowd.hostile, "scope": {"user": "ada"}})
-    time.sleep(1)
-    assert not crowd.is_idle()
+    until(crowd.is_idle, lambda idle: not idle, 30)
     connection.close()
     until(crowd.is_idle, bool, 30)
 

@@ -32,7 +32,7 @@ def crowd(server, seconds, work, people=16):
     def one(number):
         with httpx2.Client(base_url=server.url, timeout=60, trust_env=False) as client:
             turn = 0
-            while time.monotonic() < deadline:
+            while turn < 4 or time.monotonic() < deadline:  # a busy machine is slow
                 turn += 1
                 try:
                     statuses.append(work(client, number, turn))
