@@ -379,9 +379,9 @@ class Memory(Writer):
     def prepare(self, text: str, *, work: Work | None = None, **options: Any) -> tuple[Pipeline, Query]:
         """Return the pipeline and the query that `search` would run with these options, to inspect or run them."""
         self.store.check()
-        narrowing = {name: options.pop(name) for name in FILTER_ARGUMENTS if name in options}
-        where = make_filter(narrowing, self.scope, self.caller)
-        named = {name: value for name, value in options.items() if value is not None}
+        filters = {name: value for name, value in options.items() if name in FILTER_ARGUMENTS}
+        named = {name: value for name, value in options.items() if name not in filters and value is not None}
+        where = make_filter(filters, self.scope, self.caller)
         return assemble(self, text, where, config.override(self.settings.search, named), work)
 
     def why_not(self, text: str, target: str, *, work: Work | None = None, **options: Any) -> Verdict:

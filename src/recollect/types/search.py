@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from recollect.errors import Cancelled, TimedOut
+from recollect.errors import Cancelled, RecollectError, TimedOut
 from recollect.options import SearchOptions
 from recollect.types.records import Filter, Record
 
@@ -35,8 +35,12 @@ class Work:
         if self.cancelled:
             raise Cancelled("the request was cancelled: the client has disconnected")
         if time.monotonic() > self._deadline:
-            hint = "ask for less: a smaller `fetch_k` or `limit`, a shorter query"
-            raise TimedOut(f"the request took longer than {self.seconds:g} s", hint=hint)
+            raise self.late()
+
+    def late(self) -> RecollectError:
+        """Return the error for work that takes too long."""
+        hint = "ask for less: a smaller `fetch_k` or `limit`, a shorter query"
+        return TimedOut(f"the request took longer than {self.seconds:g} s", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
