@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
+import random
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -123,6 +126,93 @@ def test_a_scope_admits_what_the_rule_says() -> None:
     """Every pair of 27 scopes; the contract takes this for its rule."""
     every = [Scope(*parts) for parts in itertools.product((None, "1", "2"), repeat=3)]
     assert [(a, b) for a in every for b in every if a.admits(b) != may_see(a, b)] == []
+
+
+def test_a_search_returns_what_the_rule_of_scopes_says(tmp_path: Path) -> None:
+    """Through `Memory.search` and `Memory.get`, for every pair of 27 scopes and for each source."""
+    scopes = {f"{i:02}": Scope(*parts) for i, parts in enumerate(itertools.product((None, "1", "2"), repeat=3))}
+    with Memory.open(tmp_path / "m.db", embedder="hashing:64", settings=Settings()) as memory:
+        fill(memory, [Record(key, f"heron number {key}", scope=scope) for key, scope in scopes.items()])
+        for caller in scopes.values():
+            expected = [key for key, scope in scopes.items() if may_see(caller, scope)]
+            for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
+                answer = memory.search("heron number", **caller.as_dict(), limit=50, sources=sources)
+                assert sorted(result.record.id for result in answer.results) == expected
+            assert [key for key in scopes if memory.get(key, scope=caller)] == expected
+        assert len(memory.search("heron", any_scope=True, limit=50).results) == 27
+
+
+def bm25(memory: Memory, records: Sequence[Record], query: str) -> dict[str, float]:
+    """Lucene's BM25 (k1 = 1.2, b = 0.75, a title counts twice), implemented without the code under test."""
+    analyzer = memory.store.keywords.analyzer
+    often: dict[str, Counter[str]] = {record.id: Counter() for record in records}
+    lengths: Counter[str] = Counter()
+    for record in records:
+        for part, weight in ((record.title, 2), (record.text, 1)):
+            for token in analyzer.tokens(part):
+                often[record.id][token.term] += weight
+                lengths[record.id] += not token.stop
+    mean = sum(max(1, length) for length in lengths.values()) / max(1, len(records))
+    scores: Counter[str] = Counter()
+    for term in analyzer.query(query):
+        holding = [key for key, counts in often.items() if counts[term]]
+        idf = math.log(1 + (len(records) - len(holding) + 0.5) / (len(holding) + 0.5))
+        for key in holding:
+            count = often[key][term]
+            scores[key] += idf * count / (count + 1.2 * (0.25 + 0.75 * max(1, lengths[key]) / mean))
+    return dict(scores)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_scores_are_those_of_a_plain_computation_over_the_visible_records(tmp_path: Path, seed: int) -> None:
+    """Keyword scores are BM25's and vector scores the exact cosines, under filters of every kind."""
+    chance, maybe = random.Random(seed), [*NEVER, *DAYS]
+    records = [
+        Record(
+            f"r{i:02}",
+            " ".join(chance.choices(WORDS, k=chance.randint(1, 6))),
+            title=chance.choice(["", "", "heron", "Lake boat"]),
+            kind=chance.choice(["fact", "chunk"]),
+            category=chance.choice([None, "work", "home"]),
+            tags=tuple(chance.sample(["red", "blue"], chance.randint(0, 2))),
+            scope=Scope(chance.choice([None, None, "ada", "bob"]), chance.choice([None, "planner"])),
+            created_at=chance.choice(DAYS),
+            happened_at=chance.choice(maybe),
+            expires_at=chance.choice(maybe),
+        )
+        for i in range(60)
+    ]
+    ada = Filter(scope=Scope("ada", "planner"), now=NOON)
+    wheres = [
+        Filter(now=NOON),
+        ada,
+        *(replace(ada, **{name: NOON}) for name in ("since", "until", "as_of")),
+        replace(ada, categories=("work",)),
+        replace(ada, tags=("red",), kinds=("fact",)),
+        replace(ada, superseded=True),
+    ]
+    with Memory.open(tmp_path / "m.db", embedder="hashing:64", settings=Settings()) as memory:
+        fill(memory, records)
+        for old, new in itertools.pairwise(records[:9]):
+            with contextlib.suppress(UsageError):  # a successor that not everybody may see
+                memory.store.records.apply([[Supersede(old.id, new.id, NOON)]])
+        records = memory.store.records.get([record.id for record in records])
+        serving = memory.embeddings.serving()
+        for where, query in itertools.product(wheres, ("heron lake", "the café by v1.2", "an unknown word")):
+            visible = [record for record in records if sees(where, record)]
+            passages = serving.embedder.passages([record.passage for record in visible]).astype(np.float64)
+            cosines = passages @ serving.embedder.query(query).astype(np.float64)
+            by_vector = dict(zip((record.id for record in visible), cosines, strict=True))
+            for ranked, expected in (
+                (
+                    memory.store.keywords.search(memory.store.keywords.analyzer.query(query), where, 99),
+                    bm25(memory, visible, query),
+                ),
+                (serving.index.search(serving.embedder.query(query), where, 99), by_vector),
+            ):
+                assert ranked.scores == sorted(ranked.scores, reverse=True)
+                assert len(ranked.entries) + ranked.duplicates == len(expected), (where, query)
+                assert ranked.scores == pytest.approx([expected[hit.id] for hit in ranked.entries], abs=1e-6)
 
 
 @pytest.mark.ci
