@@ -6,9 +6,6 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import pytest
-
-from recollect.errors import UsageError
 from recollect.ranking import fold_hash
 from recollect.testing.harness import NOON, OpenStore, all_ids, apply, ids, store_all
 from recollect.types import (
@@ -16,7 +13,6 @@ from recollect.types import (
     Filter,
     Forget,
     MarkIngested,
-    Put,
     Record,
     Scope,
     SetFileState,
@@ -112,13 +108,6 @@ class FilesContract:
         store.records.apply([[MarkIngested("d1"), MarkIngested("d2")], [MarkIngested("d1")]])
         assert store.files.ingested(["d1", "d2", "d3"]) == {"d1", "d2"}
         assert store.files.ingested([]) == set()
-
-    def test_a_failing_group_stores_no_file_state(self, open_store: OpenStore, place: str, store: Store) -> None:
-        apply(store, Put(Record("taken", "x", scope=Scope("ada"))))
-        with pytest.raises(UsageError, match="taken"):
-            apply(store, SetFileState("/n/a.md", state("/n/a.md")), MarkIngested("d"), Put(Record("taken", "y")))
-        assert open_store(place).files.known("/n") == {}
-        assert store.files.ingested(["d"]) == set()
 
     def test_joins_by_path_take_the_last_parts_of_a_path(self, store: Store) -> None:
         """Records of the same path, else of all paths that end with it, in order; only visible ones."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, wait
 from multiprocessing.connection import Connection
 from pkgutil import resolve_name
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import pytest
 
@@ -32,24 +32,14 @@ def _open(opener: str, place: str) -> None:
     index_of(_stores[0])
 
 
-def _put(key: str, text: str) -> None:
-    store_all(_stores[0], Record(key, text))
+def _use(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(_stores[0], *arguments)
 
 
-def _forget(key: str) -> None:
-    apply(_stores[0], Forget(key))
-
-
-def _find(text: str) -> list[str]:
-    return find(_stores[0], text)
-
-
-def _put_many(name: str, count: int) -> list[str]:
+def _put_many(store: Store, name: str) -> list[str]:
     """Put new records, and one that all processes change; return the acknowledged ids of the new ones."""
-    texts = {f"{name}-{number}": f"walrus {name} says {name}x{number}" for number in range(count)}
-    return [
-        store_all(_stores[0], Record(key, text), Record("all", f"{text} last"))[0].id for key, text in texts.items()
-    ]
+    texts = {f"{name}-{number}": f"walrus {name} says {name}x{number}" for number in range(25)}
+    return [store_all(store, Record(key, text), Record("all", f"{text} last"))[0].id for key, text in texts.items()]
 
 
 def _put_groups(opener: str, place: str, start: int, acknowledged: Connection) -> None:
@@ -72,7 +62,7 @@ class CrowdContract:
 
             def start(count: int) -> list[ProcessPoolExecutor]:
                 pools = [ProcessPoolExecutor(1, SPAWN, _open, (self.opener, place)) for _ in range(count)]
-                wait([started.enter_context(pool).submit(_find, "") for pool in pools])
+                wait([started.enter_context(pool).submit(_use, find, "") for pool in pools])
                 return pools
 
             index_of(store)
@@ -86,18 +76,18 @@ class CrowdContract:
         for turn in range(5):
             here, there = f"badger {turn} was put here", f"badger {turn} was put there"
             store_all(store, Record(f"h{turn}", here))
-            assert other.submit(_find, here).result() == [f"h{turn}"]
-            other.submit(_put, f"t{turn}", there).result()
+            assert other.submit(_use, find, here).result() == [f"h{turn}"]
+            other.submit(_use, store_all, Record(f"t{turn}", there)).result()
             assert f"t{turn}" in find(store, there)
             apply(store, Forget(f"t{turn}"))
-            other.submit(_forget, f"h{turn}").result()
-            assert other.submit(_find, "badger").result() == []
+            other.submit(_use, apply, Forget(f"h{turn}")).result()
+            assert other.submit(_use, find, "badger").result() == []
             assert find(store, "badger") == []
 
     def test_concurrent_processes_lose_no_write(self, store: Store, start_workers: StartWorkers) -> None:
         """Every acknowledged record is in both indexes, and a record that all processes change is complete."""
         names, workers = [f"w{i}" for i in range(3)], start_workers(3)
-        futures = [worker.submit(_put_many, name, 25) for name, worker in zip(names, workers, strict=True)]
+        futures = [worker.submit(_use, _put_many, name) for name, worker in zip(names, workers, strict=True)]
         acknowledged = [key for future in futures for key in future.result()]
         assert sorted(acknowledged) == sorted(f"{name}-{i}" for name in names for i in range(25))
         assert all_ids(store) == sorted([*acknowledged, "all"])

@@ -145,12 +145,6 @@ class ForgettingContract:
             with pytest.raises(UnknownRecord):
                 apply(store, change)
 
-    def test_an_unknown_id_in_a_group_forgets_nothing(self, store: Store) -> None:
-        store_all(store, *(Record(key, f"text {key}") for key in "abc"))
-        with pytest.raises(UnknownRecord):
-            apply(store, *(Forget(key) for key in "abc"), Forget("unknown"))
-        assert all_ids(store) == find(store, "text") == ["a", "b", "c"]
-
     def test_a_forgotten_record_can_be_restored(self, store: Store) -> None:
         """Unchanged, and found as before; but not by another scope, nor after a purge."""
         ada = Scope("ada")

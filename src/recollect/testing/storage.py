@@ -10,20 +10,23 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import Overtaken, RecollectError, StoreError, UsageError
+from recollect.errors import Overtaken, RecollectError, StoreError, UnknownRecord, UsageError
 from recollect.testing.harness import NOON, SEARCHES, OpenStore, all_ids, apply, by_keywords, find, ids, store_all
 from recollect.types import (
     EVERYTHING,
     Change,
     Event,
     ExpectUnchanged,
+    FileState,
     Filter,
     Forget,
+    MarkIngested,
     MarkUndo,
     Put,
     Record,
     Restore,
     Scope,
+    SetFileState,
     Store,
     Supersede,
     now,
@@ -180,15 +183,19 @@ class RecordsContract:
         ],
     )
     def test_a_failing_change_undoes_its_whole_group(self, store: Store, failing: Any) -> None:
-        ours = [Record("old", "old text"), Record("spare", "spare"), Record("ada's", "hers", scope=Scope("ada"))]
+        """No record, word, vector, file state or history entry of the group remains."""
+        ours = [Record("old", "old text"), Record("spare", "spare text"), Record("ada's", "hers", scope=Scope("ada"))]
         store_all(store, *ours)
         before = store.status()["sequence"]
-        changes = Put(Record("new", "new text")), Put(Record("old", "changed")), Forget("spare")
-        with pytest.raises(UsageError):
-            apply(store, *changes, failing, Put(Record("z", "z")))
+        changes = Put(Record("new", "new text")), Put(Record("old", "changed")), Forget("spare"), MarkIngested("d")
+        with pytest.raises(UnknownRecord if getattr(failing, "id", "") == "unknown" else UsageError):
+            apply(
+                store, *changes, SetFileState("/n", FileState("/n/a", "/n", 1, 1, "x")), failing, Put(Record("z", "z"))
+            )
         assert store.status()["sequence"] == before
         assert store.records.get(["new", "old", "z", "spare"]) == ours[:2]
-        assert ids(by_keywords(store, "new old changed z")) == ["old"]
+        assert find(store, "new old changed z text") == ["old", "spare"]
+        assert (store.files.known("/n"), store.files.ingested(["d"])) == ({}, set())
         apply(store, Put(Record("next", "the next one is stored")))
         assert ids(by_keywords(store, "next")) == ["next"]
 
