@@ -12,8 +12,8 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ MAX_QUERY_TERMS = 512
 """Distinct terms of one query; further terms of a long pasted text make no visible difference."""
 
 CACHED_WORDS = 100_000
-"""Words whose terms are cached, in each thread: about 20 MB."""
+"""Words whose terms are cached: about 30 MB."""
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
 _LETTER = rf"[[\p{{L}}\p{{N}}_]--[{_SPACELESS}]]"
@@ -77,7 +77,6 @@ class Analyzer:
     """Turns text into terms for one language."""
 
     language: str = "english"
-    _local: threading.local = field(default_factory=threading.local, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.language not in LANGUAGES:
@@ -95,7 +94,7 @@ class Analyzer:
             if match.lastgroup == "run":
                 terms = _grams(match.group(), match.start())
             else:
-                terms = [(term, *match.span(), stop) for term, stop in self._terms_of(match.group())]
+                terms = [(term, *match.span(), stop) for term, stop in _terms(self.language, match.group())]
             for term, start, end, stop in terms:
                 yield Token(term, places[start][0] if places else start, places[end - 1][1] if places else end, stop)
 
@@ -108,58 +107,56 @@ class Analyzer:
                 grams = _grams(match.group(), 0)
                 words.update((gram[0], None) for gram in grams[1::2] or grams)
             else:
-                for term, stop in self._terms_of(match.group()):
+                for term, stop in _terms(self.language, match.group()):
                     (stops if stop else words)[term] = None
             if len(words) >= MAX_QUERY_TERMS:
                 break
         return list(words or stops)[:MAX_QUERY_TERMS]
 
-    def _terms_of(self, word: str) -> tuple[tuple[str, bool], ...]:
-        cache: dict[str, tuple[tuple[str, bool], ...]] = self._local.__dict__.setdefault("cache", {})
-        known = cache.get(word)
-        if known is None:
-            if len(cache) > CACHED_WORDS:
-                cache.clear()
-            known = cache[word] = tuple(self._analyse(word).items())
-        return known
 
-    def _analyse(self, word: str) -> dict[str, bool]:
-        """The terms of one word of the text, each with whether it is a stop word."""
-        stops = _stopwords(self.language)
-        plain = word.replace("\u2019", "'").removesuffix("'s").removesuffix("'S")
-        lower = plain.casefold()
-        if plain[-1:] in "+#":  # `C++` is not C; `notepad++` is also a notepad
-            name = lower.rstrip("+#")
-            return {f"{name[:MAX_TERM]}{lower[len(name) :]}": False} | (self._analyse(name) if len(name) > 1 else {})
-        before, apostrophe, after = lower.partition("'")
-        contracted = before in stops or before in _stopwords("contracted")
-        if apostrophe and self.language == "english" and contracted and after in _ENDINGS:
-            # "dont" is what many type; "she'll" without its apostrophe would be another word.
-            return {lower.replace("'", "") if lower.endswith("'t") else lower: True}
-        parts = [part.casefold().replace(",", "") for part in _pattern(_PARTS).findall(plain)]
-        if not parts:
-            return {plain: False} if len(plain) == 1 and plain != "_" else {}  # an emoji, or underlining
-        whole = "".join(parts)
-        if len(parts) > 1 and not any(c.isalpha() for c in plain):
-            whole = lower
-        terms = {self._stem(whole)[:MAX_TERM]: whole in stops}
-        if len(parts) > 1 and whole not in stops:
-            for part in parts:
-                if len(part) > 1 or part.isdigit():
-                    terms.setdefault(self._stem(part)[:MAX_TERM], part in stops)
-        return terms
+@lru_cache(CACHED_WORDS)
+def _terms(language: str, word: str) -> tuple[tuple[str, bool], ...]:
+    """The terms of one word of the text, each with whether it is a stop word."""
+    stops = _stopwords(language)
+    plain = word.replace("\u2019", "'").removesuffix("'s").removesuffix("'S")
+    lower = plain.casefold()
+    if plain[-1:] in "+#":  # `C++` is not C; `notepad++` is also a notepad
+        name = lower.rstrip("+#")
+        return (f"{name[:MAX_TERM]}{lower[len(name) :]}", False), *(_terms(language, name) if len(name) > 1 else ())
+    before, apostrophe, after = lower.partition("'")
+    contracted = before in stops or before in _stopwords("contracted")
+    if apostrophe and language == "english" and contracted and after in _ENDINGS:
+        # "dont" is what many type; "she'll" without its apostrophe would be another word.
+        return ((lower.replace("'", "") if lower.endswith("'t") else lower, True),)
+    parts = [part.casefold().replace(",", "") for part in _pattern(_PARTS).findall(plain)]
+    if not parts:
+        return ((plain, False),) if len(plain) == 1 and plain != "_" else ()  # an emoji, or underlining
+    whole = "".join(parts)
+    if len(parts) > 1 and not any(c.isalpha() for c in plain):
+        whole = lower
+    terms = {_stem(language, whole)[:MAX_TERM]: whole in stops}
+    if len(parts) > 1 and whole not in stops:
+        for part in parts:
+            if len(part) > 1 or part.isdigit():
+                terms.setdefault(_stem(language, part)[:MAX_TERM], part in stops)
+    return tuple(terms.items())
 
-    def _stem(self, word: str) -> str:
-        """The stem without accents. English has accents on loans only, and stems them better without."""
-        if self.language == "english" and not word.isascii():
-            word = _plain_latin(word)
-        if self.language != "none" and word[0].isalpha() and not any(letter.isnumeric() for letter in word):
-            if not hasattr(self._local, "stemmer"):  # it keeps state while it works: one for each thread
-                import Stemmer
 
-                self._local.stemmer = Stemmer.Stemmer(self.language)
-            word = self._local.stemmer.stemWord(word) or word
-        return word if word.isascii() else _plain_latin(word)
+_stemmers = threading.local()
+"""The stemmer of each language, for each thread: it keeps state while it works."""
+
+
+def _stem(language: str, word: str) -> str:
+    """The stem without accents. English has accents on loans only, and stems them better without."""
+    if language == "english" and not word.isascii():
+        word = _plain_latin(word)
+    if language != "none" and word[0].isalpha() and not any(letter.isnumeric() for letter in word):
+        if not hasattr(_stemmers, language):
+            import Stemmer
+
+            setattr(_stemmers, language, Stemmer.Stemmer(language))
+        word = getattr(_stemmers, language).stemWord(word) or word
+    return word if word.isascii() else _plain_latin(word)
 
 
 def _grams(run: str, start: int) -> list[tuple[str, int, int, bool]]:

@@ -112,7 +112,7 @@ def _sources(
         sources.append(VectorSource(embeddings.serving, alone=alone))
     if "vector" in names and not absent and search.hyde:
         write: Callable[[str], str] = partial(_hypothesis, search, memory.settings.llm, store.notes, memory.caller)
-        write = write if memory.caller is None else screened("hyde", write)
+        write = write if memory.caller is None else screened("hyde")(write)
         sources.append(HydeSource(embeddings.serving, write, replaces=search.hyde == "replace"))
     for name in external:
         if name in names:

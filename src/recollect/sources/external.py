@@ -10,9 +10,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -183,14 +184,12 @@ class ExternalSource:
             answer = ask_in_time(self.system, external, settings.timeout_ms)
             rows = read_rows(answer, settings.results, settings.fields)
         except BaseException as error:
+            late = isinstance(error, TimedOut)
             # Another query may fit, and one that had less time than the system may take proves nothing.
-            excused = isinstance(error, TooLong) or (isinstance(error, TimedOut) and deadline < own)
-            if excused or not isinstance(error, RecollectError):
-                self.breaker.released()
-            elif isinstance(error, TimedOut):
-                self.breaker.failed(f"no answer within {settings.timeout_ms} ms")
+            if isinstance(error, RecollectError) and not isinstance(error, TooLong) and not (late and deadline < own):
+                self.breaker.failed(f"no answer within {settings.timeout_ms} ms" if late else error.message)
             else:
-                self.breaker.failed(error.message)
+                self.breaker.released()
             raise
         self.breaker.succeeded()
         return rows
@@ -227,8 +226,8 @@ def ask_in_time(system: ExternalSystem, query: ExternalQuery, timeout_ms: float)
     reason = answer.exception() if answer.done() else None
     if isinstance(reason, TimedOut):
         raise reason
-    late = f"no answer after {timeout_ms:g} ms, not in time for its own timeout"
-    raise TimedOut(late, hint="raise timeout_ms of this source")
+    message = f"no answer after {timeout_ms:g} ms, not in time for its own timeout"
+    raise TimedOut(message, hint="raise timeout_ms of this source")
 
 
 class Screened:
@@ -242,37 +241,26 @@ class Screened:
         self.name, self.bounded, self.timeout = source.name, source.bounded, source.timeout
 
     def search(self, query: Query) -> RankedList:
-        try:
+        with screened(self.name):
             return self._source.search(query)
-        except Exception as error:  # an edge, as in the pipeline: a source may raise anything
-            raise _screened_error(self.name, error) from error
 
 
-def screened(name: str, write: Callable[[str], str]) -> Callable[[str], str]:
-    """A function that writes a text for a source, with errors that contain no details."""
-
-    def screened_write(text: str) -> str:
-        try:
-            return write(text)
-        except RecollectError as error:
-            raise _screened_error(name, error) from error
-
-    return screened_write
-
-
-def _screened_error(name: str, error: Exception) -> SourceFailed:
-    """The same failure without details; they are logged if there are any."""
-    failure = SourceFailed("the source failed")
-    match error:
-        case TimedOut():
-            failure = TimedOut("no answer in time")
-        case LeftAlone():
-            return LeftAlone("left alone after repeated failures")
-        case TooLong():
-            return TooLong("the query is too long for this source")
-        case StoreError():
-            failure = SourceFailed(STORE_FAILED)
-    details = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
-    if details != failure.message:
-        _log.warning("the source %s failed: %s", name, details)
-    return failure
+@contextmanager
+def screened(name: str) -> Iterator[None]:
+    """Let every error of a source leave the block without details; they are logged if there are any."""
+    try:
+        yield
+    except Exception as error:  # an edge, as in the pipeline: a source may raise anything
+        match error:
+            case LeftAlone():
+                raise LeftAlone("left alone after repeated failures") from error
+            case TooLong():
+                raise TooLong("the query is too long for this source") from error
+            case TimedOut():
+                failure: SourceFailed = TimedOut("no answer in time")
+            case _:
+                failure = SourceFailed(STORE_FAILED if isinstance(error, StoreError) else "the source failed")
+        details = error.message if isinstance(error, RecollectError) else f"{type(error).__name__}: {error}"
+        if details != failure.message:
+            _log.warning("the source %s failed: %s", name, details)
+        raise failure from error
