@@ -10,7 +10,7 @@ import re
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, TypeAlias, TypeVar
@@ -20,9 +20,9 @@ import psycopg
 from psycopg import errors as pg
 from psycopg import sql
 from psycopg.abc import Buffer
-from psycopg.adapt import AdaptersMap, Loader
+from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.pq import Format, TransactionStatus
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg.types.string import StrDumperUnknown
 
@@ -100,23 +100,26 @@ class _TextDumper(StrDumperUnknown):
         return obj.encode()
 
 
-class _TextLoader(Loader):
-    """Reads what `_TextDumper` wrote."""
+def unescaped(value: Any) -> Any:
+    """What `_TextDumper` wrote, as it was: a string, or a list of strings."""
+    if isinstance(value, list):
+        return [unescaped(item) for item in value]
+    if isinstance(value, str) and _ESCAPE in value:
+        return _ESCAPED.sub(lambda match: "\0" if match[1] == "0" else _ESCAPE, value)
+    return value
 
-    def load(self, data: Buffer) -> str:
-        text = str(data, "utf-8")
-        return _ESCAPED.sub(lambda match: "\0" if match[1] == "0" else _ESCAPE, text) if _ESCAPE in text else text
 
-
-class _BinaryTextLoader(_TextLoader):
-    format = Format.BINARY
+def _row(values: Sequence[Any]) -> TupleRow:
+    for value in values:  # a loader in Python, called for each text, would take several times as long
+        kind = value.__class__
+        if (kind is str and _ESCAPE in value) or (kind is list and value):
+            return tuple(map(unescaped, values))
+    return tuple(values)
 
 
 ADAPTERS = AdaptersMap(psycopg.adapters)
 """How values travel: every string may hold every character."""
 ADAPTERS.register_dumper(str, _TextDumper)
-ADAPTERS.register_loader("text", _TextLoader)
-ADAPTERS.register_loader("text", _BinaryTextLoader)
 
 
 @contextlib.contextmanager
@@ -181,7 +184,7 @@ class Pool:
 
     def connect(self) -> Connection:
         """A new connection outside the pool and outside transactions."""
-        connection = psycopg.connect(**self._parameters, autocommit=True, context=ADAPTERS)
+        connection = psycopg.connect(**self._parameters, autocommit=True, context=ADAPTERS, row_factory=lambda _: _row)
         try:
             connection.execute(self._prepare)
         except BaseException:

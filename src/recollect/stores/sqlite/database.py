@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 OLDEST_ENGINE = (3, 51, 3)
 BUSY_TIMEOUT_MS = 30_000
+LOOKING_TIMEOUT_MS = 1_000
+"""How long a health check waits for a lock: it reports one."""
+
 PATIENCE_MS = 50
 """How long an optional write, such as a cached answer, waits for other writers."""
 
@@ -48,6 +51,7 @@ class Database(SqlDatabase):
         super().__init__(str(path), read_only=_is_read_only(path) or read_only)
         self.path = path
         self._place = path.absolute()  # the current folder may change while the store is open
+        self._timeout_ms = LOOKING_TIMEOUT_MS if untouched else BUSY_TIMEOUT_MS
         self._idle: list[apsw.Connection] = []
         self._all: list[apsw.Connection] = []
         self._write_lock = threading.Lock()
@@ -77,25 +81,15 @@ class Database(SqlDatabase):
 
     @contextlib.contextmanager
     def read(self, scope: Scope | None = None) -> Iterator[apsw.Connection]:  # noqa: ARG002  (a file has no roles)
-        """A connection that sees one snapshot of the file until the block ends; inside `reading`, the shared one."""
-        reading = self._reading
-        with translated(self.path):
-            if reading is None:
-                connection = self._take()
-                try:
-                    self._begin(connection)
-                    yield connection
-                finally:
-                    self._give_back(connection)
-                return
-            with reading.lock:
-                reading.depth += 1
-                try:
-                    yield self._shared(reading)
-                finally:
-                    reading.depth -= 1
-                    if reading.ended:
-                        self._end(reading)
+        reading = self._reading or Reading(ended=True)
+        with translated(self.path), reading.lock:
+            reading.depth += 1
+            try:
+                yield self._shared(reading)
+            finally:
+                reading.depth -= 1
+                if reading.ended:
+                    self._end(reading)
 
     def _shared(self, reading: Reading) -> apsw.Connection:
         """The shared connection, in a snapshot that holds all that this process wrote before."""
@@ -104,20 +98,15 @@ class Database(SqlDatabase):
         reading.snapshots[writes] = connection
         if writes != begun:
             self._roll_back(connection)
-            self._begin(connection)
+            connection.execute("BEGIN")
+            self._presence.check_read(None if self.read_only else connection)
         return connection
 
     def _end(self, reading: Reading) -> None:
         while reading.snapshots and not reading.depth:
-            self._give_back(reading.snapshots.popitem()[1])
-
-    def _begin(self, connection: apsw.Connection) -> None:
-        connection.execute("BEGIN")
-        self._presence.check_read(None if self.read_only else connection)
-
-    def _give_back(self, connection: apsw.Connection) -> None:
-        self._roll_back(connection)
-        self._idle.append(connection)
+            connection = reading.snapshots.popitem()[1]
+            self._roll_back(connection)
+            self._idle.append(connection)
 
     @staticmethod
     def _roll_back(connection: apsw.Connection) -> None:
@@ -256,7 +245,7 @@ class Database(SqlDatabase):
         frozen = "?immutable=1" if self._frozen else ""
         place = f"file:{quote(str(self._place))}{frozen}"
         connection = Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        connection.set_busy_timeout(self._timeout_ms)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         return connection
 
@@ -298,8 +287,7 @@ def translated(path: Path) -> Iterator[None]:
 _EXPLAINED: tuple[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], str, str], ...] = (
     (apsw.NotADBError, "{path} is not a Recollect store", "name another file; this one was left untouched"),
     (apsw.CorruptError, "{path} is damaged: {error}", "restore it from a backup; nothing was changed"),
-    ((apsw.BusyError, apsw.LockedError),
-     f"{{path}} was locked by another process for {BUSY_TIMEOUT_MS // 1000} seconds",
+    ((apsw.BusyError, apsw.LockedError), "{path} is locked by another process",
      "try again; if it stays locked, look for a process that is stuck in the middle of a write"),
     ((apsw.ReadOnlyError, apsw.PermissionsError, apsw.CantOpenError), "{path} cannot be opened for writing",
      "check the permissions of the file and its folder"),
