@@ -1,4 +1,4 @@
-"""What the SQL stores and their databases have in common: shared snapshots, numbers and facets."""
+"""What the SQL stores have in common: shared snapshots, numbers and facets, the language, the vector spaces."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
+from recollect.analysis import LANGUAGES, Analyzer
 from recollect.errors import StoreError
-from recollect.stores.rows import Dialect, meta
-from recollect.types import EVERYTHING, Filter, Scope
+from recollect.stores.rows import Dialect, analyzer_of, meta, set_meta, usable_language
+from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex, VectorSpace, VectorSpaces
 
 T = TypeVar("T")
 
@@ -59,6 +60,11 @@ class SqlDatabase(ABC):
     @abstractmethod
     def try_write(self, work: Callable[[Any], None], scope: Scope | None = None) -> None:
         """The same for something that is only cached: not done where the store is read-only or busy."""
+
+    def one(self, statement: str) -> Any:
+        """The first row of a statement's result."""
+        with self.read() as connection:
+            return connection.execute(statement).fetchone()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -107,11 +113,9 @@ class SqlStore:
     keywords: Any
 
     def reading(self) -> AbstractContextManager[None]:
-        """Let all reads inside the block share one snapshot."""
         return self._database.reading()  # type: ignore[no-any-return]
 
     def status(self) -> dict[str, Any]:
-        """What the store holds, and the lag of its indexes."""
         with self._database.read() as connection:
             forgotten, files, sequence = connection.execute(
                 "SELECT (SELECT count(*) FROM records WHERE forgotten_at IS NOT NULL), (SELECT count(*) FROM files),"
@@ -131,7 +135,6 @@ class SqlStore:
         """Where the store is, which engine keeps it, and its bytes."""
 
     def count(self, where: Filter) -> dict[str, int]:
-        """How many records pass the filter, by kind."""
         with self._database.read(where.scope) as connection:
             return self._counts(connection, where)
 
@@ -145,7 +148,6 @@ class SqlStore:
         return dict(zip(("total", "facts", "chunks", "superseded"), numbers, strict=True))
 
     def facets(self, where: Filter) -> dict[str, list[Any]]:
-        """The categories, tags and scopes of the records that pass the filter, those with the most records first."""
         dialect = self._database.dialect
         condition, values = dialect.matching(where)
         scope = '"user", agent, session'
@@ -170,9 +172,70 @@ class SqlStore:
             }
 
     def check(self) -> None:
-        """Raise if the store is closed, or was opened by another process."""
         self._database.check()
 
     def close(self) -> None:
-        """Close the store; closing twice is harmless."""
         self._database.close()
+
+
+class SqlKeywords(KeywordIndex):
+    """A keyword index in the language of its store. A store that has none yet takes `language`, or English."""
+
+    _database: Any
+
+    def __init__(self, database: SqlDatabase, language: str | None) -> None:
+        analyzer = analyzer_of(language or "english")
+        with database.read() as connection:
+            stored = usable_language(meta(connection, "language"), language, database.address)
+        if stored is None and not database.read_only:
+            stored = database.transact(lambda connection: self._store_language(connection, analyzer, new=True))
+        self._analyzer = analyzer if stored is None else analyzer_of(stored)
+
+    def change_language(self, language: str) -> None:
+        analyzer = analyzer_of(language)
+        self._database.transact(lambda connection: self._store_language(connection, analyzer))
+
+    def _store_language(self, connection: Any, analyzer: Analyzer, *, new: bool = False) -> str:
+        """Store the language (with `new` only if no other process has), and return the one that the store has now."""
+        stored = meta(connection, "language")
+        if new and stored in LANGUAGES:
+            return stored
+        set_meta(connection, "language", analyzer.language)
+        return analyzer.language
+
+
+class SqlSpaces(VectorSpaces, ABC):
+    """The vector spaces of one store."""
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+        self._open: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def active(self) -> VectorSpace | None:
+        row = self._database.one(
+            "SELECT fingerprint, embedder, dimension FROM spaces JOIN meta ON value = fingerprint WHERE key = 'space'"
+        )
+        return VectorSpace(*row) if row else None
+
+    def open(self, space: VectorSpace) -> Any:
+        with self._lock:
+            if space.fingerprint not in self._open:
+                with self._database.read() as connection:
+                    find = "SELECT space FROM spaces WHERE fingerprint = %s"
+                    row = connection.execute(find, (space.fingerprint,)).fetchone()
+                number = row[0] if row else self._database.transact(lambda connection: self._create(connection, space))
+                self._open[space.fingerprint] = self._index(space, number)
+            return self._open[space.fingerprint]
+
+    def activate(self, space: VectorSpace) -> None:
+        self.open(space)
+        self._database.transact(lambda connection: set_meta(connection, "space", space.fingerprint))
+
+    @abstractmethod
+    def _index(self, space: VectorSpace, number: int) -> VectorIndex: ...
+
+    @abstractmethod
+    def _create(self, connection: Any, space: VectorSpace) -> int:
+        """Create a space, if no other process has, and return its number."""

@@ -45,8 +45,6 @@ CONNECTION_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, pg.ExclusionViolation)
 """Errors that mean: another transaction was first. The transaction is tried again."""
 
-_TRY_AGAIN = "try again; a change that was not confirmed was not half-written"
-_ADDRESS = "postgresql://user@host/database; in a name or password write % @ / as %25 %40 %2F"
 _NOISE = re.compile(r"^connection (failed|is bad): |\s*Is the server running .*\?$")
 """What the driver adds before and after the server's text."""
 
@@ -140,7 +138,6 @@ def translated(address: str, but: tuple[type[psycopg.Error], ...] = ()) -> Itera
 
 
 def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[str, str]]:
-    """What an error means and what to do, the most exact first."""
     table = files(__package__).joinpath("failures.toml").read_text(encoding="utf-8")
     for failure in tomllib.loads(table)["failure"]:
         kinds = tuple(getattr(pg, name) for name in failure.get("errors", ()))
@@ -149,9 +146,13 @@ def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[str, str
             numbers = {"WAIT_SECONDS": WAIT_SECONDS, "MAX_CONNECTIONS": MAX_CONNECTIONS}
             yield f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
     if isinstance(error, CONNECTION_LOST):
-        yield " cannot be reached", f"check that the server runs, and {_TRY_AGAIN}"
+        yield (
+            " cannot be reached",
+            ("check that the server runs, and try again; a change that was not confirmed was not half-written"),
+        )
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
-        yield " is not the address of a server", _ADDRESS
+        hint = "postgresql://user@host/database; in a name or password write % @ / as %25 %40 %2F"
+        yield " is not the address of a server", hint
     yield "", "`recollect doctor` may know more"
 
 
@@ -213,7 +214,7 @@ class Pool:
             self._slots.release()
 
     def _first(self, statement: str) -> tuple[Connection, psycopg.Cursor[TupleRow]]:
-        """A connection and its result of the first statement. An idle connection that was lost is replaced."""
+        """An idle connection that was lost is replaced."""
         while True:
             try:
                 connection, fresh = self._idle.pop(), False
@@ -274,15 +275,29 @@ class PostgresDatabase(SqlDatabase):
         Inside `reading` it is the shared one.
         """
         self.check()
-        replica = replica and self._replica is not self._main
-        reading = self._reading
-        with translated(self.address):
-            if reading is None:
-                with contextlib.ExitStack() as stack:
-                    yield self._begin(stack, scope, replica)
-                return
-            with reading.lock:
-                yield from self._shared(reading, scope, replica)
+        scope, replica = scope or GLOBAL, replica and self._replica is not self._main
+        reading = self._reading or Reading(ended=True)
+        with translated(self.address), reading.lock:
+            snapshot: _Snapshot | None = reading.snapshots.get(replica)
+            if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
+                self._end(reading)
+                snapshot = None
+            if snapshot is None:
+                stack = contextlib.ExitStack()
+                snapshot = _Snapshot(stack, self._begin(stack, scope, replica), scope, time.monotonic())
+                reading.snapshots[replica] = snapshot
+            reading.depth += 1
+            failed = True
+            try:
+                if snapshot.scope != scope:
+                    self.set_scope(snapshot.connection, scope)
+                    snapshot.scope = scope
+                yield snapshot.connection
+                failed = False
+            finally:
+                reading.depth -= 1
+                if failed or reading.ended:
+                    self._end(reading)
 
     def renew(self) -> None:
         """Inside `reading`: later reads see a new snapshot. The connection is returned until then."""
@@ -320,7 +335,6 @@ class PostgresDatabase(SqlDatabase):
                 self.write(work, scope)
 
     def one(self, statement: str) -> Any:
-        """The first row of a statement's result, in one round trip to the main server."""
         self.check()
         if self._reading is not None:
             with self.read() as connection:
@@ -341,7 +355,6 @@ class PostgresDatabase(SqlDatabase):
         return self._row_security
 
     def close(self) -> None:
-        """Close the connections. Closing twice does nothing."""
         if not self._closed and self._pid == os.getpid():
             self._closed = True
             for pool in (self._main, self._replica):
@@ -352,30 +365,6 @@ class PostgresDatabase(SqlDatabase):
         self.check()
         with translated(self.address):
             return self._main.connect()
-
-    def _shared(self, reading: Reading, scope: Scope | None, replica: bool) -> Iterator[Connection]:
-        """The connection of a reading, in a transaction that acts as a scope."""
-        scope = scope or GLOBAL
-        snapshot: _Snapshot | None = reading.snapshots.get(replica)
-        if snapshot is not None and not reading.depth and time.monotonic() - snapshot.begun > MAX_SNAPSHOT_SECONDS:
-            self._end(reading)
-            snapshot = None
-        if snapshot is None:
-            stack = contextlib.ExitStack()
-            snapshot = _Snapshot(stack, self._begin(stack, scope, replica), scope, time.monotonic())
-            reading.snapshots[replica] = snapshot
-        reading.depth += 1
-        failed = True
-        try:
-            if snapshot.scope != scope:
-                self.set_scope(snapshot.connection, scope)
-                snapshot.scope = scope
-            yield snapshot.connection
-            failed = False
-        finally:
-            reading.depth -= 1
-            if failed or reading.ended:
-                self._end(reading)
 
     def _end(self, reading: Reading) -> None:
         while reading.snapshots and not reading.depth:
@@ -394,7 +383,6 @@ class PostgresDatabase(SqlDatabase):
         return stack.enter_context(self._main.transaction(begin))
 
     def _prepare(self) -> str:
-        """The settings of every new connection."""
         return (
             f"SET lock_timeout TO '{WAIT_SECONDS}s'; SET idle_in_transaction_session_timeout TO '60s';"
             " SET client_min_messages TO warning; SELECT set_config('search_path', concat_ws(', ',"

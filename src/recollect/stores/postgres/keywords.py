@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from recollect.analysis import LANGUAGES, Analyzer
+from recollect.analysis import Analyzer
 from recollect.errors import StoreError
+from recollect.stores.database import SqlKeywords
 from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
 from recollect.stores.postgres.rows import best, filtered_rows
-from recollect.stores.rows import analyzer_of, from_row, meta, passage_hash, set_meta, usable_language
-from recollect.types import Filter, KeywordIndex, RankedList, Record
+from recollect.stores.rows import from_row, meta, passage_hash, set_meta
+from recollect.types import Filter, RankedList, Record
 
 T = TypeVar("T")
 
@@ -233,12 +234,12 @@ def parted(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator
         yield part
 
 
-class PostgresKeywords(KeywordIndex):
+class PostgresKeywords(SqlKeywords):
     """Keyword search in one PostgreSQL store."""
 
     def __init__(self, database: PostgresDatabase, language: str | None) -> None:
         self._database = database
-        self._analyzer = self._initial_analyzer(language)
+        super().__init__(database, language)
 
     @property
     def analyzer(self) -> Analyzer:
@@ -274,9 +275,8 @@ class PostgresKeywords(KeywordIndex):
         return 0 if meta(connection, "keywords") == analyzer.fingerprint else _record_count(connection)
 
     def change_language(self, language: str) -> None:
-        analyzer = analyzer_of(language)
-        self._database.write(lambda connection: self._store_language(connection, analyzer))
-        self._analyzer = analyzer
+        super().change_language(language)
+        self._analyzer = Analyzer(language)
 
     def catch_up(self) -> None:
         """Analyse all records again if the analysis has changed. Several processes may do so at once."""
@@ -316,29 +316,13 @@ class PostgresKeywords(KeywordIndex):
             self._analyzer = analyzer = Analyzer(row[0])
         return analyzer
 
-    def _initial_analyzer(self, language: str | None) -> Analyzer:
-        """That of the store's language. A new store takes the given one, or English."""
-        analyzer = analyzer_of(language or "english")
-        with self._database.read() as connection:
-            stored = usable_language(meta(connection, "language"), language, self._database.address)
-        if stored is None and not self._database.read_only:
-            stored = self._database.write(lambda connection: self._store_language(connection, analyzer, new=True))
-        return analyzer if stored is None else analyzer_of(stored)
-
-    @staticmethod
-    def _store_language(connection: Connection, analyzer: Analyzer, *, new: bool = False) -> str:
-        """Store the language (with `new` only if no other process has), and return the one that the store has now.
-
-        The lock waits for running writes; later ones use the new language.
-        """
+    def _store_language(self, connection: Connection, analyzer: Analyzer, *, new: bool = False) -> str:
+        """The lock waits for running writes; later ones use the new language."""
         connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
-        stored = meta(connection, "language")
-        if new and stored in LANGUAGES:
-            return stored
-        set_meta(connection, "language", analyzer.language)
-        if not _record_count(connection):
+        language = super()._store_language(connection, analyzer, new=new)
+        if language == analyzer.language and not _record_count(connection):
             set_meta(connection, "keywords", analyzer.fingerprint)
-        return analyzer.language
+        return language
 
 
 def _search(connection: Connection, terms: Sequence[str], where: Filter, depth: int) -> RankedList:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,11 @@ import numpy as np
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
+from recollect.stores.database import SqlSpaces
 from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
 from recollect.stores.postgres.rows import FilteredRows, filtered_rows
-from recollect.stores.rows import Condition, check_dimension, distinct, passage_hash, set_meta
-from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace, VectorSpaces
+from recollect.stores.rows import Condition, check_dimension, distinct, passage_hash
+from recollect.types import Filter, RankedList, Scope, VectorIndex, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -40,14 +40,10 @@ MAX_SCANNED = 200_000
 SAVE_BATCH = 200
 
 
-class PostgresSpaces(VectorSpaces):
+class PostgresSpaces(SqlSpaces):
     """The vector spaces of one PostgreSQL store."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
-        self._database = database
-        self._open: dict[str, PostgresVectors] = {}
-        self._lock = threading.Lock()
-        self._scope: Scope | None = None
+    _scope: Scope | None = None
 
     def within(self, scope: Scope) -> PostgresSpaces:
         """The same spaces, whose vectors are read as one scope."""
@@ -55,28 +51,16 @@ class PostgresSpaces(VectorSpaces):
         view._scope = scope  # noqa: SLF001  (same class)
         return view
 
-    @property
-    def active(self) -> VectorSpace | None:
-        row = self._database.one(
-            "SELECT fingerprint, embedder, dimension FROM spaces JOIN meta ON value = fingerprint WHERE key = 'space'"
-        )
-        return VectorSpace(*row) if row else None
-
     def open(self, space: VectorSpace) -> PostgresVectors:
-        with self._lock:
-            if space.fingerprint not in self._open:
-                self._open[space.fingerprint] = PostgresVectors(self._database, space, self._number(space))
-            return self._open[space.fingerprint].within(self._scope)
+        vectors: PostgresVectors = copy.copy(super().open(space))
+        vectors.scope = self._scope
+        return vectors
 
-    def activate(self, space: VectorSpace) -> None:
-        self.open(space)
-        self._database.write(lambda connection: set_meta(connection, "space", space.fingerprint))
+    def _index(self, space: VectorSpace, number: int) -> PostgresVectors:
+        return PostgresVectors(self._database, space, number)
 
-    def _number(self, space: VectorSpace) -> int:
-        with self._database.read() as connection:
-            find = "SELECT space FROM spaces WHERE fingerprint = %s"
-            row = connection.execute(find, (space.fingerprint,)).fetchone()
-        return int(row[0]) if row else self._database.write(lambda connection: create_space(connection, space))
+    def _create(self, connection: Connection, space: VectorSpace) -> int:
+        return create_space(connection, space)
 
 
 class PostgresVectors(VectorIndex):
@@ -88,13 +72,7 @@ class PostgresVectors(VectorIndex):
         self._number = number
         self._table = f"vectors_{number}"
         self._distance = f"vector <#> %s::halfvec({space.dimension})"
-        self._scope: Scope | None = None
-
-    def within(self, scope: Scope | None) -> PostgresVectors:
-        """The same vectors, read as one scope."""
-        view = copy.copy(self)
-        view._scope = scope  # noqa: SLF001  (same class)
-        return view
+        self.scope: Scope | None = None
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         check_dimension(vector, self._space.dimension)
@@ -118,7 +96,7 @@ class PostgresVectors(VectorIndex):
             return DIALECT.hits(connection, best, duplicates)
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
-        with self._database.read(self._scope) as connection:
+        with self._database.read(self.scope) as connection:
             rows = connection.cursor(binary=True).execute(
                 "SELECT id, vector FROM records JOIN embeddings USING (passage) WHERE space = %s AND id = ANY(%s)",
                 (self._number, list(ids)),
@@ -127,7 +105,7 @@ class PostgresVectors(VectorIndex):
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         condition, values = DIALECT.matching(where) if where else ("true", [])
-        with self._database.read(where.scope if where else self._scope) as connection:
+        with self._database.read(where.scope if where else self.scope) as connection:
             rows = connection.execute(
                 "SELECT DISTINCT CASE title WHEN '' THEN text ELSE title || chr(10) || text END FROM"
                 f" (SELECT title, text FROM {self._table} AS vectors JOIN records USING (row)"

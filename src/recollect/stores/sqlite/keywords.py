@@ -19,12 +19,13 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.analysis import LANGUAGES, Analyzer
+from recollect.analysis import Analyzer
 from recollect.errors import StoreError
-from recollect.stores.rows import analyzer_of, meta, set_meta, usable_language
+from recollect.stores.database import SqlKeywords
+from recollect.stores.rows import meta, set_meta
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, sequence
-from recollect.types import Filter, KeywordIndex, RankedList
+from recollect.types import Filter, RankedList
 
 K1, B = 1.2, 0.75
 TITLE_WEIGHT = 2.0
@@ -55,7 +56,7 @@ _TABLE_NAMES = ("terms", "terms_instance", "terms_docsize", "lengths")
 """The tables without which there is no index; the third is FTS5's own."""
 
 
-class SqliteKeywords(KeywordIndex):
+class SqliteKeywords(SqlKeywords):
     """Search by words in one SQLite store."""
 
     def __init__(self, database: Database, visible: VisibleSets, language: str | None) -> None:
@@ -66,7 +67,7 @@ class SqliteKeywords(KeywordIndex):
         self._postings_size = 0
         self._lengths: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
         self._read_to = -1
-        self._analyzer = self._choose_language(language)
+        super().__init__(database, language)
 
     @property
     def analyzer(self) -> Analyzer:
@@ -125,11 +126,6 @@ class SqliteKeywords(KeywordIndex):
                 break
         set_meta(connection, "keywords", f"{self._analyzer.fingerprint} {done}")
 
-    def change_language(self, language: str) -> None:
-        analyzer = analyzer_of(language)
-        with self._database.write() as connection:
-            set_meta(connection, "language", analyzer.language)
-
     def scrub(self) -> None:
         """Rewrite the index in short steps, so that no term of a deleted text stays in it."""
         step = -MERGE_PAGES
@@ -145,19 +141,6 @@ class SqliteKeywords(KeywordIndex):
     def lag(self, connection: apsw.Connection) -> int:
         """The number of changes that are not indexed yet."""
         return sequence(connection) - (self.indexed_to(connection) or 0)
-
-    def _choose_language(self, language: str | None) -> Analyzer:
-        """The store's own language. A store that has none yet takes `language`, or English."""
-        analyzer = analyzer_of(language or "english")
-        with self._database.read() as connection:
-            stored = usable_language(meta(connection, "language"), language, str(self._database.path))
-        if stored is None and not self._database.read_only:
-            with self._database.write() as connection:
-                stored = meta(connection, "language")  # another process may have been first
-                if stored not in LANGUAGES:
-                    stored = analyzer.language
-                    set_meta(connection, "language", stored)
-        return analyzer if stored is None else analyzer_of(stored)
 
     def _follow_language(self, connection: apsw.Connection) -> None:
         """Another process may have changed the store's language."""

@@ -14,10 +14,11 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.stores.rows import check_dimension, meta, passage_hash, set_meta
+from recollect.stores.database import SqlSpaces
+from recollect.stores.rows import check_dimension, passage_hash
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import VisibleSets, best, integers, sequence
-from recollect.types import Filter, RankedList, VectorIndex, VectorSpace, VectorSpaces
+from recollect.types import Filter, RankedList, VectorIndex, VectorSpace
 
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
@@ -30,50 +31,20 @@ GATHER_BELOW = 0.5
 """The share of visible rows below which copying them is faster than multiplying the whole matrix."""
 
 
-class SqliteSpaces(VectorSpaces):
+class SqliteSpaces(SqlSpaces):
     """The vector spaces of one SQLite store."""
 
     def __init__(self, database: Database, visible: VisibleSets) -> None:
+        super().__init__(database)
         self.visible = visible
-        self._database = database
-        self._open: dict[str, Any] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def active(self) -> VectorSpace | None:
-        with self._database.read() as connection:
-            rows: Any = connection.execute(
-                "SELECT fingerprint, embedder, dimension FROM spaces WHERE fingerprint = ?",
-                (meta(connection, "space"),),
-            ).fetchall()
-        return VectorSpace(*rows[0]) if rows else None
-
-    def open(self, space: VectorSpace) -> Any:
-        with self._lock:
-            if space.fingerprint not in self._open:
-                self._open[space.fingerprint] = self._index(space, self._number(space))
-            return self._open[space.fingerprint]
-
-    def activate(self, space: VectorSpace) -> None:
-        self.open(space)
-        with self._database.write() as connection:
-            set_meta(connection, "space", space.fingerprint)
 
     def _index(self, space: VectorSpace, number: int) -> SqliteVectors:
         return SqliteVectors(self._database, self.visible, space, number)
 
-    def _number(self, space: VectorSpace) -> int:
-        find = "SELECT space FROM spaces WHERE fingerprint = ?"
-        with self._database.read() as connection:
-            number = connection.execute(find, (space.fingerprint,)).get
-        if number is None:
-            with self._database.write() as connection:
-                connection.execute(
-                    "INSERT OR IGNORE INTO spaces (fingerprint, embedder, dimension) VALUES (?, ?, ?)",
-                    (space.fingerprint, space.embedder, space.dimension),
-                )
-                number = connection.execute(find, (space.fingerprint,)).get
-        return int(number)
+    def _create(self, connection: apsw.Connection, space: VectorSpace) -> int:
+        insert = "INSERT OR IGNORE INTO spaces (fingerprint, embedder, dimension) VALUES (?, ?, ?)"
+        connection.execute(insert, (space.fingerprint, space.embedder, space.dimension))
+        return int(connection.execute("SELECT space FROM spaces WHERE fingerprint = ?", (space.fingerprint,)).get)
 
 
 class SqliteVectors(VectorIndex):
