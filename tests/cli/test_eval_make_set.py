@@ -81,7 +81,7 @@ def test_a_second_run_refuses(run, notes, home):
         ("queries.jsonl", '{"_id": "x"}\n', "line 1 has no"),
         ("queries.jsonl", '{"_id": "x", "text": "y"}\n' * 2, "two questions have the id 'x'"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\na\tb\tc\n", "qrels.tsv: line 2 has the grade"),
-        ("manifest.json", "{", "manifest.json cannot be read"),
+        ("manifest.json", "{", "manifest.json is not JSON"),
         ("manifest.json", "{}", "was not made by this version of make-set"),
     ],
 )

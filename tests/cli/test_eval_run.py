@@ -44,7 +44,8 @@ def test_a_set_is_measured_and_the_report_says_on_what(run, data):
         "weighted",
         "default",
     ]
-    assert "against default" in ran.out
+    assert "keyword − default" in ran.out
+    assert "has the highest nDCG@10: 0." in ran.out
     for part in ("notes · 24 documents · 8 questions", "hashing:64", "95 %"):
         assert part in ran.err
     again = run("eval", "run", data, "--embedder", "hashing:64", "--json", "--measures", MEASURES, "-m", "nDCG@3")

@@ -77,11 +77,7 @@ class VisibleRecords:
             raise UsageError("there is nothing in the store to ask about", hint=hint)
         self.vocabulary = Vocabulary(self.listed, self.keywords.analyzer, progress)
         self.aliases = _aliases(memory.store, self.listed)
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with the visible records."""
-        return hashlib.blake2b("\0".join(record.id for record in self.listed).encode(), digest_size=8).hexdigest()
+        self.fingerprint = _digest("\0".join(record.id for record in self.listed), 8)
 
     def leaks(self, questions: Sequence[tuple[str, str | None]], progress: Progress | None = None) -> list[Leak | None]:
         """Return what each question gives away about its target; None without one."""

@@ -67,12 +67,16 @@ class FigureTable:
 
 @dataclass(frozen=True, slots=True)
 class ReportPart:
-    """One finding. `lead` is repeated at the head of the page; `shows` describes the plot in words."""
+    """One finding in words (`lead`, repeated at the head of the page, and `more`), as a plot and as tables.
+
+    `legend` explains how the plot is drawn; `shows` says in words what it shows.
+    """
 
     slug: str
     title: str
     lead: str
     more: Sequence[str]
+    legend: Sequence[str]
     draw: Callable[[], Figure]
     shows: str
     source: str
@@ -114,10 +118,10 @@ def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], sou
     best = max((one for one in systems if names[0] in one.measures), key=lambda one: one.measures[names[0]].mean)
     rows = [(label(one.name), *(interval_text(one.measures.get(name)) for name in names)) for one in systems]
     tables = [FigureTable("Means and their intervals", ("system", *map(label, names)), rows)]
-    more = ["A dot is the mean over all questions, the line its 95 % interval."]
+    legend = ["A dot is the mean over all questions, the line its 95 % interval."]
     if len(names) > plots.MEASURES:
-        more.append(f"The first {plots.MEASURES} measures are drawn; the table has all {len(names)}.")
-    more.append("The axes show the range of the intervals; they do not begin at zero.")
+        legend.append(f"The first {plots.MEASURES} measures are drawn; the table has all {len(names)}.")
+    legend.append("The axes show the range of the intervals; they do not begin at zero.")
     if pairs:
         head = ("systems", "measure", "difference", "p", "won", "lost", "equal")
         rows = [
@@ -126,12 +130,12 @@ def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], sou
             for pair in pairs
         ]  # fmt: skip
         tables.append(FigureTable("Differences on the same questions", head, rows, (0, 1)))
-    if len(pairs) > 1:
-        more.append(f"One in twenty comparisons of equals would look significant by chance; here are {len(pairs)}.")
+    chance = f"One in twenty comparisons of equals would look significant by chance; here are {len(pairs)}."
+    more = [chance] if len(pairs) > 1 else []
     lead = f"{label(best.name)} has the highest {label(names[0])}: {interval_text(best.measures[names[0]])}."
     shows = "; ".join(f"{label(one.name)} {interval_text(one.measures.get(names[0]))}" for one in systems)
     draw = partial(plots.systems_figure, systems)
-    return ReportPart("systems", "How well each system finds", lead, more, draw, shows, source, tables)
+    return ReportPart("systems", "How well each system finds", lead, more, legend, draw, shows, source, tables)
 
 
 def _figures(pair: SystemPair) -> tuple[str, str]:
@@ -149,7 +153,7 @@ def _gains(pair: SystemPair, source: str) -> ReportPart:
         lead = f"{a} is significantly {'better' if comparison.difference.mean > 0 else 'worse'} than {b} ({figures})."
     won, lost, equal = comparison.wins, comparison.losses, comparison.ties
     counts = f"{a} is better on {won:,} questions, {b} on {lost:,}, and {equal:,} are equal."
-    more = [counts, "Each step is one question; the dashed line is the mean difference, the grey band its interval."]
+    legend = [counts, "Each step is one question; the dashed line is the mean difference, the grey band its interval."]
     gains = [(label(key, ID_LENGTH), gain) for key, gain in pair.gains.items()]
     wins = [(key, results.signed(gain)) for key, gain in gains[:EXTREMES] if gain > 0]
     losses = [(key, results.signed(-gain)) for key, gain in gains[: -EXTREMES - 1 : -1] if gain < 0]
@@ -157,7 +161,8 @@ def _gains(pair: SystemPair, source: str) -> ReportPart:
     head = (f"{a} is better", "by", f"{b} is better", "by")
     table = FigureTable("The questions that differ most", head, rows, (0, 2))
     draw = partial(plots.gains_figure, pair)
-    return ReportPart("wins", f"{a} against {b}, question by question", lead, more, draw, counts, source, [table])
+    title = f"{a} against {b}, question by question"
+    return ReportPart("wins", title, lead, [], legend, draw, counts, source, [table])
 
 
 def _latency(systems: Sequence[MeasuredSystem], timed: Sequence[MeasuredSystem], source: str) -> ReportPart:
@@ -168,7 +173,7 @@ def _latency(systems: Sequence[MeasuredSystem], timed: Sequence[MeasuredSystem],
     took = f"{ms(most[slowest.name])} ({grades[slowest.name]})"
     lead = f"The slowest, {label(slowest.name)}, answers {many} within {took}."
     limits = ", ".join(f"{word} below {ms(limit)}" for limit, word in GRADES)
-    more = [f"Grades: {limits}, bad above. The time axis is logarithmic; each bar begins at zero."]
+    legend = [f"Grades: {limits}, bad above. The time axis is logarithmic; each bar begins at zero."]
     head = ("system", "searches", "half within", "95 % within", "slowest", "grade at 95 %")
     rows = [
         (label(one.name), f"{one.timed:,}" if one.timed else "–", ms(one.p50), ms(one.p95),
@@ -178,7 +183,7 @@ def _latency(systems: Sequence[MeasuredSystem], timed: Sequence[MeasuredSystem],
     shows = "; ".join(f"{label(one.name)}: half within {ms(one.p50)}, 95 % within {ms(one.p95)}" for one in timed)
     table = FigureTable("Milliseconds of a search", head, rows)
     draw = partial(plots.latency_figure, systems)
-    return ReportPart("latency", "How long a search takes", lead, more, draw, shows, source, [table])
+    return ReportPart("latency", "How long a search takes", lead, [], legend, draw, shows, source, [table])
 
 
 def _sweep(report: Json, source: str) -> Iterator[ReportPart]:
@@ -191,12 +196,12 @@ def _sweep(report: Json, source: str) -> Iterator[ReportPart]:
     more = []
     if chart.knee is not None:
         more.append(f"The knee is at {axis} {chart.knee:g}: no deeper setting is significantly better.")
-    more.append(
-        "Bands and upright lines are 95 % intervals. All curves use the same questions, so they can differ "
-        "significantly although their intervals overlap."
-    )
+    legend = [
+        "Bands and upright lines are 95 % intervals.",
+        "All curves use the same questions, so they can differ significantly although their intervals overlap.",
+    ]
     if chart.others:
-        more.append(f"The thin lines are the other {len(chart.others):,} settings; the best of each method is named.")
+        legend.append(f"The thin lines are the other {len(chart.others):,} settings; the best of each method is named.")
     prefix = part(report, "prefix")
     if checked := number(prefix.get("checked")):
         verdict = "began the longer one in all" if prefix.get("held") else "did NOT begin the longer one in some of"
@@ -209,7 +214,7 @@ def _sweep(report: Json, source: str) -> Iterator[ReportPart]:
     texts = (f"{interval_text(first)} to {interval_text(last)}" for first, last in ends)
     shows = "; ".join(f"{name}: {text}" for name, text in zip(names, texts, strict=True))
     draw = partial(plots.sweep_figure, chart)
-    yield ReportPart("sweep", f"What {axis} and fusion change", lead, more, draw, shows, source, tables)
+    yield ReportPart("sweep", f"What {axis} and fusion change", lead, more, legend, draw, shows, source, tables)
 
 
 def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
@@ -227,7 +232,7 @@ def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
 def _overlap(report: Json, source: str) -> Iterator[ReportPart]:
     if not (pairs := results.source_pairs(report)):
         return
-    first, names = pairs[0], [(label(pair.a), label(pair.b)) for pair in pairs]
+    first, names, legend = pairs[0], [(label(pair.a), label(pair.b)) for pair in pairs], list[str]()
     whole = "the relevant documents" if first.neither is not None else "what either finds"
     lead = f"Of {whole}, {names[0][0]} and {names[0][1]} both find {percent(first.both)}"
     more = [
@@ -237,18 +242,18 @@ def _overlap(report: Json, source: str) -> Iterator[ReportPart]:
     ]
     if first.neither is not None:
         lead += f"; together they reach {percent(first.union)}, the better one alone {percent(first.best)}"
-        more.append("The line is the union, and no fusion can find more; the dashes are the better source alone.")
+        legend = ["The line is the union, and no fusion can find more; the dashes are the better source alone."]
     head = ("sources", "both", "only the first", "only the second", "neither", "together", "best alone", "of")
     rows = [
-        (f"{a} · {b}", percent(pair.both), percent(pair.only_a), percent(pair.only_b),
+        (f"{label(pair.a)} · {label(pair.b)}", percent(pair.both), percent(pair.only_a), percent(pair.only_b),
          "–" if pair.neither is None else percent(pair.neither), percent(pair.union), percent(pair.best),
          f"{pair.total:,.4g}")
-        for (a, b), pair in zip(names, pairs, strict=True)
+        for pair in (*results.source_pairs({"pairs": report.get("corpora")}), *pairs)
     ]  # fmt: skip
     shows = "; ".join(f"{row[0]}: both {row[1]}, only the first {row[2]}, only the second {row[3]}" for row in rows)
     draw = partial(plots.overlap_figure, pairs)
     table = FigureTable("Shares", head, rows)
-    yield ReportPart("overlap", "What the sources find", f"{lead}.", more, draw, shows, source, [table])
+    yield ReportPart("overlap", "What the sources find", f"{lead}.", more, legend, draw, shows, source, [table])
 
 
 # -- the page -----------------------------------------------------------------------------------------------
@@ -298,7 +303,7 @@ def _elements(tag: str, contents: Iterable[str]) -> str:
 
 def _section_html(key: str, section: ReportPart) -> str:
     lead = _element("h2", section.title) + _element("p", section.lead, class_="lead")
-    more = "".join(_element("p", words, class_="more") for words in section.more)
+    more = "".join(_element("p", words, class_="more") for words in (*section.more, *section.legend))
     svg = plots.inline(section.draw(), f"plot-{key}", section.title, section.shows)
     figure = f"<figure>{svg}{_element('figcaption', section.source)}</figure>"
     tables = "".join(_table_html(table, f"{table.caption}, {key}") for table in section.tables)
@@ -453,7 +458,9 @@ def _drawn(path: Path, mark: tuple[int, int]) -> list[DrawnSection]:  # noqa: AR
     except UsageError as error:
         notes = [f"Not drawn: {error.message} ({error.hint})."]
     return [
-        DrawnSection(key, one.title, one.lead, [*one.more, *notes], svgs[key], one.shows, one.source, one.tables)
+        DrawnSection(
+            key, one.title, one.lead, [*one.more, *one.legend, *notes], svgs[key], one.shows, one.source, one.tables
+        )
         for key, one in parts.items()
     ]
 

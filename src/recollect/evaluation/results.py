@@ -72,8 +72,12 @@ class Curve:
 
     name: str
     method: str
-    points: Sequence[tuple[float, Estimate]]
-    best: tuple[float, Estimate]
+    points: list[tuple[float, Estimate]]
+
+    @property
+    def best(self) -> tuple[float, Estimate]:
+        """The point with the highest mean."""
+        return max(self.points, key=lambda point: point[1].mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +110,7 @@ def set_name(report: Any) -> str:
 def about(report: Any) -> str:
     """Describe the data of a report: the set's name, its size and its fingerprint."""
     data = part(report, "data")
-    counts = ((data.get(name), name) for name in ("questions", "documents"))
-    words = [f"{count:,} {name}" for count, name in counts if isinstance(count, int)]
+    words = [f"{data[one]:,} {one}" for one in ("questions", "documents") if isinstance(data.get(one), int)]
     marks = [str(one["fingerprint"]) for one in (data, *items(data, "sets")) if one.get("fingerprint")]
     words += [f"fingerprint {' and '.join(map(label, marks))}"] if marks else []
     return f"{set_name(report)}: {', '.join(words) or 'size unknown'}"
@@ -285,18 +288,15 @@ def sweep_chart(report: Json) -> SweepChart | None:
     names = dict.fromkeys(name for options, _ in rows for name in options if name != axis)
     varied = [name for name in names if len({repr(options.get(name)) for options, _ in rows}) > 1]
     varied = sorted(varied, key=lambda name: name != "fusion") or [name for name in names if name == "fusion"]
-    groups: dict[str, list[tuple[float, Estimate]]] = {}
-    chosen: dict[str, Json] = {}
+    groups: dict[str, Curve] = {}
     for options, mean in rows:
         if (place := number(options.get(axis))) is not None:
             own = {name: options[name] for name in varied if options.get(name) is not None}
-            groups.setdefault(repr(own), []).append((place, mean))
-            chosen.setdefault(repr(own), own)
-    curves = []
-    for key, points in groups.items():
-        points.sort(key=lambda point: point[0])
-        best_point, method = max(points, key=lambda point: point[1].mean), str(next(iter(chosen[key].values()), ""))
-        curves.append(Curve(setting_label(chosen[key]), method, points, best_point))
+            curve = Curve(setting_label(own), str(next(iter(own.values()), "")), [])
+            groups.setdefault(repr(own), curve).points.append((place, mean))
+    curves = list(groups.values())
+    for curve in curves:
+        curve.points.sort(key=lambda point: point[0])
     coloured = curves
     if len(curves) > MOST_CURVES:
         best: dict[str, Curve] = {}

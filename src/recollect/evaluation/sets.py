@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,31 +96,18 @@ class QuestionSet:
     warnings: Sequence[str] = ()
 
 
-@dataclass(slots=True)
-class QuestionLine:
+class _Line:
     """One question as it stands in the files, its split, and its judgments (target → grade).
 
     The kind of a question that a person added is `own`; the target is the document with the best grade.
     """
 
-    row: dict[str, Any]
-    split: str
-    grades: dict[str, int]
-    id: str = field(init=False)
-    kind: str = field(init=False)
-    target: str | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.id = str(self.row["_id"])
+    def __init__(self, row: dict[str, Any], split: str, grades: dict[str, int]) -> None:
+        self.row, self.id, self.split, self.grades = row, str(row["_id"]), split, grades
+        metadata = row.get("metadata")
+        self.metadata: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
         self.kind = str(self.metadata.get("kind", "own"))
-        relevant = (target for target, grade in self.grades.items() if grade > 0)
-        self.target = max(relevant, key=self.grades.__getitem__, default=None)
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """How it was made; empty for a line that a person added."""
-        metadata = self.row.get("metadata")
-        return metadata if isinstance(metadata, dict) else {}
+        self.target = max((name for name in grades if grades[name] > 0), key=grades.__getitem__, default=None)
 
 
 def make_set(
@@ -151,7 +138,12 @@ def make_set(
         paraphrases = paraphraser(sent, [line.row["text"] for line in old], bars("asking"))
     else:
         paraphrases = [SetQuestion(one.id, "paraphrase", target_of(one), one.id) for one in sent]
-    entries = _new_questions(records, masked, paraphrases, known, count=missing, seed=options.seed)
+    made = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
+    first, rest = (
+        [one for one in group if one.id not in known and not (masked and masked.without(one) is None)]
+        for group in (paraphrases, made)
+    )
+    entries = questions.in_order([*first, *questions.choose(rest, missing - len(first), options.seed)])
     if masked and not plan:
         entries = list(masked.mask(entries))
     every = [*old, *map(_line, entries)]
@@ -163,7 +155,6 @@ def make_set(
         message = f"no question can be made of {len(records.listed):,} records"
         raise UsageError(message, hint="questions come from headings, links and sentences; source code has none")
     rows = _check(records, masked, every, bars("checking"))
-    filters = {name: value for name, value in options.filters.items() if value}
     about = {  # without times and paths, so that the same store gives the same bytes
         "made_by": MADE_BY,
         "format": FORMAT,
@@ -173,7 +164,7 @@ def make_set(
         "masked": options.masked,
         "store": {"records": len(records.listed), "fingerprint": records.fingerprint},
         "scope": records.where.scope.as_dict(),
-        "filters": {name: list(value) if isinstance(value, tuple) else value for name, value in filters.items()},
+        "filters": {name: value for name, value in options.filters.items() if value},
         "questions": kinds,
         "leakage": [asdict(row) for row in rows],
         "known": sorted(known | {line.id for line in every}),
@@ -185,42 +176,19 @@ def make_set(
     return QuestionSet(str(folder), sides, dict(kinds), len(entries), calls, 0, rows, warnings)
 
 
-def _new_questions(
-    records: VisibleRecords,
-    masked: MaskedRecords | None,
-    paraphrases: Sequence[SetQuestion],
-    known: Collection[str],
-    *,
-    count: int,
-    seed: int,
-) -> list[SetQuestion]:
-    """Return as many questions as are missing, the paraphrases first; one that was ever in the set is not new."""
-    made = questions.QuestionMaker(records.vocabulary)(records.listed, records.aliases)
-    first, rest = (
-        [one for one in group if one.id not in known and not (masked and masked.without(one) is None)]
-        for group in (paraphrases, made)
-    )
-    return questions.in_order([*first, *questions.choose(rest, count - len(first), seed)])
-
-
-def _line(question: SetQuestion) -> QuestionLine:
-    metadata = {
-        "kind": question.kind,
-        "record": question.record,
-        "lines": list(question.lines) if question.lines else None,
-        "from": question.origin,
-    }
-    filled = {name: value for name, value in metadata.items() if value is not None}
-    row = {"_id": question.id, "text": question.text, "metadata": filled}
-    return QuestionLine(row, questions.split_of(question.id), {question.target: 1})
+def _line(question: SetQuestion) -> _Line:
+    origin = {"record": question.record, "lines": question.lines, "from": question.origin}
+    metadata = {"kind": question.kind, **{name: value for name, value in origin.items() if value is not None}}
+    row = {"_id": question.id, "text": question.text, "metadata": metadata}
+    return _Line(row, questions.split_of(question.id), {question.target: 1})
 
 
 def _check(
-    records: VisibleRecords, masked: MaskedRecords | None, entries: Sequence[QuestionLine], bar: Progress | None
+    records: VisibleRecords, masked: MaskedRecords | None, entries: Sequence[_Line], bar: Progress | None
 ) -> list[LeakRow]:
     """Return what the questions give away, by kind; generated questions also get it in their metadata."""
     pairs = [(str(line.row["text"]), line.target) for line in entries]
-    leaks = records.leaks(pairs, bar) if masked is None else masked.leaks(records, pairs, bar)
+    leaks = masked.leaks(records, pairs, bar) if masked else records.leaks(pairs, bar)
     kinds: dict[str, list[Leak]] = {kind: [] for kind in (*KINDS, "own")}
     for line, leak in zip(entries, leaks, strict=True):
         if leak:
@@ -234,7 +202,7 @@ def _check(
 def _warnings(
     records: VisibleRecords,
     options: SetOptions,
-    entries: Sequence[QuestionLine],
+    entries: Sequence[_Line],
     rows: Sequence[LeakRow],
     rejected: Mapping[str, int],
 ) -> list[str]:
@@ -311,11 +279,6 @@ class MaskedRecords:
         return len(_WORD.findall(rest)) >= (1 - MOST_REMOVED) * self._lengths[record.id] > 0
 
 
-def _without_heading(chunk: Record, removed: Sequence[Sequence[str]]) -> Record:
-    title = " › ".join(part for part in chunk.title.split(" › ") if _WORD.findall(part) not in removed)
-    return replace(chunk, title=title, text=_without_lines(chunk.text, removed))
-
-
 def _without_lines(text: str, removed: Sequence[Sequence[str]]) -> str:
     """Return the text without these headings, each given as its words."""
     rest = (line for line in text.split("\n") if not (line.lstrip().startswith("#") and _WORD.findall(line) in removed))
@@ -325,7 +288,7 @@ def _without_lines(text: str, removed: Sequence[Sequence[str]]) -> str:
 # -- the folder ---------------------------------------------------------------------------------------------
 
 
-def _existing(folder: Path, options: SetOptions) -> tuple[list[QuestionLine], Mapping[str, Any]]:
+def _existing(folder: Path, options: SetOptions) -> tuple[list[_Line], Mapping[str, Any]]:
     """Read the questions to keep and their manifest; refuse to overwrite anything that make-set did not make."""
     if options.update and (options.masked or options.force):
         message = "--update cannot be combined with --masked or --force"
@@ -355,13 +318,9 @@ def _existing(folder: Path, options: SetOptions) -> tuple[list[QuestionLine], Ma
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint=OTHER_FOLDER) from error
-    except OSError as error:
-        raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="check its permissions") from error
-    if not isinstance(manifest, dict) or manifest.get("made_by") != MADE_BY or manifest.get("format") != FORMAT:
+    text = "\n".join(line for _, line in lines(path))
+    manifest = json_object(text, str(path), OTHER_FOLDER)
+    if manifest.get("made_by") != MADE_BY or manifest.get("format") != FORMAT:
         raise UsageError(f"{path} was not made by this version of make-set", hint=OTHER_FOLDER)
     return manifest
 
@@ -371,7 +330,7 @@ def _files(folder: Path, split: str) -> tuple[Path, Path]:
     return folder / f"queries{end}.jsonl", folder / f"qrels{end}.tsv"
 
 
-def _read_split(folder: Path, split: str) -> Iterator[QuestionLine]:
+def _read_split(folder: Path, split: str) -> Iterator[_Line]:
     queries, qrels = _files(folder, split)
     judged = qrels.exists() and any(text.strip() != HEADING for _, text in lines(qrels))
     grades = read_qrels(qrels) if judged else {}
@@ -379,11 +338,11 @@ def _read_split(folder: Path, split: str) -> Iterator[QuestionLine]:
         row = json_object(text, place, QUERIES_FORM)
         if not all(isinstance(row.get(key), str) and row[key].strip() for key in ("_id", "text")):
             raise UsageError(f'{place} has no "_id" or no "text"', hint=QUERIES_FORM)
-        yield QuestionLine(row, split, grades.get(row["_id"], {}))
+        yield _Line(row, split, grades.get(row["_id"], {}))
 
 
 def _write_folder(
-    folder: Path, entries: Sequence[QuestionLine], manifest: Mapping[str, Any], readme: str, corpus: Sequence[Record]
+    folder: Path, entries: Sequence[_Line], manifest: Mapping[str, Any], readme: str, corpus: Sequence[Record]
 ) -> None:
     """Write all files of the set; the manifest last, since it says that the others are complete."""
     files: dict[Path, list[str]] = {}
@@ -397,8 +356,7 @@ def _write_folder(
         grades = (f"{line.id}\t{name}\t{grade}" for line in here for name, grade in line.grades.items())
         files[qrels] = [HEADING, *grades]
     files[folder / "README.md"] = [readme.rstrip("\n")]
-    ignored = ["# Questions are not notes: `recollect index` leaves this folder out.", "*"]
-    files[folder / ".recollectignore"] = ignored
+    files[folder / ".recollectignore"] = ["# Questions are not notes: `recollect index` leaves this folder out.", "*"]
     files[folder / MANIFEST] = [json.dumps(manifest, indent=1)]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -435,10 +393,9 @@ def bias(folder: Path) -> str:
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         leaking = next(row["leaking"] for row in manifest["leakage"] if row["kind"] == "all")
-        masked = bool(manifest.get("masked"))
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
         return ""
-    if masked:
+    if manifest.get("masked"):
         return "this set was made without the words of its answers: it favours vector search"
     share = f"{leaking:.0%} of these questions share most of their words with their answer"
     return f"{share}: they favour keyword search" if leaking > MOST else ""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.cli import Commands
-from recollect.cli.flags import load_settings, open_memory
-from recollect.cli.terminal import notice, progress
+from recollect.cli.flags import flags, load_settings, open_memory
+from recollect.cli.terminal import echo, notice, print_table, progress, width
 from recollect.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,28 +32,19 @@ STUDIES: dict[str, tuple[str, str]] = {
 }
 """Study → the module of its command, and its line in the help."""
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 
 @click.command(cls=Commands, table=STUDIES, package="recollect.cli.lab")
 def eval_() -> None:
     """Measure search on judged questions: yours, or public sets."""
 
 
-def question_options(command: F) -> F:
-    """Add the flags that name judged questions."""
-    for option in (
-        click.option("--queries", metavar="FILE", help="Questions to your own store, as JSON lines or id<TAB>text."),
-        click.option("--qrels", metavar="FILE", help="Their judgments, in BEIR's or TREC's form."),
-        click.option("--split", default="", metavar="NAME", help="train, dev or test, if the set has splits."),
-    ):
-        command = option(command)
-    return command
-
-
-def dataset_options(command: F) -> F:
-    """Add DATASET and the flags that name judged questions."""
-    return click.argument("dataset", required=False)(question_options(command))
+question_options = flags(
+    click.option("--queries", metavar="FILE", help="Questions to your own store, as JSON lines or id<TAB>text."),
+    click.option("--qrels", metavar="FILE", help="Their judgments, in BEIR's or TREC's form."),
+    click.option("--split", default="", metavar="NAME", help="train, dev or test, if the set has splits."),
+)
+dataset_options = flags(click.argument("dataset", required=False), question_options)
+"""The flags that name judged questions, and DATASET with them."""
 
 
 @contextmanager
@@ -116,6 +107,23 @@ def interval(estimate: Mapping[str, float], *, signed: bool = False) -> str:
     """Write a mean and its 95 % interval."""
     form = "+.3f" if signed else ".3f"
     return f"{estimate['mean']:{form}} [{estimate['low']:{form}}, {estimate['high']:{form}}]"
+
+
+def print_findings(report: Mapping[str, Any], *tables: str) -> None:
+    """Print the findings of a study as its page has them: the tables of these sections, then all findings in words."""
+    from recollect.evaluation.report import compose
+
+    sections = compose([report]).values()
+    for table in (table for section in sections if section.slug in tables for table in section.tables):
+        print_table([tuple(row) for row in (table.head, *table.rows)])
+        echo()
+    for section in sections:
+        wrap(" ".join([section.lead, *section.more]))
+
+
+def wrap(words: str) -> None:
+    """Print words in lines that fit the terminal."""
+    echo(click.wrap_text(words, width()))
 
 
 def _corpus_bar(label: str) -> Progress:

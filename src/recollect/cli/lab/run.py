@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recollect.cli import flags
-from recollect.cli.flags import common, filters_of, json_flag, load_settings, read_input, search_flags
-from recollect.cli.lab import dataset_options, eval_, interval, open_set, question_options, read_sets
+from recollect.cli.flags import command, filters_of, load_settings, read_input, search_flags
+from recollect.cli.lab import (
+    dataset_options,
+    eval_,
+    interval,
+    open_set,
+    print_findings,
+    question_options,
+    read_sets,
+)
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import FailedError, UsageError
 
@@ -36,7 +44,7 @@ _external = click.option(
 )
 
 
-@click.command()
+@command()
 @dataset_options
 @_external
 @click.option("--measures", "-m", multiple=True, metavar="NAMES", help="nDCG@10 R@5 AP P@1 … (nDCG@10 R@20 RR@10).")
@@ -51,8 +59,6 @@ _external = click.option(
 @click.option("--save-run", metavar="FILE", help="Write the rankings as a TREC run, one file for each system.")
 @click.option("--save-qrels", metavar="FILE", help="Write the judgments as TREC qrels.")
 @search_flags
-@common
-@json_flag
 def run(dataset: str | None, as_json: bool, **options: Any) -> int:
     """Measure search on judged questions.
 
@@ -78,14 +84,12 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
     return 0
 
 
-@click.command()
+@command()
 @click.argument("new", required=False, metavar="[REPORT_OR_DATASET]")
 @click.option("--baseline", required=True, metavar="FILE", help="The report to compare with: eval run … --save FILE.")
 @question_options
 @_external
 @search_flags
-@common
-@json_flag
 def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
     """Exit 1 when a measure fell significantly since the baseline.
 
@@ -156,33 +160,13 @@ def _save(
 
 
 def _print_report(report: Mapping[str, Any]) -> None:
-    """Print means, intervals and comparisons as tables."""
-    systems, comparisons = report["systems"], report["comparisons"]
-    measures = list(dict.fromkeys(name for system in systems.values() for name in system["measures"]))
-    rows = [("system", *measures, "ms p50 / p95")]
-    for name, system in systems.items():
-        means, took = system["measures"], system["latency_ms"]
-        times = f"{took['p50']:.1f} / {took['p95']:.1f}" if took else "–"
-        rows.append((name, *(interval(means[one]) if one in means else "–" for one in measures), times))
-    timed = any(system["latency_ms"] for system in systems.values())
-    print_table([row if timed else row[:-1] for row in rows])
-    if comparisons:
-        echo()
-        rows = [("against " + comparisons[0]["b"], "measure", "difference", "p", "won : lost : same")]
-        for row in comparisons:
-            counts = f"{row['wins']:,} : {row['losses']:,} : {row['ties']:,}"
-            p = f"{row['p']:.4f}{' *' if row['p'] < SIGNIFICANT else ''}"
-            rows.append((row["a"], row["measure"], interval(row["difference"], signed=True), p, counts))
-        print_table(rows)
+    print_findings(report, "systems", "latency")
     data, model = report["data"], report["settings"]["embedder"] or "runs alone"
     split = f" ({data['split']})" if data["split"] else ""
     corpora = f" in {len(data['corpora'])} corpora" if len(data["corpora"]) > 1 else ""
     documents = f"{data['documents']:,} documents{corpora} · " if data["documents"] else ""
-    stars = " · * p < 0.05" if comparisons else ""
-    notice(
-        f"{data['name']}{split} · {documents}{data['questions']:,} questions · {data['fingerprint']} · {model}"
-        f" · means with 95 % intervals{stars}"
-    )
+    questions = f"{data['questions']:,} questions · {data['fingerprint']}"
+    notice(f"{data['name']}{split} · {documents}{questions} · {model} · means with 95 % intervals")
     for warning in report["warnings"]:
         notice(f"note: {warning}")
 
@@ -212,7 +196,7 @@ def _verdict(check: Mapping[str, Any]) -> str:
 # -- report -------------------------------------------------------------------------------------------------
 
 
-@click.command()
+@command()
 @click.argument("sources", nargs=-1, metavar="FILE_OR_DATASET…")
 @click.option(
     "--out", "-o", default="report.html", type=click.Path(path_type=Path), metavar="FILE", show_default=True,
@@ -220,8 +204,6 @@ def _verdict(check: Mapping[str, Any]) -> str:
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite an existing page.")
 @click.option("--png", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Each plot as PNG too.")
-@common
-@json_flag
 def report(sources: tuple[str, ...], out: Path, force: bool, png: Path | None, as_json: bool, **options: Any) -> int:
     """Write an HTML page with the plots.
 
@@ -278,7 +260,7 @@ def _read_file(name: str) -> Mapping[str, Any]:
 # -- make-set -----------------------------------------------------------------------------------------------
 
 
-@click.command("make-set")
+@command("make-set")
 @click.option("-o", "--output", "folder", required=True, metavar="FOLDER", help="The folder of the set.")
 @click.option("-n", "--n", "count", default=200, show_default=True, type=click.IntRange(1), help="How many questions.")
 @click.option("--llm", is_flag=True, help="Let the language model of [llm] write half of them, in its own words.")
@@ -288,8 +270,6 @@ def _read_file(name: str) -> Mapping[str, Any]:
 @click.option("--update", is_flag=True, help="Keep the existing set with your edits, and add new questions.")
 @click.option("--force", is_flag=True, help="Replace the existing set.")
 @flags.filter_flags
-@common
-@json_flag
 def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     """Make a set of questions from your own store, each with one known answer, to measure search with.
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recollect.cli.flags import common, complete_option, json_flag, load_settings
-from recollect.cli.lab import check_output, dataset_options, interval, recorded
-from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress, width
+from recollect.cli.flags import command, complete_option, load_settings
+from recollect.cli.lab import check_output, dataset_options, interval, print_findings, recorded, wrap
+from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _listed(kind: Callable[[str], Any], least: float = 0.0) -> Callable[..., tup
 _measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"The measure ({MEASURE}).")
 
 
-@click.command()
+@command()
 @dataset_options
 @click.option(
     "--fetch-k", "depths", default=DEPTHS, callback=_listed(int, 1), metavar="LIST", help=f"Depths ({DEPTHS})."
@@ -64,8 +64,6 @@ _measure = click.option("--measure", default=MEASURE, metavar="NAME", help=f"The
 @click.option("--vector-weight", "shares", callback=_listed(float), metavar="LIST", help="Parts of 1 (yours).")
 @_measure
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Also draw it: .png or .svg.")
-@common
-@json_flag
 def sweep(depths: tuple[int, ...], measure: str, plot: Path | None, as_json: bool, **options: Any) -> int:
     """Measure every combination of depth and fusion, and find the depth beyond which results no longer change."""
     from recollect.evaluation.tuning import curves_of, sweep_report
@@ -85,12 +83,10 @@ def sweep(depths: tuple[int, ...], measure: str, plot: Path | None, as_json: boo
     return 0 if report["prefix"]["held"] else FAILED
 
 
-@click.command()
+@command()
 @dataset_options
 @click.argument("more", nargs=-1, metavar="[DATASET]…")
 @click.option("--fetch-k", type=click.IntRange(1), metavar="N", help="How deep each source is read (yours).")
-@common
-@json_flag
 def overlap(more: tuple[str, ...], fetch_k: int | None, as_json: bool, **options: Any) -> int:
     """Count the relevant records that each source finds, and advise whether to fuse them."""
     from recollect.evaluation.overlap import join_overlaps, overlap_report
@@ -105,13 +101,11 @@ def overlap(more: tuple[str, ...], fetch_k: int | None, as_json: bool, **options
     return 0
 
 
-@click.command()
+@command()
 @dataset_options
 @_measure
 @click.option("--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the settings to this file.")
 @click.option("--force", is_flag=True, help="Overwrite that file.")
-@common
-@json_flag
 def tune(measure: str, out: Path | None, force: bool, as_json: bool, **options: Any) -> int:
     """Choose settings by nested cross-validation, and write them if held-out questions show a gain."""
     from recollect.evaluation.tuning import FETCH_KS
@@ -155,7 +149,7 @@ def _tune(judged: JudgedSets) -> dict[str, Any]:
 
 def _print_sweep(report: Mapping[str, Any]) -> None:
     """Print the table, the plot, the knee, the churn and the prefix check."""
-    measure, knee, data, prefix = report["measure"], report["knee"], report["data"], report["prefix"]
+    measure, data = report["measure"], report["data"]
     changed = {str(one["to"]): f"{one['share']:.1%}" for one in report["churn"] if one["along"] == "fetch_k"}
     rows = [
         (_name(row["options"]), str(row["options"]["fetch_k"]), interval(row), changed.get(str(row["options"]), ""))
@@ -173,17 +167,9 @@ def _print_sweep(report: Mapping[str, Any]) -> None:
         steps = [(*pair, f"{fmean(values):.1%}") for pair, values in shares.items()]
         print_table([("from", "to", "top 10 changed"), *steps])
         echo()
-    _wrap(
-        f"knee: {_name(knee['options'])} at fetch_k {knee['options']['fetch_k']}, {measure} {interval(knee)}"
-        "; nothing deeper is significantly better (paired test, p < 0.05)"
-    )
-    what = "search(limit={}) is a prefix of search(limit={})".format(*prefix["limits"])
-    if prefix["held"]:
-        _wrap(f"{what}: held in all {prefix['checked']} pairs of live searches ({prefix['questions']} questions)")
-    else:
-        first, broken = prefix["broken"][0], len(prefix["broken"])
-        pairs = f"{broken} of {prefix['checked']} pairs of live searches"
-        _wrap(f"{what}: BROKEN in {pairs}, first for {first['question']!r} with {_name(first['options'])}")
+    print_findings(report)
+    for broken in report["prefix"]["broken"][:1]:
+        wrap(f"first for {broken['question']!r} with {_name(broken['options'])}")
     if min(row["options"]["fetch_k"] for row in report["rows"]) < TOP:
         notice(f"a search for {TOP} results reads each source at least {TOP} deep, whatever fetch_k says")
     notice(f"{data['name']}: {data['questions']:,} questions, 95 % intervals")
@@ -205,24 +191,11 @@ def _plot(report: Mapping[str, Any]) -> None:
 
 
 def _print_overlap(report: Mapping[str, Any]) -> None:
-    """Print a line for each corpus, set and pair of sources, and the advice for each set."""
-    counts, shares = ("both", "only_a", "only_b", "neither"), ("recall_a", "recall_b", "union", "overlap")
-    names = {(one["a"], one["b"]) for one in report["pairs"]}
-    a, b = min(names) if len(names) == 1 else ("1st", "2nd")
-    rows = [("set", "sources", "both", f"only {a}", f"only {b}", "neither", a, b, "union", "overlap")]
-    for one in (*report["corpora"], *report["pairs"]):
-        parts = (f"{one[name] / one['relevant']:.1%}" if one["relevant"] else "–" for name in counts)
-        rows.append((one["set"], f"{one['a']} · {one['b']}", *parts, *(f"{one[name]:.1%}" for name in shares)))
-    print_table(rows)
-    for one in report["pairs"]:
-        echo()
-        advice = click.style(one["advice"], bold=True)
-        why = f"{one['why'][0].upper()}{one['why'][1:]}."
-        _wrap(f"{plain(one['set'])}, {one['a']} and {one['b']}: {advice}. {why}")
-        notice(f"{one['relevant']:,} relevant records of {one['questions']:,} questions, {report['depth']} deep")
+    print_findings(report, "overlap")
     if any(one["advice"] == "gains little" for one in report["pairs"]):
-        echo()
-        _wrap("This compares what is found. `recollect eval sweep` measures whether fusing improves the order.")
+        wrap("This compares what is found. `recollect eval sweep` measures whether fusing improves the order.")
+    data = report["data"]
+    notice(f"{data['name']}: {data['questions']:,} questions, each source {report['depth']} deep")
 
 
 def _print_tuning(report: Mapping[str, Any]) -> None:
@@ -236,9 +209,9 @@ def _print_tuning(report: Mapping[str, Any]) -> None:
         chosen = [(f"{one['folds']} of {folds} folds chose", _settings(one["settings"])) for one in report["stability"]]
         print_table([*chosen, ("all questions choose", _settings(report["chosen"]))])
         echo()
-    _wrap(report["verdict"])
+    wrap(report["verdict"])
     if report.get("written"):
-        _wrap(f"written to {report['written']}: use it with --config, or copy its lines into your settings")
+        wrap(f"written to {report['written']}: use it with --config, or copy its lines into your settings")
     elif not report["keep_default"]:
         echo()
         echo("\n".join(_settings_lines(report)))
@@ -270,7 +243,3 @@ def _name(options: Mapping[str, Any]) -> str:
     from recollect.evaluation.results import setting_label
 
     return setting_label({name: value for name, value in options.items() if name != "fetch_k"})
-
-
-def _wrap(words: str) -> None:
-    echo(click.wrap_text(words, width()))
