@@ -287,7 +287,8 @@ def test_the_command_writes_the_page_and_the_plots(files, capsys):
         ([], 2, "there is nothing to report on"),
         (["none.json"], 2, "none.json does not exist"),
         (["broken.json"], 2, "broken.json is not JSON"),
-        (["list.json"], 2, "list.json: this is no evaluation report"),
+        (["list.json"], 2, "list.json is no JSON object"),
+        (["other.json"], 2, "other.json is no evaluation report"),
         (["empty.json"], 2, "nothing that can be drawn"),
         (["sweep.json", "-o", "no/such/page.html"], 3, "page.html cannot be written: No such file"),
     ],
@@ -296,6 +297,7 @@ def test_what_cannot_be_is_said(files, capsys, words, code, message):
     """With the file's name, and the right exit code."""
     (files / "broken.json").write_text('{"rows": [')
     (files / "list.json").write_text("[1, 2]")
+    (files / "other.json").write_text('{"a": 1}')
     (files / "empty.json").write_text('{"rows": []}')
     assert main(["eval", "report", *words]) == code
     assert message in capsys.readouterr().err

@@ -22,6 +22,7 @@ HEADINGS = ("query-id", "query_id", "queryid", "qid", "query", "topic", "topic-i
 QRELS_FORM = "a line is `question<TAB>document<TAB>grade`, or TREC's `question 0 document grade`"
 QUERIES_FORM = 'a line is {"_id": "…", "text": "…"}, or `id<TAB>text`'
 CORPUS_FORM = 'a line is {"_id": "…", "title": "…", "text": "…"}'
+UTF_8 = "save the file as UTF-8"
 LAYOUT = "a set has corpus.jsonl, queries.jsonl and qrels.tsv or qrels/test.tsv; or folders that have"
 
 
@@ -190,7 +191,7 @@ def read_corpus(path: Path) -> tuple[dict[str, Any], ...]:
 
 def read_queries(data: bytes, name: str) -> list[str]:
     """Read one query from each line: plain text, or a JSON object with `text` or `query`."""
-    rows = [(place, line.strip()) for place, line in _numbered(data, name)]
+    rows = [(place, line.strip()) for place, line in numbered(data, name)]
     form = 'one query a line, or {"text": "…"}'
     return [_text(json_object(line, place, form), place) if line.startswith("{") else line for place, line in rows]
 
@@ -203,14 +204,17 @@ def lines(path: Path) -> Iterator[tuple[str, str]]:
         raise UsageError(f"{path} is no file", hint="name a file with judged questions") from error
     except OSError as error:
         raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="check its permissions") from error
-    yield from _numbered(data, str(path))
+    yield from numbered(data, str(path))
 
 
-def _numbered(data: bytes, name: str) -> Iterator[tuple[str, str]]:
+def numbered(data: bytes, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the file `name` that are not blank, each with its place for error messages."""
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # what a redirection in PowerShell writes
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+        number = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{name}: line {number} is not text in UTF-8: {error.reason}", hint=UTF_8) from error
     # Split on \n alone: some texts hold U+2028, at which str.splitlines would break a JSON line in two.
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -232,8 +236,8 @@ def _text(row: Mapping[str, Any], place: str) -> str:
     return text
 
 
-def json_object(line: str, place: str, form: str) -> dict[str, Any]:
-    """Parse a line as a JSON object, or raise an error that shows the `form` of a line."""
+def json_object(line: str | bytes, place: str, form: str) -> dict[str, Any]:
+    """Parse a line or a file as a JSON object, or raise an error that shows the `form` of a line."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

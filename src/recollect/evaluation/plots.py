@@ -196,15 +196,14 @@ def sweep_figure(chart: results.SweepChart) -> Figure:
     styles, count = _styles([curve.name for curve in chart.curves]), len(chart.curves)
     for place, (curve, (colour, dashes)) in enumerate(zip(chart.curves, styles, strict=True)):
         spots, values = [spot for spot, _ in curve.points], [value for _, value in curve.points]
-        low, high = [value.low for value in values], [value.high for value in values]
+        means, low, high = ([getattr(value, name) for value in values] for name in ("mean", "low", "high"))
         if count <= BANDS:
             axes.fill_between(spots, low, high, color=colour, alpha=0.13, linewidth=0)
         else:  # upright lines, slightly apart
             spots = [spot * 1.02 ** (place - (count - 1) / 2) for spot in spots]
             axes.vlines(spots, low, high, color=colour, linewidth=1.2, alpha=0.55)
         marker: Any = {"marker": "osD^vP"[place % 6], "markersize": 5, "markeredgecolor": LIGHT["paper"]}
-        means, name = [value.mean for value in values], label(curve.name, 32)
-        axes.plot(spots, means, color=colour, linestyle=dashes, linewidth=2, label=name, **marker)
+        axes.plot(spots, means, color=colour, linestyle=dashes, linewidth=2, label=label(curve.name, 32), **marker)
     spots = sorted({spot for curve in (*chart.curves, *chart.others) for spot, _ in curve.points})
     if spots[0] > 0 and spots[-1] / spots[0] > 10:  # noqa: PLR2004
         axes.set_xscale("log")
@@ -279,6 +278,7 @@ def latency_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     The bins have equal ratios and reach at least to the grade that all times are within.
     """
     import numpy as np
+    from matplotlib.ticker import MaxNLocator
 
     timed = [(place, system) for place, system in enumerate(systems) if system.p50 is not None]
     times = [time for _, system in timed for time in (*system.took_ms, system.p50, system.p95) if time]
@@ -289,7 +289,21 @@ def latency_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     figure, panels = _panels([108, *[88] * (len(timed) - 1)], sharex=True)
     for axes, (place, system) in zip(panels, timed, strict=True):
         axes.set(xscale="log", xlim=(low, high))
-        _draw_times(axes, system, styles[place][0], bins)
+        colour, quantiles = styles[place][0], [spot for spot in (system.p50, system.p95) if spot is not None]
+        if system.took_ms:
+            counts, _ = np.histogram(np.maximum(system.took_ms, low), bins)
+            axes.stairs(counts, bins, fill=True, color=colour, linewidth=0)
+            axes.set_ylim(0, max(counts) * 1.1)
+            axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+            axes.grid(axis="y")
+        else:  # only the quantiles are known: a line between them
+            axes.plot(quantiles, [0.5] * len(quantiles), color=colour, linewidth=6, solid_capstyle="butt")
+            axes.set(ylim=(0, 1), yticks=[])
+        for spot in quantiles:
+            axes.axvline(spot, color=LIGHT["ink"], linewidth=1.2)
+        text = " · ".join(f"{name} within {ms(spot)}" for name, spot in zip(("half", "95 %"), quantiles, strict=False))
+        axes.set_title(label(system.name, 24), color=colour)
+        axes.set_title(text, loc="right", size=SMALL, weight="normal")
         for limit, _ in GRADES:
             axes.axvline(limit, color=LIGHT["muted"], linewidth=1, linestyle=(0, (1, 2)))
     limits = [(limit, f"{word}\n< {ms(limit)}") for limit, word in GRADES if limit < high]
@@ -303,25 +317,3 @@ def latency_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     panels[-1].set_xticks(ticks, [ms(spot) for spot in ticks])
     panels[-1].set_xticks([], minor=True)
     return figure
-
-
-def _draw_times(axes: Axes, system: MeasuredSystem, colour: str, bins: Any) -> None:
-    """Draw the histogram of one system; where only quantiles are known, a line between them."""
-    import numpy as np
-    from matplotlib.ticker import MaxNLocator
-
-    quantiles = [spot for spot in (system.p50, system.p95) if spot is not None]
-    if system.took_ms:
-        counts, _ = np.histogram(np.maximum(system.took_ms, bins[0]), bins)
-        axes.stairs(counts, bins, fill=True, color=colour, linewidth=0)
-        axes.set_ylim(0, max(counts) * 1.1)
-        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-        axes.grid(axis="y")
-    else:
-        axes.plot(quantiles, [0.5] * len(quantiles), color=colour, linewidth=6, solid_capstyle="butt")
-        axes.set(ylim=(0, 1), yticks=[])
-    for spot in quantiles:
-        axes.axvline(spot, color=LIGHT["ink"], linewidth=1.2)
-    text = " · ".join(f"{name} within {ms(spot)}" for name, spot in zip(("half", "95 %"), quantiles, strict=False))
-    axes.set_title(label(system.name, 24), color=colour)
-    axes.set_title(text, loc="right", size=SMALL, weight="normal")

@@ -1,12 +1,6 @@
 """Make questions from stored records, each with the one target it asks for, and choose among them.
 
-- `heading`: a section's heading asks for the file it stands in;
-- `link`: the text of a link asks for the file it leads to;
-- `context`: where a link has no text of its own, the sentence around it asks for the file it leads to;
-- `alias`: another name of a file, from its front matter, asks for the file;
-- `sentence`: some words of a sentence ask for the file it stands in;
-- `fact`: category, tags and some words ask for a fact;
-- `paraphrase`: a language model asks about a record in its own words.
+docs/question-sets.md describes the kinds of questions.
 """
 
 from __future__ import annotations
@@ -97,17 +91,13 @@ class VisibleRecords:
 
     def to_send(self, count: int, used: Collection[object], seed: int) -> list[Record]:
         """Choose records to show a language model that were not used yet, one of each target first."""
-        if not count:
-            return []
-        eligible = {
-            record.id: record
-            for record in self.listed
-            if (record.kind == "fact" or is_note(record))
-            and record.id not in used
-            and len(self.vocabulary.content(record.text)) >= LEAST_WORDS
-        }
-        entries = (SetQuestion(one.id, "paraphrase", target_of(one), one.id, one.lines) for one in eligible.values())
-        return [eligible[one.record] for one in in_turns(entries, seed)[:count]]
+        unused = {one.id: one for one in self.listed if one.id not in used and (one.kind == "fact" or is_note(one))}
+        entries = [
+            SetQuestion(one.id, "paraphrase", target_of(one), one.id, one.lines)
+            for one in unused.values()
+            if len(self.vocabulary.content(one.text)) >= LEAST_WORDS
+        ]
+        return [unused[one.record] for one in in_turns(entries, seed)[:count]]
 
 
 def _aliases(store: Store, records: Sequence[Record]) -> dict[str, list[str]]:

@@ -85,7 +85,11 @@ class ReportPart:
 
 def compose(reports: Sequence[Json]) -> dict[str, ReportPart]:
     """Make the sections of all reports, each under a unique name."""
-    sections = [section for report in reports for section in _sections(report)]
+    try:
+        sections = [section for report in reports for section in _sections(report)]
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        message = f"a report has a part that cannot be read: {error!r}"
+        raise UsageError(message, hint="make it again with --json") from error
     if not sections:
         raise UsageError("these reports hold nothing that can be drawn", hint="make them again with --json")
     total, count = Counter(section.slug for section in sections), Counter[str]()
@@ -220,10 +224,10 @@ def _sweep(report: Json, source: str) -> Iterator[ReportPart]:
 def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
     """How much of the top results each step along the axis changes, averaged over the curves."""
     steps: dict[tuple[float, float], list[float]] = {}
-    for row in results.items(report, "churn"):
-        share, a, b = number(row.get("share")), *(number(part(row, end).get(axis)) for end in ("from", "to"))
-        if share is not None and a is not None and b is not None and a != b:
-            steps.setdefault((a, b), []).append(share)
+    for row in report.get("churn", ()):
+        a, b = row["from"].get(axis), row["to"].get(axis)
+        if a != b:
+            steps.setdefault((a, b), []).append(number(row["share"]))
     if steps:
         rows = [(f"{a:g} → {b:g}", percent(fmean(shares))) for (a, b), shares in steps.items()]
         yield FigureTable("How much of the top ten a step changes", (axis, "changed"), rows)
@@ -311,18 +315,16 @@ def _section_html(key: str, section: ReportPart) -> str:
 
 
 def _table_html(table: FigureTable, name: str) -> str:
-    def kind(column: int) -> dict[str, str]:
-        return {"class_": "w"} if column in table.words else {}
-
-    def cell(column: int, text: str) -> str:
-        if column == 0 and 0 in table.words:
-            return _element("th", text, scope="row", **kind(column))
+    def cell(column: int, text: str, scope: str = "") -> str:
+        kind = {"class_": "w"} if column in table.words else {}
+        if scope or (column == 0 and kind):
+            return _element("th", text, scope=scope or "row", **kind)
         mean, bracket, interval = text.partition(" [")
-        if column in table.words or not bracket:
-            return _element("td", text, **kind(column))
+        if kind or not bracket:
+            return _element("td", text, **kind)
         return f'<td>{escape(mean)} <span class="i">[{escape(interval)}</span></td>'
 
-    head = "".join(_element("th", text, scope="col", **kind(column)) for column, text in enumerate(table.head))
+    head = "".join(cell(column, text, "col") for column, text in enumerate(table.head))
     rows = _elements("tr", ("".join(cell(column, text) for column, text in enumerate(row)) for row in table.rows))
     inside = f"{_element('caption', table.caption)}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
     dense = ' class="dense"' if len(table.head) > WIDE else ""

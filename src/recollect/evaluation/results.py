@@ -1,10 +1,13 @@
-"""Read the JSON of `eval run`, `sweep` and `overlap` for reports and plots; missing or invalid parts are left out."""
+"""Read the JSON of `eval run`, `sweep` and `overlap` for reports and plots.
+
+Missing parts are left out. An invalid part raises Python's own error, for which `report.compose` refuses the report.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from recollect.errors import UsageError
@@ -91,13 +94,13 @@ class SweepChart:
     knee: float | None
 
 
-def kind(report: Any) -> str:
-    """Return the key that identifies the kind of a report."""
-    for name, (_, shape) in KINDS.items():
-        if isinstance(report, dict) and isinstance(report.get(name), shape):
-            return name
+def kind(report: Any, name: str = "this") -> str:
+    """Return the key that identifies the kind of the report in the file `name`."""
+    for key, (_, shape) in KINDS.items():
+        if isinstance(report, dict) and isinstance(report.get(key), shape):
+            return key
     raise UsageError(
-        "this is no evaluation report: it has neither systems, rows nor pairs",
+        f"{name} is no evaluation report: it has neither systems, rows nor pairs",
         hint="recollect eval run … --json > run.json, and likewise sweep and overlap",
     )
 
@@ -111,7 +114,7 @@ def about(report: Any) -> str:
     """Describe the data of a report: the set's name, its size and its fingerprint."""
     data = part(report, "data")
     words = [f"{data[one]:,} {one}" for one in ("questions", "documents") if isinstance(data.get(one), int)]
-    marks = [str(one["fingerprint"]) for one in (data, *items(data, "sets")) if one.get("fingerprint")]
+    marks = [str(one["fingerprint"]) for one in (data, *data.get("sets", ())) if one.get("fingerprint")]
     words += [f"fingerprint {' and '.join(map(label, marks))}"] if marks else []
     return f"{set_name(report)}: {', '.join(words) or 'size unknown'}"
 
@@ -128,10 +131,11 @@ def label(text: object, most: int = LONGEST) -> str:
     return f"{plain[:head].rstrip()}…{plain[len(plain) - (most - 1 - head) :].lstrip()}"
 
 
-def number(value: Any) -> float | None:
-    """Return a number that can be drawn, or None."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < GREATEST
-    return float(value) if good else None
+def number(value: Any) -> Any:
+    """Return a number that can be drawn; None stays None, and anything else is an error."""
+    if value is not None and not abs(value) < GREATEST:
+        raise ValueError(f"{value} cannot be drawn")
+    return value
 
 
 def part(report: Any, name: str) -> Json:
@@ -140,19 +144,10 @@ def part(report: Any, name: str) -> Json:
     return value if isinstance(value, Mapping) else {}
 
 
-def items(report: Any, name: str) -> list[Json]:
-    """Return the objects of a list inside an object."""
-    value = report.get(name) if isinstance(report, Mapping) else None
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
-
-
-def interval(row: Any) -> Estimate | None:
+def interval(row: Json) -> Estimate:
     """Read a mean with its interval; without an interval, the mean is both ends."""
-    mean = number(row.get("mean")) if isinstance(row, Mapping) else None
-    if mean is None:
-        return None
-    low, high, n = (number(row.get(name)) for name in ("low", "high", "n"))
-    return Estimate(mean, mean if low is None else low, mean if high is None else high, int(n or 0))
+    mean, low, high = (number(row.get(end, row["mean"])) for end in ("mean", "low", "high"))
+    return Estimate(mean, low, high, row.get("n", 0))
 
 
 def interval_text(value: Estimate | None, sign: str = "") -> str:
@@ -180,28 +175,23 @@ def ms(value: float | None) -> str:
 
 def systems(report: Json) -> list[MeasuredSystem]:
     """Read the systems of a run, in order."""
-    return [_system(str(name), body) for name, body in part(report, "systems").items() if isinstance(body, Mapping)]
+    return [_system(name, body) for name, body in report["systems"].items()]
 
 
 def _system(name: str, body: Json) -> MeasuredSystem:
     import numpy as np
 
-    per_query = {}
-    for measure in part(body, "per_query"):
-        values = {str(key): number(value) for key, value in part(part(body, "per_query"), measure).items()}
-        if numbers := {key: value for key, value in values.items() if value is not None}:
-            per_query[str(measure)] = numbers
-    measures = {str(measure): mean for measure, row in part(body, "measures").items() if (mean := interval(row))}
+    listed = body.get("per_query", {}).items()
+    per_query = {measure: {key: number(value) for key, value in values.items()} for measure, values in listed if values}
+    measures = {measure: interval(row) for measure, row in body.get("measures", {}).items()}
     missing = [measure for measure in per_query if measure not in measures]
     measures |= {measure: estimate(list(per_query[measure].values())) for measure in missing}
-    latency = part(body, "latency_ms")
-    listed = latency.get("values")
-    times = map(number, listed) if isinstance(listed, list | tuple) else ()
-    took = [time for time in times if time is not None and time >= 0]
-    p50, p95 = (number(latency.get(f"p{percent}")) for percent in (50, 95))
+    latency = body.get("latency_ms", {})
+    took = [float(number(time)) for time in latency.get("values", ())]
+    p50, p95 = number(latency.get("p50")), number(latency.get("p95"))
     if took:
         p50, p95 = (float(np.percentile(took, at)) if p is None else p for p, at in ((p50, 50), (p95, 95)))
-    return MeasuredSystem(name, measures, per_query, took, len(took) or int(number(latency.get("n")) or 0), p50, p95)
+    return MeasuredSystem(name, measures, per_query, took, len(took) or latency.get("n", 0), p50, p95)
 
 
 def measures_of(measured: Sequence[MeasuredSystem]) -> list[str]:
@@ -211,32 +201,25 @@ def measures_of(measured: Sequence[MeasuredSystem]) -> list[str]:
 
 def system_pairs(report: Json) -> list[SystemPair]:
     """Read the comparisons of a run; without any, compare the best system with each other one."""
-    measured = systems(report)
-    by_name = {system.name: system for system in measured}
-    listed = [pair for row in items(report, "comparisons") if (pair := _system_pair(row, by_name))]
-    measure = next((name for system in measured for name in system.per_query), None)
-    judged = [system for system in measured if measure in system.per_query]
-    if listed or measure is None or len(judged) < 2:  # noqa: PLR2004
-        return listed
-    best = max(judged, key=lambda system: system.measures[measure].mean)
-    rows = [{"a": best.name, "b": system.name, "measure": measure} for system in judged if system is not best]
-    return [pair for row in rows if (pair := _system_pair(row, by_name))]
-
-
-def _system_pair(row: Json, by_name: Mapping[str, MeasuredSystem]) -> SystemPair | None:
-    a, b, measure = by_name.get(str(row.get("a"))), by_name.get(str(row.get("b"))), str(row.get("measure"))
-    if not a or not b or not a.per_query.get(measure) or not b.per_query.get(measure):
-        return None
-    ours, theirs = a.per_query[measure], b.per_query[measure]
-    gains = {key: value - theirs[key] for key, value in ours.items() if key in theirs}
-    gains = dict(sorted(gains.items(), key=lambda pair: -pair[1]))
-    difference, p = interval(row.get("difference")), number(row.get("p"))
-    if difference is None or p is None:
-        comparison = compare(ours, theirs)
-    else:
-        wins, losses = sum(gain > 0 for gain in gains.values()), sum(gain < 0 for gain in gains.values())
-        comparison = Comparison(difference, p, wins, losses, len(gains) - wins - losses)
-    return SystemPair(a.name, b.name, measure, comparison, gains)
+    by_name = {system.name: system for system in systems(report)}
+    rows, pairs = report.get("comparisons"), []
+    if not rows:
+        measure = next((name for system in by_name.values() for name in system.per_query), "")
+        judged = [system for system in by_name.values() if measure in system.per_query]
+        best = max(judged, key=lambda system: system.measures[measure].mean, default=None)
+        rows = [{"a": best.name, "b": one.name, "measure": measure} for one in judged if best and one is not best]
+    for row in rows:
+        a, b, measure = by_name.get(row["a"]), by_name.get(row["b"]), row["measure"]
+        if a and b and measure in a.per_query and measure in b.per_query:
+            ours, theirs = a.per_query[measure], b.per_query[measure]
+            differences = {key: value - theirs[key] for key, value in ours.items() if key in theirs}
+            gains = dict(sorted(differences.items(), key=lambda pair: -pair[1]))
+            figures = row if "p" in row else asdict(compare(ours, theirs))
+            won, lost = (sum(gain * sign > 0 for gain in gains.values()) for sign in (1, -1))
+            counts = (won, lost, len(gains) - won - lost)
+            comparison = Comparison(interval(figures["difference"]), number(figures["p"]), *counts)
+            pairs.append(SystemPair(a.name, b.name, measure, comparison, gains))
+    return pairs
 
 
 # -- overlaps -----------------------------------------------------------------------------------------------
@@ -244,29 +227,20 @@ def _system_pair(row: Json, by_name: Mapping[str, MeasuredSystem]) -> SystemPair
 
 def source_pairs(report: Json) -> list[SourcePair]:
     """Read the pairs of sources of which at least one found something."""
-    rows, pairs = items(report, "pairs"), []
+    rows, pairs = report.get("pairs") or (), []
     several = len({repr(row.get("set")) for row in rows}) > 1
     for row in rows:
-        both, only_a, only_b, neither = (number(row.get(name)) for name in ("both", "only_a", "only_b", "neither"))
-        if both is None or only_a is None or only_b is None:
-            continue
-        total = both + only_a + only_b + (neither or 0.0)
-        if total <= 0 or min(both, only_a, only_b, neither or 0.0) < 0:
-            continue
-        first = f"{row.get('set')}: {row.get('a')}" if several else str(row.get("a"))
-        rest = None if neither is None else neither / total
-        both, only_a, only_b = both / total, only_a / total, only_b / total
-        reach = (both + only_a + only_b, both + max(only_a, only_b))
-        pairs.append(SourcePair(first, str(row.get("b")), both, only_a, only_b, rest, *reach, total, _advice(row)))
+        counts = [number(row[name]) for name in ("both", "only_a", "only_b")]
+        neither = number(row.get("neither"))
+        if total := sum(counts, neither or 0):
+            first = f"{row['set']}: {row['a']}" if several else str(row["a"])
+            both, only_a, only_b = (count / total for count in counts)
+            rest = None if neither is None else neither / total
+            reach = (both + only_a + only_b, both + max(only_a, only_b))
+            advice, why = row.get("advice") or (), row.get("why")  # sentences, or one word and its reason
+            words = [f"{advice}: {why}" if why else advice] if isinstance(advice, str) else list(map(str, advice))
+            pairs.append(SourcePair(first, str(row["b"]), both, only_a, only_b, rest, *reach, total, words))
     return pairs
-
-
-def _advice(row: Json) -> list[str]:
-    """Read the advice: a list of sentences, or one word and its reason."""
-    advice, why = row.get("advice") or (), row.get("why")
-    if isinstance(advice, str):
-        return [f"{advice}: {why}" if why else advice]
-    return [str(words) for words in advice] if isinstance(advice, list | tuple) else []
 
 
 # -- sweeps -------------------------------------------------------------------------------------------------
@@ -277,11 +251,11 @@ def sweep_chart(report: Json) -> SweepChart | None:
 
     The axis is the depth if it was varied, else the numeric option with the most values.
     """
-    rows = [(part(row, "options"), mean) for row in items(report, "rows") if (mean := interval(row))]
+    rows = [(row["options"], interval(row)) for row in report["rows"] if row.get("mean") is not None]
     spots: dict[str, set[float]] = {}
     for name, value in (pair for options, _ in rows for pair in options.items()):
-        if (place := number(value)) is not None:
-            spots.setdefault(name, set()).add(place)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            spots.setdefault(name, set()).add(number(value))
     if not spots:
         return None
     axis = AXIS if len(spots.get(AXIS, ())) > 1 else max(spots, key=lambda name: (len(spots[name]), name == AXIS))
@@ -290,7 +264,7 @@ def sweep_chart(report: Json) -> SweepChart | None:
     varied = sorted(varied, key=lambda name: name != "fusion") or [name for name in names if name == "fusion"]
     groups: dict[str, Curve] = {}
     for options, mean in rows:
-        if (place := number(options.get(axis))) is not None:
+        if (place := options.get(axis)) in spots[axis]:
             own = {name: options[name] for name in varied if options.get(name) is not None}
             curve = Curve(setting_label(own), str(next(iter(own.values()), "")), [])
             groups.setdefault(repr(own), curve).points.append((place, mean))

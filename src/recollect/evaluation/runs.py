@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from recollect.errors import UsageError
+from recollect.evaluation.datasets import numbered
 from recollect.fusion import Fused, Hit, RankedList, fuse
 from recollect.options import DEFAULT_K
 
@@ -34,48 +35,35 @@ _WORDS = re.compile(r"[^ \t\r\v\f]+")
 
 def read_run(data: bytes, name: str) -> Run:
     """Read a run from the bytes of the file `name`, in any of the formats."""
-    try:
-        return _read(data)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error.message}", hint=error.hint) from error
-
-
-def _read(data: bytes) -> Run:
-    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # what a redirection in PowerShell writes
-    try:
-        text = data.decode("utf-16" if wide else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise _wrong(f"line {number}", f"is not text: {error.reason}") from error
-    lines = [(f"line {number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
+    lines = list(numbered(data, name))
     if not lines:
         return {}
     first = lines[0][1].strip()
     if first[0] not in '{["' and not _is_json(first):
         return _trec(lines)
     if len(lines) > 1 and _is_json(first):
-        return {None: _ranking([(place, _json(line, place)) for place, line in lines])}
-    match value := _json(text):
+        return {None: _ranking([(line[0], _json([line])) for line in lines])}
+    match value := _json(lines):
         case {"queries": dict(answers)} if all(isinstance(items, list) for items in answers.values()):
-            return {_id("queries", key): _ranking(_results(items)) for key, items in answers.items()}
+            return {_id(f"{name}: queries", key): _results(items, name) for key, items in answers.items()}
         case {"results": list(items)} | list(items):
-            return {None: _ranking(_results(items))} if items else {}
+            return {None: _results(items, name)} if items else {}
         case {"results": _} | {"queries": _}:
-            raise _wrong("it", "holds no list of results")
-    return {None: _ranking(_results([value]))}
+            raise _wrong(f"{name}: it", "holds no list of results")
+    return {None: _results([value], name)}
 
 
-def _results(items: Sequence[object]) -> list[tuple[str, object]]:
-    return [(f"result {number}", item) for number, item in enumerate(items, 1)]
+def _results(items: Sequence[object], name: str) -> tuple[Hit, ...]:
+    return _ranking([(f"{name}: result {number}", item) for number, item in enumerate(items, 1)])
 
 
-def _json(text: str, place: str = "") -> Any:
+def _json(lines: Sequence[tuple[str, str]]) -> Any:
     try:
-        return json.loads(text)
+        return json.loads("\n".join(line for _, line in lines))
     except json.JSONDecodeError as error:
-        raise _wrong(place or f"line {error.lineno}", f"is not JSON: {error.msg}") from error
+        raise _wrong(lines[error.lineno - 1][0], f"is not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise _wrong(place or "line 1", f"is not JSON that can be read: {error}") from error
+        raise _wrong(lines[0][0], f"is not JSON that can be read: {error}") from error
 
 
 def _is_json(line: str) -> bool:

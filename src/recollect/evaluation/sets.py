@@ -1,9 +1,4 @@
-"""Make a question set from a store: read the visible records, make and check questions, and write the folder.
-
-A person may edit the files of the folder. `queries.jsonl` and `qrels.tsv` are the test split, to report on;
-`queries_dev.jsonl` and `qrels_dev.tsv` are the dev split, to try settings on. `manifest.json` lists every question ever
-made, so that a deleted one does not come back.
-"""
+"""Make a question set from a store: read the visible records, make and check questions, and write the folder."""
 
 from __future__ import annotations
 
@@ -128,9 +123,9 @@ def make_set(
     records = VisibleRecords(memory, options.filters, bars("reading"))
     masked = MaskedRecords(records.listed) if options.masked else None
     missing = max(0, options.count - len(old))
-    half = min((options.count + 1) // 2, missing) if options.llm else 0
+    half = min((options.count + 1) // 2, missing)
     used = {line.metadata.get("record") for line in old if line.kind == "paraphrase"}
-    sent = records.to_send(half, used, options.seed)
+    sent = records.to_send(half, used, options.seed) if options.llm else []
     llm = open_llm(memory.settings.llm) if options.llm else None
     paraphraser = questions.Paraphraser(llm, memory.store.notes, records.vocabulary) if llm else None
     if llm and paraphraser and not plan:
@@ -259,9 +254,8 @@ class MaskedRecords:
                 # It goes from above its text and from the titles of all chunks; a title of several chunks stays.
                 removed = [_WORD.findall(line) for line in (question.removes or "").split("\n")]
                 whole = removed == [_WORD.findall(record.title.split(" › ")[0])] and len(chunks) > 1
-                if whole or not self._enough(_without_lines(record.text, removed), record):
-                    return None
-                return [_without_heading(chunk, removed) for chunk in chunks]
+                changed = {chunk.id: _without_heading(chunk, removed) for chunk in chunks}
+                return None if whole or not self._enough(changed[record.id].text, record) else list(changed.values())
         # Links and aliases stand elsewhere and ask for a whole file, but here each record is its own document.
         return [] if len(chunks) == 1 else None
 
@@ -279,10 +273,12 @@ class MaskedRecords:
         return len(_WORD.findall(rest)) >= (1 - MOST_REMOVED) * self._lengths[record.id] > 0
 
 
-def _without_lines(text: str, removed: Sequence[Sequence[str]]) -> str:
-    """Return the text without these headings, each given as its words."""
-    rest = (line for line in text.split("\n") if not (line.lstrip().startswith("#") and _WORD.findall(line) in removed))
-    return "\n".join(rest).strip("\n")
+def _without_heading(chunk: Record, removed: Sequence[Sequence[str]]) -> Record:
+    """Return a chunk without some headings, each given as its words."""
+    title = " › ".join(part for part in chunk.title.split(" › ") if _WORD.findall(part) not in removed)
+    lines = chunk.text.split("\n")
+    rest = (line for line in lines if not line.lstrip().startswith("#") or _WORD.findall(line) not in removed)
+    return replace(chunk, title=title, text="\n".join(rest).strip("\n"))
 
 
 # -- the folder ---------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ Each source answers each question once; every system ranks these recorded answer
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +18,7 @@ from recollect import __version__
 from recollect.config import Settings
 from recollect.errors import UsageError
 from recollect.evaluation import scoring
-from recollect.evaluation.datasets import Dataset, fingerprint_of, lines
+from recollect.evaluation.datasets import Dataset, fingerprint_of, json_object, lines
 from recollect.evaluation.recording import LIMIT, Bars, OpenSet, Options, Targets, record_set
 from recollect.evaluation.runs import read_run
 from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
@@ -243,20 +242,18 @@ def make_report(
 
 def read_report(path: Path) -> dict[str, Any]:
     """Read a saved report, and check the parts that the gate uses."""
-    if not path.is_file():
-        raise UsageError(f"{path} is no file", hint="eval run … --save FILE makes a report")
-    text = "\n".join(line for _, line in lines(path))
+    hint = "make it again: eval run … --save FILE"
+    report = json_object("\n".join(line for _, line in lines(path)), str(path), hint)
     try:
-        report = json.loads(text)
         values = [value for system in report["systems"].values() for of in system["per_query"].values()
                   for value in of.values()]  # fmt: skip
         whole = isinstance(report["data"]["fingerprint"], str) and all(isinstance(one, int | float) for one in values)
         known = report["format"] == FORMAT
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path} is no report of `eval run`: {error!r}", hint="eval run … --save FILE") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is no report of `eval run`: {error!r}", hint=hint) from error
     if not whole or not known:
-        raise UsageError(f"{path} is no report of format {FORMAT}", hint="make it again: eval run … --save FILE")
-    return dict(report)
+        raise UsageError(f"{path} is no report of format {FORMAT}", hint=hint)
+    return report
 
 
 def _system(trial: Trial) -> dict[str, Any]:

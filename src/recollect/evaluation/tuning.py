@@ -114,15 +114,14 @@ def sweep(
     """
     depths = sorted(set(depths))
     points: list[tuple[Options, ReplayOutcome]] = []
+    rows: list[dict[str, Any]] = []
     for curve, depth in itertools.product(curves, depths):
         options: Options = {**curve, "fetch_k": depth}
         points.append((options, outcome(options)))
+        mean = estimate(list(points[-1][1].values.values()))
+        rows.append({"options": options, "mean": mean.mean, "low": mean.low, "high": mean.high})
         if progress:
             progress(len(points), len(curves) * len(depths))
-    rows: list[dict[str, Any]] = []
-    for options, measured in points:
-        mean = estimate(list(measured.values.values()))
-        rows.append({"options": options, "mean": mean.mean, "low": mean.low, "high": mean.high})
     starts = range(0, len(points), len(depths))
     lines = [points[start : start + len(depths)] for start in starts]
     places = [knee([measured.values for _, measured in line]) for line in lines]

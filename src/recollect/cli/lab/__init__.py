@@ -39,9 +39,9 @@ def eval_() -> None:
 
 
 question_options = flags(
-    click.option("--queries", metavar="FILE", help="Questions to your own store, as JSON lines or id<TAB>text."),
-    click.option("--qrels", metavar="FILE", help="Their judgments, in BEIR's or TREC's form."),
     click.option("--split", default="", metavar="NAME", help="train, dev or test, if the set has splits."),
+    click.option("--qrels", metavar="FILE", help="Their judgments, in BEIR's or TREC's form."),
+    click.option("--queries", metavar="FILE", help="Questions to your own store, as JSON lines or id<TAB>text."),
 )
 dataset_options = flags(click.argument("dataset", required=False), question_options)
 """The flags that name judged questions, and DATASET with them."""

@@ -230,8 +230,13 @@ def report(sources: tuple[str, ...], out: Path, force: bool, png: Path | None, a
 
 def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Read a file, or run all studies on a set."""
+    from recollect.evaluation.datasets import json_object
+    from recollect.evaluation.results import kind
+
     if not Path(source).is_dir():
-        yield _read_file(source)
+        report = json_object(read_input(source, REPORT_HINT), source, REPORT_HINT)
+        kind(report, source)
+        yield report
         return
     extra = [word for name, value in flags.common_options(options).items() if value for word in (f"--{name}", value)]
     root = click.get_current_context().find_root()
@@ -241,20 +246,6 @@ def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, A
         with contextlib.redirect_stdout(io.StringIO()) as output, study:
             eval_.invoke(study)
         yield dict(json.loads(output.getvalue()))
-
-
-def _read_file(name: str) -> Mapping[str, Any]:
-    from recollect.evaluation.results import kind
-
-    data = read_input(name, REPORT_HINT)
-    try:
-        value: Any = json.loads(data)
-        kind(value)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error.message}", hint=error.hint) from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name} is not JSON: {error}", hint=REPORT_HINT) from error
-    return dict(value)
 
 
 # -- make-set -----------------------------------------------------------------------------------------------

@@ -206,8 +206,9 @@ def _print_tuning(report: Mapping[str, Any]) -> None:
         print_table([*means, ("tuned, held out", interval(report["held_out"])), ("gain", gain)])
         echo()
         folds = len(report["folds"])
-        chosen = [(f"{one['folds']} of {folds} folds chose", _settings(one["settings"])) for one in report["stability"]]
-        print_table([*chosen, ("all questions choose", _settings(report["chosen"]))])
+        chosen = [(f"{one['folds']} of {folds} folds chose", one["settings"]) for one in report["stability"]]
+        chosen.append(("all questions choose", report["chosen"]))
+        print_table([(who, ", ".join(_toml(settings)) or "the default") for who, settings in chosen])
         echo()
     wrap(report["verdict"])
     if report.get("written"):
@@ -227,10 +228,6 @@ def _settings_lines(report: Mapping[str, Any]) -> list[str]:
         f"The default has {interval(report['default'])}; gain {interval(gain, signed=True)}, p = {report['p']:.4f}.",
     ]
     return [*(f"# {line}" for line in comments), "", "[search]", *_toml(report["settings"])]
-
-
-def _settings(settings: Mapping[str, Any]) -> str:
-    return ", ".join(_toml(settings)) or "the default"
 
 
 def _toml(settings: Mapping[str, Any]) -> list[str]:
