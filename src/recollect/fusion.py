@@ -178,13 +178,11 @@ def combmnz(lists: Sequence[RankedList], _k: float, normalisation: str) -> tuple
 @method("borda", "points for every place above the last", label="Borda", by_score=False)
 def borda(lists: Sequence[RankedList], _k: float, _normalisation: str) -> tuple[Amounts, float]:
     """Borda count: with c documents in all, rank r earns (c - r + 1) / c; an absent document earns nothing."""
-    places = [ranking.places() for ranking in lists]
+    documents = {entry.id for ranking in lists for entry in ranking.entries}
     # A rank that came with a hit can exceed the number of documents here: then there were at least that many.
-    deepest = max((place[-1][0] for place in places if place), default=0)
-    count = max(deepest, len({entry.id for place in places for _, entry in place}))
+    count = max(len(documents), *(rank for ranking in lists for rank, _ in ranking.places()[-1:]), 0)
     shares = [
-        {entry.id: ranking.weight * (count - rank + 1) / count for rank, entry in place}
-        for ranking, place in zip(lists, places, strict=True)
+        {entry.id: ranking.weight * (count - rank + 1) / count for rank, entry in ranking.places()} for ranking in lists
     ]
     return shares, math.fsum(ranking.weight for ranking in lists)
 

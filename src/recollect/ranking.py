@@ -61,11 +61,7 @@ def importance_factor(importance: float, weight: float) -> float:
 
 
 def mmr(
-    relevance: Sequence[float],
-    similarity: Callable[[int], Sequence[float]],
-    *,
-    balance: float,
-    picks: int,
+    relevance: Sequence[float], similarity: Callable[[int], Sequence[float]], *, balance: float, picks: int
 ) -> list[int]:
     """Maximal Marginal Relevance: positions in the order picked, most relevant first.
 

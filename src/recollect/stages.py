@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -45,9 +46,9 @@ def order(
         ("threshold", threshold),
         ("rerank", rerank),
         ("newer", newer),
-        ("mmr", Mmr(vectors)),
+        ("mmr", partial(diversify, vectors)),
         ("limit", limit),
-        ("freshness", Freshness(states)),
+        ("freshness", partial(mark_freshness, states)),
     )
     return tuple((name, stage) for name, stage in stages if stage is not None)
 
@@ -91,9 +92,8 @@ def importance(query: Query, results: Sequence[Result]) -> Sequence[Result]:
     weight = query.ranking.importance_weight
 
     def weighed(result: Result) -> Result:
-        if weight == 0 or result.record.importance == 0.5:  # noqa: PLR2004  (the middle of 0 to 1)
-            return result
-        return result.scaled("importance", importance_factor(result.record.importance, weight))
+        factor = importance_factor(result.record.importance, weight)
+        return result if factor == 1 else result.scaled("importance", factor)
 
     return _by_total([weighed(result) for result in results])
 
@@ -312,65 +312,45 @@ COMPARED_CHARACTERS = 4_000
 """Characters whose words are compared where a record has no vector: the words of a book take a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mmr:
-    """Reorders the results so that the first ones differ: Maximal Marginal Relevance.
+def diversify(vectors: VectorsOf, query: Query, results: Sequence[Result]) -> Sequence[Result]:
+    """Reorder the results so that the first ones differ, and cut them to `limit`: Maximal Marginal Relevance.
 
     Similarity is the cosine of the records' vectors, or the overlap of their words if one of them has no vector.
     """
+    balance = query.ranking.mmr_lambda
+    if not query.ranking.mmr or balance == 1 or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
+        return results
+    # An earlier stage may have put a result with a lower score first; the first counts as the more relevant.
+    relevance = minmax(list(accumulate((result.total for result in results), min)), True)
+    ids = [result.record.id for result in results]
+    known = vectors(ids)
+    if all(key in known for key in ids):
+        import numpy as np
 
-    vectors: VectorsOf
+        matrix, words = np.stack([known[key] for key in ids]), []
+    else:
+        words = [set(fold(result.record.text[:COMPARED_CHARACTERS]).split()) for result in results]
 
-    def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
-        """The first `limit` picks; the same results if the query does not ask for diversity."""
-        balance = query.ranking.mmr_lambda
-        if not query.ranking.mmr or balance == 1 or len(results) < 2:  # noqa: PLR2004  (one result has no rival)
-            return results
-        # An earlier stage may have put a result with a lower score first; the first counts as the more relevant.
-        relevance = minmax(list(accumulate((result.total for result in results), min)), True)
-        picks = mmr(relevance, self._similarity(query, results), balance=balance, picks=query.limit)
-        return [results[i].moved("mmr", i + 1, rank) for rank, i in enumerate(picks, 1)]
+    def similarity(i: int) -> Sequence[float]:
+        query.check()
+        if words:
+            return [len(words[i] & other) / len(words[i] | other) if words[i] or other else 1.0 for other in words]
+        cosines: Sequence[float] = matrix @ matrix[i]
+        return cosines
 
-    def _similarity(self, query: Query, results: Sequence[Result]) -> Callable[[int], Sequence[float]]:
-        """A function that gives the similarities of one result to all; it raises when the request has ended."""
-        ids = [result.record.id for result in results]
-        known = self.vectors(ids)
-        if all(key in known for key in ids):
-            import numpy as np
-
-            matrix = np.stack([known[key] for key in ids])
-
-            def row(i: int) -> Sequence[float]:
-                query.check()
-                cosines: Sequence[float] = matrix @ matrix[i]
-                return cosines
-        else:
-            words = [set(fold(result.record.text[:COMPARED_CHARACTERS]).split()) for result in results]
-
-            def row(i: int) -> Sequence[float]:
-                query.check()
-                return [len(words[i] & other) / len(words[i] | other) if words[i] or other else 1.0 for other in words]
-
-        return row
+    picks = mmr(relevance, similarity, balance=balance, picks=query.limit)
+    return [results[i].moved("mmr", i + 1, rank) for rank, i in enumerate(picks, 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
-    """Marks each result that comes from a file as `fresh`, `changed`, `missing` or `unknown` (never indexed)."""
-
-    states: StatesOf
-
-    def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:  # noqa: ARG002  (a stage's form)
-        """The same results, marked."""
-        paths = {result.record.path for result in results if result.record.path and result.record.kind != "outside"}
-        if not paths:
-            return results
-        states = self.states(sorted(paths))
-        marks = {path: freshness(path, states.get(path)) for path in paths}
-        return [
-            replace(result, freshness=marks[result.record.path]) if result.record.path in marks else result
-            for result in results
-        ]
+def mark_freshness(states: StatesOf, _query: Query, results: Sequence[Result]) -> Sequence[Result]:
+    """Mark each result that comes from a file as `fresh`, `changed`, `missing` or `unknown` (never indexed)."""
+    paths = {result.record.path for result in results if result.record.path and result.record.kind != "outside"}
+    known = states(sorted(paths)) if paths else {}
+    marks = {path: freshness(path, known.get(path)) for path in paths}
+    return [
+        replace(result, freshness=marks[result.record.path]) if result.record.path in marks else result
+        for result in results
+    ]
 
 
 def freshness(path: str, state: FileState | None) -> str:

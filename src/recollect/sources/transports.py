@@ -103,7 +103,12 @@ class HttpSystem:
             headers[b"content-type"] = b"application/json"
         headers |= {_header(name.lower()): _header(fill(text, values)) for name, text in self._headers.items()}
         if self._token_env is not None:
-            token = self._token(self._token_env)
+            token = os.environ.get(self._token_env, "").strip()
+            if not token:
+                raise SourceFailed(
+                    f"the environment variable {self._token_env}, which holds the token for {self.host}, is not set",
+                    hint=f"set {self._token_env}, or remove token_env from this source",
+                )
             headers[b"authorization"] = _header(f"Bearer {token}")
             secrets = (*secrets, token)
         request: dict[str, Any] = {
@@ -130,15 +135,6 @@ class HttpSystem:
             client, self._client = self._client, None
         if client is not None:
             client.close()
-
-    def _token(self, variable: str) -> str:
-        token = os.environ.get(variable, "").strip()
-        if not token:
-            raise SourceFailed(
-                f"the environment variable {variable}, which holds the token for {self.host}, is not set",
-                hint=f"set {variable}, or remove token_env from this source",
-            )
-        return token
 
     def _http(self) -> httpx2.Client:
         """The client, made at first use. No connection outlives its request, and no cookie is kept."""

@@ -97,11 +97,6 @@ def ids(records: RankedList | Sequence[Record]) -> list[str]:
     return [hit.id for hit in (records.entries if isinstance(records, RankedList) else records)]
 
 
-def texts(ranked: RankedList) -> list[str]:
-    """The texts of a result."""
-    return [hit.record.text for hit in ranked.entries]
-
-
 def find(store: Store, text: str, where: Filter | None = None, depth: int = 50) -> list[str]:
     """The sorted ids that a keyword search and a vector search return; both must return the same."""
     keyword, vector = (sorted(ids(search(store, text, where, depth))) for search in SEARCHES)

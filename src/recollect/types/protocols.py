@@ -1,5 +1,7 @@
 """The interfaces of stores, sources, external systems, embedders, rerankers and stages."""
 
+# ruff: noqa: D102  (the parts of a store are documented by their types)
+
 from __future__ import annotations
 
 import threading
@@ -390,39 +392,24 @@ class Contents(Protocol):
 
 
 class Store(Protocol):
-    """The records and the indexes that are derived from them."""
+    """The records and the indexes that are derived from them, in parts that their types describe."""
 
     @property
-    def records(self) -> Records:
-        """Records and their history."""
-
+    def records(self) -> Records: ...
     @property
-    def files(self) -> Files:
-        """Indexed files and folders."""
-
+    def files(self) -> Files: ...
     @property
-    def notes(self) -> Notes:
-        """Short texts by key."""
-
+    def notes(self) -> Notes: ...
     @property
-    def joins(self) -> Joins:
-        """Matching of external documents with records."""
-
+    def joins(self) -> Joins: ...
     @property
-    def changes(self) -> Changes:
-        """Notification of changes."""
-
+    def changes(self) -> Changes: ...
     @property
-    def keywords(self) -> KeywordIndex:
-        """The keyword index."""
-
+    def keywords(self) -> KeywordIndex: ...
     @property
-    def spaces(self) -> VectorSpaces:
-        """The vector indexes."""
-
+    def spaces(self) -> VectorSpaces: ...
     @property
-    def contents(self) -> Contents:
-        """All that it holds, to be copied or exported."""
+    def contents(self) -> Contents: ...
 
     def reading(self) -> AbstractContextManager[None]:
         """Let all reads inside the block share one snapshot, also in threads that run in a copy of its context.
