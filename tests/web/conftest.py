@@ -1,4 +1,4 @@
-"""Real server processes, forked from one that has imported them, and a real client; most tests share a server."""
+"""Real server processes, forked from one that imported the package, and a real client; most tests share a server."""
 
 from __future__ import annotations
 
@@ -173,19 +173,19 @@ def homes(folder: Path) -> Iterator[Home]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    """A home of the test's own."""
+    """A home folder for one test."""
     yield from homes(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A home of all tests that share a server."""
+    """A home folder for all tests that share a server."""
     yield from homes(tmp_path_factory.mktemp("home"))
 
 
 @pytest.fixture(scope="session")
 def server(shared: Home) -> Server:
-    """A server without tokens: whoever asks from this machine is the owner."""
+    """A server without tokens: every local caller is the owner."""
     return shared.serve()
 
 
@@ -213,7 +213,7 @@ class Askers:
 
 @pytest.fixture(scope="session")
 def askers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Askers]:
-    """A server with tokens: an owner, two users, one who only reads, one bound to nothing, an agent of Ada's."""
+    """A server with tokens: owner, two users, a reader, a token without scope, an agent of Ada."""
     callers = [
         Caller("owner", owner=True), Caller("ada", Scope("ada")), Caller("bob", Scope("bob")),
         Caller("reader", Scope("ada"), read_only=True), Caller("nobody"), Caller("bot", Scope("ada", "bot")),

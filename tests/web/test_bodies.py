@@ -1,4 +1,4 @@
-"""Bodies that are too large, too slow, too deep, or no JSON at all: each has its answer, and the server goes on."""
+"""Request bodies that are too large, too slow, too deep or not JSON: each gets an answer, and the server goes on."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .conftest import everything, head_and_body, refused
 JSON = {"Content-Type": "application/json"}
 
 
-def test_a_body_that_says_it_is_too_large_is_refused_at_once(server):
-    """Before a byte of it has come."""
+def test_too_large_content_length_is_refused_at_once(server):
+    """Before any byte of the body arrives."""
     said = f"POST /v1/records HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MOST_BYTES + 1}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(said.encode())
@@ -29,16 +29,16 @@ def test_a_body_that_says_it_is_too_large_is_refused_at_once(server):
 
 
 @pytest.mark.parametrize("length", ["9" * 30, "0" * 30 + str(MOST_BYTES + 1), "-1", "1e3", "0x10", "5, 6"])
-def test_a_length_that_cannot_be_is_refused(server, length):
-    """Huge, negative, or no number."""
+def test_invalid_content_length_is_refused(server, length):
+    """Huge, negative, or not a number."""
     said = f"POST /v1/records HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(said.encode())
         assert head_and_body(connection.recv(65536))[0] in (400, 413)
 
 
-def test_a_body_in_pieces_is_counted_as_it_comes(server):
-    """It names no length: at the most it is refused, and what comes after is answered as ever."""
+def test_chunked_body_is_limited_while_it_arrives(server):
+    """Without a length it is refused at the limit, and the next request is answered."""
 
     def pieces():
         for _ in range(MOST_BYTES // 65536 + 2):
@@ -54,15 +54,15 @@ def test_a_body_in_pieces_is_counted_as_it_comes(server):
     assert server.client().get("/healthz").status_code == 200
 
 
-def test_a_client_goes_on_after_one_body_that_was_too_large(api):
-    """The library's client, which keeps its connections, gets its answer and asks again."""
+def test_client_continues_after_a_body_that_was_too_large(api):
+    """The library's client, which reuses connections, gets the error and can send again."""
     answer = api.post("/v1/records", content=b" " * (MOST_BYTES + 1), headers=JSON)
     refused(answer, 413, "too_large")
     assert api.get("/v1/settings").status_code == 200
 
 
-def test_the_longest_record_has_room(api):
-    """A million letters, each of six bytes in JSON."""
+def test_longest_record_is_accepted(api):
+    """A million letters, each six bytes long in JSON."""
     body = b'{"text": "' + rb"\u00e4" * 1_000_000 + b'"}'
     stored = api.post("/v1/records", content=body, headers=JSON)
     assert stored.status_code == 201
@@ -72,8 +72,8 @@ def test_the_longest_record_has_room(api):
     api.delete(f"/v1/records/{stored.json()['id']}")
 
 
-def test_a_body_that_never_ends_holds_up_nobody(server):
-    """Half a request is open; others are answered, and when it goes nothing is left to complain."""
+def test_unfinished_body_blocks_no_other_request(server):
+    """Half a request stays open; others are answered, and closing it logs no error."""
     head = (
         "POST /v1/records HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     )
@@ -116,8 +116,8 @@ def test_a_body_that_never_ends_holds_up_nobody(server):
         (b'{"query": "%s"}' % (b"x" * 100_001), 422, "invalid"),
     ],
 )  # fmt: skip
-def test_what_is_no_question_is_refused(api, body, status, code):
-    """In the one shape, with none of what was sent in it, and nothing fails."""
+def test_invalid_requests_are_refused(api, body, status, code):
+    """In the common error format, without any of the input, and without a failure."""
     answer = api.post("/v1/search", content=body, headers=JSON)
     assert answer.status_code < 500, answer.text
     if code:
@@ -129,22 +129,22 @@ def test_what_is_no_question_is_refused(api, body, status, code):
     "query",
     ["", " ", "\x00", "a\x00b", "🔑", "AND OR NEAR(", '"', "*", "%", "x" * 100_000, "\u202e", "\ufffe", "col:x"]
 )  # fmt: skip
-def test_any_text_is_a_question(api, query):
-    """It is answered, and comes back as it was asked."""
+def test_any_text_is_a_valid_query(api, query):
+    """It is answered, and the answer repeats it unchanged."""
     answer = api.post("/v1/search", json={"query": query})
     assert answer.status_code == 200
     assert answer.json()["query"] == query
 
 
-def test_of_two_keys_of_one_name_the_last_counts(api):
-    """As everywhere in JSON; nothing is mixed."""
+def test_last_of_two_equal_keys_counts(api):
+    """As usual in JSON; values are not merged."""
     answer = api.post("/v1/search", content=b'{"query": "a", "query": "b"}', headers=JSON)
     assert answer.json()["query"] == "b"
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "\x00", "😀" * 10, "\u2028", "a\r\nb", "</script>", "\ufeff"])
-def test_any_text_is_kept_to_the_letter(api, text):
-    """Also what has no form; what is nothing but space is no text."""
+def test_any_text_is_stored_unchanged(api, text):
+    """Also invisible characters; white space alone is refused."""
     stored = api.post("/v1/records", json={"text": f"kept {text}"})
     assert stored.status_code == 201
     assert api.get(f"/v1/records/{stored.json()['id']}").json()["text"] == f"kept {text}"
@@ -155,8 +155,8 @@ def test_any_text_is_kept_to_the_letter(api, text):
     [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml",
      "application/jsonp", "json", ""]
 )  # fmt: skip
-def test_a_body_that_is_not_called_json_is_not_read(server, kind):
-    """415: what a foreign page's form can send is not what we take."""
+def test_body_without_json_content_type_is_refused(server, kind):
+    """415, because a form on another site can send other types."""
     body = b'{"query": "x"}'
     lines = [
         "POST /v1/search HTTP/1.1",
@@ -170,18 +170,18 @@ def test_a_body_that_is_not_called_json_is_not_read(server, kind):
 
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8", "application/json;x=y"])
-def test_json_by_any_writing_is_read(api, kind):
-    """Case and parameters do not matter."""
+def test_content_type_may_have_any_case_and_parameters(api, kind):
+    """All spellings of application/json are accepted."""
     assert api.post("/v1/search", content=b'{"query": "x"}', headers={"Content-Type": kind}).status_code == 200
 
 
-def test_a_body_where_none_is_asked_for_is_no_matter(api):
-    """A GET with one is answered as ever."""
+def test_body_of_a_get_request_is_ignored(api):
+    """The request is answered as without one."""
     assert api.request("GET", "/v1/status", content=b'{"a": 1}', headers=JSON).status_code == 200
 
 
-def test_what_is_no_http_is_answered_and_ended(server):
-    """A TLS greeting, garbage, an endless line: the server is there afterwards."""
+def test_invalid_http_is_answered_and_closed(server):
+    """A TLS greeting, garbage, an endless line: the server goes on afterwards."""
     for said in (b"\x16\x03\x01\x02\x00", b"GARBAGE\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"x" * 100_000):
         answered = server.raw(said, patience=1)
         assert not answered or answered.split()[1] in (b"400", b"403", b"505")

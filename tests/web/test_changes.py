@@ -1,4 +1,4 @@
-"""Waiting for changes over HTTP: who is told, when, of what, how many may wait, and that nobody is held up by it."""
+"""Waiting for changes over HTTP: who is notified, when, how many may wait, and that waiting blocks no other request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Waits = Callable[..., "Future[tuple[dict[str, object], float]]"]
 
 @pytest.fixture(scope="module")
 def waits() -> Iterator[Waits]:
-    """Waits in a thread of its own; the answer, and how long it took."""
+    """Waits in a separate thread; returns the answer and the time it took."""
     with ThreadPoolExecutor(8) as threads:
 
         def wait(client: httpx2.Client, after: int, seconds: float = AWAITED) -> tuple[dict[str, object], float]:
@@ -48,8 +48,8 @@ def newest(client: httpx2.Client) -> int:
     return int(answer["seq"])
 
 
-def test_who_waits_is_told_of_what_another_process_does(server: Server, shared: Home, api, add, waits: Waits) -> None:
-    """Soon after it was done, and the number is that of the change."""
+def test_waiter_is_notified_of_another_processs_change(server: Server, shared: Home, api, add, waits: Waits) -> None:
+    """Soon after the change, with its sequence number."""
     add("There is something already.")
     before = newest(api)
     waiting = waits(server.client(), before)
@@ -64,8 +64,8 @@ def test_who_waits_is_told_of_what_another_process_does(server: Server, shared: 
     assert newest(api) == event.seq
 
 
-def test_a_wait_is_over_when_it_was_to_be(api, add, waits: Waits) -> None:
-    """Nothing has changed, and that is the answer; what changed before the question is answered at once."""
+def test_wait_ends_at_its_timeout(api, add, waits: Waits) -> None:
+    """The answer is "nothing changed"; a change before the request is answered at once."""
     change = add("Something to begin with.")["change"]
     told, took = waits(api, change["seq"], 0.4).result(AWAITED)
     assert told == {"seq": change["seq"], "changed": False}
@@ -77,8 +77,8 @@ def test_a_wait_is_over_when_it_was_to_be(api, add, waits: Waits) -> None:
         assert within(took, 3)
 
 
-def test_nobody_is_told_of_what_they_do_not_see(askers, waits: Waits) -> None:
-    """Bob's changes wake Bob and the owner; Ada's number stays what it was, until something is everybody's."""
+def test_waiters_are_notified_only_of_visible_changes(askers, waits: Waits) -> None:
+    """Bob's changes wake Bob and the owner; Ada's number moves only with her or global records."""
     stand, bobs = newest(askers.ada), newest(askers.bob)
     ada, bob = waits(askers.ada, stand), waits(askers.bob, bobs)
     owner = waits(askers.owner, newest(askers.owner))
@@ -93,8 +93,8 @@ def test_nobody_is_told_of_what_they_do_not_see(askers, waits: Waits) -> None:
     assert ada.result(AWAITED)[0] == {"seq": stand + 1, "changed": True}
 
 
-def test_it_is_guarded_as_the_others_are(askers, api) -> None:
-    """No token, no answer; and what does not fit is told."""
+def test_waiting_requires_a_token_and_valid_input(askers, api) -> None:
+    """No token is 401; invalid parameters are refused."""
     refused(askers.server.client().get("/v1/changes"), 401, "unauthorized")
     for said in ({"after": -1}, {"after": "x"}, {"wait": 56}, {"wait": -1}, {"wait": "nan"}):
         refused(api.get("/v1/changes", params=said), 422, "invalid")
@@ -109,8 +109,8 @@ def asking(server: Server, after: int, token: str = "") -> socket.socket:
     return connection
 
 
-def test_as_many_wait_as_may_and_hold_nobody_up(server: Server, api, add) -> None:
-    """More than there are threads: others are answered; one too many is refused until one of them hangs up."""
+def test_waiters_are_limited_and_block_no_other_request(server: Server, api, add) -> None:
+    """More waiters than threads: others are answered; one too many is refused until one leaves."""
     after = add("All wait for the next.")["change"]["seq"]
     with contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(asking(server, after)) for _ in range(MOST_WAITING + 2)]
@@ -133,7 +133,7 @@ def test_as_many_wait_as_may_and_hold_nobody_up(server: Server, api, add) -> Non
     assert answers == [{"seq": seq, "changed": True}] * (MOST_WAITING - 1)
 
 
-def test_waiting_is_not_counted_as_being_slow(api, add) -> None:
+def test_waiting_does_not_count_as_request_time(api, add) -> None:
     """Neither among requests nor among searches."""
     after = add("Nothing comes after this.")["change"]["seq"]
 
@@ -150,8 +150,8 @@ def test_waiting_is_not_counted_as_being_slow(api, add) -> None:
     assert api.get("/v1/status").json()["latency"]["search"]["count"] == searches
 
 
-def test_told_to_end_the_server_does_not_wait_for_who_waits(home: Home) -> None:
-    """They are answered that it ends, at once, and it has ended: exit code 0, and no word on standard error."""
+def test_sigterm_answers_all_waiters_and_exits(home: Home) -> None:
+    """They are told that the server ends; exit code 0 and nothing on standard error."""
     server = home.serve()
     client = server.client()
     after = newest(client)
@@ -167,8 +167,8 @@ def test_told_to_end_the_server_does_not_wait_for_who_waits(home: Home) -> None:
     assert len(server.errors) == 1
 
 
-def test_a_change_that_comes_late_is_not_missed(new_schema, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who took a number first may commit last: those who wait are told, and those who had just been answered too."""
+def test_change_that_commits_late_is_not_missed(new_schema, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction with an earlier number that commits later still wakes waiters and those just answered."""
     monkeypatch.setattr("recollect.web.operations.SETTLING_SECONDS", 0.4)
     place = new_schema()
     url, _, schema = place.rpartition("&schema=")

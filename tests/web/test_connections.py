@@ -1,4 +1,4 @@
-"""Slow clients and many connections: neither keeps others out, and neither fills the log."""
+"""Slow clients and many connections: neither blocks other clients, and neither fills the log."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def closed(connection):
     return time.monotonic() - start
 
 
-def test_half_a_head_is_waited_for_so_long(server, api):
-    """Whoever says nothing, half a head, or half of a second head is cut off; who waits for a change is not."""
+def test_incomplete_head_is_cut_off_after_a_timeout(server, api):
+    """Nothing, half a head, or half of a second head is cut off; waiting for changes is not."""
     waiting = []
     seq = api.get("/v1/changes?wait=0").json()["seq"]
     poll = threading.Thread(
@@ -68,8 +68,8 @@ def drip(connection, stop):
             connection.sendall(b"x")
 
 
-def test_a_body_is_waited_for_so_long(monkeypatch):
-    """408 when its time is over; when it is complete there is no limit."""
+def test_incomplete_body_is_cut_off_after_a_timeout(monkeypatch):
+    """408 after the timeout; a complete body has no limit."""
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.05)
 
     async def slow():
@@ -93,8 +93,8 @@ def test_a_body_is_waited_for_so_long(monkeypatch):
     assert [message["type"] for message in messages] == ["http.request", "http.disconnect"]
 
 
-def test_more_connections_than_files_keep_nobody_out(home):
-    """The oldest without a request are closed for new ones: others are answered, and the log has one line about it."""
+def test_more_connections_than_files_block_no_client(home):
+    """The oldest idle connections are closed for new ones, and the log has one line about it."""
     server = home.serve(files=256)
     connections = [connect(server, HALF_HEAD) for _ in range(700)]
     answers = []
@@ -113,8 +113,8 @@ def test_more_connections_than_files_keep_nobody_out(home):
     assert "more than 128 connections" in server.errors[1]
 
 
-def test_a_request_under_way_is_not_cut_off(home):
-    """When all connections have a request under way, it is the new one that is closed."""
+def test_running_request_is_not_cut_off(home):
+    """If every connection has a running request, the new one is closed."""
     server = home.serve(files=128)
     with server.client() as client:
         seq = client.get("/v1/changes?wait=0").json()["seq"]
@@ -130,7 +130,7 @@ def test_a_request_under_way_is_not_cut_off(home):
         connection.close()
 
 
-def test_connections_leave_files_for_the_store():
+def test_connections_leave_file_descriptors_for_the_store():
     """At most half of what the process may open."""
     import resource
 
@@ -139,8 +139,8 @@ def test_connections_leave_files_for_the_store():
     assert soft == resource.RLIM_INFINITY or most_connections() <= soft / 2
 
 
-def test_a_lack_of_files_is_logged_once_a_minute():
-    """Each connection that cannot be accepted is reported by asyncio, with a traceback."""
+def test_lack_of_file_descriptors_is_logged_once_a_minute():
+    """asyncio reports each connection that it cannot accept with a traceback."""
     kept = AcceptFilter()
     lines = [
         logging.LogRecord("asyncio", logging.ERROR, "", 0, "socket.accept() out of system resource\nmore", (), True)
@@ -151,8 +151,8 @@ def test_a_lack_of_files_is_logged_once_a_minute():
     assert kept.filter(logging.LogRecord("asyncio", logging.ERROR, "", 0, "something else", (), None))
 
 
-def test_an_answer_is_sent_at_once_on_a_kept_connection(server):
-    """The second part of an answer does not wait until the client has acknowledged the first."""
+def test_answer_is_sent_at_once_on_a_reused_connection(server):
+    """Its second part does not wait for the client's acknowledgement of the first."""
     with contextlib.closing(connect(server)) as connection:
         took = []
         for _ in range(30):

@@ -1,4 +1,4 @@
-"""What others have stored cannot be felt: a bound caller gets the same answers as from a store without it."""
+"""A scoped caller cannot detect other scopes' records: it gets the same answers as from a store without them."""
 
 from __future__ import annotations
 
@@ -186,8 +186,8 @@ def own() -> Iterator[tuple[str, str, Any]]:
     yield from looks()
 
 
-def test_a_store_that_bob_shares_answers_ada_as_one_without_him(sides: tuple[Side, Side, list[str]]) -> None:
-    """Each request and each tool gives the same status and the same body, whatever has become of Bob's records."""
+def test_shared_store_answers_ada_as_one_without_bob(sides: tuple[Side, Side, list[str]]) -> None:
+    """Each route and tool gives the same status and body, whatever happened to Bob's records."""
     shared, alone, ids = sides
     assert len(ids) == 11
     requests = [*looks(), *itertools.chain.from_iterable(map(deeds, ids)), *own()]
@@ -200,8 +200,8 @@ def test_a_store_that_bob_shares_answers_ada_as_one_without_him(sides: tuple[Sid
         assert shared.tool(name, **said) == alone.tool(name, **said)
 
 
-def test_an_id_that_another_scope_has_is_taken_whatever_it_is_the_id_of(sides: tuple[Side, Side, list[str]]) -> None:
-    """A fact or a chunk, live, superseded or forgotten: one answer, which says what to do."""
+def test_id_of_another_scope_always_gets_the_same_refusal(sides: tuple[Side, Side, list[str]]) -> None:
+    """Fact or chunk, live, superseded or forgotten: one answer, which says what to do."""
     shared, _, ids = sides
     answers = set()
     for key in ids:
@@ -213,8 +213,8 @@ def test_an_id_that_another_scope_has_is_taken_whatever_it_is_the_id_of(sides: t
     assert "leave the id out" in hint
 
 
-def test_numbers_of_changes_are_the_callers_own(askers) -> None:
-    """What Bob does moves none of the numbers that Ada is told; what she does moves them by one."""
+def test_sequence_numbers_are_per_scope(askers) -> None:
+    """Bob's changes move none of the numbers Ada gets; her own move them by one."""
     key = askers.ada.post("/v1/records", json={"text": "Ada counts her own changes."}).json()["id"]
     stand = askers.ada.get("/v1/changes?wait=0").json()["seq"]
     for number in range(3):
@@ -233,8 +233,8 @@ def test_numbers_of_changes_are_the_callers_own(askers) -> None:
     refused(askers.ada.post("/v1/undo", json={"id": key, "seq": 2}), 409, "overtaken")
 
 
-def test_a_service_that_starts_again_goes_on_counting(tmp_path: Path) -> None:
-    """The number of changes that a scope has seen is the same before and after."""
+def test_sequence_numbers_survive_a_restart(tmp_path: Path) -> None:
+    """A scope's number of changes is the same before and after."""
     for home in homes(tmp_path):
         token = Tokens(home.tokens).add(Caller("ada", Scope("ada")))
         stands = []
@@ -249,8 +249,8 @@ def test_a_service_that_starts_again_goes_on_counting(tmp_path: Path) -> None:
         assert stands == [0, 2, 2, 4]
 
 
-def test_why_a_source_failed_is_told_to_the_owner_and_the_log(tmp_path: Path) -> None:
-    """A bound caller's answer has neither the program nor what it wrote on standard error."""
+def test_only_the_owner_and_the_log_get_a_sources_error(tmp_path: Path) -> None:
+    """A scoped caller's answer has neither the program nor its standard error."""
     settings = tmp_path / "settings.toml"
     words = "cannot open the index of bob"
     settings.write_text(

@@ -1,4 +1,4 @@
-"""Files over HTTP: a chunk open in its file, and folders indexed again; nothing else on the disk can be reached."""
+"""Files over HTTP: a chunk shown in its file, and folders indexed again; no other file can be reached."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Place:
         return until(lambda: self.api.get("/v1/index").json(), lambda job: job["state"] != "running")
 
 
-def test_a_chunk_is_shown_in_its_file(place):
-    """Its lines, and what stands around them."""
+def test_chunk_is_shown_in_its_file(place):
+    """Its lines and those around them."""
     chunk = place.chunk("key.md", "spare key")
     told = place.api.get(f"/v1/file/{chunk['id']}").json()
     assert told == {
@@ -70,7 +70,7 @@ def test_a_chunk_is_shown_in_its_file(place):
     }  # fmt: skip
 
 
-def test_of_a_long_file_a_part_is_shown(place):
+def test_part_of_a_long_file_is_shown(place):
     """Two hundred lines before and after, no more."""
     chunk = place.chunk("long.md", "topic200")
     told = place.api.get(f"/v1/file/{chunk['id']}").json()
@@ -82,8 +82,8 @@ def test_of_a_long_file_a_part_is_shown(place):
     assert told["total_lines"] == len(LONG.split("\n"))
 
 
-def test_a_file_that_changed_or_went_is_told(place):
-    """As it stands now, or as it was known."""
+def test_changed_or_missing_file_is_reported(place):
+    """As it is now, or as it was indexed."""
     (place.notes / "moving.md").write_text("# Moving\n\nThe piano stands upstairs.\n")
     place.index(paths=[str(place.notes)])
     chunk = place.chunk("moving.md", "piano")
@@ -97,8 +97,8 @@ def test_a_file_that_changed_or_went_is_told(place):
 
 
 @pytest.mark.parametrize("swapped", ["link", "folder link", "pipe", "folder", "unreadable"])
-def test_what_took_a_files_place_is_not_opened(place, swapped):
-    """A link to somebody's secrets, a pipe that never ends, a folder: none is the file that was indexed."""
+def test_what_replaced_an_indexed_file_is_not_opened(place, swapped):
+    """A link to another file, an endless pipe, a folder: none is the file that was indexed."""
     folder = place.notes / f"swapped-{swapped.replace(' ', '-')}"
     folder.mkdir()
     file = folder / "trap.md"
@@ -134,8 +134,8 @@ def test_what_took_a_files_place_is_not_opened(place, swapped):
         folder.unlink() if folder.is_symlink() else shutil.rmtree(folder)
 
 
-def test_a_path_in_a_fact_opens_nothing(place):
-    """What a record says of itself is anybody's word: only what the indexer has read is opened."""
+def test_path_in_a_fact_opens_no_file(place):
+    """Anybody can write a path into a record: only files read by the indexer are opened."""
     home = place.home
     lines = [
         {"text": "Trust me.", "id": "liar", "path": "/etc/passwd", "lines": [1, 5]},
@@ -156,16 +156,16 @@ def test_a_path_in_a_fact_opens_nothing(place):
     refused(place.api.post("/v1/records", json={"text": "x", "kind": "chunk"}), 422, "invalid")
 
 
-def test_a_chunk_is_not_edited(place):
-    """It mirrors its file; nor is its being added undone."""
+def test_chunk_cannot_be_edited(place):
+    """It mirrors its file; its creation cannot be undone either."""
     chunk = place.chunk("key.md", "spare key")
     error = refused(place.api.patch(f"/v1/records/{chunk['id']}", json={"text": "x"}), 400, "usage")
     assert "edit the file" in error["hint"]
     refused(place.api.post("/v1/undo", json={"id": chunk["id"]}), 400, "usage")
 
 
-def test_a_folder_is_indexed_again(place):
-    """What was indexed, named whole or in part, or all of them; the report says what became of it."""
+def test_indexed_folder_can_be_indexed_again(place):
+    """Whole, in part, or all folders; the report lists the outcome."""
     (place.notes / "new.md").write_text("# New\n\nA walrus moved in.\n")
     job = place.index(paths=[str(place.notes)])
     assert job["state"] == "done"
@@ -183,7 +183,7 @@ def test_a_folder_is_indexed_again(place):
 
 
 def test_a_dry_run_changes_nothing(place):
-    """It only says what would be."""
+    """It reports what a run would do."""
     (place.notes / "dry.md").write_text("# Dry\n\nA camel moved in.\n")
     job = place.index(paths=[str(place.notes)], dry_run=True)
     assert job["report"]["dry_run"] is True
@@ -192,8 +192,8 @@ def test_a_dry_run_changes_nothing(place):
     (place.notes / "dry.md").unlink()
 
 
-def test_indexing_again_keeps_what_is_whose(place):
-    """Ada's folder stays Ada's, though the owner of the server had it looked at again."""
+def test_indexing_again_keeps_the_scope(place):
+    """Ada's folder stays Ada's, although the owner ran the index."""
     (place.private / "diary.md").write_text("# Diary\n\nAda likes the zebrafish best, and the newt.\n")
     for said in ({"paths": [str(place.private)]}, {}):
         assert place.index(**said)["state"] == "done"
@@ -208,8 +208,8 @@ def test_indexing_again_keeps_what_is_whose(place):
     assert place.api.get("/v1/records?path=more.md&user=ada").json()["records"]
 
 
-def test_a_folder_of_several_scopes_is_left_to_its_owner(place):
-    """It cannot be known here whose a new file in it is; one that is gone is left too, and the rest is indexed."""
+def test_folder_of_several_scopes_is_not_indexed(place):
+    """The scope of its new files is unknown; a missing folder is skipped too, and the rest is indexed."""
     mixed = place.later / "mixed"
     for name in ("ada", "bob"):
         (mixed / name).mkdir(parents=True)
@@ -233,8 +233,8 @@ def test_a_folder_of_several_scopes_is_left_to_its_owner(place):
     ["/", "/etc", "~", "~root", "{notes}/..", "{notes}/../..", "{notes}/../private/../..", "{notes}-other", "..", ".",
      "", "{notes}/link", "\x00", "relative", "{notes}/" + "x/" * 300, "file://{notes}"],
 )  # fmt: skip
-def test_no_other_folder_is_indexed(place, path):
-    """403, however the way is written; nothing is begun."""
+def test_other_folders_are_not_indexed(place, path):
+    """403, however the path is written; no run begins."""
     link = place.notes / "link"
     if not link.is_symlink():
         link.symlink_to("/etc")
@@ -249,15 +249,15 @@ def test_no_other_folder_is_indexed(place, path):
     assert place.api.get("/v1/index").json() == before
 
 
-def test_one_forbidden_folder_refuses_all(place):
-    """The others are not indexed either."""
+def test_one_forbidden_folder_refuses_the_request(place):
+    """The other folders are not indexed either."""
     refused(place.api.post("/v1/index", json={"paths": [str(place.notes), "/etc"]}), 403, "forbidden")
     for said in ({"paths": "x"}, {"paths": [5]}, {"dry_run": "maybe"}, {"confirm": True}, {"paths": ["x"] * 101}, []):
         refused(place.api.post("/v1/index", json=said), 422, "invalid")
 
 
-def test_one_run_at_a_time(place):
-    """The second is told to wait, and the first tells how far it is."""
+def test_only_one_index_run_at_a_time(place):
+    """The second request is refused; the first reports its progress."""
     busy = place.notes / "busy"
     busy.mkdir()
     for number in range(1500):
@@ -281,8 +281,8 @@ def indexed(api):
     return until(lambda: api.get("/v1/index").json(), lambda job: job["state"] != "running")["report"]
 
 
-def test_a_bound_writer_cannot_keep_a_folder_out_of_the_index(home):
-    """The id that anybody can compute of path, text and user is not the one of the chunk."""
+def test_scoped_caller_cannot_keep_a_folder_out_of_the_index(home):
+    """A chunk id cannot be computed from path, text and user."""
     notes = home.folder / "notes"
     notes.mkdir()
     for name, text in (("todo.md", "Buy milk."), ("other.md", "The harbour closes at nine.")):
@@ -296,8 +296,8 @@ def test_a_bound_writer_cannot_keep_a_folder_out_of_the_index(home):
     assert (ran.returncode, len(json.loads(ran.stdout)["added"])) == (0, 2)
 
 
-def test_a_folder_indexed_again_keeps_to_its_scope_and_skips_what_is_refused(home):
-    """A file that has another scope by an earlier mistake changes hands; one that cannot be stored is named."""
+def test_indexing_again_restores_the_scope_and_skips_refused_files(home):
+    """A file with a wrong scope gets the right one; one that cannot be stored is named."""
     notes = home.folder / "notes"
     notes.mkdir()
     for name in "abc":
@@ -319,23 +319,23 @@ def test_a_folder_indexed_again_keeps_to_its_scope_and_skips_what_is_refused(hom
     assert [result["text"] for result in found if result["kind"] == "chunk"] == []
 
 
-def test_with_no_folder_there_is_nothing_to_index(server, api):
-    """400, and what to do about it; before that, an idle job."""
+def test_indexing_without_folders_is_an_error(server, api):
+    """400 with a hint; before that the job is idle."""
     if api.get("/v1/facets").json()["roots"]:
         pytest.skip("another test has indexed something")
     assert api.get("/v1/index").json()["state"] == "idle"
     refused(api.post("/v1/index", json={}), 400, "usage")
 
 
-def test_a_folder_that_is_none_is_refused_at_the_start(home):
-    """Exit code 2, by its name."""
+def test_missing_folder_is_refused_at_startup(home):
+    """Exit code 2, with its name."""
     ran = home.run("serve", "--port", "0", "--folder", Path("nowhere"))
     assert ran.returncode == 2
     assert "nowhere" in ran.stderr
 
 
-def test_a_bound_caller_sees_a_file_as_it_was_indexed(home):
-    """What was written into it since then was not indexed for them: they get the text that was; the owner sees all."""
+def test_scoped_caller_sees_a_file_as_it_was_indexed(home):
+    """Text written since then was not indexed for its scope; the owner sees the current file."""
     note = home.folder / "notes" / "note.md"
     note.parent.mkdir()
     note.write_text("# Piano\n\nThe piano stands upstairs.\n")
@@ -355,8 +355,8 @@ def test_a_bound_caller_sees_a_file_as_it_was_indexed(home):
     assert (shown["freshness"], "4711" in shown["text"]) == ("changed", True)
 
 
-def test_a_file_that_was_only_touched_is_shown(home):
-    """Its times differ, its content does not."""
+def test_file_with_only_a_new_time_is_shown(home):
+    """Its modification time differs, its content does not."""
     note = home.folder / "note.md"
     note.write_text("# Piano\n\nThe piano stands upstairs.\n")
     ran = home.run("index", note, "--user", "ada", "--store", home.store, "--embedder", "hashing:64")

@@ -1,4 +1,4 @@
-"""What every request passes: the name it is asked by, the page it comes from, its id; and every answer's headers."""
+"""The checks on every request: host name, origin, request id; and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def asked_by(server, *lines, method="GET", address="/v1/status", version="1.1"):
     ["127.0.0.1", "127.0.0.1:{port}", "127.0.0.1:1", "localhost", "LocalHost:{port}", "localhost.", "localhost.:80",
      "[::1]", "[::1]:{port}", "127.0.0.2"],
 )  # fmt: skip
-def test_the_names_of_this_machine_are_known(server, host):
+def test_names_of_this_machine_are_accepted(server, host):
     """By name or number, with or without a port."""
     assert asked_by(server, f"Host: {host.format(port=server.port)}")[0] == 200
 
@@ -36,8 +36,8 @@ def test_the_names_of_this_machine_are_known(server, host):
      "localhost/", "localhost, evil.test", "xn--lcalhost-ofc", "", "2130706433", "127.1", "0x7f.1",
      "localhost\x00", "locälhost"],
 )  # fmt: skip
-def test_foreign_names_are_refused(server, host):
-    """A name that somebody else's DNS leads here is how their pages would read along."""
+def test_foreign_host_names_are_refused(server, host):
+    """Otherwise another site could read answers through DNS rebinding."""
     status, headers, body = asked_by(server, f"Host: {host.format(port=server.port)}")
     if status == 400:  # no HTTP at all: the server's own parser has refused it
         assert not headers.get("x-request-id")
@@ -46,23 +46,23 @@ def test_foreign_names_are_refused(server, host):
         assert headers["x-request-id"] == body["error"]["request_id"]
 
 
-def test_a_request_has_one_host(server):
-    """Without one, or with two, it is not answered."""
+def test_request_has_exactly_one_host(server):
+    """None or two is refused."""
     for lines in ([], ["Host: localhost", "Host: evil.test"], ["Host: localhost", "Host: localhost"]):
         assert asked_by(server, *lines)[0] in (400, 403)
     assert asked_by(server, version="1.0")[0] == 403
 
 
-def test_the_address_of_a_request_does_not_stand_for_its_host(server):
-    """As to a proxy, with a whole URL: the header counts."""
+def test_absolute_url_does_not_replace_the_host_header(server):
+    """With a whole URL, as sent to a proxy, the header still counts."""
     assert asked_by(server, "Host: evil.test", address="http://localhost/v1/status")[0] in (400, 403, 404)
 
 
 @pytest.mark.parametrize(
     "address", ["/", "/healthz", "/openapi.json", "/metrics", "/static/style.css", "/mcp", "/nothing"]
 )
-def test_no_address_is_answered_by_a_foreign_name(server, address):
-    """Not even what needs no token."""
+def test_foreign_host_name_is_refused_on_every_route(server, address):
+    """Also on routes that need no token."""
     assert asked_by(server, "Host: evil.test", address=address)[0] == 403
 
 
@@ -74,22 +74,22 @@ def test_no_address_is_answered_by_a_foreign_name(server, address):
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 def test_pages_of_other_sites_are_refused(server, origin, method):
-    """Whatever they ask for, and nothing in the answer lets them read it."""
+    """On every route, and no header lets them read the answer."""
     lines = [f"Host: 127.0.0.1:{server.port}", f"Origin: {origin.format(port=server.port)}"]
     status, headers, body = asked_by(server, *lines, method=method, address="/v1/search")
     assert (status, body["error"]["code"]) == (403, "forbidden_origin")
     assert not [name for name in headers if name.startswith("access-control")]
 
 
-def test_two_origins_are_none_of_ours(server):
-    """One of them may be known: it does not vouch for the other."""
+def test_two_origin_headers_are_refused(server):
+    """One known origin does not vouch for the other."""
     ours = f"Origin: http://127.0.0.1:{server.port}"
     for pair in ([ours, "Origin: http://evil.test"], ["Origin: http://evil.test", ours]):
         assert asked_by(server, f"Host: 127.0.0.1:{server.port}", *pair)[0] == 403
 
 
-def test_its_own_page_may_ask(server):
-    """By the name it was opened under, over a proxy's TLS too; and CORS stays closed."""
+def test_own_page_may_send_requests(server):
+    """Under the name it was opened by, also through a TLS proxy; CORS stays closed."""
     for host in (f"127.0.0.1:{server.port}", f"localhost:{server.port}", f"[::1]:{server.port}"):
         for scheme in ("http", "https"):
             status, headers, _ = asked_by(server, f"Host: {host}", f"Origin: {scheme}://{host}")
@@ -98,16 +98,16 @@ def test_its_own_page_may_ask(server):
 
 
 @pytest.mark.parametrize("said", ["abc-123", "A.b_c:d"[:1], "x" * 128, "00-4bf92f3577b34da6a3ce929d0e0e4736-01"])
-def test_a_sane_request_id_is_kept(api, said):
-    """So that a client finds its own request in our log."""
+def test_valid_request_id_is_kept(api, said):
+    """A client finds its own request in the log."""
     assert api.get("/healthz", headers={"X-Request-Id": said}).headers["x-request-id"] == said
 
 
 @pytest.mark.parametrize(
     "said", ["", "x" * 129, "a b", "<script>", 'a"b', "a,b", "a;b", "a/b", "ä".encode().decode("latin-1")]
 )
-def test_an_insane_request_id_is_replaced(server, said):
-    """By one of our own: it goes into headers, bodies and logs."""
+def test_invalid_request_id_is_replaced(server, said):
+    """It would go into headers, bodies and logs."""
     _, headers, _ = asked_by(server, f"Host: 127.0.0.1:{server.port}", f"X-Request-Id: {said}")
     assert headers["x-request-id"] != said
     assert len(headers["x-request-id"]) == 32
@@ -123,8 +123,8 @@ def test_an_insane_request_id_is_replaced(server, said):
         ("GET", "/docs", 404), ("GET", "/redoc", 404), ("HEAD", "/healthz", 200), ("HEAD", "/", 200),
     ],
 )  # fmt: skip
-def test_every_answer_has_the_headers(api, method, address, status):
-    """Errors too: the id, and what keeps browsers from guessing, framing and telling others."""
+def test_every_answer_has_the_security_headers(api, method, address, status):
+    """Also errors: the request id, and no sniffing, framing or referrer."""
     answer = api.request(method, address)
     assert answer.status_code == status
     assert {name: answer.headers[name] for name in HEADERS} == HEADERS
@@ -142,8 +142,8 @@ def test_every_answer_has_the_headers(api, method, address, status):
      ("/v1/index", "GET, POST"), ("/healthz", "GET, HEAD")],
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["PUT", "TRACE", "OPTIONS", "BREW"])
-def test_a_method_that_there_is_not_says_which_there_are(api, address, allowed, method):
-    """405 with all of them, and nothing of the request comes back."""
+def test_unknown_method_is_answered_with_the_allowed_ones(api, address, allowed, method):
+    """405 with all of them, without any of the input."""
     answer = api.request(method, address, headers={"X-Secret": "nobody else's"})
     refused(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == allowed
@@ -155,8 +155,8 @@ def test_a_method_that_there_is_not_says_which_there_are(api, address, allowed, 
     ["../__init__.py", "..%2f__init__.py", "%2e%2e/app.py", "....//app.py", "..\\app.py", "%2e%2e%5capp.py",
      "//etc/passwd", "%2fetc%2fpasswd", "js/../../app.py", "%00", "index.html%00.css", "", ".", "js", "~root"],
 )  # fmt: skip
-def test_nothing_beside_the_page_can_be_had(server, path):
-    """No way leads out of its folder, and folders are not listed."""
+def test_only_the_files_of_the_page_are_served(server, path):
+    """No path leads out of their folder, and folders are not listed."""
     status, _, body = asked_by(server, f"Host: 127.0.0.1:{server.port}", address=f"/static/{path}")
     assert status in (400, 404, 405)
     assert b"import" not in (body if isinstance(body, bytes) else b"")
@@ -164,7 +164,7 @@ def test_nothing_beside_the_page_can_be_had(server, path):
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """A server that lets one site ask, and goes by another name too."""
+    """A server that allows one other site and has a second host name."""
     from .conftest import homes
 
     for home in homes(tmp_path_factory.mktemp("opened")):
@@ -176,8 +176,8 @@ def opened(tmp_path_factory):
 SITE = "https://app.example.com"
 
 
-def test_a_site_that_was_named_may_ask(opened):
-    """Its preflight is answered, its requests too, and it may read the answer; no other's."""
+def test_allowed_site_may_send_requests(opened):
+    """Preflight and requests are answered, and only this site may read the answers."""
     asks = {"Origin": SITE, "Access-Control-Request-Method": "POST",
             "Access-Control-Request-Headers": "authorization,content-type"}  # fmt: skip
     client = opened.client()
@@ -198,8 +198,8 @@ def test_a_site_that_was_named_may_ask(opened):
 @pytest.mark.parametrize(
     "origin", ["https://evil.test", "null", "https://app.example.com.evil.test", "http://app.example.com"]
 )
-def test_another_site_may_not(opened, origin):
-    """Neither before nor in earnest."""
+def test_other_site_may_not_send_requests(opened, origin):
+    """Neither the preflight nor the request."""
     client = opened.client()
     asks = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     for answer in (
@@ -209,16 +209,16 @@ def test_another_site_may_not(opened, origin):
         assert "access-control-allow-origin" not in answer.headers
 
 
-def test_a_name_that_was_allowed_leads_here(opened):
-    """However it is written; others still do not."""
+def test_allowed_host_name_is_accepted(opened):
+    """In any spelling; others are still refused."""
     for host in ("memory.example.com", "MEMORY.example.com:443", "memory.example.com."):
         assert asked_by(opened, f"Host: {host}")[0] == 200
     assert asked_by(opened, "Host: www.memory.example.com")[0] == 403
     assert asked_by(opened, "Host: memory.example.com", "Origin: https://memory.example.com")[0] == 200
 
 
-def test_what_no_request_could_name_is_no_setting(home):
-    """Exit code 2, before anything listens; one process tries them all."""
+def test_invalid_origins_and_hosts_are_refused_as_settings(home):
+    """Exit code 2 before the server listens; one process tries them all."""
     tried = [
         ("--allow-origin", "*"), ("--allow-origin", "null"), ("--allow-origin", "app.example.com"),
         ("--allow-origin", "https://a.example/page"), ("--allow-host", "*"), ("--allow-host", "https://a.example"),
@@ -231,27 +231,27 @@ def test_what_no_request_could_name_is_no_setting(home):
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "CROSS-SITE", "cross-site, same-origin", "", "other"])
 @pytest.mark.parametrize("address", ["/v1/status", "/v1/records", "/healthz", "/openapi.json", "/metrics", "/mcp"])
-def test_what_another_page_makes_a_browser_ask_is_refused(server, site, address):
-    """An image, a script or a link sends no Origin; the browser says where it comes from all the same."""
+def test_cross_site_requests_without_origin_are_refused(server, site, address):
+    """An image, a script or a link sends no Origin, but the browser sends Sec-Fetch-Site."""
     status, _, body = asked_by(server, f"Host: 127.0.0.1:{server.port}", f"Sec-Fetch-Site: {site}", address=address)
     assert (status, body["error"]["code"]) == (403, "forbidden_origin")
 
 
 @pytest.mark.parametrize("site", ["same-origin", "none"])
-def test_what_the_page_or_the_user_asks_is_answered(server, site):
-    """The page's own requests, and an address that somebody typed."""
+def test_requests_of_the_page_and_the_user_are_answered(server, site):
+    """The page's own requests, and a typed address."""
     assert asked_by(server, f"Host: 127.0.0.1:{server.port}", f"Sec-Fetch-Site: {site}")[0] == 200
 
 
-def test_a_link_elsewhere_leads_to_the_page(server):
-    """The page and its files hold nothing of the memory, and can be reached from anywhere."""
+def test_links_from_other_sites_open_the_page(server):
+    """The page and its files contain no records and can be opened from anywhere."""
     navigation = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
     for address in ("/", "/static/style.css"):
         assert asked_by(server, f"Host: 127.0.0.1:{server.port}", *navigation, address=address)[0] == 200
 
 
-def test_a_site_that_was_named_may_ask_across_sites(opened):
-    """Its browser sends the Origin that was allowed; without it, or with another, the answer is no."""
+def test_allowed_site_needs_its_origin_across_sites(opened):
+    """Without its Origin header, or with another, the request is refused."""
     client, across = opened.client(), {"Sec-Fetch-Site": "cross-site"}
     asks = {"Origin": SITE, "Access-Control-Request-Method": "POST"}
     assert client.options("/v1/search", headers={**asks, **across}).status_code == 200
@@ -263,12 +263,12 @@ def test_a_site_that_was_named_may_ask_across_sites(opened):
 @pytest.mark.parametrize(
     "address", ["/v1/status", "/v1/records", "/v1/records/nothing", "/nothing", "/openapi.json", "/metrics", "/healthz"]
 )
-def test_no_cache_keeps_an_answer(api, address):
-    """Neither a browser's nor a proxy's, errors included."""
+def test_answers_are_not_cached(api, address):
+    """Neither by a browser nor by a proxy, errors included."""
     assert api.get(address).headers["cache-control"] == "no-store"
 
 
-def test_the_page_may_be_kept(api):
-    """It is asked for again, and its files are compared by their tags."""
+def test_page_may_be_cached(api):
+    """It is revalidated, and its files are compared by their ETags."""
     assert api.get("/").headers["cache-control"] == "no-cache"
     assert "no-store" not in api.get("/static/style.css").headers.get("cache-control", "")

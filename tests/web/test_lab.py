@@ -1,4 +1,4 @@
-"""The laboratory over HTTP: what the commands print, behind the wall, bounded; and reports with their plots."""
+"""Evaluation over HTTP: the output of the commands, limited to the caller's scope; and reports with their plots."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def report_of(answer):
         ("sweep", ("--measure", "RR@10"), {"measures": ["RR@10"]}),
     ],
 )  # fmt: skip
-def test_a_study_answers_what_the_command_prints(lab, name, words, more, request):
-    """Number by number, for the same questions in a folder; the time of a run and the set's name are its own."""
+def test_study_equals_the_output_of_the_command(lab, name, words, more, request):
+    """Number by number for the same questions; only the run time and the name of the set differ."""
     answered = report_of(study(lab.owner, name, lab.questions, **more))
     printed = lab.printed(name, lab.write_set(request.node.callspec.id), *words)
     for told in (answered, printed):
@@ -133,8 +133,8 @@ def test_a_study_answers_what_the_command_prints(lab, name, words, more, request
     assert answered == printed
 
 
-def test_ids_in_a_list_are_relevant_alike(lab):
-    """A list of ids is what a grade of one for each is."""
+def test_listed_ids_are_equally_relevant(lab):
+    """A list of ids equals grade 1 for each."""
     listed = [{"text": one["text"], "relevant": sorted(one["relevant"])} for one in lab.questions]
     graded = [{**one, "relevant": dict.fromkeys(one["relevant"], 1)} for one in listed]
     first, second = (report_of(study(lab.owner, "run", some)) for some in (listed, graded))
@@ -142,8 +142,8 @@ def test_ids_in_a_list_are_relevant_alike(lab):
     assert first["systems"] == second["systems"]
 
 
-def test_a_question_is_known_by_its_words(lab):
-    """Reports name questions by their text; the same text twice is two questions."""
+def test_question_is_identified_by_its_text(lab):
+    """Reports name questions by their text; a repeated text is two questions."""
     text, found = lab.questions[0]["text"], lab.questions[0]["relevant"]
     twice = [{"text": text, "relevant": found}, {"text": f" {text}\n", "relevant": found}]
     (system,) = report_of(study(lab.owner, "run", [*twice, {"text": "x" * 5000, "relevant": found}]))[
@@ -166,8 +166,8 @@ def test_a_hundred_questions_take_seconds(lab):
     assert within(time.monotonic() - start, 30)
 
 
-def test_the_server_goes_on_after_a_study(lab):
-    """What a study was lent is not closed by it."""
+def test_server_searches_after_a_study(lab):
+    """A study does not close what it borrows from the server."""
     report_of(study(lab.owner, "overlap", lab.questions))
     assert lab.owner.post("/v1/search", json={"query": "night train"}).json()["results"]
 
@@ -176,8 +176,8 @@ def test_the_server_goes_on_after_a_study(lab):
 
 
 @pytest.mark.parametrize("name", ["run", "overlap", "sweep"])
-def test_who_is_bound_to_a_scope_studies_their_own_side(lab, name):
-    """Their records and those of all are found; another's is as unknown as one that never was, by id as by path."""
+def test_scoped_caller_studies_only_its_visible_records(lab, name):
+    """Its own and global records; another scope's is unknown, by id and by path."""
     asked = [{"text": "night train of Ada", "relevant": ["adas"]}]
     told = report_of(study(lab.ada, name, asked))
     assert "bobs" not in json.dumps(told)
@@ -186,8 +186,8 @@ def test_who_is_bound_to_a_scope_studies_their_own_side(lab, name):
     assert foreign["message"].replace("bobs", "none") == absent["message"]
 
 
-def test_a_bound_run_counts_only_what_its_caller_sees(lab):
-    """How much others have written, and how often, is not in the report."""
+def test_scoped_study_counts_only_visible_records(lab):
+    """Counts and changes of other scopes are not in the report."""
     theirs = report_of(study(lab.ada, "run", [{"text": "night train of Ada", "relevant": ["adas"]}]))
     assert theirs["data"]["documents"] == DOCUMENTS + 1
     assert theirs["data"]["corpora"][0]["fingerprint"] == ""
@@ -196,8 +196,8 @@ def test_a_bound_run_counts_only_what_its_caller_sees(lab):
     assert owners["data"]["documents"] == DOCUMENTS + 2
 
 
-def test_reports_are_the_owners(lab):
-    """One who is bound to a scope sees no list and no report, and keeps none; one who only reads keeps none."""
+def test_only_the_owner_has_reports(lab):
+    """A scoped caller cannot list, read or store reports; a read-only one cannot store them."""
     refused(lab.ada.get("/v1/eval/reports"), 403, "forbidden")
     refused(lab.ada.get("/v1/eval/reports/any"), 403, "forbidden")
     refused(study(lab.ada, "run", lab.questions, save="mine"), 403, "forbidden")
@@ -207,8 +207,8 @@ def test_reports_are_the_owners(lab):
     assert not (lab.folder / "mine.json").exists()
 
 
-def test_only_the_owner_has_a_language_model_told_the_questions(home):
-    """Where the settings ask one at every search, a study of many questions is dear."""
+def test_only_the_owner_sends_questions_to_a_language_model(home):
+    """A study of many questions would be expensive."""
     fill(home.store)
     (home.folder / "recollect").mkdir()
     (home.folder / "recollect" / "config.toml").write_text("[search]\nhyde = true\n")
@@ -249,8 +249,8 @@ def test_only_the_owner_has_a_language_model_told_the_questions(home):
         {"questions": [SOUND], "save": ""},
     ],
 )
-def test_a_body_that_does_not_fit_is_refused(lab, body):
-    """Before anything is asked."""
+def test_invalid_study_is_refused(lab, body):
+    """Before any search."""
     refused(lab.owner.post("/v1/eval/run", content=json.dumps(body), headers=JSON), 422, "invalid")
 
 
@@ -269,13 +269,13 @@ JSON = {"Content-Type": "application/json"}
         ({"questions": [SOUND], "measures": ["nDCG@99999"]}, "between 1 and"),
     ],
 )
-def test_what_cannot_be_studied_says_why(lab, body, said):
+def test_impossible_study_is_explained(lab, body, said):
     """In the same words as the command."""
     assert said in refused(lab.owner.post("/v1/eval/run", json=body), 400, "usage")["message"]
 
 
-def test_grades_of_zero_alone_count_as_nothing_found(lab):
-    """As in every measure of the field; not an error."""
+def test_only_zero_grades_count_as_nothing_found(lab):
+    """A score of 0, not an error."""
     told = report_of(study(lab.owner, "run", [{"text": "night", "relevant": {"d1": 0}}]))
     assert told["systems"]["default"]["measures"]["nDCG@10"]["mean"] == 0.0
     report_of(study(lab.owner, "sweep", [{"text": "night", "relevant": {"d1": 0}}]))
@@ -283,8 +283,8 @@ def test_grades_of_zero_alone_count_as_nothing_found(lab):
     assert pair["relevant"] == 0
 
 
-def test_a_second_study_has_to_wait(lab):
-    """While one is under way, another is refused, and searches are answered."""
+def test_second_study_is_refused_while_one_runs(lab):
+    """Searches are still answered."""
     many = [
         {"text": f"{one['text']} {number}", "relevant": one["relevant"]} for number in range(8) for one in lab.questions
     ]
@@ -306,8 +306,8 @@ def test_a_second_study_has_to_wait(lab):
     report_of(study(lab.reader, "overlap", lab.questions[:1]))
 
 
-def test_without_a_second_source_there_is_no_overlap(home):
-    """It is the setup that is wrong, not the server that fails; nor is there a vector search to measure."""
+def test_overlap_without_a_second_source_is_an_error(home):
+    """It is a configuration error, not a failure; nor can vector search be measured."""
     with Memory.open(home.store, embedder="none", settings=Settings()) as memory:
         memory.add("night train", id="d1")
     api = home.serve("--embedder", "none").client()
@@ -323,8 +323,8 @@ def test_without_a_second_source_there_is_no_overlap(home):
 # -- reports ------------------------------------------------------------------------------------------------
 
 
-def test_a_kept_report_is_listed_and_drawn(lab):
-    """Each study can be kept; its plots are SVG whose ids no other has, its words and tables stand beside them."""
+def test_stored_report_is_listed_and_drawn(lab):
+    """Each study can be stored; its SVG plots have unique ids, with text and tables beside them."""
     made = {"run": {"compare": SYSTEMS}, "sweep": {}, "overlap": {}}
     for name, more in made.items():
         told = report_of(study(lab.owner, name, lab.questions, save=f"Küche 1.{name}", **more))
@@ -362,24 +362,24 @@ def check_sections(sections):
         "\u202ex", "语" * 80,
     ],
 )  # fmt: skip
-def test_a_report_is_kept_under_a_name_that_is_a_file_everywhere(lab, name):
-    """No folder, no device, nothing that hides or turns round."""
+def test_report_names_are_safe_file_names(lab, name):
+    """No folder, no device name, no hidden or reversed name."""
     before = sorted(lab.home.folder.rglob("*.json"))
     answer = study(lab.owner, "run", lab.questions[:1], save=name)
     assert "cannot be the name" in refused(answer, 400, "usage")["message"]
     assert sorted(lab.home.folder.rglob("*.json")) == before
 
 
-def test_a_report_is_not_written_over(lab):
-    """What was measured before is what the next is compared with."""
+def test_reports_are_not_overwritten(lab):
+    """Later studies are compared with earlier ones."""
     report_of(study(lab.owner, "run", lab.questions[:1], save="once"))
     kept = (lab.folder / "once.json").read_bytes()
     assert "already" in refused(study(lab.owner, "run", lab.questions, save="once"), 400, "usage")["message"]
     assert (lab.folder / "once.json").read_bytes() == kept
 
 
-def test_only_reports_of_the_folder_are_there(lab):
-    """Damaged, foreign and hidden files are passed over, and so is what a link leads to outside."""
+def test_only_valid_reports_in_the_folder_are_listed(lab):
+    """Damaged, foreign and hidden files and links to other folders are skipped."""
     lab.folder.mkdir(exist_ok=True)
     outside = lab.home.folder / "outside.json"
     outside.write_text(json.dumps({"systems": {}, "data": {"name": "outside"}}))
@@ -409,8 +409,8 @@ def test_only_reports_of_the_folder_are_there(lab):
         (lab.folder / "pipe.json").unlink()
 
 
-def test_a_report_that_changed_is_drawn_anew(lab):
-    """What was drawn is kept only as long as the file is the same."""
+def test_changed_report_is_drawn_again(lab):
+    """A cached plot is used only while the file is the same."""
     told = report_of(study(lab.owner, "overlap", lab.questions, save="changing"))
     first = lab.owner.get("/v1/eval/reports/changing").json()
     assert lab.owner.get("/v1/eval/reports/changing").json() == first
@@ -419,8 +419,8 @@ def test_a_report_that_changed_is_drawn_anew(lab):
     assert "renamed" in lab.owner.get("/v1/eval/reports/changing").json()["sections"][0]["lead"]
 
 
-def test_several_plots_at_once_come_out_whole(lab):
-    """Drawings of different reports asked for at the same time do not run into each other."""
+def test_plots_drawn_at_once_are_complete(lab):
+    """Plots of different reports that are drawn at the same time do not mix."""
     names = [f"at once {number}" for number in range(3)]
     for number, name in enumerate(names):
         report_of(study(lab.owner, "overlap", lab.questions[number:], save=name))
@@ -440,7 +440,7 @@ def test_several_plots_at_once_come_out_whole(lab):
         assert drawn[name]["sections"][0]["source"].startswith(name)
 
 
-def test_without_matplotlib_a_report_is_words_and_tables():
+def test_report_without_matplotlib_has_text_and_tables():
     """The plots are empty, and each section names the extra to install."""
     code = """
 import sys, pathlib, tempfile

@@ -1,4 +1,4 @@
-"""Heavy requests: what one caller asks for has an end, and does not keep the others waiting."""
+"""Expensive requests: each has a limit, and none blocks other callers."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ pytestmark = [
 
 
 @pytest.mark.ci
-def test_a_bound_callers_why_not_ends_and_says_how_deep_it_read(crowd):
-    """A record beyond the depth that the caller may read is said to be there, without its rank."""
+def test_scoped_why_not_is_bounded_and_reports_its_depth(crowd):
+    """A record beyond the depth limit is reported as present, without its rank."""
     verdict = crowd.answer(crowd.ada.post, "/v1/why-not", json=crowd.hostile)
     assert (verdict["stage"], verdict["change"]) == ("fetch_k", {})
     assert verdict["reason"] == f"vector beyond rank {lanes.DEEPEST:,}"
@@ -141,8 +141,8 @@ def test_a_bound_callers_why_not_ends_and_says_how_deep_it_read(crowd):
     assert "only the owner" in verdict["advice"]
 
 
-def test_what_a_why_not_advises_is_within_the_callers_depth(crowd):
-    """The change can be put into a request of the same caller, and brings the record back."""
+def test_why_not_advice_is_within_the_callers_limits(crowd):
+    """The same caller can apply the change, and it brings the record back."""
     deep = {**ASKED, "fetch_k": 200, "limit": 100, "mmr": False}
     target = crowd.answer(crowd.ada.post, "/v1/search", json=deep)["results"][80]["id"]
     change = crowd.answer(crowd.ada.post, "/v1/why-not", json={**ASKED, "target": target})["change"]
@@ -152,8 +152,8 @@ def test_what_a_why_not_advises_is_within_the_callers_depth(crowd):
 
 
 @pytest.mark.parametrize("kind", ["hostile", "slow"])
-def test_hostile_requests_do_not_keep_others_from_searching(crowd, kind):
-    """Of many at once few are computed; others search meanwhile; what a client has left ends."""
+def test_hostile_requests_do_not_block_other_searches(crowd, kind):
+    """Few of many are computed at once; others search meanwhile; abandoned ones end."""
     connections = [crowd.send("ada", "/v1/why-not", getattr(crowd, kind)) for _ in range(MANY)]
     crowd.search_times(20)
     assert "stage" in crowd.answer(crowd.bob.post, "/v1/why-not", json={"query": "w1", "target": "b1"})
@@ -163,8 +163,8 @@ def test_hostile_requests_do_not_keep_others_from_searching(crowd, kind):
     until(crowd.is_idle, bool, 30)
 
 
-def test_what_is_too_much_is_refused_and_told_when_to_come_back(crowd):
-    """503 with a code of its own, a hint and `Retry-After`; on a busy machine some take longer than they may."""
+def test_overload_is_refused_with_retry_after(crowd):
+    """503 with its own code, a hint and `Retry-After`; a busy machine may exceed the time."""
     connections = [crowd.send("ada", "/v1/why-not", crowd.slow) for _ in range(MANY)]
     answers = [connection.recv(65536) for connection in connections]
     for connection in connections:
@@ -184,8 +184,8 @@ def test_what_is_too_much_is_refused_and_told_when_to_come_back(crowd):
     ],
     ids=["deep", "long", "many words"],
 )
-def test_heavy_searches_take_turns(crowd, body):
-    """A deep search, a long answer and a very long query are computed one at a time for a scope."""
+def test_expensive_searches_run_one_at_a_time(crowd, body):
+    """Deep search, long answer and very long query, for each scope."""
     connections = [crowd.send("ada", "/v1/search", body) for _ in range(20)]
     crowd.search_times(5)
     answers = [status(connection) for connection in connections]
@@ -195,16 +195,16 @@ def test_heavy_searches_take_turns(crowd, body):
     assert answers.count(503) > 0
 
 
-def test_a_long_list_takes_turns_too(crowd):
-    """The list is the same as that of short pages."""
+def test_long_list_waits_for_its_turn_too(crowd):
+    """The list equals that of short pages."""
     whole = crowd.answer(crowd.ada.get, "/v1/records?limit=400")["records"]
     pages = (crowd.answer(crowd.ada.get, f"/v1/records?limit=200&offset={start}") for start in (0, 200))
     parts = [one for page in pages for one in page["records"]]
     assert [one["id"] for one in whole] == [one["id"] for one in parts]
 
 
-def test_the_owners_why_not_reads_to_the_end_and_ends_with_its_client(crowd):
-    """The rank is told however deep it is; when the client leaves, the work ends."""
+def test_owners_why_not_reads_everything_and_ends_with_its_client(crowd):
+    """The rank is given at any depth; the work ends when the client disconnects."""
     body = {**crowd.hostile, "mmr": False, "scope": {"user": "ada"}}
     assert crowd.root.post("/v1/why-not", json=body).json()["sources"]["vector"]["rank"] == PLACE + 1
     connection = crowd.send("root", "/v1/why-not", {**crowd.hostile, "scope": {"user": "ada"}})
@@ -226,8 +226,8 @@ def two_studies(crowd):
     return connection, second
 
 
-def test_a_study_of_one_caller_does_not_keep_out_anothers(crowd):
-    """One at a time for each scope; it ends when its client leaves."""
+def test_study_does_not_block_another_callers_study(crowd):
+    """One at a time for each scope; it ends when its client disconnects."""
     connection, second = until(lambda: two_studies(crowd), lambda both: both[1].status_code == 409)
     assert "30 s" in refused(second, 409, "busy")["hint"]
     own = [{"text": "w1 w2", "relevant": ["b1"]}]
@@ -238,8 +238,8 @@ def test_a_study_of_one_caller_does_not_keep_out_anothers(crowd):
 
 
 @pytest.mark.ci
-def test_a_process_that_dies_is_replaced_and_none_is_left_behind(home):
-    """The next request starts another; when the server ends, all that it has started end too."""
+def test_dead_worker_is_replaced_and_none_is_left_behind(home):
+    """The next request starts another; all end with the server."""
     with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("The spare key is under the pot.", id="key", user="ada")
     server = home.serve("--user", "ada", forked=False)
@@ -256,8 +256,8 @@ def test_a_process_that_dies_is_replaced_and_none_is_left_behind(home):
 
 
 @pytest.mark.torture
-def test_others_searches_stay_quick_under_attack(crowd):
-    """Their 95th percentile stays under twice what it is when nobody attacks."""
+def test_searches_stay_fast_under_attack(crowd):
+    """The 95th percentile of other callers stays under twice the usual one."""
     usual, attacked = [], []
     crowd.search_times(50)
     for _ in range(5):

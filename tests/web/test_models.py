@@ -1,4 +1,4 @@
-"""Models and requests: no request makes a server fetch one."""
+"""No request makes the server download a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .conftest import until
 
 @pytest.fixture
 def outside():
-    """A server in the place of the Python index and of the hub, and the requests it got."""
+    """A server in place of the Python index and the model hub, and the requests it received."""
     with HttpServer(lambda _: Response(404)) as server:
         yield server.url, server.asked
 
@@ -21,8 +21,8 @@ def online(home, url):
     home.variables["PIP_CONFIG_FILE"] = "/dev/null"
 
 
-def test_a_search_with_rerank_fetches_no_model(home, outside):
-    """It is answered without the model, and says so with what to do; so is a link to the page that asks for it."""
+def test_search_with_rerank_downloads_no_model(home, outside):
+    """It is answered without the model, with a warning and a hint; also through a link to the page."""
     url, asked = outside
     online(home, url)
     client = home.serve().client()
@@ -37,8 +37,8 @@ def test_a_search_with_rerank_fetches_no_model(home, outside):
     assert asked == []
 
 
-def test_a_search_does_not_fetch_the_embedder_either(home, outside):
-    """The server looks for the model of its settings when it starts; until that is here, words answer."""
+def test_search_downloads_no_embedder(home, outside):
+    """The server looks for its model at startup; until it is there, keyword search answers."""
     url, asked = outside
     online(home, url)
     server = home.serve("--embedder", "arctic-embed-s")

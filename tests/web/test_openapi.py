@@ -1,4 +1,4 @@
-"""The OpenAPI document: sound, good to make a client of, and true: what it says is what the server does."""
+"""The OpenAPI document: valid, usable for generated clients, and equal to what the server does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def document(api):
-    """As it is served."""
+    """The document as it is served."""
     return api.get("/openapi.json").json()
 
 
@@ -29,16 +29,16 @@ def operations(document):
     ]
 
 
-def test_every_operation_has_a_name_of_its_own(document):
-    """Short words that make the methods of a generated client."""
+def test_every_operation_has_a_unique_name(document):
+    """Short words that make the method names of a generated client."""
     names = [told["operationId"] for _, _, told in operations(document)]
     assert len(names) == len(set(names))
     assert set(names) >= NAMES
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)
 
 
-def test_every_operation_says_what_it_does_and_answers(document):
-    """A sentence, a place in the contents, and a schema for each answer."""
+def test_every_operation_has_a_summary_and_schemas(document):
+    """A sentence, a tag, and a schema for each answer."""
     assert document["openapi"].startswith("3.1")
     for address, _, told in operations(document):
         assert told["tags"], address
@@ -50,8 +50,8 @@ def test_every_operation_says_what_it_does_and_answers(document):
             assert kind == "text/plain" or body["schema"], (address, status)
 
 
-def test_all_but_what_is_open_asks_for_a_token(document):
-    """And tells every error it may answer with, in the one shape."""
+def test_every_protected_operation_requires_a_token(document):
+    """And lists every error it may return, in the common format."""
     for address, _, told in operations(document):
         assert ("security" in told) == (address != "/healthz"), address
         if address != "/healthz":
@@ -61,8 +61,8 @@ def test_all_but_what_is_open_asks_for_a_token(document):
                 assert schema["$ref"].endswith("/ErrorAnswer")
 
 
-def test_the_document_is_sound(document):
-    """By the specification's own schema, where the checker is installed; every reference leads somewhere."""
+def test_document_is_valid(document):
+    """By the specification's own schema, where the checker is installed; every reference resolves."""
     text = str(document)
     for name in re.findall(r"#/components/schemas/([\w.-]+)", text):
         assert name in document["components"]["schemas"], name
@@ -84,8 +84,8 @@ def _unhurried(case: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["positive", "negative"])
-def test_what_it_says_is_what_the_server_does(home, mode):
-    """Made-up requests, right and wrong, to every operation: no failure, no answer but those it names."""
+def test_server_conforms_to_its_document(home, mode):
+    """Generated requests, valid and invalid, to every operation: no failure, only documented answers."""
     import schemathesis
     from hypothesis import HealthCheck, given, settings
     from hypothesis.errors import Unsatisfiable
@@ -123,8 +123,8 @@ def test_what_it_says_is_what_the_server_does(home, mode):
 
 @pytest.mark.torture
 @pytest.mark.timeout(3000)
-def test_what_it_says_is_what_the_server_does_at_length(home):
-    """The same by schemathesis' own command, with all its phases and checks."""
+def test_server_conforms_to_its_document_long(home):
+    """The same with schemathesis' own command, all phases and checks."""
     token = home.token("owner", "--owner")
     server = home.serve("--folder", home.folder)
     ran = subprocess.run(

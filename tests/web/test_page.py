@@ -1,4 +1,4 @@
-"""docs/serving.md says what the server has, and its commands are commands."""
+"""docs/serving.md: its tables, commands and numbers agree with the server."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def commands():
     ]
 
 
-def test_the_table_has_every_address(api):
-    """Those of the OpenAPI document, each with what it is for."""
+def test_table_lists_every_route(api):
+    """Those of the OpenAPI document, each with its purpose."""
     paths = api.get("/openapi.json").json()["paths"]
     served = {(method.upper(), address) for address, methods in paths.items() for method in methods}
     assert {(method, address) for method, address, _ in ROWS} == served
 
 
-def test_the_table_says_who_may(askers):
-    """A caller who only reads is refused what is writing or the owner's; one without a token all but `all`."""
+def test_table_names_the_permissions(askers):
+    """A read-only caller is refused writing and the owner's routes; one without a token all but `all`."""
     nobody = askers.server.client()
     for method, address, may in ROWS:
         where = re.sub(r"\{\w+\}", "nothing", address)
@@ -60,8 +60,8 @@ def test_the_table_says_who_may(askers):
             assert not refusing, address
 
 
-def test_every_command_is_one():
-    """Its words are flags and arguments that there are; what is asked with curl is asked in the next test."""
+def test_every_command_parses():
+    """Its flags and arguments exist; curl commands are run in the next test."""
     for line in commands():
         program, name, *words = shlex.split(line)
         if program == "curl":
@@ -73,8 +73,8 @@ def test_every_command_is_one():
         command.make_context(name, words)
 
 
-def test_what_is_asked_with_curl_is_answered(home):
-    """As it stands, at the port it then has."""
+def test_curl_commands_are_answered(home):
+    """As they stand, at the port of the test server."""
     if not shutil.which("curl"):
         pytest.skip("curl is not installed")
     server = home.serve()
@@ -83,14 +83,14 @@ def test_what_is_asked_with_curl_is_answered(home):
     assert found["results"][0]["id"] == stored["id"]
 
 
-def test_the_start_is_told_as_it_is(server):
-    """The line on standard error, but for the port."""
+def test_startup_message_is_documented(server):
+    """The line on standard error, except for the port."""
     (shown,) = re.findall(r"^serving at .*$", PAGE, flags=re.MULTILINE)
     assert server.errors[0].strip().replace(str(server.port), str(PORT)) == shown
 
 
-def test_the_statuses_are_the_codes():
-    """Each status with a code of its own, and none that there is not."""
+def test_documented_statuses_equal_the_code():
+    """Each status with its code, and no other."""
     told = {int(status): words for status, words in re.findall(r"^\| (\d{3}) \| (.*) \|$", PAGE, flags=re.MULTILINE)}
     assert set(told) == {*responses.DOCUMENTED, 405} - {504}
     for kind, status in responses.STATUSES:
@@ -100,8 +100,8 @@ def test_the_statuses_are_the_codes():
         assert f"`{code}`" in told[status]
 
 
-def test_the_numbers_are_the_codes():
-    """Sizes and times are told as they are."""
+def test_documented_numbers_equal_the_code():
+    """Sizes and times."""
     assert f"{MOST_BYTES:,} bytes" in PAGE
     assert MOST_BYTES == 8 * 1024**2
     assert MAX_TEXT == 1_000_000
@@ -111,7 +111,7 @@ def test_the_numbers_are_the_codes():
     assert f"Up to {MOST_WAITING} may wait" in PAGE
 
 
-def test_the_limits_are_the_codes():
+def test_documented_limits_equal_the_code():
     """Each row of the table has the numbers of the code."""
     table = dict(
         re.findall(r"^\| ([^|`]*?(?:`[^|]*?)?) \| (.*) \|$", PAGE.partition("## Limits")[2], flags=re.MULTILINE)
@@ -138,7 +138,7 @@ def test_the_limits_are_the_codes():
     assert workers.IDLE_SECONDS == 300
 
 
-def test_the_metrics_are_those_that_are_told(api):
+def test_documented_metrics_equal_the_exported_ones(api):
     """Names and labels."""
     api.post("/v1/search", json={"query": "x"})
     table = re.findall(r"^\| `(recollect_\w+)` \| (.*?) ?\|$", PAGE, flags=re.MULTILINE)
@@ -153,8 +153,8 @@ def test_the_metrics_are_those_that_are_told(api):
     assert found == told
 
 
-def test_the_scrape_and_the_proxy_fit_the_server():
-    """The example is YAML that Prometheus knows, and both lead to the port."""
+def test_prometheus_and_proxy_examples_fit_the_server():
+    """The example is YAML that Prometheus knows, and both use the right port."""
     (job,) = yaml.safe_load(*blocks("yaml"))["scrape_configs"]
     assert set(job) == {"job_name", "authorization", "static_configs"}  # /metrics over http is its own default
     assert job["static_configs"] == [{"targets": [f"127.0.0.1:{PORT}"]}]

@@ -1,4 +1,4 @@
-"""Single records over HTTP: stored, read, edited, superseded, forgotten, undone, and what cannot be."""
+"""Single records over HTTP: store, read, edit, supersede, forget, undo, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def unchanged(stored):
     return {name: value for name, value in stored.items() if name != "change"}
 
 
-def test_undo_takes_back_one_change_and_no_later_one(api, add):
-    """Two people edit; who takes back the first edit is told that another came after it, and nothing is lost."""
+def test_undo_does_not_undo_a_later_change(api, add):
+    """Of two edits, undoing the first is refused because another followed; nothing is lost."""
     record = add("The meeting is at nine.")
     where = f"/v1/records/{record['id']}"
     mine = api.patch(where, json={"text": "The meeting is at ten."}).json()["change"]
@@ -36,16 +36,16 @@ def test_undo_takes_back_one_change_and_no_later_one(api, add):
     assert (again["id"], again["change"]["action"]) == (record["id"], "nothing")
 
 
-def test_a_long_text_is_cut_in_a_listing(api, add):
-    """As in search: the record itself has all of it."""
+def test_long_text_is_cut_in_a_list(api, add):
+    """As in search; the record itself has the whole text."""
     record = add("long " * 2_000, tags=["long"])
     (listed,) = api.get("/v1/records", params={"tag": "long"}).json()["records"]
     assert (len(listed["text"]), listed["text_chars"]) == (4_000, 10_000)
     assert len(api.get(f"/v1/records/{record['id']}").json()["text"]) == 10_000
 
 
-def test_a_record_is_stored_as_it_was_said(api):
-    """All fields come back; what was not said is not there, but for those that readers count on."""
+def test_record_is_stored_with_all_fields(api):
+    """All fields come back; unset ones are absent, except for those always present."""
     said = {
         "text": "The spare key is under the blue pot.", "title": "Key", "category": "home", "tags": ["key", "pot"],
         "importance": 0.9, "decay": "permanent", "happened_at": "2026-01-02T03:04:05Z",
@@ -61,24 +61,24 @@ def test_a_record_is_stored_as_it_was_said(api):
     assert set(plain) == {"id", "kind", "text", "title", "scope", "category", "tags", "created_at"}
 
 
-def test_null_means_left_out(api):
-    """A client that writes all fields, empty ones as null, is understood."""
+def test_null_equals_an_absent_field(api):
+    """A client that writes all fields, with null for empty ones, is accepted."""
     fields = ("title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source", "id", "scope")
     answer = api.post("/v1/records", json={"text": "Nothing else is known.", **dict.fromkeys(fields)})
     assert answer.status_code == 201
     assert answer.json()["title"] == ""
 
 
-def test_the_same_text_is_one_record(add):
-    """Adding it again updates it: tags are gathered."""
+def test_same_text_is_one_record(add):
+    """Adding it again updates it, and tags are merged."""
     first = add("The milk is in the fridge.", tags=["milk"])
     again = add("The milk is in the fridge.", tags=["fridge"], category="food")
     assert (again["id"], again["category"], again["tags"]) == (first["id"], "food", ["milk", "fridge"])
 
 
 @pytest.mark.parametrize("record_id", ODD_IDS)
-def test_an_id_may_be_any_name(server, api, record_id):
-    """Stored by that name, it is read, edited, told about, forgotten and brought back by it."""
+def test_id_may_be_any_name(server, api, record_id):
+    """Stored, read, edited, forgotten and restored by it, and its history is found."""
     text = f"Known as {record_id!r}."
     assert api.post("/v1/records", json={"text": text, "id": record_id}).json()["id"] == record_id
 
@@ -109,16 +109,16 @@ def test_an_id_may_be_any_name(server, api, record_id):
 
 
 @pytest.mark.parametrize("record_id", ["", " ", "x" * 1001, None, 5, ["a"], {"a": 1}])
-def test_what_is_no_id_is_refused(api, record_id):
-    """Empty, too long, or no text."""
+def test_invalid_id_is_refused(api, record_id):
+    """Empty, too long, or not a text."""
     answer = api.post("/v1/undo", json={"id": record_id})
     assert answer.status_code in (404, 422)
     if record_id is not None:
         assert api.post("/v1/records", json={"text": "x", "id": record_id}).status_code in (400, 422)
 
 
-def test_an_unknown_id_is_unknown_everywhere(api):
-    """404 with its code, whatever was to be done."""
+def test_unknown_id_is_404_on_every_route(api):
+    """With its code, whatever the request."""
     gone = "no-such-record"
     for method, address, body in (
         ("GET", f"/v1/records/{gone}", None), ("PATCH", f"/v1/records/{gone}", {"title": "x"}),
@@ -131,7 +131,7 @@ def test_an_unknown_id_is_unknown_everywhere(api):
         assert gone in error["message"]
 
 
-def test_an_edit_changes_what_it_names_and_null_clears(api, add):
+def test_edit_changes_named_fields_and_null_clears(api, add):
     """The rest stays; every field but the text can be cleared."""
     fields = {
         "title": "T", "category": "c", "tags": ["a"], "importance": 0.9, "decay": "permanent",
@@ -159,15 +159,15 @@ def test_an_edit_changes_what_it_names_and_null_clears(api, add):
         ({"happened_at": "once"}, 400), ({"tags": "a"}, 422), ({"superseded_by": "x"}, 422), ([], 422), ("text", 422),
     ],
 )  # fmt: skip
-def test_an_edit_that_cannot_be_changes_nothing(api, add, said, status):
-    """Its text cannot be cleared, and what a record is cannot be said anew."""
+def test_invalid_edit_changes_nothing(api, add, said, status):
+    """The text cannot be cleared, and the kind of a record cannot be changed."""
     record = add("A steady thing.")
     assert api.patch(f"/v1/records/{record['id']}", json=said).status_code == status
     assert api.get(f"/v1/records/{record['id']}").json() == unchanged(record)
 
 
-def test_undo_takes_back_the_last_thing_each_time_another(api, add):
-    """Two edits, the second undone; forgetting; then the first edit, and that it was added."""
+def test_each_undo_takes_back_one_change(api, add):
+    """Of two edits the second, then a forget, then the first edit, then the creation."""
     record = add("Version one.", title="One", tags=["a"], happened_at="2026-01-01")
     where = f"/v1/records/{record['id']}"
     api.patch(where, json={"text": "Version two.", "tags": None, "happened_at": None})
@@ -193,8 +193,8 @@ def test_undo_takes_back_the_last_thing_each_time_another(api, add):
 
 
 @pytest.mark.parametrize("which", ["old", "new"])
-def test_undoing_a_supersession_lifts_it(api, add, which):
-    """Whichever of the two is named, the old holds again, and what was made for it alone is forgotten."""
+def test_undoing_a_supersession_restores_the_old_record(api, add, which):
+    """Whichever of the two is named; a record created for it is forgotten."""
     old = add(f"The office is in Aarhus, {which}.", category="work")
     new = api.post("/v1/supersede", json={"id": old["id"], "text": f"The office is in Bergen, {which}."}).json()
     assert new["category"] == "work"
@@ -205,8 +205,8 @@ def test_undoing_a_supersession_lifts_it(api, add, which):
     refused(api.get(f"/v1/records/{new['id']}"), 404, "unknown_record")
 
 
-def test_where_nothing_is_left_to_undo_that_is_said(api, add):
-    """Forgotten, back, as if never added; a further undo says why not."""
+def test_undo_without_a_change_left_is_explained(api, add):
+    """Forgotten, restored, creation undone; a further undo gives the reason."""
     record = add("Back and forth.")
     api.delete(f"/v1/records/{record['id']}")
     undone = [api.post("/v1/undo", json={"id": record["id"]}).json()["undone"] for _ in range(2)]
@@ -215,8 +215,8 @@ def test_where_nothing_is_left_to_undo_that_is_said(api, add):
     assert "left to undo" in error["message"]
 
 
-def test_forgetting_is_all_or_nothing_and_counts_each_once(api, add):
-    """One unknown id, and all stay; an id named twice is forgotten once."""
+def test_forget_is_all_or_nothing_and_counts_each_id_once(api, add):
+    """With one unknown id all stay; a repeated id is forgotten once."""
     one, two = add("First of two."), add("Second of two.")
     refused(api.post("/v1/forget", json={"ids": [one["id"], "nothing", two["id"]]}), 404, "unknown_record")
     assert api.get(f"/v1/records/{one['id']}").status_code == 200
@@ -227,8 +227,8 @@ def test_forgetting_is_all_or_nothing_and_counts_each_once(api, add):
         assert api.post("/v1/forget", json={"ids": ids}).status_code == 422
 
 
-def test_a_chain_is_told_from_every_link(api, add):
-    """Oldest first, whichever record is asked about; the events say who took whose place."""
+def test_chain_is_the_same_from_every_record(api, add):
+    """Oldest first, from whichever record; the events name what superseded what."""
     first = add("Plan A.")
     second = api.post("/v1/supersede", json={"id": first["id"], "text": "Plan B."}).json()
     third = api.post("/v1/records", json={"text": "Plan C.", "supersedes": second["id"]}).json()
@@ -244,7 +244,7 @@ def test_a_chain_is_told_from_every_link(api, add):
 
 
 def test_history_outlives_the_record(api, add):
-    """What was forgotten can still be told about: that is how it is found again."""
+    """The history of a forgotten record can be read, so that it can be restored."""
     record = add("Gone but not lost.")
     api.delete(f"/v1/records/{record['id']}")
     told = api.get(f"/v1/history/{record['id']}").json()
@@ -253,14 +253,14 @@ def test_history_outlives_the_record(api, add):
 
 
 @pytest.mark.parametrize("said", [{}, {"text": "x", "by": "y"}])
-def test_a_supersession_needs_one_of_two(api, add, said):
-    """A text or a record: not both, and not none."""
+def test_supersede_needs_a_text_or_a_record(api, add, said):
+    """Not both, and not none."""
     record = add("To be replaced.")
     refused(api.post("/v1/supersede", json={"id": record["id"], **said}), 400, "usage")
 
 
-def test_a_supersession_can_be_of_another_day(api, add):
-    """As of before, the old one held."""
+def test_supersession_can_have_an_earlier_date(api, add):
+    """As of an earlier time, the old record is valid."""
     old = add("Lunch is at noon.", happened_at="2020-01-01")
     new = api.post("/v1/supersede", json={"id": old["id"], "text": "Lunch is at one.", "at": "2021-01-01"}).json()
     assert new["happened_at"] == "2021-01-01T00:00:00Z"
@@ -269,7 +269,7 @@ def test_a_supersession_can_be_of_another_day(api, add):
 
 
 def test_records_are_listed_newest_first_in_pages(api, add):
-    """Filters narrow, pages follow each other, and nothing is listed twice."""
+    """Filters apply, pages follow each other, and nothing is listed twice."""
     for number in range(5):
         add(f"Listed {number}.", category="listed", tags=["odd" if number % 2 else "even", "all"],
             happened_at=f"2025-01-0{number + 1}")  # fmt: skip
@@ -297,18 +297,18 @@ def test_records_are_listed_newest_first_in_pages(api, add):
      "offset=99999999999999999999", "kind=outside", "superseded=perhaps", f"user={'x' * 1001}",
      "&".join(["tag=a"] * 101)],
 )  # fmt: skip
-def test_a_listing_that_cannot_be_is_refused(api, query):
-    """With 422, and never more than there may be."""
+def test_invalid_list_request_is_refused(api, query):
+    """With 422, and never more than the limit."""
     refused(api.get(f"/v1/records?{query}"), 422, "invalid")
 
 
-def test_a_listing_of_no_time_is_refused(api):
-    """A time is checked where times are read."""
+def test_invalid_time_in_a_list_request_is_refused(api):
+    """Times are checked where they are parsed."""
     refused(api.get("/v1/records?since=yesterdayish"), 400, "usage")
 
 
-def test_what_was_superseded_is_listed_where_asked(api, add):
-    """Else the record that holds now."""
+def test_superseded_records_are_listed_on_request(api, add):
+    """Otherwise only the current record."""
     old = add("Old listing.", category="replaced")
     new = api.post("/v1/supersede", json={"id": old["id"], "text": "New listing."}).json()
     ids = [record["id"] for record in api.get("/v1/records?category=replaced").json()["records"]]
@@ -316,8 +316,8 @@ def test_what_was_superseded_is_listed_where_asked(api, add):
     assert (ids, set(both)) == ([new["id"]], {old["id"], new["id"]})
 
 
-def test_the_owner_names_scopes(api, add):
-    """Of one user, of every user, or of nobody."""
+def test_owner_can_name_scopes(api, add):
+    """One user, every scope, or only global records."""
     add("Nobody's.", category="scoped")
     add("Ada's own.", category="scoped", scope={"user": "ada"})
     add("Bob's own.", category="scoped", scope={"user": "bob", "session": "s"})

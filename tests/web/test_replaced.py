@@ -1,4 +1,4 @@
-"""A server whose store is deleted or replaced says so, and acknowledges nothing more."""
+"""A server whose store was deleted or replaced reports it and acknowledges no further change."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def overwrite(store: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [delete, replace, overwrite])
-def test_a_store_that_is_gone_is_503_everywhere(home, change):
-    """Writing, searching, reading and health; the error tells what to do."""
+def test_missing_store_is_503_on_every_route(home, change):
+    """Writing, searching, reading and health; the error says what to do."""
     server = home.serve()
     client = server.client()
     assert client.post("/v1/records", json={"text": "The spare key is under the pot."}).status_code == 201

@@ -1,4 +1,4 @@
-"""Questions over HTTP, and what the server tells of itself: status, settings, facets, metrics, health."""
+"""Searches over HTTP, and the server's reports: status, settings, facets, metrics, health."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import refused
 
 @pytest.fixture(scope="module")
 def told(add):
-    """A few records, all with one word that nothing else has."""
+    """A few records that share one unique word."""
     # Of letters alone: a number in it would be a word of its own.
     word = "".join(chr(ord("a") + int(digit, 16)) for digit in uuid.uuid4().hex)
     records = {
@@ -35,8 +35,8 @@ def ids(answer):
     return [result["id"] for result in answer.json()["results"]]
 
 
-def test_a_question_is_answered_as_memory_answers(api, shared, told):
-    """The same results, in the same shape, as the library gives for the same store."""
+def test_search_equals_memory_search(api, shared, told):
+    """The same results in the same format as the library gives for the same store."""
     body = {"query": f"spare key {told['word']}", "limit": 2, "explain": True}
     answer = api.post("/v1/search", json=body).json()
     with Memory.open(shared.store, embedder="hashing:64", settings=Settings()) as memory:
@@ -49,8 +49,8 @@ def test_a_question_is_answered_as_memory_answers(api, shared, told):
     assert "factors" not in api.post("/v1/search", json={**body, "explain": False}).json()["results"][0]
 
 
-def test_every_option_of_a_search_is_taken(api, told):
-    """Each alone, and all that go together at once."""
+def test_every_search_option_is_accepted(api, told):
+    """Each alone, and all compatible ones at once."""
     options = {
         "limit": 3, "fetch_k": 50, "sources": ["keyword"], "fusion": "weighted", "rrf_k": 10, "normalisation": "minmax",
         "text_weight": 2, "vector_weight": 0.5, "decay": True, "half_life_days": 30, "importance_weight": 0.5,
@@ -72,7 +72,7 @@ def test_every_option_of_a_search_is_taken(api, told):
 
 
 def test_filters_and_scopes_narrow(api, told):
-    """By category, tag, time, and whose it is."""
+    """By category, tag, time and scope."""
 
     def found(**filters):
         return set(ids(api.post("/v1/search", json={"query": told["word"], "sources": ["keyword"], **filters})))
@@ -85,8 +85,8 @@ def test_filters_and_scopes_narrow(api, told):
     assert found(path="nowhere") == found(kind="chunk") == set()
 
 
-def test_a_long_text_is_cut_in_answers_and_whole_where_it_is_read(api, told):
-    """`text_chars` says how long it is."""
+def test_long_text_is_cut_in_answers_but_not_in_the_record(api, told):
+    """`text_chars` is its full length."""
     found = api.post("/v1/search", json={"query": told["word"], "sources": ["keyword"]}).json()["results"]
     (long,) = (result for result in found if result["id"] == told["long"])
     whole = api.get(f"/v1/records/{told['long']}").json()
@@ -97,7 +97,7 @@ def test_a_long_text_is_cut_in_answers_and_whole_where_it_is_read(api, told):
     assert len(verdict["record"]["text"]) == FOUND_CHARACTERS
 
 
-def test_a_block_for_a_model_is_made(api, told):
+def test_recall_block_is_returned(api, told):
     """Within its tokens, with numbers to cite."""
     block = api.post("/v1/recall", json={"query": f"spare key {told['word']}", "tokens": 300, "limit": 2}).json()
     assert set(block) == {"query", "text", "tokens", "citations", "left_out", "warnings"}
@@ -108,8 +108,8 @@ def test_a_block_for_a_model_is_made(api, told):
         refused(api.post("/v1/recall", json={"query": "x", "tokens": tokens}), 422, "invalid")
 
 
-def test_why_a_record_is_not_there_is_told(api, told):
-    """Found, or at which stage it was lost, and what would bring it back."""
+def test_why_not_names_the_stage(api, told):
+    """Found, or the stage that lost the record, and the change that would bring it back."""
     keys = {"query", "target", "stage", "reason", "rank", "sources", "change", "advice", "record"}
     found = api.post("/v1/why-not", json={"query": f"spare key {told['word']}", "target": told["key"]}).json()
     assert set(found) == keys
@@ -124,13 +124,13 @@ def test_why_a_record_is_not_there_is_told(api, told):
     refused(api.post("/v1/why-not", json={"query": "x", "target": ""}), 422, "invalid")
 
 
-def test_a_source_that_is_not_there_is_told(api):
-    """By its name."""
+def test_unknown_source_is_named(api):
+    """In the error message."""
     error = refused(api.post("/v1/search", json={"query": "x", "sources": ["oracle"]}), 400, "usage")
     assert "oracle" in error["message"]
 
 
-def test_a_budget_that_nothing_can_keep_is_an_error(api):
+def test_impossible_time_budget_is_an_error(api):
     """503 with its code, and when to try again."""
     words = " ".join(f"word{number}" for number in range(10_000))
     answer = api.post("/v1/search", json={"query": words, "budget_ms": 1})
@@ -138,16 +138,16 @@ def test_a_budget_that_nothing_can_keep_is_an_error(api):
     assert answer.headers["retry-after"] == "1"
 
 
-def test_settings_are_told_with_who_asks(api):
-    """Every setting of a search by its name, and the version."""
+def test_settings_are_listed_with_the_caller(api):
+    """Every search setting by its name, the caller and the version."""
     answer = api.get("/v1/settings").json()
     assert set(answer) == {"search", "controls", "vectors", "caller", "version"}
     assert set(answer["search"]) == {field.name for field in dataclasses.fields(Settings().search)}
     assert answer["version"] == __version__
 
 
-def test_facets_are_what_can_be_filtered_by(api, told):
-    """Categories, tags and sources; a name narrows them."""
+def test_facets_list_the_filter_values(api, told):
+    """Categories, tags and sources; a name selects one."""
     answer = api.get("/v1/facets").json()
     assert set(answer) == {"categories", "tags", "scopes", "roots", "sources"}
     assert "home" in answer["categories"]
@@ -157,8 +157,8 @@ def test_facets_are_what_can_be_filtered_by(api, told):
     refused(api.get("/v1/facets", params={"user": "x" * 1001}), 422, "invalid")
 
 
-def test_status_tells_how_it_is(api, told):
-    """What the store holds, its parts, how long searches took, and the index."""
+def test_status_has_all_parts(api, told):
+    """Counts of the store, its parts, search times, and the index."""
     api.post("/v1/search", json={"query": told["word"]})
     answer = api.get("/v1/status").json()
     assert {"records", "vectors", "keyword_lag", "bytes", "scope", "sources", "latency", "uptime_s", "index"} <= set(
@@ -176,8 +176,8 @@ def test_status_tells_how_it_is(api, told):
     assert answer["uptime_s"] > 0
 
 
-def test_metrics_tell_how_much_and_never_what(api, add):
-    """No id, no text, no name of a user in them, and no more labels however many addresses are tried."""
+def test_metrics_contain_no_content(api, add):
+    """No id, text or user name, and no new labels however many routes are tried."""
     secret = f"s{uuid.uuid4().hex}"
     record = add(f"Very private {secret}.", category=secret, tags=[secret], scope={"user": secret}, id=f"id-{secret}")
     api.get(f"/v1/records/{record['id']}")
@@ -207,8 +207,8 @@ def test_metrics_tell_how_much_and_never_what(api, add):
     assert any('route="/v1/search"' in line for line in before)
 
 
-def test_metrics_can_be_read_by_prometheus(api):
-    """By the parser of its own client."""
+def test_prometheus_can_parse_the_metrics(api):
+    """With the parser of its own client."""
     from prometheus_client.parser import text_string_to_metric_families
 
     families = {family.name: family for family in text_string_to_metric_families(api.get("/metrics").text)}
@@ -217,6 +217,6 @@ def test_metrics_can_be_read_by_prometheus(api):
 
 
 def test_health_is_one_word(api):
-    """And needs no body when that is not asked for."""
+    """HEAD works as well."""
     assert api.get("/healthz").json() == {"status": "ok"}
     assert api.head("/healthz").content == b""

@@ -1,4 +1,4 @@
-"""The process: many at once, told to end, a port that is taken, two on one store, and a peer that asks it."""
+"""The server process: parallel requests, SIGTERM, a port in use, two servers on one store, a Recollect as client."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def mixed(client, number, turn):
     return asks[(turn + number) % len(asks)]().status_code
 
 
-def test_many_ask_and_write_at_once(home):
-    """Sixteen of them: nothing fails, and the store is whole afterwards."""
+def test_parallel_reads_and_writes(home):
+    """Sixteen clients: nothing fails, and the store is intact afterwards."""
     server = home.serve()
     statuses, faults = crowd(server, 4, mixed)
     assert not faults
@@ -87,8 +87,8 @@ def test_many_ask_and_write_at_once(home):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.torture)])
-def test_told_to_end_it_loses_nothing_it_acknowledged(home, number):
-    """In the midst of writes, with a half-sent request and a listening agent: exit code 0 within seconds."""
+def test_sigterm_loses_no_acknowledged_write(home, number):
+    """During writes, with a half-sent request and a waiting client: exit code 0 within seconds."""
     server = home.serve(forked=False)
     kept = []
 
@@ -115,8 +115,8 @@ def test_told_to_end_it_loses_nothing_it_acknowledged(home, number):
         assert [record_id for record_id in kept if memory.get(record_id) is None] == []
 
 
-def test_idle_it_ends_at_once(home):
-    """Nobody asks: no reason to wait, and nothing is said."""
+def test_idle_server_exits_at_once(home):
+    """Without requests there is no wait and no message."""
     server = home.serve(forked=False)
     with server.client() as client:
         client.get("/healthz")
@@ -126,8 +126,8 @@ def test_idle_it_ends_at_once(home):
     assert len(server.errors) == 1
 
 
-def test_a_port_that_is_taken_is_told(home, server):
-    """Exit code 3, with what to do; the one who has it is not disturbed."""
+def test_port_in_use_is_reported(home, server):
+    """Exit code 3 with a hint; the other process is not disturbed."""
     ran = home.run("serve", "--port", server.port)
     assert ran.returncode == 3
     assert f"cannot listen on 127.0.0.1:{server.port}" in ran.stderr
@@ -135,7 +135,7 @@ def test_a_port_that_is_taken_is_told(home, server):
     assert server.client().get("/healthz").status_code == 200
 
 
-def test_an_address_that_is_not_here_is_told(home):
+def test_unavailable_address_is_reported(home):
     """Exit code 3 as well."""
     hosts = ("192.0.2.1", "no.such.host.invalid")
     codes, said = home.tries(["token", "add", "ada"], *(["serve", "--port", "0", "--host", host] for host in hosts))
@@ -143,8 +143,8 @@ def test_an_address_that_is_not_here_is_told(home):
     assert said.count("cannot listen") == len(hosts)
 
 
-def test_the_other_loopback_can_be_served(home):
-    """IPv6, with or without its brackets."""
+def test_ipv6_loopback_can_be_served(home):
+    """With or without brackets."""
     if not socket.has_ipv6:
         pytest.skip("there is no IPv6 here")
     try:
@@ -157,7 +157,7 @@ def test_the_other_loopback_can_be_served(home):
 
 
 def test_two_servers_on_one_store_agree(home):
-    """What one is told, the other finds with the next question."""
+    """A record stored through one is found by the next search of the other."""
     one, two = home.serve().client(), home.serve().client()
     for number in range(5):
         stored = one.post("/v1/records", json={"text": f"The walrus number{number} is here."}).json()
@@ -167,8 +167,8 @@ def test_two_servers_on_one_store_agree(home):
         refused(one.get(f"/v1/records/{stored['id']}"), 404, "unknown_record")
 
 
-def test_another_recollect_asks_it_as_a_source(home, tmp_path_factory):
-    """`[[sources]] kind = "recollect"` with an address and a token: its records are in the other's answer."""
+def test_server_is_an_external_source_of_another_recollect(home, tmp_path_factory):
+    """`[[sources]] kind = "recollect"` with an address and a token returns its records."""
     token = home.token("peer", "--read-only", "--owner")
     server = home.serve()
     # Records come from a second, writing token: the peer itself only reads.
@@ -201,8 +201,8 @@ def test_another_recollect_asks_it_as_a_source(home, tmp_path_factory):
     assert (refused_["status"], "401" in refused_["reason"]) == ("failed", True)
 
 
-def test_without_its_packages_the_extra_is_named(home):
-    """What to install is in the error; tokens can be made without."""
+def test_missing_packages_name_the_extra(home):
+    """The error says what to install; tokens can be made without it."""
     code = (
         "import sys; sys.modules['uvicorn'] = sys.modules['fastapi'] = None\n"
         "from recollect.cli import main; print(main(['serve']), main(['token', 'add', 'ada', '--json']))"
@@ -214,8 +214,8 @@ def test_without_its_packages_the_extra_is_named(home):
     assert "pip install 'recollect[serve]'" in ran.stderr
 
 
-def test_a_defect_is_one_answer_and_no_more(caplog):
-    """500 in the one shape, without a word of what went wrong: that is in the log, under the request's id."""
+def test_internal_error_is_one_plain_500(caplog):
+    """Without details, which are in the log under the request id."""
 
     async def broken(scope, receive, send):
         raise ZeroDivisionError("the secret of the house")

@@ -1,4 +1,4 @@
-"""Tokens: who is let in, what is kept of them, and what happens when they come, go or cannot be read."""
+"""Tokens: authentication, storage, and adding, removing or damaging them while the server runs."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ NEEDED = [
 @pytest.mark.parametrize(
     "shown", [None, "", "Bearer", "Bearer nobody's", "Basic dTpw", "bearer rcl_" + "x" * 43, "Bearer " + "x" * 9000]
 )
-def test_without_a_token_nobody_is_let_in(askers, method, address, shown):
-    """401 that says how, whatever is asked for and whatever is shown instead."""
+def test_request_without_a_token_is_401(askers, method, address, shown):
+    """With a hint, on every route and with any other credentials."""
     client = askers.server.client(**({} if shown is None else {"Authorization": shown}))
     error = refused(client.request(method, address), 401, "unauthorized")
     assert "recollect token add" in error["hint"]
     assert client.request(method, address).headers["www-authenticate"] == "Bearer"
 
 
-def test_who_is_not_let_in_learns_nothing_of_bodies(askers):
-    """The token is asked for before it is looked what a body says."""
+def test_token_is_checked_before_the_body(askers):
+    """A caller without one learns nothing about the body."""
     client = askers.server.client()
     for address, body in (("/v1/search", {"query": "x"}), ("/v1/search", {}), ("/v1/records", {"text": "x"}),
                           ("/v1/undo", {"id": "x"}), ("/v1/index", {})):  # fmt: skip
@@ -43,13 +43,13 @@ def test_who_is_not_let_in_learns_nothing_of_bodies(askers):
 
 
 @pytest.mark.parametrize("address", ["/healthz", "/", "/openapi.json", "/static/style.css"])
-def test_what_tells_nothing_needs_no_token(askers, address):
+def test_public_routes_need_no_token(askers, address):
     """The page asks for the token itself."""
     assert askers.server.client().get(address).status_code == 200
 
 
-def test_the_word_bearer_may_be_written_anyhow(home):
-    """And spaces are no matter."""
+def test_bearer_may_have_any_case(home):
+    """And any number of spaces."""
     token = home.token("ada", "--user", "ada")
     server = home.serve()
     for shown in (f"bearer {token}", f"BEARER {token}", f"Bearer   {token}"):
@@ -64,8 +64,8 @@ def test_the_word_bearer_may_be_written_anyhow(home):
         refused(server.client(Authorization=shown).get("/v1/status"), 401, "unauthorized")
 
 
-def test_tokens_come_and_go_while_the_server_runs(home):
-    """At first whoever is here is the owner; with the first token each needs one; a removed one stops at once."""
+def test_tokens_can_change_while_the_server_runs(home):
+    """Without tokens every local caller is the owner; with the first one each needs one; removal is immediate."""
     server = home.serve()
     anybody = server.client()
     assert anybody.get("/v1/settings").json()["caller"] == {
@@ -100,8 +100,8 @@ def _line(**said):
      _line(scope={}, sha256=""), _line(scope={"user": []}), _line(scope={"pet": "x"}), _line(scope=[]),
      _line(sha256="ä" * 64), _line(scope={"user": ""}), _line(sha256=None)],
 )  # fmt: skip
-def test_a_damaged_file_is_an_error_and_no_open_door(tmp_path, content):
-    """It is not taken for one without tokens."""
+def test_damaged_token_file_is_an_error(tmp_path, content):
+    """It is not treated as a file without tokens."""
     from recollect.errors import ConfigError
 
     file = tmp_path / "tokens.json"
@@ -110,8 +110,8 @@ def test_a_damaged_file_is_an_error_and_no_open_door(tmp_path, content):
         Tokens(file).all()
 
 
-def test_a_file_that_is_damaged_while_the_server_runs_lets_nobody_in(home):
-    """503 for all, without a word of where it lies; that is in the log. Mended, it lets in again."""
+def test_token_file_damaged_at_run_time_refuses_everybody(home):
+    """503 without its path, which is in the log; repaired, it works again."""
     token = home.token("ada", "--owner")
     server = home.serve()
     ada, anybody = server.client(token), server.client()
@@ -134,8 +134,8 @@ def test_a_file_that_is_damaged_while_the_server_runs_lets_nobody_in(home):
     assert token not in log
 
 
-def test_a_damaged_file_is_told_before_anything_listens(home):
-    """Exit code 2, with the file's name, by `serve` and by `token`."""
+def test_damaged_token_file_is_reported_before_listening(home):
+    """Exit code 2 with its name, by `serve` and by `token`."""
     home.tokens.parent.mkdir(parents=True)
     home.tokens.write_text("{")
     tried = (("serve", "--port", "0"), ("token", "list"), ("token", "add", "x"), ("token", "remove", "x"))
@@ -146,8 +146,8 @@ def test_a_damaged_file_is_told_before_anything_listens(home):
     assert home.tokens.read_text() == "{"
 
 
-def test_only_hashes_are_kept_for_nobody_else_to_read(home):
-    """Mode 0600, also where it was wider before; the token is in no file, and is not shown again."""
+def test_token_file_is_private_and_has_only_hashes(home):
+    """Mode 0600, also if it was wider; the token is in no file and is shown once."""
     first = home.token("ada", "--user", "ada", "--session", "s")
     home.tokens.chmod(0o644)
     second = home.token("boss", "--owner")
@@ -166,8 +166,8 @@ def test_only_hashes_are_kept_for_nobody_else_to_read(home):
     assert "everything" in home.run("token", "list").stdout
 
 
-def test_a_token_as_json_is_one_object(home):
-    """For who makes them by a program."""
+def test_token_as_json_is_one_object(home):
+    """For programs that create tokens."""
     ran = home.run("token", "add", "ci", "--read-only", "--agent", "ci", "--json")
     made = json.loads(ran.stdout)
     assert made | {"token": ""} == {
@@ -176,8 +176,8 @@ def test_a_token_as_json_is_one_object(home):
     assert Tokens(home.tokens).caller(made["token"]) == Caller("ci", module.Scope(agent="ci"), read_only=True)
 
 
-def test_what_cannot_be_a_token_is_refused(home):
-    """A name twice, none at all, one that cannot be printed, an owner in a scope, one that is not there."""
+def test_invalid_tokens_are_refused(home):
+    """Repeated, missing or unprintable name, an owner with a scope, an unknown name."""
     tried = [
         ("add", "ada"), ("add", ""), ("add", "x" * 101), ("add", "a\nb"), ("add", "x", "--owner", "--user", "u"),
         ("add", "x", "--user", ""), ("remove", "bob"),
@@ -188,8 +188,8 @@ def test_what_cannot_be_a_token_is_refused(home):
     assert [kept.caller.name for kept in Tokens(home.tokens).all()] == ["ada"]
 
 
-def test_tokens_added_at_once_are_all_kept(home):
-    """Eight processes at the same time: each has its token, and all of them open."""
+def test_tokens_added_at_once_are_all_stored(home):
+    """Eight processes at the same time: each token works."""
     started = [
         subprocess.Popen(
             home.words("token", "add", f"t{number}", "--user", f"u{number}"), env=home.environment,
@@ -205,7 +205,7 @@ def test_tokens_added_at_once_are_all_kept(home):
 
 
 def test_every_token_is_compared_in_constant_time(tmp_path, monkeypatch):
-    """All of them, whichever fits, and by the one function that takes as long for each."""
+    """All of them, whichever matches, with `compare_digest`."""
     kept = Tokens(tmp_path / "tokens.json")
     made = [kept.add(Caller(f"t{number}")) for number in range(5)]
     compared = []
@@ -217,8 +217,8 @@ def test_every_token_is_compared_in_constant_time(tmp_path, monkeypatch):
         assert len(compared) == 5
 
 
-def test_beyond_this_machine_a_token_is_needed(home):
-    """Exit code 2, with what to do, before anything listens; --no-token does not help."""
+def test_other_addresses_need_a_token(home):
+    """Exit code 2 with a hint before listening; --no-token does not help."""
     hosts = (["0.0.0.0"], ["::"], [""], ["0.0.0.0", "--no-token"])
     codes, said = home.tries(*(["serve", "--port", "0", "--host", *flags] for flags in hosts))
     assert codes == [2] * len(hosts)
@@ -226,8 +226,8 @@ def test_beyond_this_machine_a_token_is_needed(home):
     assert "serving" not in said
 
 
-def test_with_a_token_it_listens_everywhere(home):
-    """And still not to foreign names."""
+def test_with_a_token_the_server_listens_on_all_addresses(home):
+    """Foreign host names are still refused."""
     token = home.token("ada", "--user", "ada")
     server = home.serve("--host", "0.0.0.0")
     local = server.client(token)
@@ -237,7 +237,7 @@ def test_with_a_token_it_listens_everywhere(home):
     refused(server.client().get("/v1/status"), 401, "unauthorized")
 
 
-def test_on_this_machine_tokens_can_be_left_unasked(home):
+def test_no_token_option_works_on_this_machine(home):
     """--no-token; and --tokens names another file."""
     home.token("ada", "--user", "ada")
     assert home.serve("--no-token").client().get("/v1/settings").json()["caller"]["owner"]
@@ -247,8 +247,8 @@ def test_on_this_machine_tokens_can_be_left_unasked(home):
     assert server.client(token).get("/v1/settings").json()["caller"]["name"] == "eve"
 
 
-def test_without_a_token_the_servers_own_scope_is_a_wall(home):
-    """`serve --user ada`: who asks is bound to Ada, and is no owner."""
+def test_serve_with_a_user_scopes_every_caller(home):
+    """`serve --user ada` without tokens: the caller is scoped to Ada and is no owner."""
     server = home.serve("--user", "ada")
     client = server.client()
     assert client.get("/v1/settings").json()["caller"] == {
@@ -259,8 +259,8 @@ def test_without_a_token_the_servers_own_scope_is_a_wall(home):
     refused(client.get("/metrics"), 403, "forbidden")
 
 
-def test_a_server_for_one_scope_is_for_that_scope_with_any_token(home):
-    """`serve --user ada` with tokens: an owner's is bound to Ada, one of Ada's is as it was, another's is refused."""
+def test_serve_with_a_user_scopes_every_token(home):
+    """An owner's token is scoped to Ada, Ada's own is unchanged, another user's is refused."""
     tokens = Tokens(home.tokens)
     made = {name: tokens.add(caller) for name, caller in {
         "owner": Caller("owner", owner=True), "ada": Caller("ada", Scope("ada")), "bob": Caller("bob", Scope("bob")),
@@ -272,8 +272,8 @@ def test_a_server_for_one_scope_is_for_that_scope_with_any_token(home):
     refused(server.client(made["bob"]).get("/v1/settings"), 403, "forbidden")
 
 
-def test_a_server_can_be_read_only_for_all(home):
-    """The owner too."""
+def test_server_can_be_read_only(home):
+    """For the owner too."""
     client = home.serve("--read-only").client()
     refused(client.post("/v1/records", json={"text": "x"}), 403, "forbidden")
     refused(client.post("/v1/index", json={}), 403, "forbidden")

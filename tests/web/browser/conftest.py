@@ -1,4 +1,4 @@
-"""A real browser for every test of a page: Chromium, one for the whole run, installed once where that is allowed."""
+"""Playwright fixtures for the browser tests: one Chromium for the whole run, installed once where that is allowed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a page in a context of its own; its `said` has the console's complaints, its `asked` every request."""
+    """Opens a page in a new context; `said` collects its console errors, `asked` its requests."""
     contexts = []
 
     def open_one(address: str, *, width: int = 1000, scheme: str = "light") -> Any:
@@ -48,7 +48,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def violations() -> Callable[[Any], list[Any]]:
-    """What axe-core finds on a page, of every weight, in the light and in the dark."""
+    """All axe-core violations on a page, in the light and the dark colour scheme."""
     from axe_playwright_python.sync_playwright import Axe
 
     def look(page: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The page in a real browser learns of what others change, and takes nothing out of one's hands."""
+"""The page in a real browser: it follows changes made by other processes without disturbing the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOCUSED = "document.activeElement.closest('.result')?.dataset.id"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A server of a small store: its address, and a memory of the same store in another process, which is this one."""
+    """A server on a small store: its address, and a `Memory` of the same store in this process."""
     home = tmp_path_factory.mktemp("home")
     with Memory.open(home / "memory.db", embedder="hashing:64", settings=Settings()) as memory:
         for number in range(12):
@@ -27,8 +27,8 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.ci
-def test_an_answer_follows_what_others_do(site, open_page):
-    """A record of another process comes into the answer and goes; the focus, what is open and the place stay."""
+def test_answer_follows_changes_of_other_processes(site, open_page):
+    """Another process's record appears and disappears; focus, opened details and scroll position stay."""
     page = open_page(f"{site.address}/#/search?q=heron+reeds&limit=50")
     item = page.locator("[data-id=heron-7]")
     item.locator(".result-title").focus()
@@ -47,8 +47,8 @@ def test_an_answer_follows_what_others_do(site, open_page):
 
 
 @pytest.mark.torture
-def test_the_list_of_the_latest_follows_and_a_form_is_left_in_peace(site, open_page):
-    """What is stored elsewhere is listed, but not while one writes; then as soon as the form is left."""
+def test_recent_list_updates_but_not_while_a_form_is_open(site, open_page):
+    """New records are listed, but only after an open form is closed."""
     page = open_page(f"{site.address}/#/add")
     rows = page.locator(".recent-row")
     rows.first.wait_for()

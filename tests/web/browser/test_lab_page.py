@@ -1,4 +1,4 @@
-"""The laboratory's page in a real browser, on a real server: reports with their plots, and one's own questions."""
+"""The evaluation page in a real browser, on a real server: reports with their plots, and the user's own questions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.torture  # the laboratory itself has its tests; its pag
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Where the server keeps what it keeps."""
+    """The home folder of the server."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
 def site(home):
-    """The address of a server with a laboratory in which there are four reports."""
+    """The address of a server with four stored reports."""
     serving.fill(home / "memory.db", home / "notes")
     (home / "lab").mkdir()
     kept = {
@@ -45,7 +45,7 @@ def site(home):
 
 @pytest.fixture
 def visit(open_page, site):
-    """Opens a view of the laboratory and waits until it is filled."""
+    """Opens a view of the evaluation page and waits until it is filled."""
 
     def go(hash_="#/lab", *, address=site, **how):
         page = open_page(f"{address}/{hash_}", **how)
@@ -77,7 +77,7 @@ def colours(page):
 
 
 def test_reports_are_listed_and_shown_with_their_plots(visit):
-    """From the list to a report: each section has words, a drawing of some size, and tables; nothing complains."""
+    """From the list to a report: each section has text, a plot and tables; the console stays empty."""
     page = visit()
     assert sorted(page.locator(".recent-row a").all_inner_texts()) == ["hostile", "overlap", "run", "sweep"]
     page.get_by_role("link", name="run", exact=True).click()
@@ -91,22 +91,22 @@ def test_reports_are_listed_and_shown_with_their_plots(visit):
     assert page.said == []
 
 
-def test_a_finding_leads_to_its_section(visit):
-    """The summary at the head moves the focus to what it says."""
+def test_finding_links_to_its_section(visit):
+    """A click on a finding in the summary moves the focus to its section."""
     page = visit("#/lab/run")
     page.locator(".finding-link").last.press("Enter")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "How long a search takes"
 
 
-def test_plots_follow_the_scheme(visit):
-    """One drawing, two schemes: what has a colour on light has another on dark."""
+def test_plots_follow_the_colour_scheme(visit):
+    """The colours of a plot differ between the light and the dark scheme."""
     light, dark = colours(visit("#/lab/overlap")), colours(visit("#/lab/overlap", scheme="dark"))
     assert len(light) == len(dark) > 10
     assert all(a != b for a, b in zip(light, dark, strict=True) if "rgb" in a)
 
 
-def test_nothing_in_a_drawing_can_act(visit, site):
-    """Scripts, handlers, foreign elements and addresses are left behind; what is a drawing stays one."""
+def test_plots_contain_nothing_active(visit, site):
+    """Scripts, event handlers, foreign elements and links are removed from the SVG; shapes stay."""
     page = visit()
     section = {"key": "x", "title": "T", "lead": "L", "more": [], "svg": HOSTILE_SVG, "shows": "", "tables": []}
     page.route("**/v1/eval/reports/made", lambda route: route.fulfill(json={"name": "made", "sections": [section]}))
@@ -124,15 +124,15 @@ def test_nothing_in_a_drawing_can_act(visit, site):
     assert not any("evil.test" in address for address in page.asked)
 
 
-def test_an_unknown_report_is_told_kindly(visit):
-    """Its name, and the way back."""
+def test_unknown_report_is_explained(visit):
+    """The page shows the name and a link back to the list."""
     page = visit("#/lab/nothing-like-it")
     assert "no such report" in page.locator("h1").inner_text()
     assert page.get_by_role("link", name="Evaluation").count() == 1
 
 
-def test_own_questions_are_kept_in_the_browser(visit, tmp_path):
-    """They outlive the page, go out as a file and come in again, and one removed comes back with undo."""
+def test_own_questions_are_stored_in_the_browser(visit, tmp_path):
+    """They survive a reload, can be exported and imported, and a removed one comes back with undo."""
     page = visit()
     keep(page, "platform team")
     keep(page, "connection pool", answers=2)
@@ -156,8 +156,8 @@ def test_own_questions_are_kept_in_the_browser(visit, tmp_path):
     assert page.said == other.said == []
 
 
-def test_measuring_says_which_is_best_and_how_sure_that_is(visit, home):
-    """One dot with its line for each way of searching, the figures in a table, and the report kept under its name."""
+def test_measuring_shows_the_best_system_and_its_certainty(visit, home):
+    """One dot and interval for each system, a table of the numbers, and the report saved under its name."""
     page = visit()
     for question in ("platform team", "E4031 connection pool", "job queue PostgreSQL"):
         keep(page, question)
@@ -211,8 +211,8 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("means", "compared", "words"), VERDICTS, ids=range(len(VERDICTS)))
-def test_the_verdict_is_what_the_comparison_says(visit, means, compared, words):
-    """The best one's lead is judged by the comparison that was made of it, and by no other."""
+def test_verdict_follows_the_comparison_with_the_best(visit, means, compared, words):
+    """The lead of the best system is judged by its own comparison and no other."""
     measured = {name: {"measures": {"M": {"mean": mean, "low": 0, "high": 1, "n": 40}}} for name, mean in means.items()}
     rows = [{"a": a, "b": "default", "measure": "M", "difference": {"mean": by}, "p": p} for a, by, p in compared]
     said = visit().evaluate(
@@ -231,7 +231,7 @@ LOOKED_AT = [pytest.param(state, marks=[] if state in CORE else [pytest.mark.tor
 
 @pytest.fixture
 def stand(visit):
-    """Opens the laboratory in one of its states."""
+    """Opens the evaluation page in one of its states."""
 
     def go(state, **how):
         page = visit(state if state.startswith("#") else "#/lab", **how)
@@ -250,12 +250,12 @@ def stand(visit):
 
 @pytest.mark.parametrize("state", LOOKED_AT)
 def test_axe_finds_nothing(stand, violations, state):
-    """The checks of axe-core, of every weight, in both schemes."""
+    """No axe-core violation of any severity, in both colour schemes."""
     assert violations(stand(state)) == []
 
 
 @pytest.mark.parametrize("state", LOOKED_AT)
-def test_nothing_is_wider_than_a_phone(stand, state):
-    """No view scrolls sideways; wide tables do so by themselves."""
+def test_nothing_scrolls_sideways_on_a_phone(stand, state):
+    """No view is wider than a phone; wide tables scroll by themselves."""
     page = stand(state, width=PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE

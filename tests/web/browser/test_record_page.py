@@ -1,4 +1,4 @@
-"""Records in a real browser, on a real server: read, added, edited, superseded, forgotten, and all of it taken back."""
+"""Records in a real browser, on a real server: read, add, edit, supersede, forget and undo."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LINE = "The pilot boat leaves at slack water."
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Where the server keeps what it keeps."""
+    """The home folder of the server."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
 def site(home):
-    """The address of a server on a store with notes and facts, an odd id, and a long file that is gone again."""
+    """The address of a server on a store with notes, facts, an unusual id and a long file that was deleted."""
     store = home / "memory.db"
     serving.fill(store, home / "notes")
     (home / "harbour").mkdir()
@@ -48,7 +48,7 @@ def site(home):
 
 @pytest.fixture
 def ask(site):
-    """Asks the server's API."""
+    """Sends a request to the server's API."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def send(method, path, body=None):
@@ -68,7 +68,7 @@ def add(ask):
 
 @pytest.fixture
 def find(ask):
-    """The first record that has these words in its text, title or path."""
+    """The first record with these words in its text, title or path."""
 
     def look(words):
         listed = ask("GET", "/v1/records?limit=1000&any_scope=true")["records"]
@@ -109,8 +109,8 @@ def leave(*pages):
         page.context.close()
 
 
-def test_what_is_added_is_found_edited_and_as_it_was_again(visit):
-    """From an empty form through search and the editor, with the keyboard alone, and back with `u`."""
+def test_add_search_edit_and_undo_with_the_keyboard(visit):
+    """From an empty form through search and the editor, and back with `u`."""
     page = visit("#/add")
     page.keyboard.type("The quay at Tallvik is closed for repairs")
     page.keyboard.press("Control+Enter")
@@ -131,8 +131,8 @@ def test_what_is_added_is_found_edited_and_as_it_was_again(visit):
     assert page.said == []
 
 
-def test_all_that_can_be_said_of_a_fact_is_stored(visit, find):
-    """Title, category, tags, importance, decay, expiry and scope arrive as they were given."""
+def test_all_fields_of_a_fact_are_stored(visit, find):
+    """Title, category, tags, importance, decay, expiry and scope arrive as entered."""
     page = visit("#/add")
     page.get_by_label("Text").fill("Sluice gates open at noon.")
     page.get_by_label("Title").fill("Sluices")
@@ -158,8 +158,8 @@ def test_all_that_can_be_said_of_a_fact_is_stored(visit, find):
     )
 
 
-def test_what_was_added_can_be_taken_back(visit, ask):
-    """Undo after adding: the record is forgotten, and the list follows."""
+def test_undo_after_adding_forgets_the_record(visit, ask):
+    """The record is forgotten, and the list is updated."""
     page = visit("#/add")
     page.get_by_label("Text").fill("A mistake about cranes.")
     page.keyboard.press("Control+Enter")
@@ -171,8 +171,8 @@ def test_what_was_added_can_be_taken_back(visit, ask):
     assert "cranes" not in json.dumps(ask("GET", "/v1/records?limit=1000"))
 
 
-def test_known_words_are_no_new_record_and_offer_no_undo(visit, find, ask):
-    """Storing what is known changes nothing, so that there is nothing whose undoing could harm the old record."""
+def test_adding_a_known_text_offers_no_undo(visit, find, ask):
+    """Adding a stored text changes nothing; an undo would damage the old record."""
     page = visit("#/add")
     page.get_by_label("Text").fill("prefer postgresql  for the job queue.")
     page.keyboard.press("Control+Enter")
@@ -181,8 +181,8 @@ def test_known_words_are_no_new_record_and_offer_no_undo(visit, find, ask):
     assert len(ask("GET", f"/v1/history/{find('Prefer PostgreSQL')['id']}")["events"]) == 1
 
 
-def test_what_is_said_anew_of_known_words_can_be_taken_back(visit, find, ask):
-    """A tag given to a fact that was there is undone without the fact."""
+def test_undo_removes_a_tag_added_to_a_known_text(visit, find, ask):
+    """The tag is removed and the fact stays."""
     page = visit("#/add")
     page.get_by_label("Text").fill("Mirela moves to the platform team.")
     page.get_by_label("Tags").fill("moves")
@@ -195,8 +195,8 @@ def test_what_is_said_anew_of_known_words_can_be_taken_back(visit, find, ask):
     assert find("Mirela")["tags"] == ["team"]
 
 
-def test_what_is_near_is_shown_while_writing_and_can_be_superseded_instead(visit, add, ask):
-    """The old record stands below the field; chosen, it is superseded by what is stored, and undo lifts that."""
+def test_similar_records_are_shown_while_writing_and_can_be_superseded(visit, add, ask):
+    """The chosen old record is superseded by the new one, and undo restores it."""
     old = add("The crane on pier nine lifts forty tonnes.", tags=["crane"])
     page = visit("#/add")
     page.keyboard.type("The crane on pier nine lifts sixty tonnes now.")
@@ -212,8 +212,8 @@ def test_what_is_near_is_shown_while_writing_and_can_be_superseded_instead(visit
     assert "superseded_by" not in ask("GET", f"/v1/records/{old['id']}")
 
 
-def test_what_is_near_is_looked_for_in_the_scope_that_is_written_to(visit):
-    """What one user keeps is near to what is written for them, and to nothing else."""
+def test_similar_records_come_from_the_scope_of_the_new_record(visit):
+    """A user's record is similar only to records written for that user."""
     page = visit("#/add")
     page.get_by_label("User").fill("ada")
     near = page.locator(".near-row", has_text="coffee black")
@@ -228,8 +228,8 @@ def test_what_is_near_is_looked_for_in_the_scope_that_is_written_to(visit):
     page.locator(".near-row", has_text="coffee black").wait_for(state="detached")
 
 
-def test_superseding_shows_the_chain_and_undo_brings_the_old_back(read, add, ask):
-    """Three in a row, each linked to the others; the last one is taken back from its own page."""
+def test_superseding_shows_the_chain_and_undo_restores_the_old_record(read, add, ask):
+    """Three records link to each other; the last change is undone from its page."""
     first = add("The harbour master is Jonas.", title="Harbour master")
     second = ask("POST", "/v1/supersede", {"id": first["id"], "text": "The harbour master is Mira."})
     page = read(second)
@@ -256,8 +256,8 @@ def test_superseding_shows_the_chain_and_undo_brings_the_old_back(read, add, ask
     assert "Oskar" not in json.dumps(ask("GET", "/v1/records?limit=1000"))
 
 
-def test_what_is_forgotten_comes_back(read, add, ask):
-    """Through the message at once, and later from the record's own page."""
+def test_forgotten_record_can_be_restored(read, add, ask):
+    """At once through the message, and later from the record's own page."""
     record = add("Seals rest on the outer rocks.")
     page = read(record)
     page.keyboard.press("Delete")
@@ -272,8 +272,8 @@ def test_what_is_forgotten_comes_back(read, add, ask):
     page.locator(".record-text", has_text="Seals rest").wait_for()
 
 
-def test_an_edit_is_told_as_before_and_after(read, add, ask):
-    """Each edit says what was and what became of it; the last is measured against what holds now."""
+def test_edits_are_shown_with_before_and_after(read, add, ask):
+    """Each edit shows the old and the new value; the last one is compared with the current record."""
     record = add("Ferries leave at six.", title="Ferries", importance=0.25)
     ask("PATCH", f"/v1/records/{record['id']}", {"title": "Ferry", "importance": 0.5})
     ask("PATCH", f"/v1/records/{record['id']}", {"title": "Ferry times", "tags": ["sea"]})
@@ -284,8 +284,8 @@ def test_an_edit_is_told_as_before_and_after(read, add, ask):
     assert "tags nothing→sea" in events[2]
 
 
-def test_escape_leaves_all_as_it_was(read, add, ask):
-    """The editor closes without a word, and the focus is where it came from."""
+def test_escape_discards_an_edit(read, add, ask):
+    """The editor closes without a message, and the focus returns to where it was."""
     record = add("Nets are mended in winter.")
     page = read(record)
     page.get_by_role("button", name="Edit").press("Enter")
@@ -297,8 +297,8 @@ def test_escape_leaves_all_as_it_was(read, add, ask):
     assert len(ask("GET", f"/v1/history/{record['id']}")["events"]) == 1
 
 
-def test_a_refusal_is_said_and_nothing_typed_is_lost(visit):
-    """A text of white space alone is refused beside the button."""
+def test_refused_edit_shows_the_error_and_keeps_the_input(visit):
+    """A text of white space is refused, with the error beside the button."""
     page = visit("#/add")
     page.get_by_label("Title").fill("Kept")
     page.keyboard.press("Control+Enter")
@@ -312,7 +312,7 @@ def test_a_refusal_is_said_and_nothing_typed_is_lost(visit):
 
 
 def test_a_chunk_opens_its_file_at_the_line(read, find):
-    """The lines have their numbers, the chunk's are marked, and the first of them is in sight without scrolling."""
+    """Lines are numbered, the chunk's lines are marked, and the first of them is visible without scrolling."""
     page = read(find(LINE))
     first = page.locator(".code-mine").first
     first.wait_for()
@@ -330,30 +330,30 @@ def test_a_chunk_opens_its_file_at_the_line(read, find):
 @pytest.mark.parametrize(
     ("words", "told"), [("postmortem.md", "has changed"), ("lighthouse was sold", "no longer there")]
 )
-def test_a_file_that_moved_on_is_said(read, find, words, told):
-    """A changed file is shown as it is now, a missing one is named."""
+def test_changed_or_missing_file_is_reported(read, find, words, told):
+    """A changed file is shown as it is now; a missing one is named."""
     page = read(find(words))
     page.locator(".note", has_text=told).wait_for()
     assert page.locator(".code-mine").count() > 0
 
 
-def test_an_unknown_id_is_told_kindly(visit):
-    """No error page: what was asked for, and where to go on."""
+def test_unknown_id_is_explained(visit):
+    """No error page: it shows the id and where to go on."""
     page = visit("#/record/no-such-thing")
     page.get_by_role("heading", name="No record has this id").wait_for()
     assert "no-such-thing" in page.locator(".record").inner_text()
     assert page.get_by_role("link", name="Search").count() >= 2
 
 
-def test_any_id_has_its_page(visit, read):
-    """Slashes, marks and blanks in an id stay what they are."""
+def test_any_id_has_a_page(visit, read):
+    """Ids with slashes, punctuation and spaces work."""
     page = read({"id": ODD})
     assert shown(page) == "Buoys are painted in March."
     assert page.locator(".id").inner_text() == ODD
 
 
-def test_more_is_loaded_and_the_focus_goes_on_with_it(visit, add):
-    """The next page of the list is put below the first, without one row twice."""
+def test_loading_more_keeps_the_focus(visit, add):
+    """The next page of the list is appended, without repeated rows."""
     for number in range(12):
         add(f"Mooring {number} is free.")
     page = visit("#/add")
@@ -366,8 +366,8 @@ def test_more_is_loaded_and_the_focus_goes_on_with_it(visit, add):
     assert page.evaluate("document.activeElement.hash") == links[10]
 
 
-def test_a_message_stays_as_long_as_it_is_promised(visit):
-    """Eight seconds and a little more, and longer while the focus is in it."""
+def test_message_stays_for_its_whole_time(visit):
+    """A little over eight seconds, and longer while it has the focus."""
     page = visit("#/add")
     page.clock.install()
     page.get_by_label("Text").fill("Gulls nest on the roof.")
@@ -384,8 +384,8 @@ def test_a_message_stays_as_long_as_it_is_promised(visit):
 
 
 @pytest.mark.ci
-def test_one_who_may_only_read_sees_no_actions(home, read, visit, find, site):
-    """No button that changes anything, on no page, and no key that does."""
+def test_read_only_caller_sees_no_actions(home, read, visit, find, site):
+    """No page has a button or a key that changes anything."""
     record = find("Prefer PostgreSQL")
     with serving.serving(home / "memory.db", home, "--read-only") as address:
         page = read(record, address=address)
@@ -401,8 +401,8 @@ def test_one_who_may_only_read_sees_no_actions(home, read, visit, find, site):
 
 
 @pytest.mark.ci
-def test_what_is_everyones_is_not_for_one_user_to_change(home, read, find, site):
-    """One who is bound to a scope has the actions on their own records only."""
+def test_scoped_caller_cannot_change_global_records(home, read, find, site):
+    """A scoped caller has actions on its own records only."""
     shared, own = find("Prefer PostgreSQL"), find("coffee black")
     with serving.serving(home / "memory.db", home, "--user", "ada") as address:
         pages = read(shared, address=address), read(own, address=address)
@@ -410,8 +410,8 @@ def test_what_is_everyones_is_not_for_one_user_to_change(home, read, find, site)
         leave(*pages)
 
 
-def test_hostile_text_is_only_text(read, find, site):
-    """Nothing of it becomes an element, runs, or is asked for; its name is not turned round."""
+def test_hostile_text_is_shown_as_text(read, find, site):
+    """Nothing in it becomes an element, runs, causes a request or reverses the text direction."""
     page = read(find(serving.HOSTILE))
     page.locator(".record-text").wait_for()
     assert serving.HOSTILE in shown(page)
@@ -423,8 +423,8 @@ def test_hostile_text_is_only_text(read, find, site):
     assert page.said == []
 
 
-def test_a_very_long_text_comes_in_two_steps(read, find):
-    """The head is shown at once, the rest on demand."""
+def test_very_long_text_is_shown_in_two_steps(read, find):
+    """The beginning is shown at once, the rest on demand."""
     page = read(find("longline"))
     assert len(shown(page)) < 50_000
     page.get_by_role("button", name="Show all 90,009 characters").click()
@@ -484,13 +484,13 @@ def stand(visit, find, add):
 
 @pytest.mark.parametrize("state", LOOKED_AT)
 def test_axe_finds_nothing(stand, violations, state):
-    """The checks of axe-core, of every weight, in both schemes."""
+    """No axe-core violation of any severity, in both colour schemes."""
     assert violations(stand(state)) == []
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("state", LOOKED_AT)
-def test_nothing_is_wider_than_a_phone(stand, state):
-    """No view scrolls sideways, whatever stands in it."""
+def test_nothing_scrolls_sideways_on_a_phone(stand, state):
+    """No view is wider than a phone, whatever it contains."""
     page = stand(state, width=PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE

@@ -1,4 +1,4 @@
-"""The report page in a real browser: it opens, alone; it can be read in light, in dark, on a phone and on paper."""
+"""The report page in a real browser: it opens without a server, in light, in dark, on a phone and on paper."""
 
 import importlib
 import itertools
@@ -60,7 +60,7 @@ def address(reports, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lopsided(tmp_path_factory):
-    """One system wins every question outright, and of the times only quantiles are known."""
+    """One system wins every question, and only quantiles of the times are known."""
     told = samples.run(20, ("all", "nothing"))
     for system, value in (("all", 1.0), ("nothing", 0.0)):
         body = told["systems"][system]
@@ -89,8 +89,8 @@ def colours(page):
 
 
 @pytest.mark.ci
-def test_it_opens_from_a_file_and_asks_no_one(open_page, address, reports):
-    """No complaint in the console, no request but for the page, and every plot is there to be seen."""
+def test_report_opens_from_a_file_without_requests(open_page, address, reports):
+    """No console error, no request but for the page itself, and every plot is visible."""
     page = open_page(address)
     assert page.said == []
     assert page.asked == [address]
@@ -101,15 +101,15 @@ def test_it_opens_from_a_file_and_asks_no_one(open_page, address, reports):
 
 @pytest.mark.parametrize("which", ["address", "lopsided"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_can_be_read(open_page, request, which, scheme):
-    """Every text stands out from what is behind it by 4.5 to 1, on the page and inside its drawings."""
+def test_all_text_has_enough_contrast(open_page, request, which, scheme):
+    """At least 4.5 to 1 on the page and inside its plots."""
     found = open_page(request.getfixturevalue(which), scheme=scheme).evaluate(CONTRAST)
     assert len(found) > 50
     assert [(text, round(ratio, 2)) for text, ratio in found if ratio < 4.5] == []
 
 
-def test_dark_is_another_page_and_the_buttons_choose(open_page, address):
-    """The system's scheme is followed until a button is pressed; drawings change with the page."""
+def test_buttons_choose_the_colour_scheme(open_page, address):
+    """The system's scheme is used until a button is pressed; plots follow."""
     light, dark = open_page(address), open_page(address, scheme="dark")
     assert colours(light) != colours(dark)
     drawn = zip(colours(light)[1:], colours(dark)[1:], strict=True)
@@ -122,8 +122,8 @@ def test_dark_is_another_page_and_the_buttons_choose(open_page, address):
     assert colours(light) == colours(open_page(address))
 
 
-def test_the_buttons_work_from_the_keyboard(open_page, address):
-    """Tab reaches them and the arrows move between them."""
+def test_buttons_work_from_the_keyboard(open_page, address):
+    """Tab reaches them and the arrow keys move between them."""
     page = open_page(address)
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")
@@ -134,14 +134,14 @@ def test_the_buttons_work_from_the_keyboard(open_page, address):
 @pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.torture), 1000])
 @pytest.mark.parametrize("which", ["address", "hostile"])
 def test_nothing_is_wider_than_the_screen(open_page, request, which, width):
-    """The page does not scroll sideways, even with names of four hundred letters; wide tables do so by themselves."""
+    """The page does not scroll sideways, even with names of 400 letters; wide tables scroll by themselves."""
     page = open_page(request.getfixturevalue(which), width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize("which", ["address", "hostile", "lopsided"])
-def test_no_text_of_a_plot_is_cut_or_covered(open_page, request, which):
-    """Every text is inside its drawing, and no two lie on each other."""
+def test_plot_texts_are_not_cut_or_covered(open_page, request, which):
+    """Every text is inside its plot, and no two overlap."""
     for boxes in open_page(request.getfixturevalue(which)).evaluate(TEXT_BOXES):
         for text, left, top, right, bottom, width, height in boxes:
             assert min(left, top, width - right, height - bottom) >= -1, (text, left, right, width)
@@ -150,8 +150,8 @@ def test_no_text_of_a_plot_is_cut_or_covered(open_page, request, which):
             assert across < 2 or down < 4, (a[0], b[0])
 
 
-def test_it_prints(open_page, address, reports, tmp_path):
-    """On paper it is light, whatever was chosen; each section begins a page; what is said can be searched for."""
+def test_report_prints(open_page, address, reports, tmp_path):
+    """Paper is always light; each section begins a page; the text can be searched."""
     pypdf = pytest.importorskip("pypdf")
     page = open_page(address, scheme="dark")
     page.get_by_label("Dark").check(force=True)
@@ -167,8 +167,8 @@ def test_it_prints(open_page, address, reports, tmp_path):
     assert not page.locator(".scheme").is_visible()
 
 
-def test_markup_in_names_is_only_text(open_page, hostile):
-    """Nothing in anyone's data becomes an element, runs, or is asked for."""
+def test_markup_in_names_is_shown_as_text(open_page, hostile):
+    """Nothing in the data becomes an element, runs or causes a request."""
     page = open_page(hostile)
     assert page.said == []
     assert page.asked == [hostile]
@@ -179,15 +179,15 @@ def test_markup_in_names_is_only_text(open_page, hostile):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(open_page, address, scheme):
-    """The checks of axe-core, of every weight, in both schemes."""
+    """No axe-core violation of any severity, in both colour schemes."""
     axe = importlib.import_module("axe_playwright_python.sync_playwright")
     found = axe.Axe().run(open_page(address, scheme=scheme)).response["violations"]
     assert [(one["id"], one["impact"], [node["html"][:120] for node in one["nodes"]][:3]) for one in found] == []
 
 
 @pytest.mark.parametrize(("ci", "ends"), [("true", pytest.fail.Exception), ("", pytest.skip.Exception)])
-def test_without_a_browser_only_ci_fails(monkeypatch, ci, ends):
-    """Elsewhere these tests are skipped, with the reason."""
+def test_missing_browser_fails_only_in_ci(monkeypatch, ci, ends):
+    """Elsewhere these tests are skipped with the reason."""
     monkeypatch.setenv("CI", ci)
     with pytest.raises(ends, match="no Chromium"):
         give_up("no Chromium")

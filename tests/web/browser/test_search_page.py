@@ -1,4 +1,4 @@
-"""The search page in a real browser, on a real server: what is typed, turned, compared, asked and pressed."""
+"""The search page in a real browser, on a real server: typing, options, comparison, why-not, filters and keys."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOOKED_AT = [pytest.param(state, marks=[] if state in CORE else [pytest.mark.tor
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Where the server keeps what it keeps."""
+    """The home folder of the server."""
     return tmp_path_factory.mktemp("home")
 
 
@@ -54,7 +54,7 @@ def site(home):
 
 @pytest.fixture(scope="module")
 def guarded(home, site, tmp_path_factory):
-    """A server of the same store that asks for a token; the owner's and Ada's."""
+    """A server of the same store that requires a token, with the tokens of the owner and of Ada."""
     place = tmp_path_factory.mktemp("guarded")
 
     def token(*flags):
@@ -69,7 +69,7 @@ def guarded(home, site, tmp_path_factory):
 
 @pytest.fixture
 def visit(open_page, site):
-    """Opens the page in one of its states, and waits until it has asked and shown what it asked for."""
+    """Opens the page in one of its states and waits until the results are shown."""
 
     def go(hash_="#/search", *, press=None, address=site, **how):
         page = open_page(f"{address}/{hash_}", **how)
@@ -120,8 +120,8 @@ def knob(page, name):
     return page.locator(f'.single [data-knob="{name}"]')
 
 
-def test_results_change_as_one_types(visit):
-    """Without a key to send; a burst of letters is few questions; the address and the count follow."""
+def test_results_change_while_typing(visit):
+    """No submit key; fast typing sends few queries; the address and the count follow."""
     page = visit()
     with page.expect_response(lambda answer: "/v1/search" in answer.url and asked(answer) == "connection pool"):
         page.locator("#q").press_sequentially("connection pool", delay=15)
@@ -136,8 +136,8 @@ def test_results_change_as_one_types(visit):
     assert page.said == []
 
 
-def test_an_answer_that_comes_late_is_not_shown(visit):
-    """The first question's answer is held back until the second one's is there."""
+def test_late_answer_is_not_shown(visit):
+    """The answer of the first query is delayed until the second one's has arrived."""
     page = visit()
     held = []
     page.route(
@@ -152,8 +152,8 @@ def test_an_answer_that_comes_late_is_not_shown(visit):
     assert titles(page)[0] == "Mirela moves to the platform team."
 
 
-def test_a_result_says_where_it_is_from_and_why_it_is_there(visit):
-    """Marked words, file and lines, freshness, each source's rank, the parts of the score, its arithmetic."""
+def test_result_shows_its_origin_and_its_score(visit):
+    """Marked words, file and lines, age, rank in each source, and the parts of the score."""
     page = visit("#/search?q=E4031+connection+pool&limit=20")
     fact = page.locator(".result", has_text="Error E4031 means")
     assert fact.locator("mark").all_inner_texts()[:3] == ["E4031", "connection", "pool"]
@@ -171,8 +171,8 @@ def test_a_result_says_where_it_is_from_and_why_it_is_there(visit):
     assert "file changed" in chunk.inner_text()
 
 
-def test_the_trace_is_one_line_that_opens(visit):
-    """How long it took and who answered; then every stage."""
+def test_trace_is_one_line_that_opens(visit):
+    """The line has the time and the sources; opened, it lists every stage."""
     page = visit("#/search?q=pool")
     line = page.locator(".trace summary")
     assert re.match(r"[\d.]+ ms\s+·\s+keyword \d+ · vector \d+", line.inner_text())
@@ -180,8 +180,8 @@ def test_the_trace_is_one_line_that_opens(visit):
     assert "limit 10" in page.locator(".trace-body").inner_text()
 
 
-def test_another_method_is_another_ranking_and_another_address(visit):
-    """What was turned is seen to be turned, stays when the page is loaded again, and can be put back."""
+def test_changing_the_method_changes_ranking_and_address(visit):
+    """The change is marked, survives a reload and can be reset."""
     page = visit(f"#/search?q={QUESTION}&limit=20")
     blended = titles(page)
     knob(page, "fusion").get_by_role("radio", name="RRF").check()
@@ -199,8 +199,8 @@ def test_another_method_is_another_ranking_and_another_address(visit):
     assert titles(page) == blended[:10]
 
 
-def test_only_what_matters_to_the_method_is_active(visit):
-    """K for RRF alone, the normalisation for two, λ with MMR."""
+def test_only_options_of_the_method_are_active(visit):
+    """K for RRF only, normalisation for two methods, λ with MMR."""
     page = visit("#/search?q=pool")
     for method, active in (("Blend", ()), ("RRF", ("rrf_k",)), ("CombMNZ", ("normalisation",)), ("Borda", ())):
         knob(page, "fusion").get_by_role("radio", name=method).check()
@@ -212,8 +212,8 @@ def test_only_what_matters_to_the_method_is_active(visit):
     assert knob(page, "mmr_lambda").locator("input").first.is_enabled()
 
 
-def test_a_slider_and_a_source_are_turned(visit):
-    """A slider by key, a source by its button; both are sent, and the last source cannot be turned off."""
+def test_slider_and_source_button_are_sent(visit):
+    """A slider is moved by key, a source switched by its button; the last source cannot be switched off."""
     page = visit("#/search?q=pool")
     knob(page, "limit").get_by_role("slider").focus()
     for _ in range(7):
@@ -228,7 +228,7 @@ def test_a_slider_and_a_source_are_turned(visit):
 
 
 def test_two_rankings_side_by_side(visit):
-    """RRF against a weighted sum; each record says how it moved, and one is lit with its other self."""
+    """RRF against a weighted sum: each record shows how it moved and is highlighted on both sides."""
     page = visit(f"#/search?q={QUESTION}")
     page.locator("#q").press("Escape")
     page.keyboard.press("c")
@@ -250,8 +250,8 @@ def test_two_rankings_side_by_side(visit):
     assert address_of(page)["b.fusion"] == ["weighted"]
 
 
-def test_each_side_has_knobs_of_its_own(visit):
-    """Turning one side leaves the other; the better one is kept alone."""
+def test_each_side_has_its_own_options(visit):
+    """A change on one side leaves the other; the better side can be continued alone."""
     page = visit(f"#/search?q={QUESTION}&compare=1&a.fusion=rrf&b.fusion=rrf")
     page.locator('[data-side="b"] .result').first.wait_for()
     shown(page)
@@ -265,8 +265,8 @@ def test_each_side_has_knobs_of_its_own(visit):
     assert address_of(page) == {"q": [QUESTION], "fusion": ["borda"]}
 
 
-def test_why_not_says_what_lost_it_and_mends_it(visit):
-    """A record is picked by its words; the advice is applied to the controls, and then it is there."""
+def test_why_not_names_the_stage_and_applies_the_advice(visit):
+    """The advice changes the options, and the record is found."""
     page = visit("#/search?q=pool&limit=2&sources=keyword,vector")
     page.locator("#q").press("Escape")
     page.keyboard.press("w")
@@ -285,8 +285,8 @@ def test_why_not_says_what_lost_it_and_mends_it(visit):
     assert "It is in the results" in page.locator(".told-reason").inner_text()
 
 
-def test_why_not_shows_the_place_in_each_source(visit):
-    """Beyond the limit, with every source's rank; and Escape closes it."""
+def test_why_not_shows_the_rank_in_each_source(visit):
+    """Also beyond the limit; Escape closes the panel."""
     page = visit("#/search?q=connection+pool&limit=1")
     page.get_by_role("button", name="Why not…?").click()
     page.locator("#why").fill("Mirela moves")
@@ -302,7 +302,7 @@ def test_why_not_shows_the_place_in_each_source(visit):
 
 
 def test_filters_narrow_the_answer(visit):
-    """Choices come from the store; each that is set is a chip that takes it away again."""
+    """Choices come from the store; each active filter is a chip that removes it."""
     page = visit("#/search?q=connection+pool&limit=20")
     every = titles(page)
     page.get_by_role("button", name="Filters").click()
@@ -323,8 +323,8 @@ def test_filters_narrow_the_answer(visit):
     assert titles(page) == every
 
 
-def test_the_owner_looks_into_scopes(visit):
-    """What is one user's is not seen, until that user or every scope is named."""
+def test_owner_can_search_scopes(visit):
+    """A user's record is found only if that user or every scope is selected."""
     page = visit("#/search?q=coffee+black")
     assert "Ada takes her coffee black." not in titles(page)
     page.get_by_role("button", name="Filters").click()
@@ -339,8 +339,8 @@ def test_the_owner_looks_into_scopes(visit):
     assert titles(page)[0] == "Ada takes her coffee black."
 
 
-def test_the_keyboard_is_enough(visit):
-    """From the field through the results into a record and back to where one was; the keys are told."""
+def test_everything_works_with_the_keyboard(visit):
+    """From the field through the results into a record and back; the keys are listed."""
     page = visit()
     page.locator("#q").press("Escape")
     page.keyboard.press("/")
@@ -367,8 +367,8 @@ def test_the_keyboard_is_enough(visit):
     assert not page.locator("#filters").is_visible()
 
 
-def test_the_first_tab_skips_to_the_content(visit):
-    """Past the header, to what the page is for."""
+def test_first_tab_skips_to_the_content(visit):
+    """The skip link moves the focus past the header."""
     page = visit()
     page.locator(".brand").focus()
     page.keyboard.press("Shift+Tab")
@@ -378,8 +378,8 @@ def test_the_first_tab_skips_to_the_content(visit):
     assert page.evaluate("document.activeElement.id") == "main"
 
 
-def test_back_is_what_was_asked_before(visit):
-    """A question that has rested is an entry of its own."""
+def test_back_button_returns_to_the_previous_query(visit):
+    """A query that was not changed for a while is a history entry."""
     page = visit("#/search?q=platform+team")
     before = titles(page)
     page.wait_for_timeout(1600)
@@ -390,8 +390,8 @@ def test_back_is_what_was_asked_before(visit):
     assert titles(page) == before
 
 
-def test_dark_is_another_page_and_the_switch_is_kept(visit):
-    """The system's scheme is followed until one is chosen."""
+def test_chosen_colour_scheme_is_stored(visit):
+    """The system's scheme is used until one is chosen."""
     paper = "getComputedStyle(document.body).backgroundColor"
     light, dark = visit(), visit(scheme="dark")
     assert light.evaluate(paper) == "rgb(255, 255, 255)"
@@ -404,14 +404,14 @@ def test_dark_is_another_page_and_the_switch_is_kept(visit):
 
 
 @pytest.mark.parametrize("state", LOOKED_AT)
-def test_nothing_is_wider_than_a_phone(visit, state):
-    """No state scrolls sideways, whatever is in the records."""
+def test_nothing_scrolls_sideways_on_a_phone(visit, state):
+    """No state is wider than a phone, whatever the records contain."""
     hash_, press = STATES[state]
     page = visit(hash_, press=press, width=PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
 
 
-def test_on_a_phone_two_rankings_are_stacked(visit):
+def test_two_rankings_are_stacked_on_a_phone(visit):
     """One below the other, each as wide as the screen."""
     page = visit("#/search?q=pool&compare=1&a.fusion=rrf&b.fusion=weighted", width=PHONE)
     a, b = (page.locator(f'[data-side="{side}"]').bounding_box() for side in "ab")
@@ -421,7 +421,7 @@ def test_on_a_phone_two_rankings_are_stacked(visit):
 
 @pytest.mark.parametrize("state", LOOKED_AT)
 def test_axe_finds_nothing_serious(visit, state):
-    """The checks of axe-core in each state, and those of contrast once more in the dark."""
+    """axe-core in each state, and its contrast checks also in dark."""
     axe = importlib.import_module("axe_playwright_python.sync_playwright").Axe()
     hash_, press = STATES[state]
     page = visit(hash_, press=press, width=1280)
@@ -434,8 +434,8 @@ def test_axe_finds_nothing_serious(visit, state):
     assert [(one["id"], [node["html"][:120] for node in one["nodes"]][:3]) for one in bad] == []
 
 
-def test_hostile_text_is_only_text(visit, site):
-    """It is shown as it is, nothing of it runs, no other host is asked, and the console is silent."""
+def test_hostile_text_is_shown_as_text(visit, site):
+    """Nothing in it runs, no other host is contacted, and the console is empty."""
     page = visit("#/search?q=hostile+pool")
     assert f"{serving.HOSTILE} \ufffdgnp.exe\u202c" in titles(page)
     page.get_by_role("button", name="Filters").click()
@@ -447,8 +447,8 @@ def test_hostile_text_is_only_text(visit, site):
     assert page.said == []
 
 
-def test_what_the_server_refuses_is_said_in_place(visit):
-    """With its hint; and what is put right is answered."""
+def test_refused_query_shows_the_error_in_place(visit):
+    """With its hint; a corrected query is answered."""
     page = visit("#/search?q=pool&since=banana")
     refused = page.get_by_role("alert").filter(has_text="banana")
     assert refused.is_visible()
@@ -457,8 +457,8 @@ def test_what_the_server_refuses_is_said_in_place(visit):
     assert not refused.is_visible()
 
 
-def test_nothing_found_says_what_to_do(visit):
-    """The filters can be cleared where they are in the way."""
+def test_no_results_shows_what_to_do(visit):
+    """The filters can be cleared from the message."""
     page = visit("#/search?q=pool&path=/nowhere&sources=keyword")
     assert page.get_by_role("heading", name="No results").is_visible()
     page.get_by_role("button", name="Clear the filters").click()
@@ -466,8 +466,8 @@ def test_nothing_found_says_what_to_do(visit):
 
 
 @pytest.mark.ci
-def test_an_empty_store_says_how_to_begin(visit, tmp_path):
-    """With the command that indexes, and a way to add."""
+def test_empty_store_shows_how_to_begin(visit, tmp_path):
+    """With the command that indexes, and a link to add a record."""
     with serving.serving(tmp_path / "empty.db", tmp_path) as address:
         page = visit(address=address)
         assert page.get_by_role("heading", name="Nothing is stored yet").is_visible()
@@ -475,8 +475,8 @@ def test_an_empty_store_says_how_to_begin(visit, tmp_path):
 
 
 @pytest.mark.ci
-def test_a_lost_server_is_waited_for(visit, site, home, tmp_path):
-    """The page says so, keeps what it shows, and answers by itself when the server is back."""
+def test_page_recovers_when_the_server_returns(visit, site, home, tmp_path):
+    """The page reports the lost server, leaves the results, and searches again when it is back."""
     port = serving.free_port()
     with serving.serving(home / "memory.db", tmp_path, port=port) as address:
         page = visit("#/search?q=pool", address=address)
@@ -490,8 +490,8 @@ def test_a_lost_server_is_waited_for(visit, site, home, tmp_path):
 
 
 @pytest.mark.ci
-def test_a_token_is_asked_for_once(open_page, guarded):
-    """A wrong one is asked for again; the right one is kept for the tab."""
+def test_token_is_requested_once(open_page, guarded):
+    """A wrong token is requested again; the right one is stored for the tab."""
     page = open_page(f"{guarded.address}/#/search?q=pool")
     give(page, "wrong")
     page.get_by_text("The token was refused").wait_for()
@@ -502,8 +502,8 @@ def test_a_token_is_asked_for_once(open_page, guarded):
     assert page.get_by_role("dialog").count() == 0
 
 
-def test_one_who_is_bound_sees_their_own_and_no_scopes(open_page, guarded):
-    """What belongs to them is found without a filter, and there is no filter to look elsewhere."""
+def test_scoped_caller_sees_only_its_own_scope(open_page, guarded):
+    """Its records are found without a filter, and there is no filter by scope."""
     page = open_page(f"{guarded.address}/#/search?q=coffee+black")
     give(page, guarded.ada)
     page.get_by_role("link", name="Ada takes her coffee black.").wait_for()
@@ -514,8 +514,8 @@ def test_one_who_is_bound_sees_their_own_and_no_scopes(open_page, guarded):
 
 
 @pytest.mark.ci
-def test_a_token_that_is_not_given_is_said_to_be_missing(open_page, guarded):
-    """Closing the dialog is an answer, and one can think again."""
+def test_closing_the_token_dialog_shows_that_it_is_missing(open_page, guarded):
+    """The user can open the dialog again."""
     page = open_page(guarded.address)
     page.get_by_role("dialog").wait_for()
     page.keyboard.press("Escape")

@@ -1,4 +1,4 @@
-"""The status page in a real browser, on a real server: what it counts, how it follows, and indexing from it."""
+"""The status page in a real browser, on a real server: counts, updates, and indexing from the page."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ fields = {{ id = "id", text = "text" }}
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Where the server keeps what it keeps."""
+    """The home folder of the server."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
 def site(home):
-    """The address of a server on a store with notes and facts, and with one source that nobody answers for."""
+    """The address of a server on a store with notes and facts, and with one source that never answers."""
     serving.fill(home / "memory.db", home / "notes")
     settings = home / "sources.toml"
     settings.write_text(SOURCES.format(port=serving.free_port()))
@@ -42,7 +42,7 @@ def site(home):
 
 @pytest.fixture
 def ask(site):
-    """Asks the server's API."""
+    """Sends a request to the server's API."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def send(path, body=None):
@@ -56,7 +56,7 @@ def ask(site):
 
 @pytest.fixture
 def recollect(home):
-    """Runs a command on the same store, beside the server; its JSON."""
+    """Runs a command on the same store beside the server and returns its JSON."""
 
     def run(*words):
         command = recollect_words(*words, "--store", home / "memory.db", "--json")
@@ -89,8 +89,8 @@ def section(page, title):
 
 
 @pytest.mark.ci
-def test_it_counts_what_the_command_line_counts(visit, recollect):
-    """Records, facts, chunks, superseded, forgotten, files and bytes are those of `recollect status`."""
+def test_page_counts_equal_recollect_status(visit, recollect):
+    """Records, facts, chunks, superseded, forgotten, files and bytes."""
     page = visit()
     told = recollect("status", "--embedder", "hashing:64")
     records = told["records"]
@@ -106,16 +106,16 @@ def test_it_counts_what_the_command_line_counts(visit, recollect):
 
 
 @pytest.mark.ci
-def test_it_says_how_far_the_indexes_are_behind(visit, recollect):
-    """A record that was stored without a model has no vector yet, and the next change is awaited by the word index."""
+def test_page_shows_the_lag_of_the_indexes(visit, recollect):
+    """A record stored without a model has no vector yet; the keyword index lags by one change."""
     page = visit()
     assert "every record has one" in section(page, "Indexes").inner_text()
     recollect("add", "Stored without a vector.", "--embedder", "none")
     section(page, "Indexes").get_by_text("1 record without one").wait_for()
 
 
-def test_it_follows_without_taking_the_focus(visit, ask):
-    """What is stored meanwhile is counted; what was open stays open, and what had the focus keeps it."""
+def test_page_updates_without_moving_the_focus(visit, ask):
+    """New records are counted; opened details and the focus stay."""
     ask("/v1/search", {"query": "connection pool"})
     page = visit()
     page.get_by_text("Show as a table").press("Enter")
@@ -126,8 +126,8 @@ def test_it_follows_without_taking_the_focus(visit, ask):
     assert page.get_by_role("region", name="Searches by duration").is_visible()
 
 
-def test_searches_are_drawn_and_counted(visit, ask):
-    """Every search since the start is in one bar and in one row of the table, with the median and p95 in words."""
+def test_searches_are_plotted_and_counted(visit, ask):
+    """Every search since the start is in one bar and one table row; median and p95 are in the text."""
     for _ in range(3):
         ask("/v1/search", {"query": "platform team", "sources": ["keyword"]})
     told = ask("/v1/status")["latency"]["search"]
@@ -143,8 +143,8 @@ def test_searches_are_drawn_and_counted(visit, ask):
     assert tallest.text_content().endswith(f": {max(counts)}")
 
 
-def test_a_source_that_fails_is_named_with_its_reason(visit, ask):
-    """Failing at first, left alone after three failures, with the time until when."""
+def test_failing_source_is_named_with_its_reason(visit, ask):
+    """First as failing, after three failures as paused, with the time when the pause ends."""
     ask("/v1/search", {"query": "harbour", "sources": ["keyword", "wiki"]})
     rows = section(visit(), "Sources")
     assert "keyword answers" in rows.inner_text()
@@ -157,8 +157,8 @@ def test_a_source_that_fails_is_named_with_its_reason(visit, ask):
     assert "asked again" in told
 
 
-def test_indexing_from_the_page(visit, home):
-    """A new file is added at the press of a button, which keeps the focus; the report says so."""
+def test_index_button_adds_a_new_file(visit, home):
+    """The button keeps the focus, and the report is shown."""
     (home / "notes" / "buoys.md").write_text("# Buoys\n\nBuoys are painted in March.\n")
     page = visit()
     button = page.get_by_role("button", name="Index again")
@@ -171,8 +171,8 @@ def test_indexing_from_the_page(visit, home):
 
 
 @pytest.mark.ci
-def test_one_who_may_only_read_cannot_index(home, visit, site):
-    """The numbers are there, the button is not."""
+def test_read_only_caller_cannot_index(home, visit, site):
+    """The counts are shown, the button is not."""
     with serving.serving(home / "memory.db", home, "--read-only") as address:
         page = visit(address=address)
         assert figures(page)["Records"] != "0"
@@ -181,8 +181,8 @@ def test_one_who_may_only_read_cannot_index(home, visit, site):
 
 
 @pytest.mark.ci
-def test_one_user_sees_their_own_side_only(home, visit, site):
-    """No store, no sources, no other's counts: what is not theirs to know is left out, not shown as nothing."""
+def test_scoped_caller_sees_only_its_own_counts(home, visit, site):
+    """Store, sources and counts of other scopes are left out, not shown as zero."""
     with serving.serving(home / "memory.db", home, "--user", "ada") as address:
         page = visit(address=address)
         assert "Bytes" not in figures(page)
@@ -192,8 +192,8 @@ def test_one_user_sees_their_own_side_only(home, visit, site):
         page.context.close()
 
 
-def test_a_server_that_is_gone_is_said_and_the_figures_stay(visit):
-    """The last figures are kept, with when they were true, until there are new ones."""
+def test_lost_server_is_reported_and_the_counts_stay(visit):
+    """The last counts stay with their time until there are new ones."""
     page = visit()
     shown = figures(page)
     page.route("**/v1/status", lambda route: route.abort())
@@ -205,7 +205,7 @@ def test_a_server_that_is_gone_is_said_and_the_figures_stay(visit):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(visit, ask, scheme):
-    """The checks of axe-core, of every weight, in both schemes."""
+    """No axe-core violation of any severity, in both colour schemes."""
     axe = importlib.import_module("axe_playwright_python.sync_playwright")
     ask("/v1/search", {"query": "connection pool"})
     page = visit(scheme=scheme)
@@ -215,8 +215,8 @@ def test_axe_finds_nothing(visit, ask, scheme):
 
 
 @pytest.mark.ci
-def test_nothing_is_wider_than_a_phone(visit, ask):
-    """The page does not scroll sideways, and no word of the drawing is cut."""
+def test_nothing_scrolls_sideways_on_a_phone(visit, ask):
+    """The page is not wider than a phone, and no text of the plot is cut."""
     ask("/v1/search", {"query": "connection pool"})
     page = visit(width=PHONE)
     page.locator(".histogram-bar").first.wait_for(state="attached")

@@ -1,4 +1,4 @@
-"""Tokens bound to scopes: another's is not found, read, counted or changed, nor told from what is not there."""
+"""Tokens with a scope: another scope's records are not found, read, counted, changed or detected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECRET = "zebrafish"
 
 @pytest.fixture
 def known(askers):
-    """A record of Ada's, one of Bob's, one of nobody's, and a forgotten one of Bob's; all new."""
+    """New records: one of Ada, one of Bob, a global one, and a forgotten one of Bob."""
     mark = uuid.uuid4().hex[:12]
 
     def add(client, text, **fields):
@@ -49,8 +49,8 @@ def deeds(record_id):
 
 
 @pytest.mark.parametrize("whose", FOREIGN)
-def test_a_foreign_id_is_an_unknown_id(askers, known, whose):
-    """Whatever is done with it, the answer is that of an id that never was, word for word, and nothing changes."""
+def test_id_of_another_scope_is_unknown(askers, known, whose):
+    """On every route the answer equals that for an unused id, and nothing changes."""
     before = askers.owner.get(f"/v1/history/{known[whose]}").json()
     never = uuid.uuid4().hex
     for (method, address, body), (_, strange, other) in zip(deeds(known[whose]), deeds(never), strict=True):
@@ -63,15 +63,15 @@ def test_a_foreign_id_is_an_unknown_id(askers, known, whose):
     assert askers.owner.get(f"/v1/history/{known[whose]}").json() == before
 
 
-def test_a_foreign_record_cannot_take_the_place_of_ones_own(askers, known):
+def test_another_scopes_record_cannot_supersede(askers, known):
     """Its id as `by` is unknown."""
     told = askers.ada.post("/v1/supersede", json={"id": known["ada"], "by": known["bob"]})
     refused(told, 404, "unknown_record")
 
 
 @pytest.mark.parametrize("whose", ["bob", "gone"])
-def test_a_foreign_id_cannot_be_taken_over(askers, known, whose):
-    """Not even that of a forgotten record: its history is for one scope only."""
+def test_id_of_another_scope_cannot_be_taken_over(askers, known, whose):
+    """Not even a forgotten record's: its history belongs to its scope."""
     refused(askers.ada.post("/v1/records", json={"text": "mine", "id": known[whose]}), 400, "usage")
     refused(askers.ada.get(f"/v1/records/{known[whose]}"), 404, "unknown_record")
     if whose == "gone":
@@ -79,8 +79,8 @@ def test_a_foreign_id_cannot_be_taken_over(askers, known, whose):
         assert "Plop" in back["record"]["text"]
 
 
-def test_nothing_foreign_is_found_listed_or_counted(askers, known):
-    """Search, recall, listing, facets and status tell Ada nothing of Bob's."""
+def test_other_scopes_are_not_found_listed_or_counted(askers, known):
+    """Search, recall, lists, facets and status show Ada nothing of Bob's."""
     body = {"query": f"{SECRET} {known['mark']}", "superseded": True, "limit": 50}
     for answer in (
         askers.ada.post("/v1/search", json=body),
@@ -100,8 +100,8 @@ def test_nothing_foreign_is_found_listed_or_counted(askers, known):
     assert SECRET in askers.bob.post("/v1/search", json=body).json()["results"][0]["text"]
 
 
-def test_status_counts_what_the_caller_sees(askers, known):
-    """Another record of Bob's changes nothing in what Ada is told."""
+def test_status_counts_only_visible_records(askers, known):
+    """Another record of Bob's changes nothing in Ada's status."""
 
     def counts():
         told = askers.ada.get("/v1/status").json()
@@ -115,8 +115,8 @@ def test_status_counts_what_the_caller_sees(askers, known):
     assert not {"store", "bytes", "files", "latency", "index", "sequence"} & set(told)
 
 
-def test_metrics_and_indexing_are_the_owners(askers):
-    """403 for everybody else, reading as well as running."""
+def test_metrics_and_indexing_are_for_the_owner(askers):
+    """403 for other callers, for reading and running."""
     for name in ("ada", "bob", "reader", "nobody"):
         client = askers.named(name)
         for method, address in (("GET", "/metrics"), ("GET", "/v1/index"), ("POST", "/v1/index")):
@@ -128,7 +128,7 @@ def test_metrics_and_indexing_are_the_owners(askers):
     "scope", [{"user": "bob"}, {"user": "ada", "agent": "bot"}, {"agent": "bot"}, {"session": "s"}, {"user": "Ada"}]
 )
 def test_naming_another_scope_is_refused(askers, scope):
-    """In every request that has room for one; to name one's own is no harm."""
+    """In every request with a scope; naming the caller's own is accepted."""
     for address, body in (
         ("/v1/search", {"query": "x"}), ("/v1/recall", {"query": "x"}), ("/v1/records", {"text": "x"}),
     ):  # fmt: skip
@@ -140,7 +140,7 @@ def test_naming_another_scope_is_refused(askers, scope):
 
 
 def test_naming_every_scope_is_refused(askers, known):
-    """`any_scope` is the owner's word."""
+    """`any_scope` is for the owner only."""
     for address, body in (
         ("/v1/search", {"query": "x"}), ("/v1/recall", {"query": "x"}),
         ("/v1/why-not", {"query": "x", "target": known["ada"]}),
@@ -151,8 +151,8 @@ def test_naming_every_scope_is_refused(askers, known):
     assert askers.owner.get("/v1/records?any_scope=true").status_code == 200
 
 
-def test_what_is_nobodys_is_read_and_not_changed(askers, known):
-    """A bound caller finds and reads it; to edit, forget, supersede or undo it is forbidden."""
+def test_global_records_can_be_read_but_not_changed(askers, known):
+    """A scoped caller finds and reads them; edit, forget, supersede and undo are forbidden."""
     shared = known["all"]
     assert askers.ada.get(f"/v1/records/{shared}").status_code == 200
     assert askers.ada.get(f"/v1/history/{shared}").status_code == 200
@@ -170,16 +170,16 @@ def test_what_is_nobodys_is_read_and_not_changed(askers, known):
     assert [event["action"] for event in askers.owner.get(f"/v1/history/{shared}").json()["events"]] == ["add"]
 
 
-def test_a_token_without_a_scope_has_what_is_nobodys(askers, known):
-    """It changes that, and sees nobody's own."""
+def test_token_without_a_scope_can_change_global_records(askers, known):
+    """It sees no scoped records."""
     assert askers.nobody.patch(f"/v1/records/{known['all']}", json={"title": "Argo"}).status_code == 200
     refused(askers.nobody.get(f"/v1/records/{known['ada']}"), 404, "unknown_record")
     refused(askers.nobody.post("/v1/search", json={"query": "x", "scope": {"user": "ada"}}), 403, "forbidden")
     refused(askers.nobody.post("/v1/search", json={"query": "x", "any_scope": True}), 403, "forbidden")
 
 
-def test_an_agent_of_a_user_sees_the_users_and_writes_its_own(askers, known):
-    """What it writes is not seen with the user's own token, which has no agent."""
+def test_agent_sees_its_users_records_and_writes_its_own(askers, known):
+    """What it writes is not visible to the user's own token, which has no agent."""
     assert askers.bot.get(f"/v1/records/{known['ada']}").status_code == 200
     mine = askers.bot.post("/v1/records", json={"text": f"Beep {known['mark']}."}).json()
     assert mine["scope"] == {"user": "ada", "agent": "bot"}
@@ -187,8 +187,8 @@ def test_an_agent_of_a_user_sees_the_users_and_writes_its_own(askers, known):
     refused(askers.bob.get(f"/v1/records/{mine['id']}"), 404, "unknown_record")
 
 
-def test_one_who_only_reads_changes_nothing(askers, known):
-    """403 for each deed, before it is looked whether the record is there."""
+def test_read_only_token_changes_nothing(askers, known):
+    """403 for each change, before the record is looked up."""
     own = known["ada"]
     assert askers.reader.get(f"/v1/records/{own}").status_code == 200
     for record_id in (own, "nothing"):
@@ -203,8 +203,8 @@ def test_one_who_only_reads_changes_nothing(askers, known):
     }  # fmt: skip
 
 
-def test_a_language_model_is_asked_for_the_owner_alone(askers, known):
-    """It costs the owner money, and is told the question."""
+def test_only_the_owner_uses_the_language_model(askers, known):
+    """It costs money and receives the query."""
     for said in (True, "replace"):
         for address, more in (("/v1/search", {}), ("/v1/recall", {}), ("/v1/why-not", {"target": known["ada"]})):
             body = {"query": "x", "hyde": said, **more}
@@ -212,16 +212,16 @@ def test_a_language_model_is_asked_for_the_owner_alone(askers, known):
     assert askers.ada.post("/v1/search", json={"query": "x", "hyde": False}).status_code == 200
 
 
-def test_what_costs_the_server_much_is_the_owners_alone(askers):
-    """A model that may have to be fetched, and sources read to their end."""
+def test_expensive_options_are_for_the_owner(askers):
+    """A model that may have to be downloaded, and sources read to their end."""
     for said in ({"rerank": True}, {"fetch_k": 1_001}):
         refused(askers.ada.post("/v1/search", json={"query": "x", **said}), 403, "forbidden")
     assert askers.ada.post("/v1/search", json={"query": "x", "rerank": False, "fetch_k": 1_000}).status_code == 200
     assert askers.owner.post("/v1/search", json={"query": "x", "fetch_k": 5_000}).status_code == 200
 
 
-def test_facets_of_scopes_and_folders_are_the_owners(askers, known):
-    """A bound caller is told no names of users and no paths."""
+def test_facets_of_scopes_and_folders_are_for_the_owner(askers, known):
+    """A scoped caller gets no user names and no paths."""
     mine = askers.ada.get("/v1/facets").json()
     assert (mine["scopes"], mine["roots"]) == ([], [])
     assert mine["sources"][:2] == ["keyword", "vector"]
@@ -232,8 +232,8 @@ def test_facets_of_scopes_and_folders_are_the_owners(askers, known):
     assert SECRET in askers.owner.get("/v1/facets?any_scope=true").json()["tags"]
 
 
-def test_the_owner_reaches_everything(askers, known):
-    """Reads, edits and takes back what is anybody's."""
+def test_owner_can_read_and_change_everything(askers, known):
+    """Reads, edits and undoes records of any scope."""
     assert askers.owner.get(f"/v1/records/{known['bob']}").json()["scope"] == {"user": "bob"}
     assert askers.owner.patch(f"/v1/records/{known['bob']}", json={"title": "Fish"}).status_code == 200
     assert askers.owner.post("/v1/undo", json={"id": known["gone"]}).json()["undone"] == "forget"
@@ -241,8 +241,8 @@ def test_the_owner_reaches_everything(askers, known):
     assert told["stage"] == "scope"
 
 
-def test_undo_does_not_forget_what_is_nobodys(askers, known):
-    """One's own record superseded by a shared one, and that undone: the shared one is still there."""
+def test_undo_does_not_forget_a_global_record(askers, known):
+    """After undoing that it superseded a scoped one, the global record is still there."""
     shared = askers.owner.post("/v1/records", json={"text": f"Fresh and shared {known['mark']}."}).json()["id"]
     told = askers.ada.post("/v1/supersede", json={"id": known["ada"], "by": shared})
     assert told.status_code == 200, told.text
@@ -250,8 +250,8 @@ def test_undo_does_not_forget_what_is_nobodys(askers, known):
     assert askers.owner.get(f"/v1/records/{shared}").status_code == 200
 
 
-def test_the_history_of_what_is_shared_names_no_foreign_record(askers, known):
-    """That Bob's record was superseded by a shared one is Bob's to know."""
+def test_history_of_a_global_record_names_no_other_scope(askers, known):
+    """That it superseded Bob's record is visible to Bob only."""
     shared = askers.owner.post("/v1/records", json={"text": f"Seen by all {known['mark']}."}).json()["id"]
     assert askers.bob.post("/v1/supersede", json={"id": known["bob"], "by": shared}).status_code == 200
     told = askers.ada.get(f"/v1/history/{shared}")
@@ -260,8 +260,8 @@ def test_the_history_of_what_is_shared_names_no_foreign_record(askers, known):
 
 
 @pytest.mark.parametrize("case", ["restored", "edited twice"])
-def test_what_happened_to_a_foreign_record_is_not_told_by_undo(askers, known, case):
-    """Also where the last that happened to it cannot be undone."""
+def test_undo_reveals_nothing_about_other_scopes(askers, known, case):
+    """Also where the last change cannot be undone."""
     if case == "restored":
         askers.bob.post("/v1/undo", json={"id": known["gone"]})
     target = known["gone" if case == "restored" else "bob"]
@@ -269,8 +269,8 @@ def test_what_happened_to_a_foreign_record_is_not_told_by_undo(askers, known, ca
     refused(askers.ada.post("/v1/undo", json={"id": target}), 404, "unknown_record")
 
 
-def test_where_the_store_is_kept_is_not_told(home):
-    """An error of the store names its file to the owner and in the log, and to no bound caller."""
+def test_scoped_caller_is_not_told_the_path_of_the_store(home):
+    """A store error names the file only to the owner and in the log."""
     bound, owner = home.token("ada", "--user", "ada"), home.token("owner", "--owner")
     server = home.serve()
     ada, root = server.client(bound), server.client(owner)
