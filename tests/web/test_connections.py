@@ -140,7 +140,7 @@ def test_connections_leave_file_descriptors_for_the_store():
 
 
 def test_lack_of_file_descriptors_is_logged_once_a_minute():
-    """asyncio reports each connection that it cannot accept with a traceback."""
+    """Otherwise asyncio logs a traceback for each connection that it cannot accept."""
     kept = AcceptFilter()
     lines = [
         logging.LogRecord("asyncio", logging.ERROR, "", 0, "socket.accept() out of system resource\nmore", (), True)

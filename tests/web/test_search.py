@@ -217,6 +217,6 @@ def test_prometheus_can_parse_the_metrics(api):
 
 
 def test_health_is_one_word(api):
-    """HEAD works as well."""
+    """HEAD returns an empty body."""
     assert api.get("/healthz").json() == {"status": "ok"}
     assert api.head("/healthz").content == b""
