@@ -24,8 +24,9 @@ NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="ut
 BINARY, SECRETS = frozenset(NAMES["binary"]), tuple(NAMES["secrets"])
 MAX_FILE = 2 * 1024 * 1024  # bytes; a longer "text" is data
 IGNORE_FILES = (".gitignore", ".recollectignore")  # in this order: the later file overrides the earlier one
-# Limits of one ignore file. The worst takes a second for each name; only in thousands of nested folders, longer.
-MAX_BYTES, MAX_PATTERNS, MAX_LINE = 1024 * 1024, 50_000, 4096
+# Limits of one ignore file. The worst that was found takes a second to read, and then 0.05 s for each name; 0.5 s in a
+# path of 4,000 characters, 1.3 s in 2,000 nested folders.
+MAX_BYTES, MAX_PATTERNS, MAX_LINE = 128 * 1024, 50_000, 4096
 HEAD = 8 * 1024  # bytes at the start of a file that decide whether it is text
 SAMPLE = 64 * 1024  # bytes from which an encoding is guessed
 # Do not wait, and follow no link: what was a file when it was listed may be a pipe by now.
@@ -301,8 +302,8 @@ def _read_regular(path: str | Path, limit: int) -> tuple[bytes, int]:
         is_regular = stat.S_ISREG(state.st_mode)
         content = file.read(limit + 1) if is_regular else b""
     if not is_regular or len(content) > limit:
-        reason = f"larger than {limit // 1024 // 1024} MiB" if is_regular else "not a file"
-        raise NotAFile(0, reason, str(path))
+        size = f"{limit // 1024} KiB" if limit < 1024 * 1024 else f"{limit // 1024 // 1024} MiB"
+        raise NotAFile(0, f"larger than {size}" if is_regular else "not a file", str(path))
     return content, state.st_mtime_ns
 
 

@@ -7,19 +7,18 @@ group). No later position is better, so a path costs about one step for each par
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
-_POSIX: dict[str | None, str] = {
-    None: "",
+_POSIX = {
     "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \t", "cntrl": "\x00-\x1f\x7f", "digit": "0-9",
     "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@\\[-`{-~", "space": " \t-\r", "upper": "A-Z",
     "xdigit": "0-9a-fA-F",
 }  # fmt: skip
-_MEMBER = re.compile(r"\[:(?P<name>[^\]]*):\]|(?:\\(.)|([^\\]))(?:-(?:\\(.)|([^\]\\])))?", re.DOTALL)
-"""A member of a set: a class, or a character and perhaps the end of a range."""
-
+# A member of a set: a class, or a character and perhaps the end of a range.
+_MEMBER = re.compile(r"\[:([^\]]*):\]|(?:\\(.)|([^\\]))(?:-(?:\\(.)|([^\]\\])))?", re.DOTALL)
+_TOKEN = re.compile(rf"\[(?P<negated>[!^]?+)(?P<members>(?>{_MEMBER.pattern})+?)\]|\\?.", re.DOTALL)
 _STARS = re.compile(r"\*\*+")
 
 
@@ -62,13 +61,26 @@ def _rule(line: str) -> tuple[bool, bool, str] | None:
     text = text.removesuffix("/")
     try:
         return negated, "/" not in text, _path(text.removeprefix("/")) + end
-    except ValueError:  # Git never matches it: an open bracket, an unknown class, a backslash at the end
+    except (ValueError, KeyError):  # Git never matches it: an open bracket, an unknown class, a backslash at the end
         return None
 
 
 def _path(text: str) -> str:
     """A regular expression for a path. `**` between slashes is any number of folders; at the end, one name or more."""
-    names = list(_names(text))
+    pieces = [[""]]  # of each name, what its stars divide
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case "/" | r"\/":
+                pieces.append([""])
+            case "*":
+                pieces[-1].append("")
+            case "?":
+                pieces[-1][-1] += "[^/]"
+            case "[" | "\\":
+                raise ValueError(text)
+            case sign:
+                pieces[-1][-1] += _set(token) if token["members"] else re.escape(sign[-1])
+    names = [_name(*each) for each in pieces]
     if _STARS.fullmatch(names[-1]):
         names.append("[^/]+")
     regex = block = ""
@@ -80,66 +92,21 @@ def _path(text: str) -> str:
     return regex + block + names[-1]
 
 
-def _names(text: str) -> Iterator[str]:
-    """The parts of a pattern between its slashes, as regular expressions; two or more stars alone as they are."""
-    pieces = [""]
-    for token in (*_tokens(text), "/"):
-        if token == "*":  # noqa: S105
-            pieces.append("")
-        elif token != "/":  # noqa: S105
-            pieces[-1] += token
-        else:
-            yield _name(pieces)
-            pieces = [""]
-
-
-def _name(pieces: list[str]) -> str:
-    """One name: a star stands between each two of the pieces."""
-    first, *others = pieces
+def _name(first: str, *others: str) -> str:
+    """A name with a star before each of the others; two or more stars alone stay as they are."""
     if not others:
         return first
-    if not any(pieces):
+    if not first and not any(others):
         return "*" * len(others) if len(others) > 1 else "[^/]+"
     middle = "".join(f"(?>[^/]*?{piece})" for piece in others[:-1] if piece)
     return f"{first}{middle}[^/]*{others[-1]}"
 
 
-def _tokens(text: str) -> Iterator[str]:
-    """A star and a slash as they are, everything else as a regular expression for one character."""
-    at = 0
-    while at < len(text):
-        sign = text[at]
-        at += 1
-        if sign == "?":
-            yield "[^/]"
-        elif sign == "[":
-            token, at = _set(text, at)
-            yield token
-        elif sign == "\\":
-            if at == len(text):
-                raise ValueError(text)
-            yield "/" if text[at] == "/" else re.escape(text[at])
-            at += 1
-        else:
-            yield sign if sign in "*/" else re.escape(sign)
-
-
-def _set(text: str, at: int) -> tuple[str, int]:
-    """The set that begins after a `[`, and where it ends. Ranges, classes and escapes are read as Git reads them."""
-    negated = text.startswith(("!", "^"), at)
-    start = at = at + negated
+def _set(token: re.Match[str]) -> str:
     body = ""
-    while at == start or not text.startswith("]", at):
-        member = _MEMBER.match(text, at)
-        if member is None or member["name"] not in _POSIX:
-            raise ValueError(text)
-        low, high = member[2] or member[3], member[4] or member[5]
-        body += _POSIX[member["name"]] or _escaped(low)
+    for name, *signs in _MEMBER.findall(token["members"]):
+        low, high = signs[0] or signs[1], signs[2] or signs[3]
+        body += re.escape(low) if low else _POSIX[name]
         if high and low <= high:
-            body += f"-{_escaped(high)}"
-        at = member.end()
-    return f"(?!/)[{'^' * negated}{body}]", at + 1
-
-
-def _escaped(sign: str) -> str:
-    return "\\" + sign if sign in "\\]^-[&~|" else sign
+            body += f"-{re.escape(high)}"
+    return f"(?!/)[{'^' if token['negated'] else ''}{body}]"
