@@ -1,4 +1,4 @@
-"""The default model, and a look at what is really in the file."""
+"""The default model, and a dump of the store's tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def arctic() -> Embedder:
 
 @pytest.fixture
 def dump(path: Path) -> Callable[[], dict[str, list[tuple[Any, ...]]]]:
-    """Every row of the truth, read by a connection of its own."""
+    """Every row of the records tables, read through a separate connection."""
 
     def read() -> dict[str, list[tuple[Any, ...]]]:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a call, the caller gets one of our errors with words in it, and nothing has changed."""
+"""Invalid calls: the caller gets a Recollect error with a message, and nothing changes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ BAD_USES: dict[str, Use] = {
 
 @pytest.fixture
 def kept(memory: Memory) -> Memory:
-    """A memory with two records that must still be what they were."""
+    """A memory with two records that must not change."""
     memory.add("a heron that stays", id="kept", tags=["bird"])
     memory.add("another one", id="other")
     return memory
@@ -164,44 +164,42 @@ def refused(memory: Memory, dump: Callable[[], Any], use: Use) -> RecollectError
 
 
 @pytest.mark.parametrize("what", BAD_RECORDS)
-def test_a_bad_record_is_refused(kept: Memory, dump: Callable[[], Any], what: str) -> None:
+def test_invalid_record_is_refused(kept: Memory, dump: Callable[[], Any], what: str) -> None:
     """`add` refuses it."""
     refused(kept, dump, lambda memory: memory.add(**{"text": "a good text", **BAD_RECORDS[what]}))
 
 
 @pytest.mark.parametrize("what", BAD_RECORDS)
-def test_a_bad_record_among_good_ones_is_refused_and_none_is_stored(
-    kept: Memory, dump: Callable[[], Any], what: str
-) -> None:
-    """`add_many` checks all before it stores the first."""
+def test_add_many_with_an_invalid_record_stores_none(kept: Memory, dump: Callable[[], Any], what: str) -> None:
+    """`add_many` checks all records before it stores the first."""
     records = [{"text": "good"}, {"text": "a good text", **BAD_RECORDS[what]}, {"text": "good too"}]
     refused(kept, dump, lambda memory: memory.add_many(records))
 
 
 @pytest.mark.parametrize("what", BAD_SEARCHES)
-def test_a_bad_search_is_refused(kept: Memory, dump: Callable[[], Any], what: str) -> None:
+def test_invalid_search_is_refused(kept: Memory, dump: Callable[[], Any], what: str) -> None:
     """`search` refuses it."""
     refused(kept, dump, lambda memory: memory.search(**{"text": "heron", **BAD_SEARCHES[what]}))
 
 
 @pytest.mark.parametrize("what", BAD_USES)
-def test_a_bad_use_is_refused(kept: Memory, dump: Callable[[], Any], what: str) -> None:
-    """And so does every other call."""
+def test_invalid_calls_are_refused(kept: Memory, dump: Callable[[], Any], what: str) -> None:
+    """Every other method refuses invalid arguments."""
     refused(kept, dump, BAD_USES[what])
 
 
-def test_embedding_without_an_embedder_is_refused(open_memory: Callable[..., Memory]) -> None:
-    """There is nothing to embed with, and the hint says how to name one."""
+def test_embed_without_an_embedder_is_refused(open_memory: Callable[..., Memory]) -> None:
+    """The hint says how to name one."""
     with pytest.raises(UsageError) as caught:
         open_memory(embedder="none").embed()
     assert "--embedder" in caught.value.hint
 
 
 @pytest.mark.parametrize("place", [":memory:", "a file"])
-def test_an_unknown_embedder_is_refused_and_leaves_nothing_open(
+def test_unknown_embedder_is_refused_and_closes_the_store(
     path: Path, open_memory: Callable[..., Memory], place: str
 ) -> None:
-    """The error names it, and the store that was opened for it is closed again."""
+    """The error names it, and the store that was opened for it is closed."""
     with pytest.raises(UsageError, match="nonesuch"):
         open_memory(path if place == "a file" else place, embedder="nonesuch")
     gc.collect()
@@ -210,23 +208,23 @@ def test_an_unknown_embedder_is_refused_and_leaves_nothing_open(
         assert not [name for name in held if name.startswith(str(path))]
 
 
-def test_an_unknown_setting_names_the_nearest(kept: Memory, dump: Callable[[], Any]) -> None:
-    """A typing error in a setting's name is answered with what was probably meant."""
+def test_unknown_setting_suggests_the_nearest(kept: Memory, dump: Callable[[], Any]) -> None:
+    """A misspelt setting is answered with the likely one."""
     error = refused(kept, dump, lambda memory: memory.search("heron", mmr_lamda=0.5))
     assert isinstance(error, ConfigError)
     assert "mmr_lambda" in error.hint
 
 
-def test_an_unknown_id_is_none_to_get(kept: Memory) -> None:
-    """`get` of what is not there is None, and not an error, whatever the id."""
+def test_get_of_an_unknown_id_is_none(kept: Memory) -> None:
+    """Not an error, whatever the id."""
     for key in ("unknown", "", "k" * 10_000, "\x00", "\ud800", "' OR 1=1 --", "%", "kept\x00"):
         assert kept.get(key) is None, key[:20]
 
 
 @pytest.mark.parametrize("use", ["forget", "history", "supersede"])
 @pytest.mark.parametrize("key", ["unknown", "", "\ud800", "\x00", "' OR 1=1 --"])
-def test_an_unknown_id_is_an_error_that_names_it(kept: Memory, dump: Callable[[], Any], use: str, key: str) -> None:
-    """Everywhere else it is an UnknownRecord."""
+def test_unknown_id_is_an_error_that_names_it(kept: Memory, dump: Callable[[], Any], use: str, key: str) -> None:
+    """Every method but `get` raises UnknownRecord."""
     uses: dict[str, Use] = {
         "forget": lambda m: m.forget(key),
         "history": lambda m: m.history(key),
@@ -238,8 +236,8 @@ def test_an_unknown_id_is_an_error_that_names_it(kept: Memory, dump: Callable[[]
 HALVES = "half of a \ud83d pair \udc00"
 
 
-def test_halves_of_surrogate_pairs_are_stored_as_what_can_be(kept: Memory) -> None:
-    """In every field that holds text; no encoding can hold them, so they become U+FFFD, or are refused."""
+def test_lone_surrogates_are_replaced_or_refused(kept: Memory) -> None:
+    """In every text field they become U+FFFD or are refused, because no encoding can store them."""
     whole = "half of a \ufffd pair \ufffd"
     record = kept.add(HALVES, title=HALVES, tags=[HALVES], id=HALVES)
     assert (record.text, record.title, record.tags, record.id) == (whole, whole, (whole,), whole)
@@ -248,8 +246,8 @@ def test_halves_of_surrogate_pairs_are_stored_as_what_can_be(kept: Memory) -> No
 
 
 @pytest.mark.parametrize("field", ["category", "source", "path", "user", "agent", "session"])
-def test_halves_of_surrogate_pairs_do_no_harm_anywhere(kept: Memory, field: str) -> None:
-    """The other fields store or refuse them with an error of ours, and filters take them."""
+def test_lone_surrogates_in_other_fields_do_no_harm(kept: Memory, field: str) -> None:
+    """Stored, or refused with a Recollect error; filters accept them."""
     try:
         kept.add("a text of its own", **{field: HALVES})
     except RecollectError as error:
@@ -259,7 +257,7 @@ def test_halves_of_surrogate_pairs_do_no_harm_anywhere(kept: Memory, field: str)
         assert kept.search("heron", **{field: HALVES}).trace.mode == "hybrid"
 
 
-def test_a_text_of_a_million_characters_is_taken(memory: Memory) -> None:
+def test_text_of_a_million_characters_is_accepted(memory: Memory) -> None:
     """The limit itself is allowed, and its words are found."""
     text = "heron " + "y" * 999_994
     assert len(text) == 1_000_000
@@ -282,8 +280,8 @@ def test_a_text_of_a_million_characters_is_taken(memory: Memory) -> None:
         "20260314",
     ],
 )
-def test_good_times_are_taken(memory: Memory, given: str) -> None:
-    """ISO 8601, and spans back from now."""
+def test_valid_times_are_accepted(memory: Memory, given: str) -> None:
+    """ISO 8601, and durations back from now."""
     record = memory.add("x", created_at=given)
     assert record.created_at.utcoffset() is not None
     assert memory.get(record.id).created_at == record.created_at
@@ -293,15 +291,15 @@ def test_good_times_are_taken(memory: Memory, given: str) -> None:
 @pytest.mark.parametrize(
     "at", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC), datetime.fromisoformat("1969-12-31")]
 )
-def test_the_ends_of_time_can_be_stored(memory: Memory, at: datetime) -> None:
-    """The first and the last moment of the calendar survive the round trip; a time without a zone is UTC."""
+def test_earliest_and_latest_time_can_be_stored(memory: Memory, at: datetime) -> None:
+    """The ends of the calendar survive the round trip; a time without a zone is UTC."""
     record = memory.add("x", happened_at=at, decay="active")
     assert memory.get(record.id).happened_at == (at if at.tzinfo else at.replace(tzinfo=UTC))
     assert memory.search("x").results[0].record == record
 
 
-def test_none_means_left_out(memory: Memory) -> None:
-    """A caller that passes on `None` for what it does not know gets the defaults, from `add` as from `add_many`."""
+def test_none_equals_an_absent_argument(memory: Memory) -> None:
+    """Passing `None` gives the default, in `add` and `add_many`."""
     unset = dict.fromkeys(
         ("id", "title", "category", "tags", "importance", "decay", "created_at", "happened_at", "expires_at", "source",
          "path", "lines", "kind")
@@ -318,8 +316,8 @@ def test_none_means_left_out(memory: Memory) -> None:
         )
 
 
-def test_errors_are_one_tree_and_carry_what_to_do(kept: Memory) -> None:
-    """Code, message and hint come as the JSON that every edge prints."""
+def test_errors_have_code_message_and_hint(kept: Memory) -> None:
+    """In the JSON that the command line, HTTP and MCP return."""
     with pytest.raises(UnknownRecord) as caught:
         kept.forget("unknown")
     assert caught.value.as_dict() == {
@@ -328,8 +326,8 @@ def test_errors_are_one_tree_and_carry_what_to_do(kept: Memory) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_many_bad_calls_leave_no_connection_or_lock_behind(kept: Memory) -> None:
-    """After a few hundred refused calls the store is as quick and as open as before."""
+def test_invalid_calls_leave_no_connection_or_lock(kept: Memory) -> None:
+    """After a few hundred refused calls the store is as fast as before and not locked."""
     handles = len(list(FILES.iterdir())) if FILES.is_dir() else 0
     for i in range(300):
         with pytest.raises(RecollectError):

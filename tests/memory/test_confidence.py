@@ -1,4 +1,4 @@
-"""Confidence: what the sources say for a result, against what they say for unrelated queries of the same store."""
+"""Confidence: the evidence for a result, compared with that of unrelated queries to the same store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SYSTEMS = {
 
 @pytest.fixture(scope="session")
 def office(arctic, tmp_path_factory):
-    """Notes of an office with the real model, in a store where everything is measured."""
+    """Notes of an office with the real model, in a store with a finished calibration."""
     place = tmp_path_factory.mktemp("office") / "memory.db"
     with Memory.open(place, embedder=arctic, settings=Settings()) as memory:
         memory.add_many({"text": text} for text in NOTES)
@@ -74,7 +74,7 @@ def office(arctic, tmp_path_factory):
 
 @pytest.fixture
 def notes(open_memory, path, office, arctic):
-    """The notes of the office in a store of the test's own."""
+    """The notes of the office in a separate store for the test."""
     shutil.copy(office, path)
     return open_memory(embedder=arctic)
 
@@ -91,8 +91,8 @@ numbers = st.floats(-1, 1)
 
 
 @given(numbers, numbers, numbers, st.sampled_from(list(CONSTANTS)), st.integers(0, 600))
-def test_more_evidence_is_never_less_confidence(level, margin, more, sources, words):
-    """Confidence rises with each number of each source, and stays between 0 and 1."""
+def test_more_evidence_never_lowers_confidence(level, margin, more, sources, words):
+    """It rises with each number of each source, and stays between 0 and 1."""
     nulls = dict.fromkeys(sources, FLAT)
     base = {source: Evidence(level, margin) for source in sources}
     value = confidence(base, nulls, words)
@@ -103,13 +103,13 @@ def test_more_evidence_is_never_less_confidence(level, margin, more, sources, wo
 
 
 @pytest.mark.parametrize("sources", CONSTANTS)
-def test_what_unrelated_queries_get_is_below_the_middle(sources):
-    """The evidence of the mean unrelated query gives clearly less than 0.5, whichever sources answered."""
+def test_unrelated_queries_are_below_one_half(sources):
+    """The mean evidence of unrelated queries gives clearly less than 0.5, with any sources."""
     assert confidence(dict.fromkeys(sources, Evidence(0.4, 0.1)), dict.fromkeys(sources, FLAT), 5) < 0.43
 
 
-def test_between_lengths_is_interpolated():
-    """A query of three words is judged by the middle of two and four, on the scale of logarithms."""
+def test_calibration_is_interpolated_between_lengths():
+    """A query of three words is judged halfway between two and four, on a log scale."""
     levels = tuple(1 / length for length in LENGTHS)
     null = Null(levels, (1.0,) * 6, (0.0,) * 6, (1.0,) * 6)
     for words, level in ((0, 1), (1, 1), (2, 0.5), (32, 1 / 32), (500, 1 / 32), (3, 0.5 - (math.log2(3) - 1) / 4)):
@@ -120,8 +120,8 @@ def test_between_lengths_is_interpolated():
 # -- what it says -------------------------------------------------------------------------------------------------
 
 
-def test_it_is_off_by_default(memory):
-    """Without being asked for, no confidence is computed and nothing is kept for it."""
+def test_confidence_is_off_by_default(memory):
+    """No confidence is computed and no calibration stored unless requested."""
     memory.add(NOTES[0])
     answer = memory.search(ANSWERED)
     assert [result.confidence for result in answer.results] == [None]
@@ -130,8 +130,8 @@ def test_it_is_off_by_default(memory):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_half_means_the_same_everywhere(notes, system):
-    """The question with an answer passes 0.5 under every fusion and source; the one without does not."""
+def test_one_half_means_the_same_everywhere(notes, system):
+    """Under every fusion and source, an answerable question passes 0.5 and another does not."""
     found = notes.search(ANSWERED, min_confidence=0.5, **SYSTEMS[system])
     assert found.results[0].record.text == NOTES[0]
     assert found.trace.abstained == ""
@@ -142,7 +142,7 @@ def test_a_half_means_the_same_everywhere(notes, system):
 
 
 @pytest.mark.parametrize("other", ["rrf", "weighted"])
-def test_the_fusion_does_not_matter(notes, other):
+def test_confidence_does_not_depend_on_the_fusion(notes, other):
     """A record has the same confidence under every fusion."""
     first, second = (
         {r.record.id: r.confidence for r in notes.search(ANSWERED, confidence=True, limit=50, **SYSTEMS[said]).results}
@@ -152,8 +152,8 @@ def test_the_fusion_does_not_matter(notes, other):
     assert len(set(first.values())) > 1
 
 
-def test_the_limit_does_not_matter(notes):
-    """Fewer results are the head of more, with the same confidence, and the cut is made before the limit."""
+def test_confidence_does_not_depend_on_the_limit(notes):
+    """Fewer results are a prefix of more, and the cut is made before the limit."""
     many = [(r.record.id, r.confidence) for r in notes.search(ANSWERED, confidence=True, limit=200).results]
     for limit in (1, 3, 10):
         assert [
@@ -161,16 +161,16 @@ def test_the_limit_does_not_matter(notes):
         ] == many[:limit]
 
 
-def test_a_deleted_answer_lowers_it(notes):
-    """Once the answer is forgotten, the next best record is less sure."""
+def test_forgetting_the_answer_lowers_the_confidence(notes):
+    """The next best record has less confidence."""
     before = best(notes, ANSWERED)
     record = notes.search(ANSWERED, limit=1).results[0].record
     notes.forget(record.id)
     assert best(notes, ANSWERED) < before
 
 
-def test_what_lies_below_is_left_out(notes):
-    """Results are cut one by one; abstaining is only where none is left."""
+def test_results_below_the_threshold_are_left_out(notes):
+    """One by one; the search abstains only if none is left."""
     every = notes.search(ANSWERED, confidence=True, limit=50).results
     middle = sorted(result.confidence for result in every)[len(every) // 2]
     kept = notes.search(ANSWERED, min_confidence=middle, limit=50)
@@ -188,8 +188,8 @@ def kept(memory):
     return {key: json.loads(value) for key, value in found}
 
 
-def test_it_is_measured_once_and_kept(memory, monkeypatch):
-    """A second search, and a second process's memory, ask no unrelated queries again."""
+def test_calibration_is_measured_once_and_stored(memory, monkeypatch):
+    """A second search and another process send no unrelated queries again."""
     memory.add_many({"text": text} for text in NOTES)
     first = best(memory, ANSWERED)
     assert len(kept(memory)) == 2
@@ -199,8 +199,8 @@ def test_it_is_measured_once_and_kept(memory, monkeypatch):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '[1, {"level": 2}]', '["x", {}]', "[1, 2]"])
-def test_a_damaged_note_is_measured_again(open_memory, path, damaged):
-    """What another program has written into the store's notes costs a measurement, not the search."""
+def test_damaged_calibration_is_measured_again(open_memory, path, damaged):
+    """A damaged entry in the store costs a calibration, not the search."""
     with open_memory() as first:
         first.add_many([{"text": text} for text in NOTES])
         before = first.search(ANSWERED, confidence=True).results[0].confidence
@@ -211,8 +211,8 @@ def test_a_damaged_note_is_measured_again(open_memory, path, damaged):
     assert open_memory().search(ANSWERED, confidence=True).results[0].confidence == before
 
 
-def test_no_text_is_kept(memory):
-    """What is kept are numbers: nothing that was purged can be read from it."""
+def test_calibration_contains_no_text(memory):
+    """Only numbers: nothing purged can be read from it."""
     memory.add_many({"text": text} for text in NOTES)
     best(memory, ANSWERED)
     for count, values in kept(memory).values():
@@ -220,7 +220,7 @@ def test_no_text_is_kept(memory):
         assert all(isinstance(number, float) for row in values.values() for number in row)
 
 
-def test_it_is_measured_again_after_much_change(memory):
+def test_calibration_is_repeated_after_much_change(memory):
     """A fifth more or fewer records is much; less is not."""
     memory.add_many({"text": text} for text in NOTES[:20])
     best(memory, ANSWERED)
@@ -233,8 +233,8 @@ def test_it_is_measured_again_after_much_change(memory):
     assert {count for count, _ in kept(memory).values()} == {25}
 
 
-def test_another_model_is_measured_anew(open_memory):
-    """Vectors of another space have their own numbers; those of the words stay."""
+def test_calibration_is_per_vector_space(open_memory):
+    """A new model has its own numbers; those of keyword search stay."""
     memory = open_memory(embedder="hashing:64")
     memory.add_many({"text": text} for text in NOTES)
     best(memory, ANSWERED)
@@ -254,8 +254,8 @@ with Memory.open(sys.argv[1], embedder="hashing:64", settings=Settings()) as mem
 
 
 @pytest.mark.ci
-def test_every_process_finds_the_same(tmp_path):
-    """Two stores with the same records, measured by two processes with other hash seeds, agree to the last digit."""
+def test_calibration_is_the_same_in_every_process(tmp_path):
+    """Equal stores, measured by processes with different hash seeds, agree to the last digit."""
     said = []
     for seed in ("1", "2"):
         place = tmp_path / f"{seed}.db"
@@ -270,8 +270,8 @@ def test_every_process_finds_the_same(tmp_path):
     assert said[0]
 
 
-def test_others_records_tell_nothing(open_memory, tmp_path):
-    """In a shared store a user sees the confidence that a store with only what they may see gives."""
+def test_confidence_depends_only_on_visible_records(open_memory, tmp_path):
+    """It equals that of a store with only the caller's visible records."""
     own, shared = open_memory(tmp_path / "own.db"), open_memory(tmp_path / "shared.db")
     for memory in (own, shared):
         for number, text in enumerate(NOTES):
@@ -311,7 +311,7 @@ print(json.dumps(look(sys.argv[1])))
 
 @pytest.fixture
 def sealed(path):
-    """Copies the store to a folder where all may read and none may write."""
+    """Copies the store to a folder that is readable but not writable."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-sealed-"))
 
     def seal():
@@ -325,8 +325,8 @@ def sealed(path):
 
 
 @pytest.mark.ci
-def test_a_store_that_may_only_be_read(memory, sealed):
-    """Nothing can be kept there, and confidence is what it is where something can."""
+def test_confidence_in_a_read_only_store(memory, sealed):
+    """Nothing can be stored there, and the confidence is the same."""
     memory.add_many({"text": text} for text in NOTES)
     memory.search("staging")
     memory.close()
@@ -339,8 +339,8 @@ def test_a_store_that_may_only_be_read(memory, sealed):
     assert 0 < max(first) < 1
 
 
-def test_a_store_that_keeps_nothing(memory, monkeypatch):
-    """Where the store cannot keep the numbers, they are kept in memory and measured once."""
+def test_confidence_in_a_store_without_caches(memory, monkeypatch):
+    """The calibration stays in memory and is measured once."""
     memory.add_many({"text": text} for text in NOTES)
     monkeypatch.setattr(memory.store.notes, "put", lambda *_: None)
     first = best(memory, ANSWERED)
@@ -349,8 +349,8 @@ def test_a_store_that_keeps_nothing(memory, monkeypatch):
     assert best(memory, ANSWERED) == first
 
 
-def test_an_empty_store(memory):
-    """Nothing is found, so nothing is abstained from."""
+def test_empty_store_does_not_abstain(memory):
+    """Nothing is found, so nothing is left out."""
     answer = memory.search(ANSWERED, min_confidence=0.5)
     assert answer.results == ()
     assert answer.trace.abstained == ""
@@ -359,30 +359,30 @@ def test_an_empty_store(memory):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_handful_of_records(open_memory, arctic, count):
-    """With one to three records the numbers are finite, and a question with an answer beats one without."""
+def test_confidence_with_very_few_records(open_memory, arctic, count):
+    """With one to three records the numbers are finite and the order is right."""
     memory = open_memory(embedder=arctic)
     memory.add_many({"text": text} for text in NOTES[:count])
     assert 0 < best(memory, UNRELATED) < best(memory, ANSWERED) < 1
 
 
 @pytest.mark.parametrize("text", ["", "   ", "the of and", "?!", "🙂", "AND NEAR( *", "x" * 10_000, "staging " * 500])
-def test_any_query_has_an_answer(memory, text):
-    """Queries without words, or with too many, do not break it."""
+def test_any_query_has_a_confidence(memory, text):
+    """Also queries without words, or with too many."""
     memory.add_many({"text": text} for text in NOTES)
     for result in memory.search(text, confidence=True).results:
         assert 0 < result.confidence < 1
 
 
-def test_records_without_words(memory):
-    """A store of signs has no words to draw from, and still answers."""
+def test_records_without_words_are_answered(memory):
+    """A store of punctuation has no words for the calibration."""
     memory.add_many({"text": text} for text in ("🙂", "…", "!!!"))
     for result in memory.search("🙂", confidence=True).results:
         assert 0 < result.confidence < 1
 
 
-def test_words_that_found_nothing_count_against(notes):
-    """A query none of whose words is known is less sure than by its vectors alone."""
+def test_unknown_words_lower_the_confidence(notes):
+    """A query of unknown words only has less confidence than its vectors alone give."""
     query = "volcano eruptions magma"
     assert best(notes, query) < best(notes, query, sources=["vector"])
 
@@ -407,15 +407,15 @@ GERMAN = [
     ],
     ids=["chinese", "german"],
 )
-def test_other_languages(open_memory, texts, language, answered, unrelated):
-    """By words alone, since the default model reads English, a question with an answer is told from one without."""
+def test_confidence_in_other_languages(open_memory, texts, language, answered, unrelated):
+    """By keywords alone, since the default model reads English."""
     memory = open_memory(embedder="none", language=language)
     memory.add_many({"text": text} for text in texts)
     assert best(memory, unrelated) < 0.4 < best(memory, answered)
 
 
-def test_a_source_that_fails_costs_its_evidence_only(notes, monkeypatch):
-    """Without vectors the words are judged alone, as in a search by words."""
+def test_failed_source_costs_only_its_own_evidence(notes, monkeypatch):
+    """Without vectors, confidence equals that of a keyword search."""
     alone = best(notes, ANSWERED, sources=["keyword"])
 
     def fail(*_):
@@ -425,8 +425,8 @@ def test_a_source_that_fails_costs_its_evidence_only(notes, monkeypatch):
     assert best(notes, ANSWERED) == alone
 
 
-def test_a_model_that_fails_while_it_is_measured(memory, monkeypatch):
-    """The words are judged alone; where there are only vectors, the error is told."""
+def test_model_that_fails_during_calibration(memory, monkeypatch):
+    """Keywords are judged alone; if there are only vectors, the error is reported."""
     memory.add_many({"text": text} for text in NOTES)
     alone = best(memory, ANSWERED, sources=["keyword"])
 
@@ -439,8 +439,8 @@ def test_a_model_that_fails_while_it_is_measured(memory, monkeypatch):
         best(memory, ANSWERED, sources=["vector"])
 
 
-def test_a_budget_that_is_too_small_to_measure_costs_the_confidence_only(memory):
-    """The answer comes in time without it, with a note; once measured, it is there within any budget."""
+def test_time_budget_too_small_for_calibration_omits_confidence(memory):
+    """The answer comes in time with a note; later searches have it."""
     for number in range(40):
         memory.add(f"Note {number}: the heron stands at lake {number}.")
     pipeline, query = memory.prepare("heron lake 7", confidence=True)

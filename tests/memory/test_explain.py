@@ -1,4 +1,4 @@
-"""How a score came about: what `explain` shows adds up, under every fusion and with everything after it."""
+"""`explain`: the shown parts of a score add up, under every fusion and after every stage."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ weights = st.sampled_from([0.3, 1.0, 2.5])
         },
     ),
 )
-def test_what_is_shown_adds_up(
+def test_explained_parts_add_up(
     filled: Memory, text: str, fusion: str, normalisation: str, options: dict[str, Any]
 ) -> None:
-    """`fused` is the sum of the contributions, `total` the base times the factors, `score` that within 0 and 1."""
+    """`fused` is the sum of contributions, `total` the base times the factors, `score` that within 0 and 1."""
     said = {"prefer_newer": False, **options}
     answer = filled.search(text, fusion=fusion, normalisation=normalisation, **said)
     adds_up(answer)
@@ -153,8 +153,8 @@ def as_json_shows(answer: Answer) -> None:
     ]
 
 
-def test_decay_importance_and_mmr_are_all_told(filled: Memory) -> None:
-    """With everything on there are factors of both kinds and moves, and the JSON has them by name."""
+def test_decay_importance_and_mmr_are_explained(filled: Memory) -> None:
+    """Factors of both kinds and moves are in the JSON by name."""
     options: dict[str, Any] = {"half_life_days": 30.0, "importance_weight": 0.5, "mmr": True, "mmr_lambda": 0.3}
     answer = filled.search("heron lake", limit=30, prefer_newer=False, **options)
     rows = answer_dict(answer, explain=True)["results"]
@@ -165,8 +165,8 @@ def test_decay_importance_and_mmr_are_all_told(filled: Memory) -> None:
     assert all(row["moves"]["mmr"]["to"] == row["rank"] for row in moved)
 
 
-def test_what_explains_is_left_out_unless_it_is_asked_for(filled: Memory) -> None:
-    """Sources, scores and the trace are always there; base, factors, moves and total only with `explain`."""
+def test_explanation_is_left_out_unless_requested(filled: Memory) -> None:
+    """Sources, scores and trace are always there; base, factors, moves and total with `explain` only."""
     answer = filled.search("heron lake", mmr=True)
     plain, explained = (answer_dict(answer, explain=explain) for explain in (False, True))
     extra = {"base", "factors", "moves", "total"}
@@ -177,8 +177,8 @@ def test_what_explains_is_left_out_unless_it_is_asked_for(filled: Memory) -> Non
     assert plain["trace"] == explained["trace"]
 
 
-def test_the_stages_count_what_each_takes_away(filled: Memory) -> None:
-    """The threshold and the limit drop what they should, and `filtered` says the same."""
+def test_stages_count_what_each_removes(filled: Memory) -> None:
+    """Threshold and limit, and `filtered` agrees."""
     whole = filled.search("heron lake", limit=200, fetch_k=200, prefer_newer=False)
     scores = sorted((result.score for result in whole.results), reverse=True)
     least = scores[20]
@@ -191,16 +191,16 @@ def test_the_stages_count_what_each_takes_away(filled: Memory) -> None:
     assert all(counts[name][0] == counts[name][1] for name in ("scope", "superseded", "decay", "importance"))
 
 
-def test_an_answer_of_nothing_has_all_its_stages(open_memory: Callable[..., Memory]) -> None:
-    """Counts are there, and are none."""
+def test_empty_answer_has_all_stages(open_memory: Callable[..., Memory]) -> None:
+    """With counts of zero."""
     answer = open_memory().search("heron")
     chains(answer)
     assert {(stage.given, stage.left) for stage in answer.trace.stages} == {(0, 0)}
     assert answer_dict(answer, explain=True)["results"] == []
 
 
-def test_a_source_that_failed_contributes_nothing_and_is_told(open_memory: Callable[..., Memory]) -> None:
-    """The rest adds up without it, to a score of up to 1."""
+def test_failed_source_contributes_nothing_and_is_reported(open_memory: Callable[..., Memory]) -> None:
+    """The rest adds up without it, to a score of at most 1."""
 
     class Broken(HashingEmbedder):
         broken = False
@@ -227,8 +227,8 @@ def test_a_source_that_failed_contributes_nothing_and_is_told(open_memory: Calla
     assert said[1]["reason"] == "the model is on fire"
 
 
-def test_files_of_results_are_marked_by_the_last_stage(open_memory: Callable[..., Memory], tmp_path: Any) -> None:
-    """Freshness marks and drops nothing, and stands in the JSON."""
+def test_freshness_is_marked_by_the_last_stage(open_memory: Callable[..., Memory], tmp_path: Any) -> None:
+    """It removes nothing, and is in the JSON."""
     (tmp_path / "x.md").write_text("A heron by the lake.\n")
     memory = open_memory()
     memory.index(tmp_path / "x.md")

@@ -15,7 +15,7 @@ from recollect.types import GLOBAL, Scope
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    """A folder with a note for everyone and one that is excluded."""
+    """A folder with one note that is indexed and one that is excluded."""
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "open.md").write_text("# Open\n\nThe harbour closes at nine.\n")

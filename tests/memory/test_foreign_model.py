@@ -1,4 +1,4 @@
-"""A store that somebody else made names a model: texts go to it only where the user's own settings name it too."""
+"""A store made by somebody else names a model: texts are sent to it only if the user's own settings name it too."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HOOK = json.dumps({"hook_event_name": "UserPromptSubmit", "session_id": "one", "
 
 @pytest.fixture(scope="module")
 def recorder() -> Iterator[ModelServer]:
-    """The server that a hostile store would have texts sent to."""
+    """The server to which a hostile store would send texts."""
     with ModelServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def made(recorder: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store whose vectors an endpoint made: `ollama:evil`."""
+    """A store whose vectors were made by an endpoint: `ollama:evil`."""
     place = tmp_path_factory.mktemp("made") / "hostile.db"
     settings = Settings(openai=OpenAISettings(base_url=recorder.url))
     with Memory.open(place, embedder="ollama:evil", settings=settings) as memory:
@@ -44,7 +44,7 @@ def made(recorder: ModelServer, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def hostile(made: Path, recorder: ModelServer, path: Path) -> Path:
-    """A copy of that store, after which the server has forgotten what it received."""
+    """A copy of that store, with the server's recorded requests cleared."""
     shutil.copy(made, path)
     recorder.asked.clear()
     return path
@@ -168,7 +168,7 @@ COMMANDS: dict[str, Callable[[Shell], subprocess.CompletedProcess[str]]] = {
 def test_nothing_is_sent_to_an_endpoint_that_only_the_store_names(
     shell: Shell, recorder: ModelServer, name: str, command: str
 ) -> None:
-    """Whatever is run on the store, its endpoint receives no request, and the command does its work."""
+    """Every command works, and the endpoint receives no request."""
     rename(shell.store, name)
     done = COMMANDS[command](shell)
     assert recorder.asked == []
@@ -178,7 +178,7 @@ def test_nothing_is_sent_to_an_endpoint_that_only_the_store_names(
 
 @pytest.mark.ci
 def test_nothing_is_sent_after_an_import(shell: Shell, recorder: ModelServer, tmp_path: Path) -> None:
-    """An export that names an endpoint does not decide either, in a new store of the one who imports it."""
+    """An export that names an endpoint does not choose it in a new store either."""
     moving.export(shell.store, tmp_path / "shared.jsonl")
     shell.environment["RECOLLECT_STORE"] = str(tmp_path / "new.db")
     assert shell("import", tmp_path / "shared.jsonl").returncode == 0
@@ -188,8 +188,8 @@ def test_nothing_is_sent_after_an_import(shell: Shell, recorder: ModelServer, tm
 
 
 @pytest.mark.ci
-def test_the_search_goes_on_by_keywords_and_says_why(shell: Shell) -> None:
-    """The records are found by their words, and a note says which model was not asked and what to do."""
+def test_search_falls_back_to_keywords_with_a_note(shell: Shell) -> None:
+    """The note names the model that was not used, and what to do."""
     done = shell("search", "spare key")
     assert "fern" in done.stdout
     assert "the store's vectors were made by ollama:evil, which your settings do not name" in done.stderr
@@ -199,16 +199,16 @@ def test_the_search_goes_on_by_keywords_and_says_why(shell: Shell) -> None:
 
 
 @pytest.mark.ci
-def test_embed_moves_to_the_model_of_the_settings(shell: Shell, recorder: ModelServer) -> None:
-    """The advice works: afterwards the search is by vectors too, and nothing was sent."""
+def test_embed_changes_to_the_model_of_the_settings(shell: Shell, recorder: ModelServer) -> None:
+    """Afterwards the search uses vectors, and nothing was sent."""
     assert shell("embed").returncode == 0
     trace = json.loads(shell("search", "spare key", "--json").stdout)["trace"]
     assert {source["name"]: source["status"] for source in trace["sources"]} == {"keyword": "ok", "vector": "ok"}
     assert recorder.asked == []
 
 
-def test_a_model_that_the_settings_name_is_asked(shell: Shell, recorder: ModelServer) -> None:
-    """Who names the endpoint in their own settings gets its vectors."""
+def test_endpoint_named_in_the_settings_is_used(shell: Shell, recorder: ModelServer) -> None:
+    """The user's own settings allow it."""
     shell.environment["RECOLLECT_EMBEDDER"] = "ollama:evil"
     assert "fern" in shell("search", PRIVATE).stdout
     assert [request.body["input"] for request in recorder.asked] == [[PRIVATE]]
@@ -219,8 +219,8 @@ LOADED = "import pathlib\npathlib.Path({marker!r}).write_text('loaded')\n"
 
 @pytest.mark.ci
 @pytest.mark.parametrize("package", ["fastembed", "sentence_transformers"])
-def test_a_package_that_only_the_store_names_is_not_imported(shell: Shell, tmp_path: Path, package: str) -> None:
-    """A model by path or repository, whose package could run what lies there, is not even imported."""
+def test_package_that_only_the_store_names_is_not_imported(shell: Shell, tmp_path: Path, package: str) -> None:
+    """A model by path or repository could run code, so its package is not imported."""
     site, marker = tmp_path / "site", tmp_path / "marker"
     site.mkdir()
     (site / f"{package}.py").write_text(LOADED.format(marker=str(marker)))
@@ -234,10 +234,10 @@ def test_a_package_that_only_the_store_names_is_not_imported(shell: Shell, tmp_p
     assert marker.exists(), "named by the settings, it is imported, so that the check above can fail"
 
 
-def test_a_model_of_another_package_is_not_opened(
+def test_plugin_embedder_needs_the_settings(
     hostile: Path, open_memory: Callable[..., Memory], offer: Callable[..., ModuleType]
 ) -> None:
-    """What an installed package offers is refused until the settings name it: nobody knows what it does."""
+    """An embedder from an installed package is refused until the settings name it."""
     package = offer("recollect.embedders", "acme", "OPENED = []\n\ndef open(spec):\n    OPENED.append(spec)\n")
     rename(hostile, "acme:large")
     memory = open_memory(hostile)
@@ -246,8 +246,8 @@ def test_a_model_of_another_package_is_not_opened(
     assert package.OPENED == []
 
 
-def test_a_model_that_stays_on_this_machine_still_answers(open_memory: Callable[..., Memory], path: Path) -> None:
-    """The built-in embedder neither sends nor loads anything: the store's own answers until the new one is complete."""
+def test_built_in_embedder_of_the_store_still_answers(open_memory: Callable[..., Memory], path: Path) -> None:
+    """It sends and loads nothing, and is used until the new vectors are complete."""
     with open_memory() as memory:
         memory.add("The spare key is under the fern.")
     answer = open_memory(embedder="hashing:32").search("spare key")
@@ -256,10 +256,10 @@ def test_a_model_that_stays_on_this_machine_still_answers(open_memory: Callable[
 
 @pytest.mark.ci
 @pytest.mark.parametrize("named", [False, True])
-def test_another_store_as_a_source_does_not_decide_either(
+def test_external_recollect_store_cannot_choose_its_model_either(
     shell: Shell, recorder: ModelServer, tmp_path: Path, named: bool
 ) -> None:
-    """A store that is asked as an outside source answers by keywords, unless its table names the model."""
+    """It answers by keywords unless its table in the settings names the model."""
     shell.environment["RECOLLECT_STORE"] = str(tmp_path / "own.db")
     table = f'[[sources]]\nname = "other"\nkind = "recollect"\nstore = "{shell.store}"\ntimeout_ms = 20000\n'
     (shell.home / "recollect").mkdir()
@@ -271,8 +271,8 @@ def test_another_store_as_a_source_does_not_decide_either(
     assert ("made by ollama:evil" in done.stderr) != named
 
 
-def test_a_dimension_beyond_reason_is_refused(hostile: Path, open_memory: Callable[..., Memory]) -> None:
-    """A store cannot make the built-in embedder fill the memory of the machine."""
+def test_excessive_dimension_is_refused(hostile: Path, open_memory: Callable[..., Memory]) -> None:
+    """A store cannot make the built-in embedder fill the memory."""
     rename(hostile, "hashing:4000000000")
     (vector,) = [one for one in open_memory(hostile).search("spare key").trace.sources if one.name == "vector"]
     assert "cannot have 4,000,000,000 dimensions" in vector.reason

@@ -1,4 +1,4 @@
-"""HyDE against a real server that speaks the protocol: a list of its own, kept, and never in the way."""
+"""HyDE against a real server with the OpenAI protocol: a separate list, cached, and never blocking a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERON = "The heron stood in the reeds at dawn."
 
 @pytest.fixture
 def settings(server: Any) -> Settings:
-    """HyDE by the test's server, with little patience."""
+    """HyDE through the test's server, with a short timeout."""
     search = SearchOptions(hyde=True, hyde_timeout=0.5)
     return Settings(search=search, llm=LlmSettings(base_url=server.url, model="scripted"))
 
@@ -29,8 +29,8 @@ def memory(path: Any, settings: Settings) -> Any:
         yield opened
 
 
-def test_the_hypothetical_answer_adds_a_list_of_its_own(memory: Memory, server: Any) -> None:
-    """The question shares nothing with the record, the written answer does: its list puts the record first."""
+def test_hypothetical_answer_adds_its_own_list(memory: Memory, server: Any) -> None:
+    """The query shares no word with the record, the written answer does: its list ranks the record first."""
     server.answer = lambda _: HERON
     answer = memory.search("wading bird?")
     assert [source.name for source in answer.trace.sources] == ["keyword", "vector", "hyde"]
@@ -42,8 +42,10 @@ def test_the_hypothetical_answer_adds_a_list_of_its_own(memory: Memory, server: 
     assert server.asked[0].body["model"] == "scripted"
 
 
-def test_an_answer_is_kept_by_question_and_model(memory: Memory, server: Any, path: Any, settings: Settings) -> None:
-    """The same question is asked once, in another process too; another model is asked anew."""
+def test_hypothetical_answer_is_cached_by_query_and_model(
+    memory: Memory, server: Any, path: Any, settings: Settings
+) -> None:
+    """The same query is sent once, also in another process; another model is called again."""
     server.answer = lambda _: HERON
     memory.search("wading bird?")
     memory.search("wading bird?", limit=1)
@@ -56,8 +58,8 @@ def test_an_answer_is_kept_by_question_and_model(memory: Memory, server: Any, pa
 
 
 @pytest.mark.parametrize("trouble", ["slow", "failing", "empty", "rubbish"])
-def test_a_model_in_trouble_leaves_the_plain_query(memory: Memory, server: Any, reply: Any, trouble: str) -> None:
-    """The other sources answer within the model's own time limit, the trace names the reason, nothing is kept."""
+def test_failing_model_leaves_the_plain_query(memory: Memory, server: Any, reply: Any, trouble: str) -> None:
+    """The other sources answer within its timeout, the trace names the reason, nothing is cached."""
     replies = {
         "slow": reply(HERON, delay_s=60),
         "failing": reply(status=500),
@@ -76,8 +78,8 @@ def test_a_model_in_trouble_leaves_the_plain_query(memory: Memory, server: Any, 
     assert memory.search("heron").trace.sources[2].status == "ok"
 
 
-def test_replace_searches_with_the_answer_alone_and_falls_back(memory: Memory, server: Any, reply: Any) -> None:
-    """`hyde = "replace"` stands in for the vector source; without an answer the question's own vector is used."""
+def test_replace_uses_only_the_answer_and_falls_back(memory: Memory, server: Any, reply: Any) -> None:
+    """`hyde = "replace"` replaces the vector source; without an answer the query's own vector is used."""
     server.answer = lambda _: HERON
     answer = memory.search("wading bird?", hyde="replace")
     assert [source.name for source in answer.trace.sources] == ["keyword", "vector"]
@@ -89,8 +91,8 @@ def test_replace_searches_with_the_answer_alone_and_falls_back(memory: Memory, s
     assert plain.results[0].record.id == "heron"
 
 
-def test_without_an_endpoint_hyde_says_what_to_set(path: Any, server: Any) -> None:
-    """No key and no endpoint: the search goes on, and the warning says what to set."""
+def test_hyde_without_an_endpoint_names_the_setting(path: Any, server: Any) -> None:
+    """The search goes on, and the warning says what to set."""
     with Memory.open(path, embedder="hashing:256", settings=Settings(search=SearchOptions(hyde=True))) as memory:
         memory.add(HERON)
         answer = memory.search("heron")
@@ -98,7 +100,7 @@ def test_without_an_endpoint_hyde_says_what_to_set(path: Any, server: Any) -> No
     assert any("OPENAI_API_KEY" in warning for warning in answer.trace.warnings)
 
 
-def test_off_is_off(memory: Memory, server: Any) -> None:
+def test_nothing_is_sent_when_hyde_is_off(memory: Memory, server: Any) -> None:
     """Nothing is sent to anybody unless it was asked for."""
     memory.search("heron", hyde=False)
     assert server.asked == []

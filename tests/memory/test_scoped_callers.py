@@ -219,7 +219,7 @@ def test_two_scopes_that_own_the_same_record_share_their_first_part(one: Scope, 
 
 @pytest.fixture
 def secret(memory: Memory) -> Record:
-    """A record of Ada's."""
+    """A record of Ada."""
     return memory.add("The vault opens with 4711.", user="ada")
 
 

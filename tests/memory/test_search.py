@@ -1,4 +1,4 @@
-"""Search through the façade: every sentence of DESIGN §5 that a caller can see, and the shape of the answer."""
+"""Search through `Memory`: every documented guarantee a caller can see, and the format of the answer."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Counting(HashingEmbedder):
     ids=str,
 )
 def test_a_small_limit_gives_a_prefix_of_a_large_one(memory: Memory, seed: int, options: dict[str, Any]) -> None:
-    """`search(limit=n)` is the beginning of `search(limit=50)`, scores and all, whatever happens after fusion."""
+    """`search(limit=n)` is the beginning of `search(limit=50)` with the same scores, whatever happens after fusion."""
     fill(memory, seed=seed)
     for query in ("heron lake", "mist dawn boat", "the ice", "oar by the reeds in the mist"):
         (full,) = (at_noon(memory, query, limit=50, **options).results,)
@@ -114,8 +114,8 @@ def test_a_small_limit_gives_a_prefix_of_a_large_one(memory: Memory, seed: int, 
             assert part == full[:limit]
 
 
-def test_fetch_k_grows_only_where_limit_exceeds_it(memory: Memory) -> None:
-    """Each source is read `fetch_k` deep, or `limit` deep where that is more."""
+def test_fetch_k_grows_only_if_limit_exceeds_it(memory: Memory) -> None:
+    """Each source is read `fetch_k` deep, or `limit` deep if that is more."""
     fill(memory)
     for fetch_k, limit, depth in ((5, 3, 5), (5, 5, 5), (5, 30, 30), (1, 1, 1), (80, 10, 80)):
         answer = memory.search("heron lake", fetch_k=fetch_k, limit=limit)
@@ -127,8 +127,8 @@ def test_fetch_k_grows_only_where_limit_exceeds_it(memory: Memory) -> None:
     )
 
 
-def test_depth_is_a_ranking_knob(memory: Memory) -> None:
-    """With two equal lists no deeper than k + 1, what is in both precedes what is in one."""
+def test_records_in_both_lists_precede_those_in_one(memory: Memory) -> None:
+    """With two equal lists no deeper than k + 1."""
     fill(memory)
     for query in ("heron lake", "mist dawn boat"):
         options = {"fusion": "rrf", "fetch_k": 20, "limit": 20, "decay": False, "prefer_newer": False}
@@ -143,7 +143,7 @@ def test_depth_is_a_ranking_knob(memory: Memory) -> None:
 
 
 def test_the_same_text_under_different_ids_is_one_result(memory: Memory) -> None:
-    """Texts that fold alike give one result, to which both sources contribute, and the trace counts the others."""
+    """Equal texts give one result with the contributions of both sources, and the trace counts the duplicates."""
     for i, text in enumerate(["Heron by the lake", "heron  BY the lake", "Ｈeron by the\nlake"]):
         memory.add(text, id=f"twin{i}", created_at=NOON + timedelta(days=i))
     memory.add("a heron elsewhere", id="other", created_at=NOON)
@@ -155,8 +155,8 @@ def test_the_same_text_under_different_ids_is_one_result(memory: Memory) -> None
     assert answer.trace.filtered["duplicate"] == 4
 
 
-def test_places_freed_by_folding_are_refilled(memory: Memory) -> None:
-    """Fifty repeats at the head of each list leave room for `fetch_k` different texts, with ranks counted after."""
+def test_ranks_freed_by_duplicates_are_refilled(memory: Memory) -> None:
+    """Fifty repeats at the head of each list leave room for `fetch_k` different texts."""
     for i in range(50):
         memory.add("heron lake", id=f"same{i}")
     for i in range(20):
@@ -170,8 +170,8 @@ def test_places_freed_by_folding_are_refilled(memory: Memory) -> None:
         assert answer.trace.filtered["duplicate"] == 49
 
 
-def test_the_keyword_sources_record_stands_for_a_text(memory: Memory) -> None:
-    """Where the sources prefer different twins, the keyword source's is shown, and both still contribute to it."""
+def test_keyword_source_chooses_the_shown_duplicate(memory: Memory) -> None:
+    """If the sources prefer different duplicates; both contribute to the result."""
     memory.add("quiet morning at the pond", id="titled", title="Heron heron heron", created_at=NOON)
     memory.add("quiet morning at the pond", id="plain", created_at=NOON)
     only = {source: memory.search("heron", sources=[source]).results[0].record.id for source in ("keyword", "vector")}
@@ -188,8 +188,8 @@ def test_the_keyword_sources_record_stands_for_a_text(memory: Memory) -> None:
 # -- §5.5 fusion and ties -----------------------------------------------------------------------------------
 
 
-def test_fused_scores_are_the_formulas(memory: Memory) -> None:
-    """Every result's `fused` is Σ w / (k + rank) of the ranks it shows, and `score` that over the ceiling."""
+def test_fused_scores_equal_the_formula(memory: Memory) -> None:
+    """`fused` is Σ w / (k + rank) of the shown ranks, and `score` is that over the maximum."""
     fill(memory)
     options: dict[str, Any] = {"fusion": "rrf", "decay": False, "importance_weight": 0.0, "limit": 50}
     options["prefer_newer"] = False
@@ -204,8 +204,8 @@ def test_fused_scores_are_the_formulas(memory: Memory) -> None:
         assert [r.fused for r in answer.results] == sorted((r.fused for r in answer.results), reverse=True)
 
 
-def test_a_weight_of_zero_is_absence(memory: Memory) -> None:
-    """A source that weighs nothing changes neither order nor scores."""
+def test_weight_of_zero_equals_absence(memory: Memory) -> None:
+    """The source changes neither order nor scores."""
     fill(memory)
     weightless = at_noon(memory, "heron lake", vector_weight=0.0)
     alone = at_noon(memory, "heron lake", sources=["keyword"])
@@ -213,15 +213,15 @@ def test_a_weight_of_zero_is_absence(memory: Memory) -> None:
 
 
 def test_ties_go_to_the_newer_then_to_the_lower_id(memory: Memory) -> None:
-    """Equal scores in a source are ordered by time, then by id, whatever the order they were stored in."""
+    """Whatever the order in which records were stored."""
     texts_of = {"b": "heron one", "a": "heron two", "c": "heron six", "d": "heron ten"}
     for key in "cadb":
         memory.add(texts_of[key], id=key, created_at=NOON + timedelta(days=key == "d"))
     assert ids(memory.search("heron", sources=["keyword"])) == ["d", "a", "b", "c"]
 
 
-def test_a_tie_between_sources_goes_to_the_better_rank_then_to_the_first_source(open_memory: OpenMemory) -> None:
-    """Rank 1 by words alone precedes rank 1 by vector alone: the same score, the same rank, the first source."""
+def test_tie_between_sources_goes_to_the_better_rank_then_the_first_source(open_memory: OpenMemory) -> None:
+    """At the same score and rank, a keyword hit precedes a vector hit."""
     memory = open_memory(embedder=Mirror())
     for key, text in {
         "z-words": "heron",
@@ -247,8 +247,8 @@ class Mirror(Counting):
         return np.stack([HashingEmbedder(64).query(text) for text in texts])
 
 
-def test_the_order_in_which_sources_are_named_changes_nothing(memory: Memory) -> None:
-    """`vector,keyword` is `keyword,vector`."""
+def test_order_of_named_sources_changes_nothing(memory: Memory) -> None:
+    """`vector,keyword` equals `keyword,vector`."""
     fill(memory)
     one, two = (
         at_noon(memory, "heron lake", sources=names) for names in (["keyword", "vector"], ["vector", "keyword"])
@@ -260,8 +260,8 @@ def test_the_order_in_which_sources_are_named_changes_nothing(memory: Memory) ->
 
 
 @pytest.mark.parametrize("fusion", ["blend", "rrf", "weighted", "combmnz", "borda"])
-def test_scores_lie_between_0_and_1_and_min_score_reads_them(memory: Memory, fusion: str) -> None:
-    """Under every fusion `min_score` keeps exactly the results whose `score` is at least that much."""
+def test_scores_are_between_0_and_1_and_min_score_uses_them(memory: Memory, fusion: str) -> None:
+    """Under every fusion `min_score` selects exactly the results with at least that `score`."""
     fill(memory)
     options: dict[str, Any] = {"fusion": fusion, "limit": 100, "prefer_newer": False}
     full = at_noon(memory, "heron lake", **options).results
@@ -273,8 +273,8 @@ def test_scores_lie_between_0_and_1_and_min_score_reads_them(memory: Memory, fus
 
 
 @pytest.mark.parametrize("k", [0.0, 1.0, 60.0, 1000.0])
-def test_rank_1_in_both_is_a_score_of_1_under_rrf(memory: Memory, k: float) -> None:
-    """The most that the sources could give is 1, whatever k is; so is rank 1 in the only source that answers."""
+def test_rank_1_in_all_sources_is_score_1_under_rrf(memory: Memory, k: float) -> None:
+    """For every k; also rank 1 in the only source that answers."""
     memory.add("heron by the lake")
     memory.add("an unrelated thing")
     for sources in (["keyword", "vector"], ["keyword"], ["vector"]):
@@ -283,8 +283,8 @@ def test_rank_1_in_both_is_a_score_of_1_under_rrf(memory: Memory, k: float) -> N
         ].score == pytest.approx(1.0)
 
 
-def test_similarity_is_the_cosine_where_it_is_known(memory: Memory) -> None:
-    """An exact repeat has similarity 1; what only words found has none."""
+def test_similarity_is_the_cosine_if_known(memory: Memory) -> None:
+    """An exact repeat has similarity 1; a keyword-only hit has none."""
     memory.add("heron by the lake", id="a")
     memory.add("heron " + "something else entirely " * 9, id="b")
     answer = memory.search("heron by the lake", fetch_k=1, limit=1)
@@ -293,8 +293,8 @@ def test_similarity_is_the_cosine_where_it_is_known(memory: Memory) -> None:
     assert [result.similarity for result in words.results] == [None, None]
 
 
-def test_keyword_scores_are_positive_and_fall(memory: Memory) -> None:
-    """BM25 as FTS5 gives it is negative; ours is not."""
+def test_keyword_scores_are_positive_and_descending(memory: Memory) -> None:
+    """FTS5's own BM25 values are negative."""
     fill(memory)
     options = {"sources": ["keyword"], "limit": 50, "decay": False, "importance_weight": 0.0, "prefer_newer": False}
     scores = [result.shares["keyword"].score for result in at_noon(memory, "heron lake", **options).results]
@@ -305,8 +305,8 @@ def test_keyword_scores_are_positive_and_fall(memory: Memory) -> None:
 # -- §5.7 snippets ------------------------------------------------------------------------------------------
 
 
-def test_a_snippet_is_the_keyword_sources_around_the_match(memory: Memory) -> None:
-    """Where words match the snippet shows them; where only the vector source found a record, its beginning."""
+def test_snippet_shows_the_keyword_match(memory: Memory) -> None:
+    """Where only the vector source found a record, its beginning."""
     filler = "nothing of interest happens here at all. " * 30
     memory.add(f"{filler} The heron stands still. {filler}", id="deep")
     (result,) = memory.search("heron").results
@@ -320,8 +320,8 @@ def test_a_snippet_is_the_keyword_sources_around_the_match(memory: Memory) -> No
 # -- §5.8 superseded ----------------------------------------------------------------------------------------
 
 
-def test_a_superseded_record_at_rank_1_does_not_appear(memory: Memory) -> None:
-    """The best match in both sources is superseded: neither it nor a gap in the ranks is seen."""
+def test_superseded_record_at_rank_1_is_not_shown(memory: Memory) -> None:
+    """Neither the record nor a gap in the ranks."""
     memory.add("the office plant is watered on Monday", id="old")
     memory.add("plants are watered weekly", id="near")
     assert ids(memory.search("the office plant is watered on Monday"))[0] == "old"
@@ -360,8 +360,8 @@ def test_decay_halves_at_the_half_life(memory: Memory, decay: str | None, age: t
     assert (result.factors, result.score) == ({}, pytest.approx(1.0))
 
 
-def test_half_life_days_is_for_what_has_no_class(memory: Memory) -> None:
-    """It makes plain records decay, and leaves those with a class, `permanent` too, as they are."""
+def test_half_life_days_applies_to_records_without_a_class(memory: Memory) -> None:
+    """Those with a class, also `permanent`, are unchanged."""
     for decay in (None, "permanent", "stable"):
         memory.add(f"heron {decay}", decay=decay, created_at=NOON - timedelta(days=10))
     found = {r.record.decay: r.factors.get("decay") for r in at_noon(memory, "heron", half_life_days=10).results}
@@ -369,7 +369,7 @@ def test_half_life_days_is_for_what_has_no_class(memory: Memory) -> None:
 
 
 def test_age_counts_from_when_it_happened(memory: Memory) -> None:
-    """What happened long ago is old even if it was stored today; `as_of` moves the clock."""
+    """Not from when it was stored; `as_of` moves the clock."""
     memory.add("heron", decay="active", created_at=NOON, happened_at=NOON - timedelta(days=14))
     (result,) = at_noon(memory, "heron").results
     assert result.factors["decay"] == pytest.approx(0.5)
@@ -378,15 +378,15 @@ def test_age_counts_from_when_it_happened(memory: Memory) -> None:
 
 
 def test_decay_changes_the_order(memory: Memory) -> None:
-    """An old better match falls behind a fresh weaker one, and is first again without decay."""
+    """An old better match falls behind a new weaker one, and is first without decay."""
     memory.add("heron lake", id="old", decay="session", created_at=NOON - timedelta(days=9))
     memory.add("heron lake and a lot of other words", id="new", decay="session", created_at=NOON)
     assert ids(at_noon(memory, "heron lake")) == ["new", "old"]
     assert ids(at_noon(memory, "heron lake", decay=False)) == ["old", "new"]
 
 
-def test_importance_moves_a_score(memory: Memory) -> None:
-    """Importance 1 raises by the weight, 0 lowers by it, 0.5 leaves alone; a weight of 0 turns it off."""
+def test_importance_changes_the_score(memory: Memory) -> None:
+    """Importance 1 raises by the weight, 0 lowers by it, 0.5 does nothing; a weight of 0 turns it off."""
     for value in (0.0, 0.5, 1.0):
         memory.add(f"heron {value}", importance=value)
     found = {
@@ -400,8 +400,8 @@ def test_importance_moves_a_score(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("embedder", ["hashing:64", "none"])
-def test_mmr_takes_near_duplicates_from_the_head(open_memory: OpenMemory, embedder: str) -> None:
-    """Three ways of saying one thing do not fill the top three, by vectors or, without them, by words."""
+def test_mmr_removes_near_duplicates_from_the_head(open_memory: OpenMemory, embedder: str) -> None:
+    """Three similar texts do not fill the top three, by vectors or by words."""
     memory = open_memory(embedder=embedder)
     for i in range(3):
         memory.add(f"heron lake reeds dawn {'.' * i} {'!' * i}x{i}", id=f"near{i}")
@@ -413,15 +413,15 @@ def test_mmr_takes_near_duplicates_from_the_head(open_memory: OpenMemory, embedd
     assert {"other1", "other2"} == set(diverse[1:])
 
 
-def test_mmr_of_lambda_1_changes_nothing(memory: Memory) -> None:
-    """All relevance is the order without MMR."""
+def test_mmr_with_lambda_1_changes_nothing(memory: Memory) -> None:
+    """All weight on relevance is the order without MMR."""
     fill(memory)
     plain = at_noon(memory, "heron lake", limit=30)
     assert at_noon(memory, "heron lake", limit=30, mmr=True, mmr_lambda=1.0).results == plain.results
 
 
 @pytest.mark.ci
-def test_mmr_on_five_thousand_candidates_is_quick(memory: Memory) -> None:
+def test_mmr_on_five_thousand_candidates_is_fast(memory: Memory) -> None:
     """The work is pool times picks, not pool squared."""
     chance = np.random.default_rng(3)
     records = [Record(f"r{i}", f"heron {i}") for i in range(5000)]
@@ -443,7 +443,7 @@ def test_mmr_on_five_thousand_candidates_is_quick(memory: Memory) -> None:
 
 
 def test_reads_never_change_anything(memory: Memory, dump: Callable[[], Any]) -> None:
-    """After fifty searches, gets, lists and histories every row and every score is what it was."""
+    """After fifty searches, gets, lists and histories every row and score is the same."""
     fill(memory, 50)
     before, answer = dump(), at_noon(memory, "heron lake")
     sequence = memory.status()["sequence"]
@@ -464,8 +464,8 @@ def test_reads_never_change_anything(memory: Memory, dump: Callable[[], Any]) ->
 @pytest.mark.parametrize(
     "error", [EmbedderError("the model is on fire"), RuntimeError("boom"), OSError(5, "I/O")], ids=str
 )
-def test_a_failing_source_leaves_the_other_answering(open_memory: OpenMemory, error: Exception, mmr: bool) -> None:
-    """The trace names the source and the reason; the answer is keyword-only, with a warning, and with full scores."""
+def test_failing_source_leaves_the_other_answering(open_memory: OpenMemory, error: Exception, mmr: bool) -> None:
+    """The trace names the source and the reason; the answer is keyword-only, with a warning and full scores."""
     open_memory(embedder="none").add_many([{"text": "heron by the lake"}, {"text": "heron in the reeds"}])
     memory = open_memory(embedder=Counting(error))
     answer = memory.search("heron lake", mmr=mmr)
@@ -479,8 +479,8 @@ def test_a_failing_source_leaves_the_other_answering(open_memory: OpenMemory, er
     assert len(answer.results) == 2
 
 
-def test_a_source_that_fails_later_leaves_the_other_answering(open_memory: OpenMemory) -> None:
-    """A model that worked and then stops working is no reason for an error, nor for a record that is not stored."""
+def test_source_that_fails_later_leaves_the_other_answering(open_memory: OpenMemory) -> None:
+    """A model that stops working fails neither a search nor a write."""
     embedder = Counting()
     memory = open_memory(embedder=embedder)
     memory.add("heron by the lake")
@@ -496,8 +496,8 @@ def test_a_source_that_fails_later_leaves_the_other_answering(open_memory: OpenM
     assert all("vector" in result.shares for result in answer.results), "what was stored meanwhile has its vector now"
 
 
-def test_an_embedder_that_raises_any_error_does_not_stop_a_write(open_memory: OpenMemory) -> None:
-    """A third party's embedder may raise what it likes: the words are stored, and what is missing is said."""
+def test_any_embedder_error_does_not_stop_a_write(open_memory: OpenMemory) -> None:
+    """A plugin may raise anything: the record is stored, and the missing vector is reported."""
     said: list[str] = []
     memory = open_memory(embedder=Counting(RuntimeError("boom")), announce=said.append)
     memory.add("heron by the lake")
@@ -515,8 +515,8 @@ def test_all_sources_failing_is_an_error(open_memory: OpenMemory) -> None:
         open_memory(embedder="none").search("heron", sources=["vector"])
 
 
-def test_without_an_embedder_words_answer_and_the_trace_says_so(open_memory: OpenMemory) -> None:
-    """Mode keyword-only, the vector source skipped with its reason, and one warning."""
+def test_without_an_embedder_the_answer_is_keyword_only(open_memory: OpenMemory) -> None:
+    """The vector source is skipped with its reason, and there is one warning."""
     memory = open_memory(embedder="none")
     memory.add("heron by the lake")
     answer = memory.search("heron")
@@ -536,7 +536,7 @@ def test_without_an_embedder_words_answer_and_the_trace_says_so(open_memory: Ope
 
 @pytest.fixture
 def varied(memory: Memory) -> Memory:
-    """Records that differ in everything that can be filtered by, all of which say heron."""
+    """Records that differ in everything a filter can use; all contain "heron"."""
     day = timedelta(days=1)
     for key, fields in {
         "plain": {},
@@ -590,7 +590,7 @@ ALL = {"plain", "work", "home", "chunk", "deep", "brackets", "old", "long ago"}
     ids=lambda value: str(value) if isinstance(value, dict) else None,
 )
 def test_filters_are_applied_inside_every_source(varied: Memory, filters: dict[str, Any], expected: set[str]) -> None:
-    """Each source and the listing give exactly what the filter lets through, even to a depth of as many."""
+    """Each source and the list return exactly what the filter selects, to any depth."""
     assert {record.id for record in varied.list(**filters)} == expected
     for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
         depth = max(1, len(expected))
@@ -598,7 +598,7 @@ def test_filters_are_applied_inside_every_source(varied: Memory, filters: dict[s
         assert set(ids(answer)) == expected
 
 
-def test_spans_count_back_from_now(memory: Memory) -> None:
+def test_durations_count_back_from_now(memory: Memory) -> None:
     """`since="2d"` is two days ago."""
     memory.add("heron yesterday", created_at=now() - timedelta(days=1))
     memory.add("heron last week", created_at=now() - timedelta(days=7))
@@ -607,8 +607,8 @@ def test_spans_count_back_from_now(memory: Memory) -> None:
     assert set(texts(memory, "heron", since="2w")) == {"heron yesterday", "heron last week"}
 
 
-def test_the_settings_scope_is_who_asks_and_whose_records_are(open_memory: OpenMemory) -> None:
-    """A memory opened for Ada stores as Ada and sees as Ada; a call can name another."""
+def test_scope_of_the_settings_is_the_default(open_memory: OpenMemory) -> None:
+    """A memory opened for Ada stores and searches as Ada; a call can name another scope."""
     ada = open_memory(settings=Settings(scope=ScopeSettings(user="ada")))
     assert ada.add("heron of Ada").scope == Scope("ada")
     assert ada.add("heron of Bob", user="bob").scope == Scope("bob")
@@ -618,7 +618,7 @@ def test_the_settings_scope_is_who_asks_and_whose_records_are(open_memory: OpenM
 
 
 def test_add_and_add_many_agree_on_scope(open_memory: OpenMemory) -> None:
-    """Naming a session for one record keeps the user of the settings, whichever way it is added."""
+    """A session named for one record keeps the user of the settings."""
     memory = open_memory(settings=Settings(scope=ScopeSettings(user="ada")))
     one = memory.add("one", session="s")
     (two,) = memory.add_many([{"text": "two", "session": "s"}])
@@ -626,8 +626,8 @@ def test_add_and_add_many_agree_on_scope(open_memory: OpenMemory) -> None:
 
 
 @pytest.mark.parametrize("part", ["user", "agent", "session"])
-def test_an_empty_name_is_no_way_to_everybody(memory: Memory, part: str) -> None:
-    """A user whose name was lost on the way is refused; the text does not become global."""
+def test_empty_user_name_is_refused(memory: Memory, part: str) -> None:
+    """A lost user name must not make a record global."""
     for attempt in (
         lambda: memory.add("a secret", **{part: ""}),
         lambda: memory.add("a secret", scope=Scope(**{part: ""})),
@@ -643,8 +643,8 @@ def test_an_empty_name_is_no_way_to_everybody(memory: Memory, part: str) -> None
 # -- queries ------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_store_gives_an_empty_answer(memory: Memory) -> None:
-    """No error, no results, both sources fine."""
+def test_empty_store_gives_an_empty_answer(memory: Memory) -> None:
+    """No error, no results, both sources succeed."""
     answer = memory.search("anything")
     assert answer.results == ()
     assert [trace.status for trace in answer.trace.sources] == ["ok", "ok"]
@@ -652,7 +652,7 @@ def test_an_empty_store_gives_an_empty_answer(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("query", ["", " ", "\n\t", "\u3000"])
-def test_an_empty_query_finds_nothing_and_says_so(memory: Memory, query: str) -> None:
+def test_empty_query_finds_nothing_with_a_warning(memory: Memory, query: str) -> None:
     """Nothing was asked, so nothing is found."""
     memory.add("heron")
     answer = memory.search(query)
@@ -661,13 +661,13 @@ def test_an_empty_query_finds_nothing_and_says_so(memory: Memory, query: str) ->
 
 
 @pytest.mark.parametrize("query", ["...", "!?", '"', "AND", "*", "\x00", "()"])
-def test_a_query_of_signs_is_answered(memory: Memory, query: str) -> None:
-    """No words to look for is no error."""
+def test_query_of_punctuation_is_answered(memory: Memory, query: str) -> None:
+    """A query without words is no error."""
     memory.add("heron")
     assert [trace.status for trace in memory.search(query).trace.sources] == ["ok", "ok"]
 
 
-def test_a_query_of_only_stop_words_still_finds(memory: Memory) -> None:
+def test_query_of_stop_words_finds_its_text(memory: Memory) -> None:
     """`to be or not to be` finds its text by words, and first."""
     memory.add("To be, or not to be: that is the question")
     memory.add("herons stand in reeds")
@@ -675,7 +675,7 @@ def test_a_query_of_only_stop_words_still_finds(memory: Memory) -> None:
     assert texts(memory, "to be or not to be")[0].startswith("To be")
 
 
-def test_stop_words_are_left_out_beside_better_words(memory: Memory) -> None:
+def test_stop_words_are_ignored_beside_content_words(memory: Memory) -> None:
     """A query with content words does not match on `the`."""
     memory.add("the the the the")
     memory.add("heron")
@@ -683,7 +683,7 @@ def test_stop_words_are_left_out_beside_better_words(memory: Memory) -> None:
 
 
 def test_one_matching_word_of_eight_is_enough(memory: Memory) -> None:
-    """Words are joined by or: seven words that match nothing do not hide the one that does."""
+    """Words are joined by OR."""
     memory.add("the capercaillie calls at dawn")
     memory.add("an unrelated note")
     query = "quarterly budget meeting capercaillie spreadsheet revenue forecast manager"
@@ -708,21 +708,21 @@ def test_one_matching_word_of_eight_is_enough(memory: Memory) -> None:
     ],
 )
 def test_words_of_all_kinds_are_found(memory: Memory, stored: str, query: str) -> None:
-    """Versions, identifiers, hyphens, CJK of one or two characters, accents, signs."""
+    """Versions, identifiers, hyphens, CJK of one or two characters, accents, symbols."""
     memory.add(stored)
     memory.add("something else altogether")
     assert texts(memory, query, sources=["keyword"]) == [stored]
 
 
-def test_a_version_does_not_match_another(memory: Memory) -> None:
+def test_version_does_not_match_another(memory: Memory) -> None:
     """1.0.21 is not 1.0.2, nor 21."""
     for version in ("1.0.2", "1.0.21", "21"):
         memory.add(f"release {version}")
     assert texts(memory, "1.0.21", sources=["keyword"]) == ["release 1.0.21"]
 
 
-def test_a_match_in_a_title_counts_more(memory: Memory) -> None:
-    """Of two records with the same words, the one that has them in its title is first."""
+def test_match_in_a_title_counts_more(memory: Memory) -> None:
+    """Of two records with the same words, the one with them in its title is first."""
     memory.add("some words about heron", id="text")
     memory.add("some words about birds", id="title", title="heron")
     assert ids(memory.search("heron", sources=["keyword"])) == ["title", "text"]
@@ -731,8 +731,8 @@ def test_a_match_in_a_title_counts_more(memory: Memory) -> None:
 # -- trace and JSON -----------------------------------------------------------------------------------------
 
 
-def test_the_trace_says_what_ran(memory: Memory) -> None:
-    """Sources in order with hits and times, every stage with what it was given and left, what was dropped."""
+def test_trace_lists_sources_and_stages(memory: Memory) -> None:
+    """Sources in order with hits and times, every stage with its input and output, what was dropped."""
     fill(memory, 60)
     answer = memory.search("heron lake", limit=5, min_score=0.3, mmr=True)
     trace = answer.trace
@@ -773,7 +773,7 @@ def as_json(memory: Memory) -> dict[str, Any]:
     return json.loads(json.dumps(answer_dict(answer)))
 
 
-def test_the_answer_as_json_has_every_field_of_the_design(as_json: dict[str, Any]) -> None:
+def test_answer_as_json_has_every_documented_field(as_json: dict[str, Any]) -> None:
     """Names and types of DESIGN §6, at every level."""
     assert as_json["query"] == "heron by the lake"
     assert as_json["fusion"]["method"] == "rrf"
@@ -821,12 +821,12 @@ def test_the_answer_as_json_has_every_field_of_the_design(as_json: dict[str, Any
     assert trace["warnings"] == []
 
 
-def test_the_answer_as_json_says_how_fresh_a_result_is(as_json: dict[str, Any]) -> None:
-    """DESIGN §6 names `freshness` beside path and lines."""
+def test_answer_as_json_has_the_freshness(as_json: dict[str, Any]) -> None:
+    """Beside path and lines, as in DESIGN §6."""
     assert all(isinstance(result["freshness"], str) for result in as_json["results"] if "path" in result)
 
 
-def test_the_sum_of_contributions_is_the_fused_score(as_json: dict[str, Any]) -> None:
+def test_sum_of_contributions_is_the_fused_score(as_json: dict[str, Any]) -> None:
     """What is shown adds up."""
     for result in as_json["results"]:
         assert sum(share["contribution"] for share in result["sources"].values()) == pytest.approx(
@@ -844,7 +844,7 @@ def test_explain_shows_every_factor(memory: Memory) -> None:
 
 @pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
 def test_every_fusion_can_be_written_as_json(memory: Memory, fusion: str) -> None:
-    """Also where a fraction is RRF's constant, and where no result is."""
+    """Also with a fractional constant, and without results."""
     memory.add("heron")
     for query in ("heron", "nothing of the kind"):
         shape = json.loads(json.dumps(answer_dict(memory.search(query, fusion=fusion, rrf_k=12.5))))
@@ -853,7 +853,7 @@ def test_every_fusion_can_be_written_as_json(memory: Memory, fusion: str) -> Non
 
 
 def test_settings_are_the_defaults_of_a_search(open_memory: OpenMemory) -> None:
-    """What a call leaves out comes from the settings; what it names wins."""
+    """An option of the call wins over the settings."""
     memory = open_memory(settings=Settings(search=SearchOptions(limit=2, sources=("keyword",), fusion="borda")))
     memory.add_many([{"text": f"heron {i}"} for i in range(5)])
     answer = memory.search("heron")
@@ -864,8 +864,8 @@ def test_settings_are_the_defaults_of_a_search(open_memory: OpenMemory) -> None:
 # -- the default model --------------------------------------------------------------------------------------
 
 
-def test_the_default_model_finds_what_shares_no_word(open_memory: OpenMemory, arctic: Embedder) -> None:
-    """A question in other words finds its fact by meaning, and the search is hybrid."""
+def test_default_model_finds_a_paraphrase(open_memory: OpenMemory, arctic: Embedder) -> None:
+    """A question without shared words finds its fact, and the search is hybrid."""
     memory = open_memory(embedder=arctic)
     memory.add_many(
         [
@@ -880,8 +880,8 @@ def test_the_default_model_finds_what_shares_no_word(open_memory: OpenMemory, ar
     assert answer.results[0].similarity > 0.3
 
 
-def test_a_store_changes_over_from_hashing_to_the_default_model(open_memory: OpenMemory, arctic: Embedder) -> None:
-    """Two real embedders: the old one serves until `embed`, then meanings are found."""
+def test_store_changes_from_hashing_to_the_default_model(open_memory: OpenMemory, arctic: Embedder) -> None:
+    """The old embedder answers until `embed`, then paraphrases are found."""
     with open_memory() as memory:
         memory.add_many([{"text": "The feline is napping."}, {"text": "Stocks fell sharply."}])
     memory = open_memory(embedder=arctic)
@@ -894,8 +894,8 @@ def test_a_store_changes_over_from_hashing_to_the_default_model(open_memory: Ope
     assert memory.status()["vectors"]["embedder"] == arctic.name
 
 
-def test_the_default_model_is_opened_by_its_name(open_memory: OpenMemory, path: Path) -> None:
-    """`embedder="arctic-embed-s"` is the model of the cache, and what it stored is its own space."""
+def test_default_model_is_opened_by_its_name(open_memory: OpenMemory, path: Path) -> None:
+    """`embedder="arctic-embed-s"` is the cached model, with its own vector space."""
     memory = open_memory(embedder="arctic-embed-s")
     memory.add("The kettle is boiling.")
     (result,) = memory.search("The kettle is boiling.", sources=["vector"]).results
@@ -903,8 +903,8 @@ def test_the_default_model_is_opened_by_its_name(open_memory: OpenMemory, path: 
     assert memory.status()["vectors"]["dimension"] == 384
 
 
-def test_supersession_in_a_chain_is_the_same_for_every_source(memory: Memory) -> None:
-    """A long chain: only its end is found, whatever the depth."""
+def test_only_the_end_of_a_supersession_chain_is_found(memory: Memory) -> None:
+    """In every source and at every depth."""
     keys = [memory.add(f"price is {i} euros", id=f"p{i}").id for i in range(12)]
     memory.store.records.apply([[Supersede(old, new)] for old, new in itertools.pairwise(keys)])
     for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
@@ -913,8 +913,8 @@ def test_supersession_in_a_chain_is_the_same_for_every_source(memory: Memory) ->
     assert replace(memory.get("p11"), edited_at=None).superseded_by is None
 
 
-def test_a_store_half_embedded_is_searched_by_words(open_memory: OpenMemory) -> None:
-    """While most records have no vector, those that have one must not outrank better ones; alone, vectors answer."""
+def test_half_embedded_store_is_searched_by_keywords(open_memory: OpenMemory) -> None:
+    """Few embedded records must not outrank better ones; vector search alone still answers."""
     open_memory(embedder="none").add_many([{"text": f"heron number {n}"} for n in range(100)])
     memory = open_memory()
     index = memory.embeddings.serving().index

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, read with its own SDK: what is told, where it hangs, and what is never told."""
+"""OpenTelemetry spans, read with its own SDK: their content, their parents, and what they never contain."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Telemetry:
 
 @pytest.fixture
 def set_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Telemetry]]:
-    """Sets the SDK up as an application would, until the test ends."""
+    """Sets up the SDK as an application would, until the test ends."""
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -79,7 +79,7 @@ def telemetry(set_up: Callable[..., Telemetry]) -> Telemetry:
 
 @pytest.fixture
 def failing(open_memory: Callable[..., Memory], stand: ModuleType) -> Memory:
-    """A memory with a source that fails, and repeats in its error what it was asked."""
+    """A memory with a source that fails and repeats the query in its error."""
 
     def ask(asked: Any) -> Any:
         raise RuntimeError(f"cannot answer {asked.text}")
@@ -91,8 +91,8 @@ def failing(open_memory: Callable[..., Memory], stand: ModuleType) -> Memory:
     return memory
 
 
-def test_a_search_is_a_span_with_a_child_for_each_source(memory, telemetry):
-    """It says how it was asked and what came of it, in numbers and words of the settings."""
+def test_search_is_a_span_with_a_child_per_source(memory, telemetry):
+    """Its attributes are options and counts, in numbers and setting names."""
     memory.add_many([{"text": f"Key {number}"} for number in range(5)])
     answer = memory.search("key", limit=3, fetch_k=50, fusion="rrf")
     assert telemetry.ours("recollect.search") == {
@@ -114,8 +114,8 @@ def test_a_search_is_a_span_with_a_child_for_each_source(memory, telemetry):
     assert telemetry.one("recollect.search").instrumentation_scope.name == "recollect"
 
 
-def test_the_times_are_those_of_the_trace(memory, telemetry):
-    """Sources begin with the search and end when they answered; no part lies outside the whole."""
+def test_span_times_equal_the_trace(memory, telemetry):
+    """Sources begin with the search and end when they answered; no child exceeds its parent."""
     memory.add("The key is under the pot.")
     answer = memory.search("key")
     whole = telemetry.one("recollect.search")
@@ -126,8 +126,8 @@ def test_the_times_are_those_of_the_trace(memory, telemetry):
         assert part.end_time <= whole.end_time
 
 
-def test_a_stage_that_takes_its_time_is_a_span(memory, telemetry, monkeypatch):
-    """Stages follow one another up to the end of the search; the quick ones are left out."""
+def test_slow_stage_is_a_span(memory, telemetry, monkeypatch):
+    """Stages follow each other to the end of the search; fast ones are left out."""
     from recollect.memory import spans
 
     memory.add("The key is under the pot.")
@@ -143,8 +143,8 @@ def test_a_stage_that_takes_its_time_is_a_span(memory, telemetry, monkeypatch):
         assert earlier.end_time <= later.start_time + 1000  # a millionth of a second, for rounding
 
 
-def test_a_source_that_fails_is_marked_and_its_reason_kept_back(failing, telemetry):
-    """The search goes on; the reason may hold the query, so it stays in the answer's trace."""
+def test_failing_source_is_marked_without_its_reason(failing, telemetry):
+    """The reason may contain the query, so it is only in the answer's trace."""
     failing.search("where is xylophone?")
     broken = telemetry.one("recollect.source broken")
     assert broken.status.status_code.name == "ERROR"
@@ -157,8 +157,8 @@ def test_a_source_that_fails_is_marked_and_its_reason_kept_back(failing, telemet
     assert telemetry.ours("recollect.search")["recollect.warnings"] == 1
 
 
-def test_an_error_is_noted_by_its_kind(failing, telemetry):
-    """The error comes out as it is; the span has its class and code and not its message."""
+def test_error_is_recorded_by_class_and_code(failing, telemetry):
+    """The exception is unchanged; the span does not have its message."""
     with pytest.raises(SearchFailed, match="xylophone"):
         failing.search("where is xylophone?", sources=["broken"])
     whole = telemetry.one("recollect.search")
@@ -173,8 +173,8 @@ def test_an_error_is_noted_by_its_kind(failing, telemetry):
     assert telemetry.ours("recollect.search") == {"error.type": "store"}
 
 
-def test_it_hangs_under_the_callers_span(memory, telemetry):
-    """Whatever span is current when a memory is asked is the parent, and is current again afterwards."""
+def test_span_is_a_child_of_the_callers_span(memory, telemetry):
+    """The caller's span is current again afterwards."""
     from opentelemetry import trace
 
     memory.add("The key is under the pot.")
@@ -184,8 +184,8 @@ def test_it_hangs_under_the_callers_span(memory, telemetry):
     assert telemetry.under("request") == {"recollect.search"}
 
 
-def test_a_parent_from_another_process_is_kept(memory, telemetry):
-    """A `traceparent` that came in with a request is the trace that the search belongs to."""
+def test_parent_from_another_process_is_used(memory, telemetry):
+    """A `traceparent` of a request is the trace of the search."""
     from opentelemetry import context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -201,8 +201,8 @@ def test_a_parent_from_another_process_is_kept(memory, telemetry):
     assert f"{telemetry.one('recollect.search').parent.span_id:016x}" == span_id
 
 
-def test_indexing_embedding_and_recalling_are_spans(memory, telemetry, tmp_path):
-    """Each says in numbers what it did; what is part of another is its child."""
+def test_index_embed_and_recall_are_spans(memory, telemetry, tmp_path):
+    """Each has its counts, and nested operations are children."""
     folder = tmp_path / "notes"
     folder.mkdir()
     for number in range(3):
@@ -228,8 +228,8 @@ def test_indexing_embedding_and_recalling_are_spans(memory, telemetry, tmp_path)
     assert counts == {"changed": 1, "removed": 1, "unchanged": 1, "dry_run": True}
 
 
-def test_no_text_is_ever_told(failing, telemetry, tmp_path):
-    """Neither a query nor a record, a title, a tag, a category, a path or a name of a scope is in any span."""
+def test_spans_contain_no_text(failing, telemetry, tmp_path):
+    """No query, record, title, tag, category, path or scope name."""
     secret = "xylophone"
     folder = tmp_path / secret
     folder.mkdir()
@@ -244,8 +244,8 @@ def test_no_text_is_ever_told(failing, telemetry, tmp_path):
     assert [span.name for span in telemetry.spans if secret in span.to_json()] == []
 
 
-def test_spans_that_nobody_samples_cost_no_parts(memory, set_up):
-    """Where the sampler says no, nothing is exported and no child is made."""
+def test_unsampled_spans_have_no_children(memory, set_up):
+    """If the sampler declines, nothing is exported and no child is created."""
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
     telemetry = set_up(sampler=ALWAYS_OFF)
@@ -256,8 +256,8 @@ def test_spans_that_nobody_samples_cost_no_parts(memory, set_up):
     assert telemetry.spans == []
 
 
-def test_a_span_of_ones_own(telemetry):
-    """`span` notes what it is given and what it is told, but for what is None, also in another thread."""
+def test_custom_span_records_its_attributes(telemetry):
+    """`span` records what it gets, except None, also in another thread."""
 
     def work() -> None:
         with span("work", limit=3, mode=None) as begun:
@@ -271,7 +271,7 @@ def test_a_span_of_ones_own(telemetry):
 
 @pytest.mark.parametrize("there", [None, ModuleType("opentelemetry.trace")])
 def test_without_opentelemetry_nothing_happens(memory, monkeypatch, there):
-    """Also where it is forbidden, or another thread is just importing it."""
+    """Also if its import is blocked, or another thread is importing it."""
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", there)
     memory.add("The key is under the pot.")
     assert len(memory.search("key").results) == 1
@@ -283,8 +283,8 @@ def test_without_opentelemetry_nothing_happens(memory, monkeypatch, there):
 @pytest.mark.parametrize(
     ("first", "never"), [("import sys", "opentelemetry"), ("import opentelemetry.trace", "opentelemetry.sdk")]
 )
-def test_a_process_that_does_not_use_it_never_loads_it(first, never):
-    """Neither the package nor a search, an embedding or a recall does; where only the API is, nothing is recorded."""
+def test_opentelemetry_is_not_loaded_unless_used(first, never):
+    """Not by the package, a search, an embedding or a recall; with only the API nothing is recorded."""
     code = (
         f"{first}\n"
         "import sys\n"
@@ -302,14 +302,14 @@ def test_a_process_that_does_not_use_it_never_loads_it(first, never):
 
 @pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL))
 def test_every_python_block_of_the_page_runs(code, tmp_path):
-    """The examples run as they stand, in a new folder."""
+    """As it stands, in a new folder."""
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "recollect.search" in ran.stdout
 
 
-def test_the_page_names_every_attribute():
-    """What a span can hold can be looked up, and nothing else."""
+def test_page_lists_every_attribute():
+    """And no other."""
     code = Path(sys.modules["recollect.memory.spans"].__file__).read_text(encoding="utf-8")
     told = set(re.findall(r"\b(\w+)=(?:len|query|trace|report|recall|stage|count|bool)\b", code))
     told |= {name for line in re.findall(r"lists = \((.*)\)", code) for name in re.findall(r"\w+", line)}

@@ -1,4 +1,4 @@
-"""What a source thinks of its own list: stray words count less, a language that a model cannot read counts nothing."""
+"""Trust of a source in its own list: weak word matches count less, a language the model cannot read counts nothing."""
 
 from collections.abc import Callable
 
@@ -26,25 +26,25 @@ UNREAD = ("备用钥匙在蓝色花盆下面吗？", "अतिरिक्त �
 
 
 @pytest.mark.parametrize("text", ENGLISH)
-def test_the_model_reads_what_it_was_made_for(reader: OnnxEmbedder, text: str):
+def test_model_reads_its_language(reader: OnnxEmbedder, text: str):
     """Questions, names, codes and numbers."""
     assert reader.legibility(text) == 1.0
 
 
 @pytest.mark.parametrize("text", UNREAD)
-def test_the_model_cannot_read_what_it_sees_as_single_letters(reader: OnnxEmbedder, text: str):
+def test_model_cannot_read_scripts_split_into_letters(reader: OnnxEmbedder, text: str):
     """Other scripts."""
     assert reader.legibility(text) == 0.0
 
 
-def test_german_is_read(reader: OnnxEmbedder):
+def test_model_reads_german(reader: OnnxEmbedder):
     """In pieces, but well enough to help."""
     assert reader.legibility("Was darf nicht in die Wurmkiste?") == 1.0
 
 
 @pytest.mark.parametrize("fusion", ["blend", "rrf", "weighted", "combmnz", "borda"])
-def test_a_list_that_was_not_understood_is_left_out(open_memory: Callable[..., Memory], fusion: str):
-    """Under every method; the trace says so, and the ranking is that of words alone."""
+def test_list_of_an_unreadable_query_is_left_out(open_memory: Callable[..., Memory], fusion: str):
+    """Under every method; the trace says so, and the ranking is that of keywords."""
     memory = open_memory(embedder="arctic-embed-s")
     for text in ("备用钥匙在蓝色花盆下面", "新的会议室在三楼", "The spare key is under the blue pot", "火车晚点了"):
         memory.add(text)
@@ -56,16 +56,16 @@ def test_a_list_that_was_not_understood_is_left_out(open_memory: Callable[..., M
     assert any("does not read" in warning for warning in both.trace.warnings)
 
 
-def test_a_list_that_was_not_understood_is_better_than_none(open_memory: Callable[..., Memory]):
-    """Where nothing else was found, or nothing else was asked, it is heard."""
+def test_list_of_an_unreadable_query_is_used_if_there_is_no_other(open_memory: Callable[..., Memory]):
+    """If no other source found anything or was used."""
     memory = open_memory(embedder="arctic-embed-s")
     memory.add("备用钥匙在蓝色花盆下面")
     assert memory.search("अतिरिक्त चाबी कहाँ रखी है?").results
     assert memory.search("备用钥匙在哪里", sources=["vector"]).results
 
 
-def test_stray_words_are_trusted_less(memory: Memory):
-    """One weak word of many says little; the question's own words say all."""
+def test_weak_word_matches_are_trusted_less(memory: Memory):
+    """One weak word of many counts little; the query's own words count fully."""
     for number in range(30):
         memory.add(f"Note {number} tells of herons and lakes, when it rains.")
     stray = memory.search("which microscopic animal survives being parched and revives decades later if it rains")
@@ -74,8 +74,8 @@ def test_stray_words_are_trusted_less(memory: Memory):
     assert trust[0] < 0.5 < trust[1] == 1.0
 
 
-def test_a_plain_formula_stays_plain(memory: Memory):
-    """RRF is Σ w / (k + rank), whatever a source thinks of its list."""
+def test_plain_rrf_ignores_trust(memory: Memory):
+    """RRF is Σ w / (k + rank), whatever a source's trust."""
     for number in range(30):
         memory.add(f"Note {number} tells of herons and lakes, when it rains.")
     answer = memory.search("which microscopic animal survives parched decades if it rains", fusion="rrf")
@@ -84,8 +84,8 @@ def test_a_plain_formula_stays_plain(memory: Memory):
         assert result.fused == pytest.approx(expected, abs=1e-12)
 
 
-def test_where_the_others_weigh_nothing_it_is_heard(open_memory: Callable[..., Memory]):
-    """A source that was not understood is better than an empty answer; why-not names it where it is left out."""
+def test_untrusted_source_is_used_if_the_others_have_no_weight(open_memory: Callable[..., Memory]):
+    """Better than an empty answer; why-not names it where it is left out."""
     memory = open_memory(embedder="arctic-embed-s")
     memory.add("备用钥匙在蓝色花盆下面", id="key")
     memory.add("新的会议室在三楼", id="room")

@@ -1,4 +1,4 @@
-"""Undo: the last that happened to a record is taken back, once, and every index and open process knows."""
+"""Undo: the last change of a record is taken back once, and every index and open process sees it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def actions(memory: Memory, key: str) -> list[str]:
     return [event.action for event in memory.history(key)]
 
 
-def test_what_was_added_goes_and_comes_back_once(memory: Memory) -> None:
-    """Each undo goes a step further back: it is there again, then as if never added, then nothing is left."""
+def test_undo_of_forget_then_of_add(memory: Memory) -> None:
+    """Each undo goes one step further back, until nothing is left."""
     kept = memory.add("The boat is blue.")
     memory.forget(kept.id)
     assert memory.undo(kept.id) == ("forget", kept)
@@ -65,8 +65,8 @@ fields = st.fixed_dictionaries(
 @pytest.mark.ci
 @settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(fields, st.lists(fields, min_size=1, max_size=4))
-def test_edits_are_taken_back_one_by_one(first: dict[str, Any], edits: list[dict[str, Any]]) -> None:
-    """Every field is as it was before, to the microsecond, down to the beginning."""
+def test_edits_are_undone_one_by_one(first: dict[str, Any], edits: list[dict[str, Any]]) -> None:
+    """Every field is restored to the microsecond, down to the beginning."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Memory.open(Path(folder) / "memory.db", embedder="hashing:64", settings=Settings()) as memory,
@@ -85,8 +85,8 @@ def test_edits_are_taken_back_one_by_one(first: dict[str, Any], edits: list[dict
 
 @pytest.mark.parametrize("by", ["old", "new"])
 @pytest.mark.parametrize("way", ["supersede", "add"])
-def test_a_supersession_is_lifted_and_what_was_made_for_it_goes(memory: Memory, by: str, way: str) -> None:
-    """Named by the old record or by the new one; the old one is as it was before."""
+def test_undo_of_a_supersession_removes_the_record_made_for_it(memory: Memory, by: str, way: str) -> None:
+    """Named by the old or the new record; the old one is restored."""
     old = memory.add("The office closes at nine.", tags=["office"])
     made: dict[str, Callable[[], Record]] = {
         "supersede": lambda: memory.supersede(old.id, text="The office closes at ten."),
@@ -100,16 +100,16 @@ def test_a_supersession_is_lifted_and_what_was_made_for_it_goes(memory: Memory, 
     assert found(memory, "when does the office close") == [old.id]
 
 
-def test_a_record_that_was_there_before_stays(memory: Memory) -> None:
-    """It took another's place, but was not made for that, though nothing else ever happened to it."""
+def test_undo_of_a_supersession_keeps_an_existing_record(memory: Memory) -> None:
+    """It superseded another but was not made for that, even without other changes."""
     old, other = memory.add("The office closes at nine."), memory.add("The office closes at ten.")
     memory.supersede(old.id, other.id)
     assert memory.undo(old.id) == ("supersede", old)
     assert memory.get(other.id) == other
 
 
-def test_a_new_record_that_was_changed_since_stays(memory: Memory) -> None:
-    """Somebody has put work into it."""
+def test_undo_of_a_supersession_keeps_an_edited_record(memory: Memory) -> None:
+    """The new record was changed since."""
     old = memory.add("The office closes at nine.")
     new = memory.supersede(old.id, text="The office closes at ten.")
     edited = memory.edit(new.id, title="Office")
@@ -117,8 +117,8 @@ def test_a_new_record_that_was_changed_since_stays(memory: Memory) -> None:
     assert memory.get(new.id) == edited
 
 
-def test_a_chain_is_undone_from_its_end(memory: Memory) -> None:
-    """A → B → C: back to B, then to A; in the middle first, all that holds stays."""
+def test_chain_is_undone_from_its_end(memory: Memory) -> None:
+    """A → B → C: back to B, then to A; from the middle, current records stay."""
     first = memory.add("The key is under the pot.")
     second = memory.supersede(first.id, text="The key is with Grace.")
     third = memory.supersede(second.id, text="The key is with Alan.")
@@ -129,8 +129,8 @@ def test_a_chain_is_undone_from_its_end(memory: Memory) -> None:
     assert memory.get(third.id) is None
 
 
-def test_nothing_of_what_was_purged_comes_back(memory: Memory) -> None:
-    """Whether it was forgotten first or not; and what it had replaced can still be brought back."""
+def test_purged_records_do_not_come_back(memory: Memory) -> None:
+    """Forgotten first or not; the record it superseded can still be restored."""
     old = memory.add("The code is 4711.")
     new = memory.supersede(old.id, text="The code is 4712.")
     memory.forget(new.id, purge=True)
@@ -144,14 +144,14 @@ def test_nothing_of_what_was_purged_comes_back(memory: Memory) -> None:
     assert memory.list(any_scope=True, superseded=True) == []
 
 
-def test_what_nobody_has_is_not_undone(memory: Memory) -> None:
+def test_undo_of_an_unknown_id_is_an_error(memory: Memory) -> None:
     """An unknown id is unknown."""
     with pytest.raises(UnknownRecord):
         memory.undo("nothing")
 
 
-def test_a_part_of_a_file_is_the_files(memory: Memory, tmp_path: Path) -> None:
-    """That it was indexed is not undone, that it was forgotten is."""
+def test_undo_of_a_chunk(memory: Memory, tmp_path: Path) -> None:
+    """Indexing it cannot be undone, forgetting it can."""
     note = tmp_path / "note.md"
     note.write_text("# Boats\n\nThe boat is blue.\n")
     memory.index(note)
@@ -164,8 +164,8 @@ def test_a_part_of_a_file_is_the_files(memory: Memory, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sources", [["keyword"], ["vector"]])
-def test_what_came_back_is_found_everywhere(open_memory: Callable[..., Memory], sources: list[str]) -> None:
-    """By words, by meaning, by tag and category: in this memory and in one that was open all the time."""
+def test_restored_record_is_found_everywhere(open_memory: Callable[..., Memory], sources: list[str]) -> None:
+    """By words, meaning, tag and category: here and in another open memory."""
     here, there = open_memory(), open_memory()
     kept = here.add("The boat is blue.", tags=["lake"], category="home")
     here.add("Herons stand in the reeds.")
@@ -182,8 +182,8 @@ def test_what_came_back_is_found_everywhere(open_memory: Callable[..., Memory], 
         assert memory.status()["vectors"]["without"] == 0
 
 
-def test_an_edit_that_was_taken_back_is_found_by_its_old_words_alone(open_memory: Callable[..., Memory]) -> None:
-    """Words, vector and tags are those of before, here and in a memory that was open all the time."""
+def test_undone_edit_is_found_by_its_old_words_only(open_memory: Callable[..., Memory]) -> None:
+    """Words, vector and tags are the old ones, here and in another open memory."""
     here, there = open_memory(), open_memory()
     kept = here.add("The boat is blue.", tags=["lake"])
     before = there.search("blue boat").results[0]
@@ -197,8 +197,8 @@ def test_an_edit_that_was_taken_back_is_found_by_its_old_words_alone(open_memory
         assert (again.fused, again.similarity) == (before.fused, before.similarity)
 
 
-def test_what_was_said_again_meanwhile_is_one_answer(memory: Memory) -> None:
-    """Two records of one text are one result, and one more telling makes no third."""
+def test_text_added_again_before_an_undo_is_one_result(memory: Memory) -> None:
+    """Two records of one text are one result, and adding it again makes no third."""
     first = memory.add("The boat is blue.")
     memory.forget(first.id)
     second = memory.add("The boat is blue.")
@@ -210,8 +210,8 @@ def test_what_was_said_again_meanwhile_is_one_answer(memory: Memory) -> None:
     assert memory.add("the boat  is BLUE.").id in (first.id, second.id)
 
 
-def test_the_past_is_what_it_was(memory: Memory) -> None:
-    """As of before it was forgotten or superseded, and as of after it was put back, the record is there."""
+def test_undo_does_not_change_the_past(memory: Memory) -> None:
+    """As of before the forget or supersession, and as of after the undo, the record is there."""
     kept = memory.add("The boat is blue.")
     stored = now()
     memory.forget(kept.id)
@@ -241,8 +241,8 @@ def test_a_scoped_caller_undoes_its_own_changes(memory: Memory) -> None:
 # -- at the same time ---------------------------------------------------------------------------------------
 
 
-def test_a_change_that_was_overtaken_is_none(memory: Memory) -> None:
-    """Nothing of the group holds."""
+def test_overtaken_change_is_not_undone(memory: Memory) -> None:
+    """No change of the group is in effect."""
     kept, other = memory.add("The boat is blue."), memory.add("The oar is red.")
     seen = memory.history(kept.id)[-1].seq
     memory.edit(kept.id, title="Boat")
@@ -266,8 +266,8 @@ class Meanwhile:
         return self._apply(groups)
 
 
-def test_an_edit_does_not_take_back_anothers(open_memory: Callable[..., Memory]) -> None:
-    """Another process edits between reading and writing: both edits hold."""
+def test_concurrent_edits_both_hold(open_memory: Callable[..., Memory]) -> None:
+    """Another process edits between reading and writing."""
     memory, other = open_memory(), open_memory()
     slow = Meanwhile(memory)
     kept = memory.add("The boat is blue.")
@@ -280,8 +280,8 @@ def test_an_edit_does_not_take_back_anothers(open_memory: Callable[..., Memory])
     assert memory.get(kept.id) is None
 
 
-def test_an_undo_takes_back_what_is_the_last_when_it_is_written(open_memory: Callable[..., Memory]) -> None:
-    """Another process edits between reading and writing: its edit is not lost with the one before it."""
+def test_undo_takes_back_the_last_change_at_write_time(open_memory: Callable[..., Memory]) -> None:
+    """Another process's edit in between is not lost with the one before it."""
     memory, other = open_memory(), open_memory()
     slow = Meanwhile(memory)
     kept = memory.add("The boat is blue.")
@@ -292,8 +292,8 @@ def test_an_undo_takes_back_what_is_the_last_when_it_is_written(open_memory: Cal
     assert actions(memory, kept.id) == ["add", "update", "update", "update", "undo"]
 
 
-def test_many_edits_and_undos_at_once_lose_nothing(open_memory: Callable[..., Memory]) -> None:
-    """Each line of the history changes one field, whoever wrote it; together they lead back to the start."""
+def test_concurrent_edits_and_undos_lose_nothing(open_memory: Callable[..., Memory]) -> None:
+    """Each history entry changes one field; together they lead back to the start."""
     here, there = open_memory(embedder="none"), open_memory(embedder="none")
     kept = here.add("The boat is blue.")
 

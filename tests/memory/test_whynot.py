@@ -1,4 +1,4 @@
-"""`why-not`: the stage that lost a record is the right one, and what it advises brings the record back."""
+"""`why-not`: it names the stage that lost a record, and its advice brings the record back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OpenMemory = Callable[..., Memory]
 
 @pytest.fixture
 def words(open_memory: OpenMemory) -> Memory:
-    """A memory without an embedder: what is found is found by words."""
+    """A memory without an embedder."""
     return open_memory(embedder="none")
 
 
@@ -57,8 +57,8 @@ def herons(memory: Memory, count: int, **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 3, 9])
-def test_a_record_in_the_answer_is_found_at_its_rank(words: Memory, place: int) -> None:
-    """The rank is the one in the answer, the sources' ranks are told, and there is nothing to change."""
+def test_record_in_the_answer_is_found_at_its_rank(words: Memory, place: int) -> None:
+    """With the sources' ranks, and nothing to change."""
     herons(words, 12)
     verdict = words.why_not("heron", f"r{place:03}")
     assert (verdict.stage, verdict.rank, dict(verdict.change), verdict.advice) == ("found", place + 1, {}, "")
@@ -70,8 +70,8 @@ def test_a_record_in_the_answer_is_found_at_its_rank(words: Memory, place: int) 
     assert (verdict.places["vector"].rank, verdict.places["vector"].note) == (None, "no embedder is configured")
 
 
-def test_both_sources_ranks_are_told(memory: Memory) -> None:
-    """The ranks and scores are those that the answer shows."""
+def test_ranks_of_both_sources_are_reported(memory: Memory) -> None:
+    """With the scores of the answer."""
     herons(memory, 12)
     for result in memory.search("heron reed n3").results:
         verdict = memory.why_not("heron reed n3", result.record.id)
@@ -84,8 +84,8 @@ def test_both_sources_ranks_are_told(memory: Memory) -> None:
 @pytest.mark.parametrize(
     "target", ["no-such-id", "no/such/file.md", "/no/such/file.md", "~/no/such/file.md", "a\0b", "", " ", None, 5]
 )
-def test_what_nobody_knows_is_wrong_use(words: Memory, target: Any) -> None:
-    """An id or path that means nothing is refused with a hint."""
+def test_unknown_id_or_path_is_refused_with_a_hint(words: Memory, target: Any) -> None:
+    """An id or path without a meaning is a usage error."""
     herons(words, 2)
     with pytest.raises(UsageError) as refused:
         words.why_not("heron", target)
@@ -95,15 +95,15 @@ def test_what_nobody_knows_is_wrong_use(words: Memory, target: Any) -> None:
 @pytest.mark.parametrize(
     "target", ["~no_such_user_here/x.md", "x" * 5000, "bad\udcff.md"], ids=["home", "long", "surrogate"]
 )
-def test_a_name_that_no_system_can_look_up_is_wrong_use_too(words: Memory, target: str) -> None:
-    """What `pathlib` or SQLite refuses to read is an error of ours, not one of theirs."""
+def test_name_that_cannot_be_looked_up_is_refused(words: Memory, target: str) -> None:
+    """What `pathlib` or SQLite cannot read is a Recollect error, not theirs."""
     herons(words, 2)
     with pytest.raises(UsageError):
         words.why_not("heron", target)
 
 
-def test_a_query_that_is_no_text_and_an_unknown_option_are_wrong_use(words: Memory) -> None:
-    """The options are those of `search`, and are checked alike."""
+def test_invalid_query_or_option_is_refused(words: Memory) -> None:
+    """The options are those of `search`, with the same checks."""
     herons(words, 2)
     for call in (
         lambda: words.why_not(5, "r000"),  # type: ignore[arg-type]
@@ -116,8 +116,8 @@ def test_a_query_that_is_no_text_and_an_unknown_option_are_wrong_use(words: Memo
             call()
 
 
-def test_a_forgotten_record_was_forgotten_then(words: Memory) -> None:
-    """The date is the one of its history; `purge` is told alike."""
+def test_forgotten_record_has_its_date(words: Memory) -> None:
+    """From the history; the same for `purge`."""
     herons(words, 3)
     words.forget("r000")
     words.forget("r001", purge=True)
@@ -128,8 +128,8 @@ def test_a_forgotten_record_was_forgotten_then(words: Memory) -> None:
         assert verdict.advice
 
 
-def test_what_was_forgotten_and_added_again_is_there(words: Memory) -> None:
-    """Only the last word counts."""
+def test_record_forgotten_and_added_again_is_found(words: Memory) -> None:
+    """Only the last change counts."""
     words.add("heron", id="a")
     words.forget("a")
     words.add("heron", id="a")
@@ -149,15 +149,15 @@ def notes(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_is_not_a_record(words: Memory, notes: Path) -> None:
-    """Whoever names a folder is asked for one file of it."""
+def test_folder_is_refused(words: Memory, notes: Path) -> None:
+    """The error asks for one file of it."""
     words.index(notes)
     with pytest.raises(UsageError, match="is a folder"):
         words.why_not("heron", str(notes))
 
 
-def test_a_file_that_is_not_indexed_is_said_to_be_so(words: Memory, notes: Path) -> None:
-    """And indexing it, as advised, brings it back."""
+def test_file_that_is_not_indexed_is_reported(words: Memory, notes: Path) -> None:
+    """Indexing it, as advised, brings it back."""
     verdict = words.why_not("heron", str(notes / "heron.md"))
     assert (verdict.stage, verdict.record, dict(verdict.change)) == ("not indexed", None, {})
     assert verdict.advice.startswith("recollect index ")
@@ -165,10 +165,8 @@ def test_a_file_that_is_not_indexed_is_said_to_be_so(words: Memory, notes: Path)
     assert words.why_not("heron", str(notes / "heron.md")).stage == "found"
 
 
-def test_a_file_that_is_in_the_answer_is_found_by_any_of_its_names(
-    words: Memory, notes: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whole, relative to the current folder, from home, by its last parts, and as an address."""
+def test_file_is_found_by_any_of_its_names(words: Memory, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absolute, relative, from home, by its last parts, and as a URL."""
     words.index(notes)
     monkeypatch.chdir(notes.parent)
     monkeypatch.setenv("HOME", str(notes.parent))
@@ -186,10 +184,10 @@ def test_a_file_that_is_in_the_answer_is_found_by_any_of_its_names(
         assert verdict.record.path == str(whole)
 
 
-def test_a_path_through_a_parent_folder_or_a_link_is_the_same_file(
+def test_path_through_a_parent_folder_or_link_is_the_same_file(
     words: Memory, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`recollect index` follows both to where the file is, so that `why-not` must too."""
+    """As for `recollect index`."""
     words.index(notes)
     (notes.parent / "below").mkdir()
     (notes.parent / "link").symlink_to(notes)
@@ -199,7 +197,7 @@ def test_a_path_through_a_parent_folder_or_a_link_is_the_same_file(
         assert words.why_not("heron reeds", name).stage == "found", name
 
 
-def test_a_file_that_is_there_is_not_taken_for_another_of_its_name(
+def test_existing_file_is_not_confused_with_another_of_its_name(
     words: Memory, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`heron.md` in the current folder, not indexed, is not `my notes/heron.md`."""
@@ -209,8 +207,8 @@ def test_a_file_that_is_there_is_not_taken_for_another_of_its_name(
     assert words.why_not("heron", "heron.md").stage == "not indexed"
 
 
-def test_a_name_that_two_files_have_is_not_guessed(words: Memory, notes: Path) -> None:
-    """The last part of a path must mean one file."""
+def test_ambiguous_file_name_is_refused(words: Memory, notes: Path) -> None:
+    """The last part of a path must name one file."""
     for folder in ("one", "two"):
         (notes / folder).mkdir()
         (notes / folder / "same.md").write_text(f"A heron in {folder}.\n")
@@ -220,8 +218,8 @@ def test_a_name_that_two_files_have_is_not_guessed(words: Memory, notes: Path) -
     assert words.why_not("heron", "two/same.md").record.path == str(notes / "two" / "same.md")
 
 
-def test_a_file_changed_since_is_said_to_be_so(words: Memory, notes: Path) -> None:
-    """The words asked for stand in the file but not in the index; indexing again, as advised, finds them."""
+def test_file_changed_since_indexing_is_reported(words: Memory, notes: Path) -> None:
+    """The query's words are in the file but not in the index; indexing again finds them."""
     words.index(notes)
     (notes / "boat.md").write_text("# Boat\n\nA walrus came aboard.\n")
     assert not ids(words, "walrus")
@@ -234,8 +232,8 @@ def test_a_file_changed_since_is_said_to_be_so(words: Memory, notes: Path) -> No
     assert words.why_not("walrus", str(notes / "boat.md")).stage == "found"
 
 
-def test_a_changed_file_that_is_found_or_may_not_be_seen_is_not_blamed_for_it(words: Memory, notes: Path) -> None:
-    """What is in the answer is found; what is hidden would stay so, whatever the file says."""
+def test_changed_file_is_not_the_reason_if_found_or_hidden(words: Memory, notes: Path) -> None:
+    """Indexing again would not help."""
     words.index(notes, user="ana")
     (notes / "boat.md").write_text("# Boat\n\nA walrus came aboard.\n")
     target = str(notes / "boat.md")
@@ -243,15 +241,15 @@ def test_a_changed_file_that_is_found_or_may_not_be_seen_is_not_blamed_for_it(wo
     assert words.why_not("oar", target).stage == "scope"
 
 
-def test_a_file_that_was_touched_only_is_not_changed(words: Memory, notes: Path) -> None:
+def test_file_with_only_a_new_time_is_not_changed(words: Memory, notes: Path) -> None:
     """The same bytes under a new date are the same file."""
     words.index(notes)
     (notes / "boat.md").write_bytes((notes / "boat.md").read_bytes())
     assert words.why_not("walrus", str(notes / "boat.md")).stage == "unmatched"
 
 
-def test_a_file_that_is_missing_is_said_to_be_so(words: Memory, notes: Path) -> None:
-    """It is in the index still, with what it said then."""
+def test_missing_file_is_reported(words: Memory, notes: Path) -> None:
+    """Its chunks are still indexed."""
     words.index(notes)
     (notes / "boat.md").unlink()
     verdict = words.why_not("heron", str(notes / "boat.md"), limit=1)
@@ -261,8 +259,8 @@ def test_a_file_that_is_missing_is_said_to_be_so(words: Memory, notes: Path) -> 
 
 
 @pytest.mark.parametrize("how", ["changed", "missing"])
-def test_what_is_advised_for_a_stale_file_can_be_done(words: Memory, notes: Path, how: str) -> None:
-    """The paths after `recollect index` are such that indexing takes them, and the file is stale no more."""
+def test_advice_for_a_stale_file_works(words: Memory, notes: Path, how: str) -> None:
+    """The paths after `recollect index` are accepted, and the file is up to date afterwards."""
     words.index(notes)
     (notes / "boat.md").write_text("walrus") if how == "changed" else (notes / "boat.md").unlink()
     verdict = words.why_not("heron", str(notes / "boat.md"), limit=1)
@@ -273,8 +271,8 @@ def test_what_is_advised_for_a_stale_file_can_be_done(words: Memory, notes: Path
     assert not [result for result in words.search("boat").results if result.freshness != "fresh"]
 
 
-def test_of_a_file_with_many_chunks_the_nearest_is_looked_at(words: Memory, tmp_path: Path) -> None:
-    """The chunk that answers the question best, not the first; by id each is looked at alone."""
+def test_nearest_chunk_of_a_file_is_examined(words: Memory, tmp_path: Path) -> None:
+    """The chunk that matches best, not the first; by id each chunk alone."""
     file = tmp_path / "long.md"
     parts = [f"# Part {i}\n\n" + f"Nothing of note in {i}. " * 60 for i in range(9)]
     parts[6] = "# Part 6\n\n" + "The heron nests in the tall oak. " * 40
@@ -290,8 +288,8 @@ def test_of_a_file_with_many_chunks_the_nearest_is_looked_at(words: Memory, tmp_
     assert (lost.stage, words.why_not("heron", str(file), limit=1).record) == ("limit", verdict.record)
 
 
-def test_of_a_hidden_file_a_chunk_is_looked_at_too(words: Memory, tmp_path: Path) -> None:
-    """A filter that hides every chunk is named; one that leaves some leads to one of those."""
+def test_hidden_file_has_a_chunk_examined_too(words: Memory, tmp_path: Path) -> None:
+    """A filter that hides every chunk is named; otherwise a visible chunk is examined."""
     file = tmp_path / "long.md"
     file.write_text("\n\n".join(f"# Part {i}\n\n" + f"A heron, number {i}. " * 60 for i in range(4)))
     words.index(file, user="ana")
@@ -309,10 +307,8 @@ def chunk(memory: Memory, file: Path, key: str, text: str) -> None:
     memory.add(text, id=key, kind="chunk", path=str(file), created_at=NOON)
 
 
-def test_a_file_is_found_if_any_of_its_chunks_is_in_the_answer_whatever_is_read(
-    open_memory: OpenMemory, tmp_path: Path
-) -> None:
-    """The chunk nearest when lists are read to the end need not be the one that a shallow search shows."""
+def test_file_is_found_if_any_chunk_is_in_the_answer(open_memory: OpenMemory, tmp_path: Path) -> None:
+    """The nearest chunk at full depth may differ from the one a shallow search shows."""
     file = tmp_path / "x.md"
     file.write_text("x")
     memory = open_memory(embedder=Ruler(40))
@@ -326,7 +322,7 @@ def test_a_file_is_found_if_any_of_its_chunks_is_in_the_answer_whatever_is_read(
     assert (verdict.stage, verdict.record.id) == ("found", "shown")
 
 
-def test_a_file_is_found_if_mmr_shows_another_chunk_of_it(words: Memory, tmp_path: Path) -> None:
+def test_file_is_found_if_mmr_shows_another_of_its_chunks(words: Memory, tmp_path: Path) -> None:
     """That a chunk gave way to one of the same file is no loss of the file."""
     file = tmp_path / "x.md"
     file.write_text("x")
@@ -338,8 +334,8 @@ def test_a_file_is_found_if_mmr_shows_another_chunk_of_it(words: Memory, tmp_pat
     assert words.why_not("heron lake reeds dawn", str(file), **options).stage == "found"
 
 
-def test_a_record_of_a_file_that_expired_is_known_by_its_path(words: Memory, tmp_path: Path) -> None:
-    """A path names a record though every one of it is hidden."""
+def test_path_of_an_expired_record_is_known(words: Memory, tmp_path: Path) -> None:
+    """A path names a record even if all its records are hidden."""
     file = tmp_path / "x.md"
     words.add("heron", id="a", path=str(file), created_at=NOON - timedelta(days=9), expires_at=NOON)
     assert words.why_not("heron", str(file)).stage == "expired"
@@ -348,8 +344,8 @@ def test_a_record_of_a_file_that_expired_is_known_by_its_path(words: Memory, tmp
 # -- what a filter hides ------------------------------------------------------------------------------------
 
 
-def test_a_record_of_a_user_is_out_of_scope_for_nobody_in_particular(words: Memory) -> None:
-    """Whoever has not said who asks is told whose it is, and asking as that one brings it back."""
+def test_record_of_a_user_is_out_of_scope_without_a_scope(words: Memory) -> None:
+    """The scope is named, and searching with it brings the record back."""
     words.add("heron", id="a", user="ana")
     verdict = mended(words, "heron", "a")
     assert (verdict.stage, dict(verdict.change)) == ("scope", {"user": "ana"})
@@ -360,8 +356,8 @@ def test_a_record_of_a_user_is_out_of_scope_for_nobody_in_particular(words: Memo
     assert words.why_not("heron", "a", any_scope=True, user="bob").stage == "found"
 
 
-def test_a_record_of_another_user_is_not_revealed(words: Memory) -> None:
-    """Asked as bob, ana's record is out of scope, and nothing else is told of it: not even her name."""
+def test_record_of_another_user_is_not_revealed(words: Memory) -> None:
+    """Asked as bob, ana's record is out of scope, without any detail."""
     words.store.records.apply(
         [
             [
@@ -392,8 +388,8 @@ def test_a_record_of_another_user_is_not_revealed(words: Memory) -> None:
         assert "2026-03" not in said, options
 
 
-def test_only_the_parts_of_a_scope_that_are_not_said_are_added(words: Memory) -> None:
-    """Who asks as the user already learns of the agent and the session only; a part that differs reveals nothing."""
+def test_only_the_missing_parts_of_a_scope_are_advised(words: Memory) -> None:
+    """With the right user, agent and session are named; a part that differs reveals nothing."""
     words.add("heron", id="a", user="ana", agent="planner", session="s1")
     verdict = mended(words, "heron", "a", user="ana")
     assert dict(verdict.change) == {"agent": "planner", "session": "s1"}
@@ -405,8 +401,8 @@ def test_only_the_parts_of_a_scope_that_are_not_said_are_added(words: Memory) ->
         assert "planner" not in verdict.reason
 
 
-def test_the_scope_that_is_set_is_the_one_asked_as(open_memory: OpenMemory) -> None:
-    """A memory opened as bob asks as bob, and sees no more by `why-not` than by `get`."""
+def test_scope_of_the_settings_is_used(open_memory: OpenMemory) -> None:
+    """A memory opened as bob sees no more by `why-not` than by `get`."""
     memory = open_memory(embedder="none", settings=Settings(scope=ScopeSettings(user="bob")))
     memory.add("heron", id="a", user="ana")
     memory.add("heron", id="b", agent="cook")
@@ -415,8 +411,8 @@ def test_the_scope_that_is_set_is_the_one_asked_as(open_memory: OpenMemory) -> N
     assert dict(mended(memory, "heron", "b").change) == {"agent": "cook"}
 
 
-def test_a_superseded_record_names_its_successor_and_the_day(words: Memory) -> None:
-    """`superseded=True` shows it, and asked as of before there was nothing to show it behind."""
+def test_superseded_record_names_its_successor_and_the_date(words: Memory) -> None:
+    """`superseded=True` shows it, and so does a date before."""
     words.add("heron on the lake", id="old", created_at=NOON - timedelta(days=9))
     words.add("heron in the oak", id="new", created_at=NOON)
     words.supersede("old", "new", at=NOON)
@@ -426,7 +422,7 @@ def test_a_superseded_record_names_its_successor_and_the_day(words: Memory) -> N
     assert words.why_not("heron", "old", as_of=NOON - timedelta(days=1)).stage == "found"
 
 
-def test_a_supersession_set_for_later_does_not_count_yet(words: Memory) -> None:
+def test_supersession_in_the_future_does_not_count_yet(words: Memory) -> None:
     """Until then the old one is found."""
     words.add("heron on the lake", id="old")
     words.add("heron in the oak", id="new")
@@ -434,23 +430,23 @@ def test_a_supersession_set_for_later_does_not_count_yet(words: Memory) -> None:
     assert words.why_not("heron", "old").stage == "found"
 
 
-def test_an_expired_record_is_found_as_of_before(words: Memory) -> None:
-    """The change is the last moment at which it held."""
+def test_expired_record_is_found_as_of_before(words: Memory) -> None:
+    """The advised time is the last moment at which it was valid."""
     words.add("heron", id="a", created_at=NOON - timedelta(days=9), expires_at=NOON)
     verdict = mended(words, "heron", "a")
     assert (verdict.stage, verdict.reason) == ("expired", "it expired on 2026-03-14T12:00:00Z")
     assert dict(verdict.change) == {"as_of": "2026-03-14T11:59:59.999999Z"}
 
 
-def test_what_expired_before_it_began_cannot_be_brought_back(words: Memory) -> None:
-    """There was no moment at which it held, so that nothing is advised."""
+def test_record_expired_before_its_start_has_no_advice(words: Memory) -> None:
+    """There was no moment at which it was valid."""
     words.add("heron", id="a", created_at=NOON, expires_at=NOON - timedelta(days=9))
     verdict = words.why_not("heron", "a")
     assert (verdict.stage, dict(verdict.change)) == ("expired", {})
 
 
-def test_a_record_is_not_seen_as_of_before_it(words: Memory) -> None:
-    """Nor one whose text was another then."""
+def test_record_is_not_found_as_of_before_its_creation(words: Memory) -> None:
+    """Nor before its text was changed."""
     words.add("heron", id="later", created_at=NOON)
     verdict = mended(words, "heron", "later", as_of="2026-03-01")
     assert (verdict.stage, dict(verdict.change)) == ("as_of", {"as_of": None})
@@ -480,18 +476,18 @@ def test_a_record_is_not_seen_as_of_before_it(words: Memory) -> None:
     ],
     ids=str,
 )
-def test_each_filter_is_named_with_what_the_record_has(
+def test_each_filter_is_named_with_the_records_value(
     words: Memory, stage: str, fields: dict[str, Any], options: dict[str, Any], expected: tuple[dict[str, Any], str]
 ) -> None:
-    """And the change takes away that filter, or of the tags those that the record does not have."""
+    """The advice removes that filter, or the tags that the record lacks."""
     words.add("heron", id="a", created_at=NOON, **fields)
     verdict = mended(words, "heron", "a", **options)
     assert (verdict.stage, dict(verdict.change)) == (stage, expected[0])
     assert expected[1] in verdict.reason
 
 
-def test_a_record_lost_in_many_ways_names_the_first_and_mends_all(words: Memory) -> None:
-    """Scope, supersession, expiry, every filter, the depth, the threshold and the limit at once."""
+def test_record_lost_at_many_stages_names_the_first_and_advises_all(words: Memory) -> None:
+    """Scope, supersession, expiry, every filter, depth, threshold and limit at once."""
     herons(words, 30)
     words.store.records.apply(
         [
@@ -526,8 +522,8 @@ def test_a_record_lost_in_many_ways_names_the_first_and_mends_all(words: Memory)
     }  # fmt: skip
 
 
-def test_depth_threshold_and_limit_are_mended_one_after_the_other(words: Memory) -> None:
-    """The stage named is the first that lost it; the change holds what the later ones need as well."""
+def test_advice_covers_depth_threshold_and_limit(words: Memory) -> None:
+    """The named stage is the first; the advice has what the later ones need too."""
     herons(words, 30)
     words.add("heron" + " reed" * 40, id="lost", user="ana", created_at=NOON)
     verdict = mended(words, "heron", "lost", fetch_k=5, limit=3, min_score=0.9)
@@ -535,8 +531,8 @@ def test_depth_threshold_and_limit_are_mended_one_after_the_other(words: Memory)
     assert verdict.change.keys() == {"user", "fetch_k", "min_score", "limit"}
 
 
-def test_a_filter_given_as_where_is_explained_too(words: Memory) -> None:
-    """`where` is an option of `search`; a change must not clash with it."""
+def test_where_filter_is_explained_too(words: Memory) -> None:
+    """The advice must not conflict with `where`."""
     words.add("heron", id="a", category="work", created_at=NOON)
     words.add("heron two", id="b", created_at=NOON)
     assert words.why_not("heron", "a", where=Filter()).stage == "found"
@@ -582,7 +578,7 @@ def by_vector(place: int) -> int:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
-    """Two thousand records whose ranks are known: equal by words but for their age, and each at its own angle."""
+    """Two thousand records with known ranks: equal by words but for their age, each with its own angle."""
     place = tmp_path_factory.mktemp("many") / "m.db"
     with Memory.open(place, embedder=Ruler(MANY), settings=Settings()) as memory:
         records = [
@@ -596,8 +592,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
 @pytest.mark.ci
 @pytest.mark.parametrize("place", [143, 101, 1999])
 @pytest.mark.xdist_group("many")
-def test_the_exact_ranks_beyond_fetch_k_are_told(many: Memory, place: int) -> None:
-    """However deep they are, by words and by vector; the change reads to the nearer of the two."""
+def test_exact_ranks_beyond_fetch_k_are_reported(many: Memory, place: int) -> None:
+    """At any depth, by words and by vector; the advice reads to the better of the two."""
     meant = by_vector(place)
     assert min(place, meant) > 100
     verdict = mended(many, "heron", f"r{place}")
@@ -613,8 +609,8 @@ def test_the_exact_ranks_beyond_fetch_k_are_told(many: Memory, place: int) -> No
 
 @pytest.mark.parametrize("source", ["keyword", "vector"])
 @pytest.mark.xdist_group("many")
-def test_one_source_alone_tells_its_own_rank(many: Memory, source: str) -> None:
-    """What is not asked is not told of; one place more or less decides."""
+def test_single_source_reports_its_own_rank(many: Memory, source: str) -> None:
+    """Unused sources are not mentioned; a depth one smaller is not enough."""
     rank = 143
     key = f"r{rank if source == 'keyword' else rank * pow(7, -1, MANY) % MANY}"
     verdict = mended(many, "heron", key, sources=[source])
@@ -626,15 +622,15 @@ def test_one_source_alone_tells_its_own_rank(many: Memory, source: str) -> None:
 
 
 @pytest.mark.xdist_group("many")
-def test_depth_is_the_limit_where_that_is_more(many: Memory) -> None:
-    """A limit above `fetch_k` is how deep the sources are read, and is told as such."""
+def test_limit_above_fetch_k_is_the_depth(many: Memory) -> None:
+    """And is reported as such."""
     verdict = mended(many, "heron", "r143", fetch_k=5, limit=50)
     assert verdict.reason == "keyword rank 143 beyond fetch_k 50; vector rank 1001 beyond fetch_k 50"
 
 
 @pytest.mark.xdist_group("many")
-def test_one_source_that_has_it_within_its_depth_is_enough(many: Memory) -> None:
-    """Rank 2 by vector is an answer, however far down the record is by words, and both ranks are told."""
+def test_one_source_within_its_depth_is_enough(many: Memory) -> None:
+    """Rank 2 by vector is found at any keyword rank, and both ranks are reported."""
     place = 2 * pow(7, -1, MANY) % MANY
     assert place > 100
     verdict = many.why_not("heron", f"r{place}", limit=100)
@@ -645,15 +641,15 @@ def test_one_source_that_has_it_within_its_depth_is_enough(many: Memory) -> None
 @pytest.mark.ci
 @pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
 @pytest.mark.xdist_group("many")
-def test_a_limit_that_deepens_the_search_is_still_found(many: Memory, fusion: str) -> None:
-    """Each larger limit reads deeper, which moves the record on: the change is where the two meet."""
+def test_advised_limit_accounts_for_the_deeper_search(many: Memory, fusion: str) -> None:
+    """A larger limit reads deeper and moves the record; the advice is where both meet."""
     for place in (58, 145):
         mended(many, "heron", f"r{place}", fusion=fusion, fetch_k=1, limit=1)
 
 
 @pytest.mark.xdist_group("many")
-def test_at_the_limit_the_rank_after_fusion_is_told(many: Memory) -> None:
-    """The rank in the reason is that of a search without the limit, and the limit advised is that rank."""
+def test_rank_after_fusion_is_reported_at_the_limit(many: Memory) -> None:
+    """The rank of a search without limit, which is the advised limit."""
     order = ids(many, "heron", limit=100)
     for place in (10, 11, 50, 99):
         verdict = mended(many, "heron", order[place])
@@ -661,16 +657,16 @@ def test_at_the_limit_the_rank_after_fusion_is_told(many: Memory) -> None:
         assert dict(verdict.change) == {"limit": place + 1}
 
 
-def test_a_rank_counts_texts_not_records(words: Memory) -> None:
-    """Fifty repeats before it are one place."""
+def test_rank_counts_texts_not_records(words: Memory) -> None:
+    """Fifty duplicates before it count once."""
     herons(words, 20)
     words.store.records.apply([[Put(Record(f"same{i}", "heron", created_at=NOON)) for i in range(50)]])
     verdict = mended(words, "heron", "r010", fetch_k=5, limit=5)
     assert (verdict.stage, verdict.places["keyword"].rank) == ("fetch_k", 12)
 
 
-def test_a_source_without_weight_is_not_too_shallow(open_memory: OpenMemory) -> None:
-    """What stands at rank 2 of a source that counts for nothing is lost to its weight, not to `fetch_k`."""
+def test_source_without_weight_is_not_a_depth_problem(open_memory: OpenMemory) -> None:
+    """A record at its rank 2 is lost to the weight, not to `fetch_k`."""
     memory = open_memory(embedder="none")
     herons(memory, 5)
     assert ids(memory, "heron", text_weight=0.0) == []
@@ -679,8 +675,8 @@ def test_a_source_without_weight_is_not_too_shallow(open_memory: OpenMemory) -> 
     assert "weight" in verdict.reason
 
 
-def test_the_depth_advised_is_of_a_source_that_counts(memory: Memory) -> None:
-    """The nearer rank is in a source of weight 0: reading to the other one brings the record back."""
+def test_advised_depth_is_of_a_source_with_weight(memory: Memory) -> None:
+    """The better rank is in a source of weight 0: reading to the other brings the record back."""
     herons(memory, 30)
     options: dict[str, Any] = {"vector_weight": 0.0, "fetch_k": 5, "limit": 5}
     places = memory.why_not("heron", "r020", **options).places
@@ -692,8 +688,8 @@ def test_the_depth_advised_is_of_a_source_that_counts(memory: Memory) -> None:
 # -- unmatched, and sources that do not answer --------------------------------------------------------------
 
 
-def test_what_shares_no_word_is_unmatched_without_an_embedder(words: Memory) -> None:
-    """The reason names both: no word in common, and no source for meaning."""
+def test_no_shared_word_without_an_embedder_is_unmatched(words: Memory) -> None:
+    """The reason names both."""
     words.add("heron", id="a")
     verdict = words.why_not("stork", "a")
     assert (verdict.stage, dict(verdict.change)) == ("unmatched", {})
@@ -702,16 +698,16 @@ def test_what_shares_no_word_is_unmatched_without_an_embedder(words: Memory) -> 
     assert verdict.advice
 
 
-def test_an_empty_query_is_not_blamed_on_missing_vectors(memory: Memory) -> None:
-    """The record has a vector; it is the query that has none."""
+def test_empty_query_is_not_explained_by_missing_vectors(memory: Memory) -> None:
+    """The record has a vector; the query has none."""
     memory.add("heron", id="a")
     verdict = memory.why_not("", "a")
     assert verdict.stage == "unmatched"
     assert "has no vector yet" not in verdict.reason
 
 
-def test_a_source_that_failed_is_named_with_its_error(open_memory: OpenMemory) -> None:
-    """What only the vector source could find is unmatched, because that source did not answer."""
+def test_failed_source_is_named_with_its_error(open_memory: OpenMemory) -> None:
+    """A record that only the vector source could find is unmatched."""
     embedder = Ruler(9)
     memory = open_memory(embedder=embedder)
     memory.add("heron 1", id="a")
@@ -727,8 +723,8 @@ def test_a_source_that_failed_is_named_with_its_error(open_memory: OpenMemory) -
         memory.why_not("stork", "a", sources=["vector"])
 
 
-def test_a_source_that_fails_once_is_not_counted_on(open_memory: OpenMemory) -> None:
-    """It failed when the question was asked; that it answers a moment later does not make the record found."""
+def test_source_that_failed_once_is_not_relied_on(open_memory: OpenMemory) -> None:
+    """That it would answer a moment later does not make the record found."""
 
     class Once(Ruler):
         fails = 0
@@ -750,7 +746,7 @@ def test_a_source_that_fails_once_is_not_counted_on(open_memory: OpenMemory) -> 
 
 @pytest.fixture
 def team(open_memory: OpenMemory, tmp_path: Path) -> Iterator[Callable[..., Memory]]:
-    """Opens a memory with an outside source: another store, of which three rows are read, joined by id."""
+    """Opens a memory with an external source: another store, read three rows deep, joined by id."""
 
     def open_with(theirs: dict[str, str], **options: Any) -> Memory:
         other = open_memory(tmp_path / "team.db", embedder="none")
@@ -764,8 +760,8 @@ def team(open_memory: OpenMemory, tmp_path: Path) -> Iterator[Callable[..., Memo
     return open_with
 
 
-def test_an_outside_source_that_has_it_is_enough(team: Callable[..., Memory]) -> None:
-    """What only they find by its words is found, at their rank; what they do not list is said not to be listed."""
+def test_external_source_that_has_the_record_is_enough(team: Callable[..., Memory]) -> None:
+    """It is found at their rank; a record they do not list is reported as unlisted."""
     memory = team({"a": "stork one", "b": "stork and two"})
     for key in ("a", "b", "c"):
         memory.add(f"heron {key}", id=key)
@@ -777,8 +773,8 @@ def test_an_outside_source_that_has_it_is_enough(team: Callable[..., Memory]) ->
     assert "team not in its list" in verdict.reason
 
 
-def test_an_outside_source_is_asked_no_deeper_than_it_is_set_to(team: Callable[..., Memory]) -> None:
-    """Its fourth row is beyond its own depth, which no option of a search changes."""
+def test_external_source_is_read_to_its_own_depth(team: Callable[..., Memory]) -> None:
+    """Its fourth row is beyond the depth in its settings, which no search option changes."""
     memory = team({f"r{i}": "stork" + " reed" * i for i in range(6)})
     for i in range(6):
         memory.add(f"heron {i}", id=f"r{i}")
@@ -787,7 +783,7 @@ def test_an_outside_source_is_asked_no_deeper_than_it_is_set_to(team: Callable[.
     assert (verdict.stage, verdict.places["team"].rank, dict(verdict.change)) == ("unmatched", None, {})
 
 
-def test_an_outside_source_that_failed_is_named(team: Callable[..., Memory], tmp_path: Path) -> None:
+def test_failed_external_source_is_named(team: Callable[..., Memory], tmp_path: Path) -> None:
     """With its error; the others still answer."""
     memory = team({}, store=str(tmp_path / "nowhere.db"))
     memory.add("heron", id="a")
@@ -797,8 +793,8 @@ def test_an_outside_source_that_failed_is_named(team: Callable[..., Memory], tmp
     assert memory.why_not("heron", "a").stage == "found"
 
 
-def test_one_question_is_one_failure_of_an_outside_source(team: Callable[..., Memory], tmp_path: Path) -> None:
-    """To ask why must not wear out the patience with a source, so that the next search leaves it alone."""
+def test_why_not_counts_as_one_failure_of_an_external_source(team: Callable[..., Memory], tmp_path: Path) -> None:
+    """It must not pause the source for the next search."""
     memory = team({}, store=str(tmp_path / "nowhere.db"))
     memory.add("heron", id="a")
     memory.why_not("stork", "a")
@@ -806,8 +802,8 @@ def test_one_question_is_one_failure_of_an_outside_source(team: Callable[..., Me
     assert traces["team"] == "failed"
 
 
-def test_a_document_that_is_only_theirs_is_found_where_the_answer_shows_it(team: Callable[..., Memory]) -> None:
-    """Its id stands in the answer, so that one can ask for it."""
+def test_external_document_in_the_answer_is_found(team: Callable[..., Memory]) -> None:
+    """By the id in the answer."""
     memory = team({"theirs": "stork"})
     memory.add("heron", id="a")
     assert ids(memory, "stork") == ["team:theirs"]
@@ -818,8 +814,8 @@ def test_a_document_that_is_only_theirs_is_found_where_the_answer_shows_it(team:
 # -- after fusion -------------------------------------------------------------------------------------------
 
 
-def test_a_duplicate_names_the_one_that_stands_for_it(words: Memory) -> None:
-    """The newer of two that say the same is shown; nothing brings the other back, and nothing is lost."""
+def test_duplicate_names_the_shown_record(words: Memory) -> None:
+    """The newer of two equal texts is shown; there is no advice."""
     words.add("heron on the lake", id="y", created_at=NOON)
     words.add("Heron  ON the lake", id="x", created_at=NOON - timedelta(days=1))
     verdict = words.why_not("heron", "x")
@@ -830,8 +826,8 @@ def test_a_duplicate_names_the_one_that_stands_for_it(words: Memory) -> None:
     assert words.why_not("heron", "y").stage == "found"
 
 
-def test_a_duplicate_of_what_is_itself_lost_is_not_said_to_be_shown(words: Memory) -> None:
-    """`nothing is lost` holds only where the one that stands for it is in the answer."""
+def test_duplicate_of_a_lost_record_is_not_reported_as_shown(words: Memory) -> None:
+    """`nothing is lost` holds only if the other record is in the answer."""
     herons(words, 20)
     words.add("HERON" + " reed" * 15 + " n15", id="x", created_at=NOON - timedelta(days=1))
     assert "nothing is lost" in words.why_not("heron", "x", limit=20).advice
@@ -840,8 +836,8 @@ def test_a_duplicate_of_what_is_itself_lost_is_not_said_to_be_shown(words: Memor
         assert "nothing is lost" not in words.why_not("heron", "x", **options).advice, options
 
 
-def test_a_duplicate_that_is_hidden_does_not_stand_for_it(words: Memory) -> None:
-    """Folding is among what may be seen."""
+def test_hidden_duplicate_does_not_count(words: Memory) -> None:
+    """Only visible records are merged."""
     words.add("heron", id="y", user="ana", created_at=NOON)
     words.add("heron", id="x", created_at=NOON - timedelta(days=1))
     assert words.why_not("heron", "x").stage == "found"
@@ -850,8 +846,8 @@ def test_a_duplicate_that_is_hidden_does_not_stand_for_it(words: Memory) -> None
 
 
 @pytest.mark.parametrize("fusion", ["rrf", "weighted", "combmnz", "borda"])
-def test_the_gap_to_the_threshold_is_the_right_number(memory: Memory, fusion: str) -> None:
-    """It is `min_score` less the score that the record has; the threshold advised is the next below it."""
+def test_gap_to_the_threshold_is_exact(memory: Memory, fusion: str) -> None:
+    """`min_score` minus the record's score; the advised threshold is the next below the score."""
     herons(memory, 20)
     scores = {r.record.id: r.score for r in memory.search("heron", fusion=fusion, limit=20).results}
     key, score = min(scores.items(), key=lambda item: item[1])
@@ -865,30 +861,30 @@ def test_the_gap_to_the_threshold_is_the_right_number(memory: Memory, fusion: st
     assert score - 1e-4 < advised <= score
 
 
-def test_a_score_at_the_threshold_is_not_below_it(words: Memory) -> None:
-    """Equal is enough, here as in `search`."""
+def test_score_equal_to_the_threshold_passes(words: Memory) -> None:
+    """As in `search`."""
     herons(words, 20)
     score = words.search("heron", limit=20).results[7].score
     assert words.why_not("heron", "r007", min_score=score).stage == "found"
     assert words.why_not("heron", "r007", min_score=math.nextafter(score, 1)).stage == "threshold"
 
 
-def test_a_threshold_advised_is_never_above_the_score() -> None:
-    """Scores a hair below four places must not be rounded up to them."""
+def test_advised_threshold_is_never_above_the_score() -> None:
+    """Rounding to four places must not go up."""
     for thousandth in range(1, 10_001):
         for score in (thousandth / 10_000, math.nextafter(thousandth / 10_000, 0)):
             assert score - 1.01e-4 < _just_below(score) <= score
 
 
 def test_factors_count_before_the_threshold(words: Memory) -> None:
-    """A record that has decayed is below it by what decay took."""
+    """A decayed record is below it by the amount of its decay."""
     words.add("heron", id="old", decay="stable", created_at=now() - timedelta(days=90))
     verdict = mended(words, "heron", "old", min_score=0.75)
     assert "below the threshold by 0.25: it scores 0.5000, min_score is 0.75" in verdict.reason
 
 
-def test_mmr_names_the_one_it_preferred(words: Memory) -> None:
-    """The near repeat at rank 2 gives way to something new; without MMR it is back."""
+def test_mmr_names_the_preferred_record(words: Memory) -> None:
+    """The near duplicate at rank 2 gives way; without MMR it is back."""
     words.add("heron lake reeds dawn", id="top", created_at=NOON)
     words.add("heron lake reeds dawn yonder", id="near", created_at=NOON)
     words.add("heron harbour oar boat winter snow", id="new", created_at=NOON)
@@ -900,16 +896,16 @@ def test_mmr_names_the_one_it_preferred(words: Memory) -> None:
     assert words.why_not("heron lake reeds dawn", "new", **options).rank == 2
 
 
-def test_what_mmr_would_not_have_shown_anyway_is_lost_to_the_limit(words: Memory) -> None:
-    """Beyond the limit by relevance, the limit is named, MMR or not, and the change shows it."""
+def test_record_beyond_the_limit_is_lost_to_the_limit_not_to_mmr(words: Memory) -> None:
+    """The advice shows it."""
     herons(words, 12)
     for options in ({}, {"mmr": True, "mmr_lambda": 0.5}):
         verdict = mended(words, "heron", "r011", limit=3, **options)
         assert (verdict.stage, verdict.reason) == ("limit", "at rank 12, beyond the limit of 3")
 
 
-def test_the_verdict_as_json(words: Memory) -> None:
-    """One shape for every edge, and nothing in it that JSON cannot hold."""
+def test_verdict_as_json(words: Memory) -> None:
+    """One format everywhere, and valid JSON."""
     herons(words, 12)
     said = verdict_dict("heron", words.why_not("heron", "r011"))
     assert json.loads(json.dumps(said)) == said
@@ -923,8 +919,8 @@ def test_the_verdict_as_json(words: Memory) -> None:
     assert (said["record"]["id"], said["record"]["created_at"]) == ("r011", "2026-03-14T12:00:00Z")
 
 
-def test_asking_why_not_changes_nothing(words: Memory, dump: Callable[[], dict[str, list[tuple[Any, ...]]]]) -> None:
-    """It is a read: the truth is as it was."""
+def test_why_not_changes_nothing(words: Memory, dump: Callable[[], dict[str, list[tuple[Any, ...]]]]) -> None:
+    """It is a read: the tables are the same afterwards."""
     herons(words, 12)
     before = dump()
     words.why_not("heron", "r011")
@@ -932,8 +928,8 @@ def test_asking_why_not_changes_nothing(words: Memory, dump: Callable[[], dict[s
     assert dump() == before
 
 
-def test_a_record_of_too_little_confidence_is_told_its_confidence(memory: Memory) -> None:
-    """The number is the one that search shows, and what is advised brings it back."""
+def test_record_below_the_confidence_threshold_shows_its_confidence(memory: Memory) -> None:
+    """The number that search shows, and advice that brings it back."""
     for number in range(30):
         memory.add(f"Herons stand at lake {number} in the morning.", id=f"h{number}")
     memory.add("A heron.", id="short")
@@ -948,8 +944,8 @@ def test_a_record_of_too_little_confidence_is_told_its_confidence(memory: Memory
 # -- limits -------------------------------------------------------------------------------------------------
 
 
-def test_a_limit_on_depth_is_kept_and_told(words: Memory) -> None:
-    """Nothing is read deeper; a record beyond that is said to be there, and none of its ranks is told."""
+def test_depth_limit_is_respected_and_reported(words: Memory) -> None:
+    """A record beyond it is reported as present, without ranks."""
     herons(words, 60)
     limited = words.why_not("heron", "r050", fetch_k=5, limit=5, work=Work(deepest=20))
     assert (limited.stage, dict(limited.change), limited.rank) == ("fetch_k", {}, None)
@@ -963,15 +959,15 @@ def test_a_limit_on_depth_is_kept_and_told(words: Memory) -> None:
     assert words.why_not("heron", "r050", fetch_k=5, limit=5).places["keyword"].rank == 51
 
 
-def test_what_no_source_finds_is_still_told_apart(words: Memory) -> None:
-    """A list that ends before the limit holds all there is."""
+def test_unmatched_is_distinguished_from_too_deep(words: Memory) -> None:
+    """A list that ends before the limit is complete."""
     herons(words, 10)
     words.add("A boat with an oar.", id="boat")
     assert words.why_not("heron", "boat", work=Work(deepest=20)).stage == "unmatched"
 
 
-def test_work_that_was_cancelled_or_is_late_ends(words: Memory) -> None:
-    """With an error, between two steps; without limits it does not."""
+def test_cancelled_or_late_work_ends(words: Memory) -> None:
+    """With an error, between two steps."""
     herons(words, 10)
     left, late = Work(), Work(-1)
     left.cancel()
@@ -983,8 +979,8 @@ def test_work_that_was_cancelled_or_is_late_ends(words: Memory) -> None:
         call("heron", work=Work())
 
 
-def test_mmr_ends_when_nobody_waits(words: Memory) -> None:
-    """Its picks are many, so each looks whether the answer is still wanted."""
+def test_mmr_can_be_cancelled(words: Memory) -> None:
+    """Each of its picks checks for cancellation."""
     herons(words, 30)
     pipeline, query = words.prepare("heron", mmr=True, limit=30, work=(work := Work()))
     replies = pipeline.ask(query)

@@ -1,4 +1,4 @@
-"""`why-not` against the search itself, on random stores: what it says is so, and what it advises works."""
+"""`why-not` against the search itself, on random stores: its verdict is right and its advice works."""
 
 from __future__ import annotations
 
@@ -96,10 +96,8 @@ def store_of(given_records: list[Record]) -> Iterator[SqliteStore]:
 @given(st.lists(records, min_size=8, max_size=12), st.lists(filters, min_size=8, max_size=12))
 @example([Record("", "heron")], [Filter(path="*"), Filter(path="/"), Filter(path="./"), Filter(path="**")])
 @example([Record("", "heron", path="/a/[z].md")], [Filter(path="[z].md"), Filter(path="[[]z].md"), Filter(path="*]*")])
-def test_nothing_is_in_the_way_of_exactly_what_the_store_lets_through(
-    given_records: list[Record], wheres: list[Filter]
-) -> None:
-    """For every record and every filter, `obstacles` and the store's own condition agree."""
+def test_obstacles_agree_with_the_stores_filter(given_records: list[Record], wheres: list[Filter]) -> None:
+    """For every record and every filter."""
     with store_of(given_records) as store:
         stored = store.records.get([f"r{i}" for i in range(len(given_records))])
         assert len(stored) == len(given_records)
@@ -176,10 +174,10 @@ questions = st.tuples(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).m
     st.lists(questions, min_size=3, max_size=3),
     st.sampled_from(["hashing:16", "hashing:16", "none"]),
 )
-def test_the_verdict_is_what_the_search_does(
+def test_verdict_agrees_with_the_search(
     given_records: list[Record], asked: list[tuple[str, dict[str, Any]]], embedder: str
 ) -> None:
-    """`found`, with its rank, is said of exactly what is in the answer, and what is advised brings the rest there."""
+    """`found` and the rank equal the answer, and the advice brings back the rest."""
     with tempfile.TemporaryDirectory() as folder, Memory.open(
         Path(folder) / "m.db", embedder=embedder, settings=Settings()
     ) as memory:  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is kept to save time is kept for those who may know of it: no caller is faster for what another has stored."""
+"""Caches are used only for callers who may see their content: no caller is faster because of another scope's texts."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ WAYS: dict[str, Callable[[Memory], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_text_that_another_scope_has_is_embedded_again(memory: Memory, embedder: Counting, way: str) -> None:
-    """Ada's model has as much to do as if Bob did not have the text; both have its vector, and it is found."""
+def test_text_of_another_scope_is_embedded_again(memory: Memory, embedder: Counting, way: str) -> None:
+    """Ada's model does as much work as if Bob did not have the text; both have its vector."""
     ada = memory.within(ADA)
     without = embedder.new(lambda: WAYS[way](ada))
     memory.within(BOB).add(TEXT)
@@ -78,8 +78,8 @@ def test_a_text_that_another_scope_has_is_embedded_again(memory: Memory, embedde
     assert memory.status()["vectors"]["without"] == 0
 
 
-def test_a_text_that_is_ones_own_or_shared_is_not_embedded_again(memory: Memory, embedder: Counting) -> None:
-    """What the caller may see anyway costs nothing."""
+def test_own_or_global_text_is_not_embedded_again(memory: Memory, embedder: Counting) -> None:
+    """A vector of a visible record is reused."""
     ada = memory.within(ADA)
     ada.add(TEXT)
     memory.add("The office closes at ten.")
@@ -88,8 +88,8 @@ def test_a_text_that_is_ones_own_or_shared_is_not_embedded_again(memory: Memory,
     assert embedder.new(lambda: memory.add(TEXT, user="bob")) == [], "the owner sees all"
 
 
-def test_what_is_taken_back_is_embedded_again_where_only_another_has_it(memory: Memory, embedder: Counting) -> None:
-    """An undone edit brings back a text, and its vector only by the caller's own means."""
+def test_undo_does_not_use_another_scopes_vector(memory: Memory, embedder: Counting) -> None:
+    """The restored text is embedded again if only another scope has its vector."""
     ada = memory.within(ADA)
     kept = ada.add(TEXT)
     memory.within(BOB).add(TEXT)
@@ -106,8 +106,8 @@ REFUSED: dict[str, Callable[[Memory], Any]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_is_refused_leaves_no_vector(memory: Memory, why: str) -> None:
-    """A vector can be turned back into words, so that a text which was not stored must not leave one."""
+def test_refused_text_leaves_no_vector(memory: Memory, why: str) -> None:
+    """A vector can be turned back into words."""
     memory.add("What Bob has.", id="bobs", user="bob")
     memory.add("A part of a file.", id="chunk", kind="chunk", path="/n/a.md", lines=(1, 1), user="ada")
     ada = memory.within(ADA)
@@ -118,16 +118,16 @@ def test_what_is_refused_leaves_no_vector(memory: Memory, why: str) -> None:
     assert known(memory, TEXT) == set()
 
 
-def test_a_text_that_was_stored_with_its_title_leaves_no_vector_of_its_own(memory: Memory) -> None:
-    """The same fact told again without its title is the record that is there, and only that has a vector."""
+def test_adding_a_text_without_its_title_leaves_no_extra_vector(memory: Memory) -> None:
+    """It is the stored record with the title, and only that has a vector."""
     ada = memory.within(ADA)
     ada.add(TEXT, title="Vault")
     ada.add(TEXT)
     assert known(memory, TEXT, f"Vault\n{TEXT}") == {f"Vault\n{TEXT}"}
 
 
-def test_a_record_whose_vector_cannot_be_had_is_stored_and_that_is_said(path: Path) -> None:
-    """The model fails: the record is there, and who listens is told once, after it was stored."""
+def test_record_is_stored_if_its_embedding_fails(path: Path) -> None:
+    """The failure is reported once, after the record is stored."""
     told: list[str] = []
 
     class Failing(Counting):
@@ -144,8 +144,8 @@ def test_a_record_whose_vector_cannot_be_had_is_stored_and_that_is_said(path: Pa
         assert told == ["stored without vectors: the model is on strike"]
 
 
-def test_a_hypothetical_answer_is_kept_for_the_scope_that_asked(path: Path, server: Any) -> None:
-    """Another's question is written anew, one's own and the owner's are not."""
+def test_hypothetical_answer_is_cached_per_scope(path: Path, server: Any) -> None:
+    """Another scope's is generated again; one's own and the owner's are not."""
     server.answer = lambda _: "The heron stood in the reeds."
     search = SearchOptions(hyde=True, hyde_timeout=20)
     said = Settings(search=search, llm=LlmSettings(base_url=server.url, model="scripted"))

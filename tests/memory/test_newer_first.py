@@ -1,4 +1,4 @@
-"""Of two facts that say nearly the same, the newer first."""
+"""Of two facts that say nearly the same, the newer is ranked first."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
 
 @pytest.fixture
 def facts(memory: Memory) -> Callable[..., list[str]]:
-    """Stores texts a day apart, oldest first, and gives the ids that a search finds."""
+    """Stores texts a day apart, oldest first, and returns the ids that a search finds."""
 
     def ask(question: str, *texts: str, fields: dict[str, Any] | None = None, **options: Any) -> list[str]:
         for day, text in enumerate(texts):
@@ -23,14 +23,14 @@ def facts(memory: Memory) -> Callable[..., list[str]]:
     return ask
 
 
-def test_the_newer_of_two_statements_comes_first(facts):
-    """The older one holds the same words of the question, and stays, second."""
+def test_newer_of_two_statements_comes_first(facts):
+    """The older one has the same words of the query, and stays second."""
     old, new = "The spare key is under the blue pot.", "The spare key is with Anneke."
     assert facts("where is the spare key", old, new, "Keys are cut at the station.")[:2] == ["day1", "day0"]
 
 
-def test_it_can_be_switched_off_and_says_what_it_did(memory: Memory):
-    """Without it the ranking is by score; with it the move is told."""
+def test_newer_first_can_be_switched_off_and_is_explained(memory: Memory):
+    """Without it the ranking is by score; with it the move is shown."""
     memory.add("The capital of Kazakhstan is Astana, Astana.", id="old", created_at=NOON)
     memory.add("The capital of Kazakhstan is Nur-Sultan, they say.", id="new", created_at=NOON + timedelta(days=1))
     plain = memory.search("capital of Kazakhstan", prefer_newer=False)
@@ -49,25 +49,25 @@ def test_it_can_be_switched_off_and_says_what_it_did(memory: Memory):
         ("Thomas Kyd was born in London.", "Thomas Kyd was born in London, and " + "so many other words " * 3),
     ],
 )
-def test_what_is_about_something_else_moves_nothing(facts, older, newer):
-    """It must hold the same words of the question, most of the words, and be about as long."""
+def test_unrelated_facts_are_not_moved(facts, older, newer):
+    """A pair must share the query's words and most other words, and have a similar length."""
     assert facts("where was Thomas Kyd born", older, newer, sources=["keyword"])[0] == "day0"
 
 
-def test_chunks_of_files_and_long_texts_are_left_alone(facts):
-    """Two versions of a page are no contradicting facts."""
+def test_chunks_and_long_texts_are_not_moved(facts):
+    """Two versions of a page are not contradicting facts."""
     texts = ("The spare key is under the blue pot, pot.", "The spare key is with Anneke today.")
     assert facts("spare key pot", *texts, fields={"kind": "chunk"}, sources=["keyword"])[0] == "day0"
 
 
-def test_mmr_keeps_the_newer_one(facts):
-    """Diversity drops one of the two, and it is not the newer."""
+def test_mmr_keeps_the_newer_fact(facts):
+    """Diversity drops the older of the two."""
     texts = ("The spare key is under the blue pot.", "The spare key is under the red pot.", "A train to Oslo.")
     assert facts("where is the spare key", *texts, mmr=True, mmr_lambda=0.5, limit=2)[0] == "day1"
 
 
-def test_a_small_limit_is_still_the_head_of_a_large_one(facts, memory: Memory):
-    """What is looked at does not depend on how much is shown."""
+def test_small_limit_is_a_prefix_of_a_large_one(facts, memory: Memory):
+    """The compared records do not depend on the limit."""
     whole = facts("the key", *(f"The key number {n} is at place {n % 3}." for n in range(30)), limit=30)
     for limit in (1, 5, 12):
         assert [result.record.id for result in memory.search("the key", limit=limit).results] == whole[:limit]

@@ -23,8 +23,8 @@ def source(tmp_path: Path) -> SourceSettings:
     return SourceSettings("other", "recollect", options={"store": str(tmp_path / "other.db")})
 
 
-def test_the_kind_recollect_loads_as_it_is_named(source: SourceSettings) -> None:
-    """The registry's entry is called with the table alone, as the entry of another package is, and answers."""
+def test_registry_loads_the_kind_recollect(source: SourceSettings) -> None:
+    """Its entry is called with the table alone, like that of another package, and answers."""
     system = SYSTEMS.load("recollect")(source)
     try:
         answer = system.ask(ExternalQuery("heron", 5, GLOBAL, time.monotonic() + 30))
@@ -33,8 +33,8 @@ def test_the_kind_recollect_loads_as_it_is_named(source: SourceSettings) -> None
     assert [result["id"] for result in answer["results"]] == ["heron"]
 
 
-def test_a_system_that_wants_the_settings_gets_them(source: SourceSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`configure` is called on any system that has it, whatever its kind; a system without it is left alone."""
+def test_source_with_configure_gets_the_settings(source: SourceSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`configure` is called on any source that has it, whatever its kind."""
     settings = Settings(embedder="hashing:64")
     opened = open_system(source, settings)
     assert isinstance(opened, PeerStore)
@@ -54,8 +54,8 @@ def test_a_system_that_wants_the_settings_gets_them(source: SourceSettings, monk
     assert isinstance(open_system(source, settings), Plain)
 
 
-def test_external_sources_are_opened_when_they_are_used(tmp_path: Path) -> None:
-    """A memory that only writes opens no external system; a search that uses one reports what is wrong with it."""
+def test_external_sources_are_opened_on_first_use(tmp_path: Path) -> None:
+    """A memory that only writes opens none; a search that uses one reports its errors."""
     broken = SourceSettings("broken", "command", options={})
     settings = Settings(sources=(broken,))
     with Memory.open(tmp_path / "memory.db", embedder="none", settings=settings) as memory:
