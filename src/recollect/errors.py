@@ -129,8 +129,7 @@ class Cancelled(FailedError, code="cancelled"):
     """The client disconnected before the answer was ready."""
 
 
-STORE_FAILED = "the store cannot be used just now"
-"""The message for scoped callers when the store fails."""
+STORE_FAILED = "the store cannot be used just now"  # the message for scoped callers when the store fails
 
 
 def without_place(error: RecollectError) -> RecollectError:

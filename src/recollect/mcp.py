@@ -43,8 +43,7 @@ MOST_QUERY = 20_000
 MOST_NAME = 1_000
 MOST_NAMES = 100
 MOST_NUMBER = 1e9
-TASK_CHARACTERS = 2_000
-"""How much of a task is repeated in the prompt."""
+TASK_CHARACTERS = 2_000  # how much of a task is repeated in the prompt
 
 INSTRUCTIONS = (
     "Recollect is a memory of facts and notes. At the start of work call memory_recall with the task; before answering"
@@ -120,8 +119,7 @@ READS = {"read_only_hint": True, "destructive_hint": False, "idempotent_hint": T
 ADDS = {"read_only_hint": False, "destructive_hint": False}
 CHANGES = {"read_only_hint": False, "destructive_hint": True}
 
-TOOLS: dict[str, ToolAnnotations] = {}
-"""The tools by name: their titles, and what they may change."""
+TOOLS: dict[str, ToolAnnotations] = {}  # the tools by name: their titles, and what they may change
 
 
 def _tool(title: str, output: Any, hints: Mapping[str, bool], /, **parameters: Parameter) -> Callable[[F], F]:

@@ -27,8 +27,7 @@ Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]
 _TYPES: Mapping[str, type] = {"whole": int, "number": float}
 _COMMON = ("store", "config", *SCOPE_PARTS, "embedder")
 
-_PRINTED_NOTES = "recollect.notes"
-"""Key in the context of click: the notes on settings that this command has printed."""
+_PRINTED_NOTES = "recollect.notes"  # key in the context of click: the notes on settings that this command has printed
 
 
 def flags(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:

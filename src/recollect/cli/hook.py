@@ -22,14 +22,11 @@ from typing import Any, NamedTuple, NoReturn
 from recollect.cli.flags import filters_of, load_settings, open_memory, search_options
 from recollect.cli.terminal import notice
 
-BUDGET_MS = 2000.0
-"""Time from the start of the command until the search must have answered."""
+BUDGET_MS = 2000.0  # time from the start of the command until the search must have answered
 
-LEAST_MS = 250.0
-"""Time for the search itself, even on a machine that was slow to start."""
+LEAST_MS = 250.0  # time for the search itself, even on a machine that was slow to start
 
-GRACE_S = 1.0
-"""Time beyond the budget, after which the process ends whatever it is doing."""
+GRACE_S = 1.0  # time beyond the budget, after which the process ends whatever it is doing
 
 TOKENS = 1000
 
@@ -40,8 +37,7 @@ SESSION_START = "SessionStart"
 RESET_SOURCES = ("clear", "compact")
 """Sources of a session start after which the earlier block is no longer in the context."""
 
-TRIES = 3
-"""Prompts of a session that are searched until one has results: a greeting must not use up the only try."""
+TRIES = 3  # prompts of a session that are searched until one has results: a greeting must not use up the only try
 
 LEAST_WORDS = 2
 """Words besides stop words that a prompt needs. "Go on" is no question, and vectors find something for everything."""
@@ -49,8 +45,7 @@ LEAST_WORDS = 2
 QUERY_CHARACTERS = 2000
 """The length of the query for a long prompt: half from its start and half from its end, around a pasted text."""
 
-MARK_SECONDS = 30 * 86_400
-"""How long the tries of a session are remembered."""
+MARK_SECONDS = 30 * 86_400  # how long the tries of a session are remembered
 
 _COMMAND = re.compile(r"/[\w:.-]+(?=\s|$)")
 _OWN_COMMAND = "/recollect:"

@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from recollect.ingest.watch import Pass
     from recollect.memory.folders import Extraction
 
-NAMED_FILES = 5
-"""How many skipped files are named for one reason; the others are counted."""
+NAMED_FILES = 5  # how many skipped files are named for one reason; the others are counted
 
 FACT_WIDTH = 100
 
-CHANGES = ("added", "changed", "moved", "removed", "rescoped")
-"""Fields of a report that list files with a change."""
+CHANGES = ("added", "changed", "moved", "removed", "rescoped")  # fields of a report that list files with a change
 
 NO_SERVICE = "no Recollect service is installed"
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 SIGNS = {"ok": ("✓", "green"), "note": ("–", "cyan"), "warning": ("!", "yellow"), "failure": ("✗", "red")}
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "failure": 3}
 
-FINDING_MARGIN = 21
-"""Columns of a finding's sign, state and check."""
+FINDING_MARGIN = 21  # columns of a finding's sign, state and check
 
 NOUNS = {
     "record": "record", "history": "history entry", "vector": "vector", "file": "file", "ingested": "extracted chunk",
@@ -31,8 +30,7 @@ NOUNS = {
 """Kind of line in an export → its name in text."""
 
 NOTHING = "nothing"
-NAMED_IDS = 20
-"""How many ids of different records are printed."""
+NAMED_IDS = 20  # how many ids of different records are printed
 
 
 @command()

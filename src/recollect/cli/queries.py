@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
     from recollect.types import Answer, Result
 
-DEMO_ANSWERS = 5
-"""How many answers the demo prints; all judged questions are scored."""
+DEMO_ANSWERS = 5  # how many answers the demo prints; all judged questions are scored
 
-FLAGS = {option.name: option.flag_names[0] for option in (*SEARCH, *FILTERS) if option.flag_names}
-"""Option → its flag."""
+FLAGS = {option.name: option.flag_names[0] for option in (*SEARCH, *FILTERS) if option.flag_names}  # option → its flag
 
 
 @command()

@@ -28,14 +28,11 @@ Rankings: TypeAlias = "Mapping[str | None, Sequence[Fused]]"
 
 STDIN = "-"
 
-NAMELESS_QUERY = "1"
-"""The query id in a TREC run of lists that name no query."""
+NAMELESS_QUERY = "1"  # the query id in a TREC run of lists that name no query
 
-MOST_RESULTS = 10_000
-"""The highest limit of a search."""
+MOST_RESULTS = 10_000  # the highest limit of a search
 
-SEARCHED = ("fetch_k", "sources", "rrf_k")
-"""The search options of `overlap`."""
+SEARCHED = ("fetch_k", "sources", "rrf_k")  # the search options of `overlap`
 
 WHOLE_LIST: dict[str, Any] = {
     "min_score": 0.0, "min_confidence": 0.0, "mmr": False, "fusion": "rrf", "text_weight": 1.0, "vector_weight": 1.0,

@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
 PORT = 8377
 
-GRACE_SECONDS = 5
-"""How long requests in progress may take after a signal to end."""
+GRACE_SECONDS = 5  # how long requests in progress may take after a signal to end
 
-BACKLOG = 2048
-"""Connections that the system holds until they are accepted."""
+BACKLOG = 2048  # connections that the system holds until they are accepted
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
 _ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.ASCII)

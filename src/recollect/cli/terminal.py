@@ -34,8 +34,7 @@ HIDDEN = (
 )
 """Characters that cannot be seen as themselves. Joiners (U+200C, U+200D) are allowed: some scripts need them."""
 
-WIDTH = 100
-"""The longest line, in columns; a narrower terminal gets shorter lines."""
+WIDTH = 100  # the longest line, in columns; a narrower terminal gets shorter lines
 
 MARGIN = "    "
 BAR_WIDTH = 24

@@ -11,39 +11,29 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, Union
 
-from recollect.config.values import FILLED, FLAG, LONGEST, ValueCheck, brief, is_filled, number, whole
+from recollect.config.values import FILLED, FLAG, LONGEST, ValueCheck, brief, is_filled, number, read_at_most, whole
 from recollect.errors import ConfigError
 from recollect.registry import missing_package
 
-MOST_BYTES = 4_000_000
-"""A larger file is not read."""
-
-MOST_RELAXED = 200_000
-"""Characters of JSON5: its parser takes a second for 130,000 of a usual file, and for 15,000 of the worst."""
+MOST_BYTES = 4096 * 1024  # a larger file is not read
+MOST_RELAXED = 200_000  # characters of JSON5: its parser takes a second for 130,000, or for 15,000 of the worst kind
+HINT = "name an openclaw.json"
 
 
 def read_document(path: Path) -> object:
     """The JSON or JSON5 document of a file; ConfigError where it is none."""
-    hint = "name an openclaw.json"
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise ConfigError(f"{path} is larger than {MOST_BYTES:,} bytes", hint=hint)
-        text = data.decode("utf-8-sig")
+        text = read_at_most(path, MOST_BYTES, HINT).decode("utf-8-sig")
         try:
             return json.loads(text, object_pairs_hook=_object)
         except ValueError as error:
             return _read_json5(text, path, error)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}", hint="check the name") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not text in UTF-8", hint=hint) from error
+        raise ConfigError(f"{path} is not text in UTF-8", hint=HINT) from error
     except RecursionError as error:
-        raise ConfigError(f"{path} is nested too deeply to be settings", hint=hint) from error
+        raise ConfigError(f"{path} is nested too deeply to be settings", hint=HINT) from error
 
 
 def _read_json5(text: str, path: Path, not_json: ValueError) -> object:
@@ -64,10 +54,9 @@ def _read_json5(text: str, path: Path, not_json: ValueError) -> object:
 
 
 def _object(pairs: Any) -> dict[str, Any]:
-    """An object in which no key occurs twice, because either value could be meant."""
     found: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in found:  # either value could be meant
             raise ConfigError(f"the key {json.dumps(key)[:60]} is there twice in one object", hint="remove one of them")
         found[key] = value
     return found
@@ -98,7 +87,7 @@ class Imported(NamedTuple):
     @property
     def settings(self) -> Mapping[str, object]:
         """Dotted name → value, as `config.load` would have them."""
-        return MappingProxyType({line.setting: line.value for line in self.mapped})
+        return {line.setting: line.value for line in self.mapped}
 
 
 # -- reading the keys ----------------------------------------------------------------------------------------------
@@ -108,6 +97,9 @@ Keys: TypeAlias = Mapping[str, Union[ValueCheck, "Keys"]]
 
 Values: TypeAlias = Mapping[str, Any]
 """An object of the document; or the values that were read, by the path of their key inside a section."""
+
+Row: TypeAlias = tuple[str, str, Any]
+"""A setting, the keys that stand for it (of several, divided by "|", the first that is set), and its value."""
 
 _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
@@ -120,7 +112,7 @@ def _at(path: str, key: str) -> str:
 
 
 def _below(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
+    return f"{path}.{key}" if path and key else path or key
 
 
 def _checked(path: str, value: Any, check: ValueCheck) -> Any:
@@ -141,23 +133,20 @@ def _find(document: Values, path: str) -> Values | None:
     return document
 
 
-def _read(document: Values, keys: Keys, section: str, path: str = "") -> dict[str, Any]:
-    """The values of the keys that a section sets, each checked."""
+def _read(document: Values, keys: Keys, section: str, path: str = "") -> tuple[dict[str, Any], dict[str, str]]:
+    """The checked values of the keys that a section sets; and path and name of every other key, inner ones first."""
     values: dict[str, Any] = {}
+    unknown: dict[str, str] = {}
     for key, known in keys.items():
         if key in document:
             below = _below(path, key)
-            value = _checked(_below(section, below), document[key], known if isinstance(known, ValueCheck) else OBJECT)
-            values |= {below: value} if isinstance(known, ValueCheck) else _read(value, known, section, below)
-    return values
-
-
-def _unknown(document: Values, keys: Keys, path: str, reasons: Mapping[str, str], otherwise: str) -> Iterator[Ignored]:
-    """The keys that are not read, those of the objects inside first."""
-    for key, known in keys.items():
-        if key in document and not isinstance(known, ValueCheck):
-            yield from _unknown(document[key], known, _at(path, key), reasons, otherwise)
-    yield from (Ignored(_at(path, key), reasons.get(key, otherwise)) for key in document if key not in keys)
+            if isinstance(known, ValueCheck):
+                values[below] = _checked(_below(section, below), document[key], known)
+            else:
+                inner = _read(_checked(_below(section, below), document[key], OBJECT), known, section, below)
+                values |= inner[0]
+                unknown |= inner[1]
+    return values, unknown | {_at(_below(section, path), key): key for key in document if key not in keys}
 
 
 def _is_storable(value: object) -> bool:
@@ -173,17 +162,18 @@ TEXTS = ValueCheck(lambda value: isinstance(value, list) and all(map(_is_storabl
 OBJECT = ValueCheck(lambda value: isinstance(value, dict), "an object, for example { }")
 FUSION = ValueCheck(lambda value: value in ("weighted", "rrf"), 'the text "weighted" or "rrf"')
 
+_REASONS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+MAPPED: Mapping[str, str] = _REASONS["mapped"]  # setting → the reason for its value
+WITHOUT_HYBRID: Mapping[str, str] = _REASONS["mapped_without_hybrid"]
+LEFT: Mapping[str, str] = _REASONS["ignored"]  # key → why it sets nothing, and what to do instead
 
-Row: TypeAlias = tuple[str, str, Any, str]
-"""A setting, the keys that stand for it (of several, divided by "|", the first that is set), its value, the reason."""
 
-
-def _apply(rows: Iterable[Row], values: Values, section: str) -> Iterator[Mapped | Ignored]:
-    """The settings that come of a section; a value of None sets nothing."""
-    for setting, keys, value, why in rows:
+def _apply(rows: Iterable[Row], values: Values, section: str, reasons: Mapping[str, str]) -> Iterator[Mapped | Ignored]:
+    """The settings that come of a section; a value of None sets nothing. A reason may name values in braces."""
+    for setting, keys, value in rows:
         first, *others = [_below(section, key) for key in keys.split("|") if key in values] or [""]
         if value is not None:
-            yield Mapped(first, setting, value, why)
+            yield Mapped(first, setting, value, reasons[setting].format_map(values))
         yield from (Ignored(key, f"{first} is read") for key in others)
 
 
@@ -191,9 +181,8 @@ def _apply(rows: Iterable[Row], values: Values, section: str) -> Iterator[Mapped
 
 HYBRID, MMR, DECAY = "query.hybrid", "query.hybrid.mmr", "query.hybrid.temporalDecay"
 MAX_RESULTS, MULTIPLIER, MOST_CANDIDATES, MOST_MULTIPLIER = 6, 4, 200, 20
-WEIGHTS = {f"{HYBRID}.vectorWeight": 0.7, f"{HYBRID}.textWeight": 0.3}
-OPENAI_MODEL = "text-embedding-3-small"
-"""The model that OpenClaw asks for at OpenAI where none is named."""
+WEIGHTS = {"vector_weight": 0.7, "text_weight": 0.3}
+OPENAI_MODEL = "text-embedding-3-small"  # the model that OpenClaw asks for at OpenAI where none is named
 
 HYBRID_ONLY: Keys = {
     "fusion": FUSION, "vectorWeight": SHARE, "textWeight": SHARE, "rrfK": number(0, 1_000_000),
@@ -206,11 +195,6 @@ def _search_keys(hybrid_only: Keys) -> Keys:
     hybrid: Keys = {"enabled": FLAG, "candidateMultiplier": MANY, **hybrid_only}
     query: Keys = {"maxResults": COUNT, "minScore": SHARE, "hybrid": hybrid}
     return {"query": query, "maxResults": COUNT, "minScore": SHARE, "provider": TEXT, "model": TEXT, "remote": {}}
-
-
-NO_COUNTERPART = "Recollect has no such setting"
-LEFT: Mapping[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-"""Key → why it sets nothing, and what to do instead."""
 
 
 def read_openclaw(document: object) -> Imported:
@@ -236,59 +220,56 @@ def read_openclaw(document: object) -> Imported:
 
 
 def _search(search: Values, section: str) -> Iterator[Mapped | Ignored]:
-    values = _read(search, _search_keys(HYBRID_ONLY), section)
-    hybrid = values.get(f"{HYBRID}.enabled") is not False
-    yield from _apply([*(_blend(values) if hybrid else VECTORS_ONLY), *_results(values)], values, section)
-    if hybrid and f"{DECAY}.halfLifeDays" in values and not values.get(f"{DECAY}.enabled"):
-        yield Ignored(f"{section}.{DECAY}.halfLifeDays", "temporalDecay is not enabled")
+    values, unknown = _read(search, _search_keys(HYBRID_ONLY), section)
+    reasons = LEFT
+    if values.get(f"{HYBRID}.enabled") is not False:
+        yield from _apply(_blend(values), values, section, MAPPED)
+        if f"{DECAY}.halfLifeDays" in values and not values.get(f"{DECAY}.enabled"):
+            yield Ignored(f"{section}.{DECAY}.halfLifeDays", "temporalDecay is not enabled")
+    else:
+        yield from _apply(VECTORS_ONLY, values, section, WITHOUT_HYBRID)
+        _, unknown = _read(search, _search_keys({}), section)
+        reasons = {**LEFT} | dict.fromkeys(HYBRID_ONLY, "OpenClaw reads it only where hybrid.enabled is true")
+    values["limit"] = values.get("query.maxResults", values.get("maxResults", MAX_RESULTS))
+    values["times"] = min(values.get(f"{HYBRID}.candidateMultiplier", MULTIPLIER), MOST_MULTIPLIER)
+    yield from _apply(_results(values), values, section, MAPPED)
     elsewhere = "baseUrl" in search.get("remote", {})
     yield from _provider(values.get("provider"), values.get("model"), section, elsewhere)
-    off = {} if hybrid else dict.fromkeys(HYBRID_ONLY, "OpenClaw reads it only where hybrid.enabled is true")
-    yield from _unknown(search, _search_keys(HYBRID_ONLY if hybrid else {}), section, {**LEFT, **off}, NO_COUNTERPART)
+    yield from (Ignored(path, reasons.get(key, "Recollect has no such setting")) for path, key in unknown.items())
 
 
 def _blend(values: Values) -> Iterator[Row]:
     """What hybrid search of OpenClaw means here."""
     fusion, mmr, decay = values.get(f"{HYBRID}.fusion", "weighted"), f"{MMR}.enabled", f"{DECAY}.enabled"
-    yield "search.fusion", f"{HYBRID}.fusion", fusion, "a blend of scores, or with rrf Σ weight / (k + rank)"
-    yield "search.normalisation", "", "none", "a cosine as it is, BM25's s as s / (1 + s), absent as 0"
-    weights = {key: values.get(key, default) for key, default in WEIGHTS.items()}
-    for (key, weight), setting in zip(weights.items(), ("vector_weight", "text_weight"), strict=True):
-        value = weight if any(weights.values()) else WEIGHTS[key]
-        yield f"search.{setting}", key, value, "over the sum of both weights; both 0 are the defaults"
-    rrf_k = values.get(f"{HYBRID}.rrfK", 60.0 if fusion == "rrf" else None)
-    yield "search.rrf_k", f"{HYBRID}.rrfK", rrf_k, "ranks count from 1; used under rrf"
-    yield "search.mmr", mmr, values.get(mmr, False), "OpenClaw compares the words of snippets, Recollect the vectors"
-    balance = values.get(f"{MMR}.lambda", 0.7 if values.get(mmr) else None)
-    yield "search.mmr_lambda", f"{MMR}.lambda", balance, "1 is relevance only"
-    yield "search.decay", decay, values.get(decay, False), "if off, no record loses score by age"
+    yield "search.fusion", f"{HYBRID}.fusion", fusion
+    yield "search.normalisation", "", "none"
+    keys = {"vector_weight": f"{HYBRID}.vectorWeight", "text_weight": f"{HYBRID}.textWeight"}
+    weights = {name: values.get(key, WEIGHTS[name]) for name, key in keys.items()}
+    for name, weight in (weights if any(weights.values()) else WEIGHTS).items():
+        yield f"search.{name}", keys[name], weight
+    yield "search.rrf_k", f"{HYBRID}.rrfK", values.get(f"{HYBRID}.rrfK", 60.0 if fusion == "rrf" else None)
+    yield "search.mmr", mmr, values.get(mmr, False)
+    yield "search.mmr_lambda", f"{MMR}.lambda", values.get(f"{MMR}.lambda", 0.7 if values.get(mmr) else None)
+    yield "search.decay", decay, values.get(decay, False)
     half_life = float(values.get(f"{DECAY}.halfLifeDays", 30)) if values.get(decay) else None
-    why = "every record without a decay class; in OpenClaw MEMORY.md and undated files never decay"
-    yield "search.half_life_days", f"{DECAY}.halfLifeDays", half_life, why
+    yield "search.half_life_days", f"{DECAY}.halfLifeDays", half_life
 
 
 VECTORS_ONLY: tuple[Row, ...] = (
-    ("search.sources", f"{HYBRID}.enabled", ("vector",), "without hybrid, OpenClaw uses vectors only"),
-    ("search.fusion", "", "weighted", "of one list it gives the cosine itself, which is OpenClaw's score"),
-    ("search.normalisation", "", "none", "scores as they are"),
-    ("search.mmr", "", False, "OpenClaw does not reorder without hybrid"),
-    ("search.decay", "", False, "OpenClaw does not read the age without hybrid"),
-)
+    ("search.sources", f"{HYBRID}.enabled", ("vector",)), ("search.fusion", "", "weighted"),
+    ("search.normalisation", "", "none"), ("search.mmr", "", False), ("search.decay", "", False),
+)  # fmt: skip
 """What `hybrid.enabled: false` means here."""
 
 
 def _results(values: Values) -> Iterator[Row]:
     """What is imported with and without hybrid search. OpenClaw reads maxResults × candidateMultiplier of each list."""
-    limit = values.get("query.maxResults", values.get("maxResults", MAX_RESULTS))
-    times = min(values.get(f"{HYBRID}.candidateMultiplier", MULTIPLIER), MOST_MULTIPLIER)
-    why = f"maxResults × candidateMultiplier = {limit} × {times}, {MOST_MULTIPLIER} times and {MOST_CANDIDATES} at most"
-    yield "search.fetch_k", f"{HYBRID}.candidateMultiplier", min(MOST_CANDIDATES, limit * times), why
-    yield "search.importance_weight", "", 0.0, "OpenClaw knows no importance; the blend stays as it is"
-    yield "search.prefer_newer", "", False, "OpenClaw does not rank newer facts first"
-    yield "search.limit", "query.maxResults|maxResults", limit, "maximum number of results"
-    score = values.get("query.minScore", values.get("minScore", 0.0))
-    why = "0 to 1, nothing if not set; OpenClaw (0.35) keeps keyword hits if nothing reaches it, Recollect does not"
-    yield "search.min_score", "query.minScore|minScore", score, why
+    depth = min(MOST_CANDIDATES, values["limit"] * values["times"])
+    yield "search.fetch_k", f"{HYBRID}.candidateMultiplier", depth
+    yield "search.importance_weight", "", 0.0
+    yield "search.prefer_newer", "", False
+    yield "search.limit", "query.maxResults|maxResults", values["limit"]
+    yield "search.min_score", "query.minScore|minScore", values.get("query.minScore", values.get("minScore", 0.0))
 
 
 def _provider(provider: str | None, model: str | None, section: str, elsewhere: bool) -> Iterator[Mapped | Ignored]:
@@ -332,7 +313,6 @@ def _elsewhere(document: Values) -> Iterator[Ignored]:
 # -- the plugin openclaw-hybrid-memory -----------------------------------------------------------------------------
 
 PLUGIN_NAMES = ("openclaw-hybrid-memory", "memory-hybrid")
-PLUGIN_ONLY = "a setting of the plugin that Recollect has no counterpart for"
 NEW, OLD = "queryExpansion", "search"
 """`queryExpansion` is the plugin's new name for `search.hyde…`, and goes before it there as it does here."""
 
@@ -341,7 +321,6 @@ PLUGIN_KEYS: Keys = {
     OLD: {"hydeEnabled": FLAG, "hydeModel": TEXT},
     NEW: {"enabled": FLAG, "model": TEXT, "timeoutMs": number(1, 3_600_000)},
 }
-"""The keys of the plugin that are read."""
 
 
 def _find_plugin(document: Values) -> tuple[Values, str] | None:
@@ -357,23 +336,21 @@ def _find_plugin(document: Values) -> tuple[Values, str] | None:
 
 
 def _plugin(plugin: Values, section: str) -> Iterator[Mapped | Ignored]:
-    values = _read(plugin, PLUGIN_KEYS, section)
-    yield from _apply(_plugin_rows(values), values, section)
+    values, unknown = _read(plugin, PLUGIN_KEYS, section)
+    hyde = values.get(f"{NEW}.enabled", values.get(f"{OLD}.hydeEnabled"))
+    model = values.get(f"{NEW}.model", values.get(f"{OLD}.hydeModel"))
+    timeout = values.get(f"{NEW}.timeoutMs")
+    rows = (
+        ("ingest.paths", "ingest.paths", values.get("ingest.paths") or None),
+        ("ingest.chunk_size", "ingest.chunkSize", values.get("ingest.chunkSize")),
+        ("ingest.overlap", "ingest.overlap", values.get("ingest.overlap")),
+        ("search.hyde", f"{NEW}.enabled|{OLD}.hydeEnabled", "replace" if hyde else hyde),
+        ("search.hyde_model", f"{NEW}.model|{OLD}.hydeModel", model and model.removeprefix("openai/")),
+        ("search.hyde_timeout", f"{NEW}.timeoutMs", timeout and timeout / 1000),
+    )
+    yield from _apply(rows, values, section, MAPPED)
     if values.get("ingest.paths") == ():
         yield Ignored(_below(section, "ingest.paths"), "no path is named; `recollect ingest-files` takes paths")
+    why = "a setting of the plugin that Recollect has no counterpart for"
     # memorySearch may stand beside the plugin's keys in a file of its own, and was read before.
-    yield from _unknown(plugin, {**PLUGIN_KEYS, "memorySearch": FLAG}, section, {}, PLUGIN_ONLY)
-
-
-def _plugin_rows(values: Values) -> Iterator[Row]:
-    yield "ingest.paths", "ingest.paths", values.get("ingest.paths") or None, "globs inside the workspace"
-    yield "ingest.chunk_size", "ingest.chunkSize", values.get("ingest.chunkSize"), "characters sent at once"
-    yield "ingest.overlap", "ingest.overlap", values.get("ingest.overlap"), "characters shared with the chunk before"
-    hyde = values.get(f"{NEW}.enabled", values.get(f"{OLD}.hydeEnabled"))
-    why = "if on, the answer's vector replaces the query's, as in the plugin; needs [llm]"
-    yield "search.hyde", f"{NEW}.enabled|{OLD}.hydeEnabled", "replace" if hyde else hyde, why
-    model = values.get(f"{NEW}.model", values.get(f"{OLD}.hydeModel"))
-    why = "asked at the endpoint of [llm], where its name may be another"
-    yield "search.hyde_model", f"{NEW}.model|{OLD}.hydeModel", model and model.removeprefix("openai/"), why
-    timeout = values.get(f"{NEW}.timeoutMs")
-    yield "search.hyde_timeout", f"{NEW}.timeoutMs", timeout and timeout / 1000, "in seconds"
+    yield from (Ignored(path, why) for path, key in unknown.items() if path != "memorySearch")

@@ -19,7 +19,7 @@ from recollect.analysis import LANGUAGES
 from recollect.config.sources import SourceSettings, read_sources
 from recollect.config.toml import lines, most_parts, set_values, write_private
 from recollect.config.trust import PROJECT_FILE, ProjectFile, TrustedFiles, read_project_file
-from recollect.config.values import brief, misspelt, shown_place
+from recollect.config.values import brief, misspelt, read_at_most, shown_place
 from recollect.errors import ConfigError, FailedError
 from recollect.options import POSITIVE, SCOPE, SEARCH, SHARE, Bounds, Option, SearchOptions, option, options_of
 from recollect.types import Scope
@@ -104,8 +104,7 @@ class Settings:
         return self.store or str(default_store())
 
 
-Origin: TypeAlias = tuple[object, str]
-"""The value of a setting, and where it comes from."""
+Origin: TypeAlias = tuple[object, str]  # the value of a setting, and where it comes from
 
 ENVIRONMENT = "RECOLLECT_"
 OTHER_VARIABLES = (
@@ -114,23 +113,16 @@ OTHER_VARIABLES = (
 )  # fmt: skip
 """Variables that are no settings, and are read elsewhere."""
 
-MOST_BYTES = 1024 * 1024
-"""A larger settings file is not read."""
-
-MOST_PARTS = 16
-"""Most parts of a dotted name; no setting has more than three, and the parser takes the square of it in time."""
+MOST_BYTES = 1024 * 1024  # a larger settings file is not read
+MOST_PARTS = 16  # of a dotted name; no setting has more than three, and the parser takes the square of it in time
+MOST_SHOWN = 80  # characters of an unknown name that an error shows
+A_FLAG = "a flag"  # the origin of a setting that a flag gives
 
 PROJECT_MAY_SET = ("search.", "scope.agent", "scope.session")
 """The settings of a trusted project file. It may not set the user, or where data is stored or sent."""
 
 SENDS = tuple(f"search.{option.name}" for option in SEARCH if option.sends)
 """Search options that send the query to a language model, or could name a model that does."""
-
-A_FLAG = "a flag"
-"""The origin of a setting that a flag gives."""
-
-MOST_SHOWN = 80
-"""Characters of an unknown name that an error shows."""
 
 NOT_TRUSTED = f"{PROJECT_FILE} in this folder is not trusted and was not used; `recollect trust` shows and trusts it"
 
@@ -224,27 +216,14 @@ def names() -> Mapping[str, Option]:
 def _walk(table: type, prefix: str) -> Iterator[tuple[str, Option]]:
     options = {option.name: option for option in options_of(table)}
     for name, kind in typing.get_type_hints(table).items():
-        if name in options:
-            yield f"{prefix}{name}", options[name]
-        else:
-            yield from _walk(kind, f"{prefix}{name}.")
+        yield from [(f"{prefix}{name}", options[name])] if name in options else _walk(kind, f"{prefix}{name}.")
 
 
 def _from_file(path: Path) -> dict[str, Origin]:
-    if not path.is_file():
-        return {}
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}", hint="check the permissions of the file") from error
-    if len(content) > MOST_BYTES:
-        raise ConfigError(f"{path} is larger than {MOST_BYTES // 1024} KiB", hint="settings are a few lines of TOML")
-    return _read(content, path)
+    return _read(read_at_most(path, MOST_BYTES, "settings are a few lines of TOML"), path) if path.is_file() else {}
 
 
 def _read(content: bytes, path: Path) -> dict[str, Origin]:
-    """The values of a settings file by dotted name, each checked."""
     values: dict[str, Origin] = {}
     try:
         text = content.decode("utf-8")
@@ -257,11 +236,9 @@ def _read(content: bytes, path: Path) -> dict[str, Origin]:
         for name, value in _flatten(tables, ""):
             place = f"{path}, line {found[name]}" if name in found else str(path)
             values[name] = (_checked(name, value, place), str(path))
-    except RecursionError as error:
-        message = f"{path} cannot be read: it is nested too deeply"
-        raise ConfigError(message, hint="settings are name = value") from error
-    except ValueError as error:  # not text, not TOML, or a number of thousands of digits
-        raise ConfigError(f"{path} cannot be read: {error}", hint="settings are TOML: name = value") from error
+    except (ValueError, RecursionError) as error:  # not text, not TOML, or a number of thousands of digits
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{path} cannot be read: {reason}", hint="settings are TOML: name = value") from error
     return values
 
 
@@ -300,7 +277,6 @@ def _flatten(tables: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, obje
 
 
 def _checked(name: str, value: object, origin: str) -> Any:
-    """The value of a setting as its own type; ConfigError where there is no such setting or value."""
     if name not in names():
         name = name[:MOST_SHOWN]
         near = difflib.get_close_matches(name, names(), n=1, cutoff=0.5)
@@ -352,7 +328,6 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
 
 
 def _backup(path: Path) -> Path:
-    """A copy beside the file, under a name that no file has."""
     number = 0
     while (copy := path.with_name(f"{path.name}.bak{number or ''}")).exists():
         number += 1

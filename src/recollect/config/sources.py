@@ -52,14 +52,10 @@ def fill_json(template: Any, values: Mapping[str, Any]) -> Any:
 
 def texts(value: Any) -> list[str]:
     """Every text inside a JSON value."""
-    match value:
-        case str():
-            return [value]
-        case dict():
-            return [text for part in value.values() for text in texts(part)]
-        case list():
-            return [text for part in value for text in texts(part)]
-    return []
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for part in parts for text in texts(part)]
 
 
 SYSTEMS: Registry[Callable[[Any], ExternalSystem]] = Registry(
@@ -168,8 +164,7 @@ OWN: Mapping[str, Mapping[str, ValueCheck]] = {
 }
 """Built-in kind → its own settings."""
 
-NEEDS: Mapping[str, tuple[str, ...]] = {"command": ("command",), "http": ("url",), "recollect": ("url", "store")}
-"""Built-in kind → the settings of which it must set exactly one."""
+NEEDS = {"command": ("command",), "http": ("url",), "recollect": ("url", "store")}  # of which exactly one must be set
 
 Mistakes: TypeAlias = Iterator[tuple[str, str, str]]
 """Mistakes in the table of a source: the key, what is wrong, and what to write. Only the first is read."""
@@ -201,11 +196,10 @@ def read_sources(tables: object, path: str, lines: Mapping[str, int]) -> tuple[S
 def _mistakes(table: Any) -> Mistakes:
     if not isinstance(table, dict):
         yield "", "sources must be tables", "begin each with a line [[sources]]"
-    for key in ("name", "kind"):
-        if key not in table:
-            kinds = ", ".join(SYSTEMS.names())
-            hint = 'write name = "wiki"' if key == "name" else f'write kind = "command"; there are {kinds}'
-            yield key, f"a source needs a {key}", hint
+    if "name" not in table:
+        yield "name", "a source needs a name", 'write name = "wiki"'
+    if "kind" not in table:
+        yield "kind", "a source needs a kind", f'write kind = "command"; there are {", ".join(SYSTEMS.names())}'
     yield from _wrong_values(table, COMMON)
     if table["name"] in RETRIEVERS:
         yield "name", f"{table['name']!r} is the name of a built-in source", 'write another name: name = "wiki"'
@@ -216,8 +210,8 @@ def _mistakes(table: Any) -> Mistakes:
 def _wrong_values(table: Mapping[str, Any], checks: Mapping[str, ValueCheck]) -> Mistakes:
     for key, check in checks.items():
         if key in table and not check.admits(table[key]):
-            message = f"{key} must be {check.expected.partition(':')[0]}, not {brief(table[key])}"
-            yield key, message, f"write {check.expected}"
+            expected = check.expected.partition(":")[0]
+            yield key, f"{key} must be {expected}, not {brief(table[key])}", f"write {check.expected}"
 
 
 def _mistakes_of_kind(table: Mapping[str, Any]) -> Mistakes:
@@ -225,8 +219,7 @@ def _mistakes_of_kind(table: Mapping[str, Any]) -> Mistakes:
     try:
         SYSTEMS.check(kind)
     except UsageError as error:
-        hint = f"there are {', '.join(SYSTEMS.names())}; {error.hint}"
-        yield "kind", f"unknown kind {kind!r}", hint
+        yield "kind", f"unknown kind {kind!r}", f"there are {', '.join(SYSTEMS.names())}; {error.hint}"
     if kind not in OWN:
         return  # a kind of another package checks its own settings
     known = [*COMMON, *OWN[kind]]
@@ -237,8 +230,7 @@ def _mistakes_of_kind(table: Mapping[str, Any]) -> Mistakes:
             yield key, f"unknown setting {key!r}", hint
     yield from _wrong_values(table, OWN[kind])
     if sum(key in table for key in NEEDS[kind]) != 1:
-        message = f"a {kind} source needs one {' or '.join(NEEDS[kind])}"
-        yield "kind", message, f"write {_EXAMPLE[kind]}"
+        yield "kind", f"a {kind} source needs one {' or '.join(NEEDS[kind])}", f"write {_EXAMPLE[kind]}"
     if kind == "recollect":
         return  # it answers with our own names
     if not table.get("fields"):
@@ -266,17 +258,14 @@ def _mistakes_of_templates(table: Mapping[str, Any]) -> Mistakes:
                 yield key, f"{text!r}: {error}", escape
             if unknown:
                 known = ", ".join(f"{{{name}}}" for name in FIELDS)
-                message = f"{text!r} has an unknown field {{{unknown[0]}}}"
-                yield key, message, f"there are {known}; {escape}"
+                yield key, f"{text!r} has an unknown field {{{unknown[0]}}}", f"there are {known}; {escape}"
 
 
 def shown(sources: tuple[SourceSettings, ...]) -> Iterator[tuple[str, object]]:
     """The settings of each source by dotted name, for `config show`."""
     for source in sources:
-        for name in COMMON:
-            if name != "name":
-                yield f"sources.{source.name}.{name}", getattr(source, name)
-        for name, value in source.options.items():
+        values = {name: getattr(source, name) for name in COMMON if name != "name"} | {**source.options}
+        for name, value in values.items():
             # The value of a header or a variable may be a secret, so only its name is shown.
             hidden = shown_place(value) if name in ("store", "url") else value
             yield f"sources.{source.name}.{name}", list(value) if name in ("headers", "env") else hidden

@@ -88,13 +88,11 @@ def _bare(name: str) -> str:
 
 
 def _numbered(name: str, counts: Counter[str]) -> str:
-    """The name with the number of the table in its list."""
     parts: list[str] = []
     for part in name.split("."):
         parts.append(part)
-        seen = counts[".".join(piece for piece in parts if not piece.isdigit())]
-        if seen:
-            parts.append(str(seen - 1))
+        if count := counts[".".join(piece for piece in parts if not piece.isdigit())]:
+            parts.append(str(count - 1))
     return ".".join(parts)
 
 

@@ -16,9 +16,7 @@ from typing import NamedTuple
 from recollect.errors import ConfigError, FailedError
 
 PROJECT_FILE = "recollect.toml"
-MOST_BYTES = 64 * 1024
-"""A larger project file is not read."""
-
+MOST_BYTES = 64 * 1024  # a larger project file is not read
 VERSION = 1
 OTHERS_WRITE = 0o022
 
@@ -40,7 +38,7 @@ def read_project_file(path: Path) -> ProjectFile | None:
 
     A symbolic link is not followed, and reading never waits for a FIFO or a device.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         if path.is_symlink():
             raise _unusable(path, "is a symbolic link", "put the file itself there")
@@ -101,14 +99,13 @@ class TrustedFiles:
 
     def add(self, file: ProjectFile) -> None:
         """Trust this content at this path."""
-        self._change(str(file.path), file.digest)
+        self._change(str(file.path), {str(file.path): file.digest})
 
     def remove(self, path: Path) -> bool:
         """Trust the file at this path no longer; whether it was trusted."""
-        return self._change(str(project_path(path)), None)
+        return self._change(str(project_path(path)), {})
 
-    def _change(self, path: str, digest: str | None) -> bool:
-        """Set or remove the digest of a path; whether it had one."""
+    def _change(self, path: str, added: dict[str, str]) -> bool:
         from filelock import FileLock
 
         from recollect.config.toml import write_private
@@ -118,8 +115,7 @@ class TrustedFiles:
             with FileLock(f"{self.path}.lock"):
                 files = self.all()
                 known = files.pop(path, None) is not None
-                files |= {} if digest is None else {path: digest}
-                write_private(self.path, json.dumps({"version": VERSION, "files": files}, indent=1))
+                write_private(self.path, json.dumps({"version": VERSION, "files": files | added}, indent=1))
         except OSError as error:
             message = f"{self.path} cannot be written: {error.strerror or error}"
             raise FailedError(message, hint="check the folder") from error

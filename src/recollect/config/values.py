@@ -6,12 +6,15 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-LONGEST = 60
-"""Characters of a wrong value that an error shows."""
+from recollect.errors import ConfigError
+
+LONGEST = 60  # characters of a wrong value that an error shows
+HUGE = 10**300  # no number in a settings file is of this size, and a float could hardly hold it
 
 
 class ValueCheck(NamedTuple):
@@ -35,14 +38,9 @@ def whole(low: int, high: int, example: str = "") -> ValueCheck:
     return ValueCheck(lambda value: is_number(value) and low <= value <= high and value == int(value), words, int)
 
 
-def one_of(words: Iterable[str]) -> ValueCheck:
+def one_of(words: Collection[str]) -> ValueCheck:
     """One of these words."""
-    known = tuple(words)
-    return ValueCheck(lambda value: value in known, f"one of {', '.join(known)}")
-
-
-HUGE = 10**300
-"""No number in a settings file is of this size, and a float could hardly hold it."""
+    return ValueCheck(lambda value: value in tuple(words), f"one of {', '.join(words)}")
 
 
 def is_number(value: object) -> bool:
@@ -65,6 +63,18 @@ TEXT = ValueCheck(is_text, "text")
 FILLED = ValueCheck(is_filled, "text that is not empty", str.strip)
 
 
+def read_at_most(path: Path, most: int, hint: str) -> bytes:
+    """The content of a file; ConfigError where it cannot be read, or is larger than `most` bytes."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}", hint="check the file") from error
+    if len(content) > most:
+        raise ConfigError(f"{path} is larger than {most // 1024} KiB", hint=hint)
+    return content
+
+
 def brief(value: object) -> str:
     """A value in a few characters, without any that could control a terminal."""
     match value:
@@ -82,8 +92,7 @@ def brief(value: object) -> str:
     return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}…"
 
 
-SECRETS = ("password", "sslpassword")
-"""Parameters of a URL that are never shown."""
+SECRETS = ("password", "sslpassword")  # parameters of a URL that are never shown
 
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:")
 _WITH_SIGN = re.compile(r"[A-Za-z][\w+.-]+://[^/@?]*:[^/@]*\?[^/]*@")

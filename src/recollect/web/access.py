@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("recollect.web")
 
-PREFIX = "rcl_"
-"""A prefix by which secret scanners recognise a token."""
+PREFIX = "rcl_"  # a prefix by which secret scanners recognise a token
 
 VERSION = 1
 LONGEST_NAME = 100

@@ -27,12 +27,11 @@ from recollect.web.workers import Lanes
 
 router = APIRouter(tags=["laboratory"])
 
-MOST_QUESTIONS = 500
+MOST_QUESTIONS = 500  # of one study; the limits below are of one question
 MOST_LETTERS = 10_000
 MOST_RELEVANT = 100
 MOST_MEASURES = 10
 HIGHEST_GRADE = 100
-"""The size limits of one study."""
 
 Grade = Annotated[int, Field(ge=0, le=HIGHEST_GRADE)]
 Graded = Annotated[dict[Id, Grade], Field(min_length=1, max_length=MOST_RELEVANT)]

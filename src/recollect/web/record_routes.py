@@ -129,8 +129,7 @@ def _named(asker: Reads, scope: Annotated[ScopeParameters, Query()]) -> Memory:
     return _in_scope(asker, scope)
 
 
-Named = Annotated[Memory, Depends(_named)]
-"""The memory that the parameters `user`, `agent` and `session` name."""
+Named = Annotated[Memory, Depends(_named)]  # the memory that the parameters `user`, `agent` and `session` name
 
 
 @router.get("/v1/records", **documented(model("RecordList", records=list[StoredRecord], limit=int, offset=int)))
