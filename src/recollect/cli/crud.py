@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,11 +16,9 @@ from recollect.cli import terminal
 from recollect.cli.flags import command, complete, filters_of, flags, open_memory, option_flags
 from recollect.cli.terminal import counted, dim, echo, emit, notice, plain, plain_text, where
 from recollect.errors import UnknownRecord, UsageError
+from recollect.memory.shapes import event_dict, record_dict
 from recollect.ranking import HALF_LIVES
-
-if TYPE_CHECKING:
-    from recollect.types import Event, Record
-
+from recollect.types import Record
 
 _FIELDS = ("text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source")
 
@@ -63,8 +61,6 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
         return
     if fields or supersedes:
         raise UsageError("with `-` every field comes from its JSON line", hint='{"text": "…", "tags": ["a"]}')
-    from recollect.memory.shapes import record_dict
-
     with open_memory(options) as memory:
         records = memory.add_many(_json_lines(), progress=terminal.progress("embedding"))
     emit(as_json, [record_dict(one) for one in records], lambda: notice(f"added {counted(len(records), 'record')}"))
@@ -86,8 +82,6 @@ def _json_lines() -> Iterator[dict[str, Any]]:
 @_record_id
 def get(record_id: str, as_json: bool, **options: Any) -> None:
     """Show the record ID."""
-    from recollect.memory.shapes import record_dict
-
     with open_memory(options, reads=True) as memory:
         record = memory.get(record_id)
     if record is None:
@@ -101,8 +95,6 @@ def get(record_id: str, as_json: bool, **options: Any) -> None:
 @option_flags("list")
 def list_(limit: int, offset: int, as_json: bool, **options: Any) -> int:
     """List records, newest first."""
-    from recollect.memory.shapes import record_dict
-
     with open_memory(options, reads=True) as memory:
         records = memory.list(limit=limit, offset=offset, **filters_of(options))
     emit(as_json, [record_dict(record) for record in records], lambda: _print_listing(records))
@@ -138,12 +130,10 @@ def edit(record_id: str, clear: tuple[str, ...], as_json: bool, **options: Any) 
 @_record_id
 def undo(record_id: str, as_json: bool, **options: Any) -> None:
     """Undo the last change to the record ID: add, edit, supersede or forget."""
-    from recollect.memory.shapes import record_dict
-
     with open_memory(options) as memory:
         undone, record = memory.undo(record_id)
-    value = {"undone": undone, "record": record_dict(record) if record else None}
-    emit(as_json, value, lambda: notice(f"undone: {undone}"))
+    document = {"undone": undone, "record": record_dict(record) if record else None}
+    emit(as_json, document, lambda: notice(f"undone: {undone}"))
 
 
 @command()
@@ -161,22 +151,18 @@ def forget(ids: tuple[str, ...], purge: bool, as_json: bool, **options: Any) -> 
 @click.option("--follow", "-f", is_flag=True, help="Go on with new changes until Ctrl-C; JSON line by line.")
 def history(record_id: str, follow: bool, as_json: bool, **options: Any) -> None:
     """Show every change to the record ID, oldest first."""
-    from recollect.memory.shapes import event_dict
-
-    def changes_after(seq: int) -> list[Event]:
-        return [event for event in memory.history(record_id) if event.seq > seq]
-
-    last = 0
     with open_memory(options, reads=True) as memory:
         if not follow:
-            events = [event_dict(event) for event in changes_after(last)]
+            events = [event_dict(event) for event in memory.history(record_id)]
             emit(as_json, events, "\n".join(map(_event_line, events)))
             return
+        last = 0
         with terminal.until_interrupted(), memory.changes() as ticks:
             for changed in itertools.chain([True], ticks):
-                for event in changes_after(last) if changed else []:
-                    echo(terminal.to_json(event_dict(event)) if as_json else _event_line(event_dict(event)))
-                    last = event.seq
+                for event in memory.history(record_id) if changed else []:
+                    if event.seq > last:
+                        echo(terminal.to_json(event_dict(event)) if as_json else _event_line(event_dict(event)))
+                        last = event.seq
 
 
 def _event_line(event: dict[str, Any]) -> str:
@@ -187,9 +173,6 @@ def _event_line(event: dict[str, Any]) -> str:
 
 
 def _emit_record(record: Record, as_json: bool) -> None:
-    """The whole record for a program, its id for a person."""
-    from recollect.memory.shapes import record_dict
-
     emit(as_json, record_dict(record), plain(record.id))
 
 
@@ -219,7 +202,6 @@ def _print_record(record: Record) -> None:
 
 
 def _print_listing(records: list[Record]) -> None:
-    """Print one line for each record."""
     if not records:
         notice("nothing found")
     longest = min(32, max((len(record.id) for record in records), default=0))

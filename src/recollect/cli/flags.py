@@ -5,6 +5,7 @@ The flags of search options, filters and the scope are built from the table in `
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -26,7 +27,6 @@ Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[str]
 
 _TYPES: Mapping[str, type] = {"whole": int, "number": float}
 _COMMON = ("store", "config", *SCOPE_PARTS, "embedder")
-
 _PRINTED_NOTES = "recollect.notes"  # key in the context of click: the notes on settings that this command has printed
 
 
@@ -96,14 +96,12 @@ def complete_option(name: str, *, many: bool = False) -> Completer | None:
 
 
 def _source_names() -> list[str]:
-    """The built-in sources and those of the settings, if these can be read."""
     from recollect import config
 
-    try:
-        external = config.load().settings.sources
-    except RecollectError:
-        external = ()
-    return ["keyword", "vector", *(source.name for source in external)]
+    names = ["keyword", "vector"]
+    with contextlib.suppress(RecollectError):  # settings that cannot be read
+        names += [source.name for source in config.load().settings.sources]
+    return names
 
 
 def _embedder_names() -> Iterable[str]:
@@ -145,7 +143,6 @@ def search_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decay(text: str | None) -> dict[str, object]:
-    """The value of --decay as settings: `on`, `off`, or a half-life such as `30d`."""
     if text in (None, "on", "off"):
         return {} if text is None else {"decay": text == "on"}
     from recollect.memory.validation import parse_span

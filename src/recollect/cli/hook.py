@@ -17,55 +17,27 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from recollect.cli.flags import filters_of, load_settings, open_memory, search_options
 from recollect.cli.terminal import notice
 
 BUDGET_MS = 2000.0  # time from the start of the command until the search must have answered
-
 LEAST_MS = 250.0  # time for the search itself, even on a machine that was slow to start
-
 GRACE_S = 1.0  # time beyond the budget, after which the process ends whatever it is doing
-
 TOKENS = 1000
 
-PROMPT_EVENTS = ("UserPromptSubmit", "BeforeAgent")
-"""The events that carry the user's prompt: of Claude Code and Codex, and of Gemini."""
-
+PROMPT_EVENTS = ("UserPromptSubmit", "BeforeAgent")  # of Claude Code and Codex, and of Gemini
 SESSION_START = "SessionStart"
-RESET_SOURCES = ("clear", "compact")
-"""Sources of a session start after which the earlier block is no longer in the context."""
+RESET_SOURCES = ("clear", "compact")  # of a session start after which the earlier block is not in the context any more
 
 TRIES = 3  # prompts of a session that are searched until one has results: a greeting must not use up the only try
-
-LEAST_WORDS = 2
-"""Words besides stop words that a prompt needs. "Go on" is no question, and vectors find something for everything."""
-
-QUERY_CHARACTERS = 2000
-"""The length of the query for a long prompt: half from its start and half from its end, around a pasted text."""
-
+LEAST_WORDS = 2  # besides stop words: "Go on" is no question, and vectors find something for everything
+QUERY_CHARACTERS = 2000  # of a long prompt: half from its start and half from its end, around a pasted text
 MARK_SECONDS = 30 * 86_400  # how long the tries of a session are remembered
 
 _COMMAND = re.compile(r"/[\w:.-]+(?=\s|$)")
 _OWN_COMMAND = "/recollect:"
-
-
-class HookInput(NamedTuple):
-    """The fields of the program's JSON that are used here."""
-
-    event: str = ""
-    session: str = ""
-    prompt: str = ""
-    source: str = ""
-
-    @classmethod
-    def read(cls, text: bytes) -> HookInput:
-        """Parse the JSON; a field that is missing or not text is empty."""
-        document = json.loads(text)
-        fields = document if isinstance(document, dict) else {}
-        values = (fields.get(key) for key in ("hook_event_name", "session_id", "prompt", "source"))
-        return cls(*(value if isinstance(value, str) else "" for value in values))
 
 
 def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
@@ -77,7 +49,8 @@ def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
     search = partial(_block, tokens=tokens or TOKENS, options=dict(options), until=time.monotonic() + seconds)
     text = ""
     try:
-        text = reply(HookInput.read(sys.stdin.buffer.read()), search)
+        document = json.loads(sys.stdin.buffer.read())
+        text = reply(document if isinstance(document, dict) else {}, search)
     except Exception as error:  # noqa: BLE001  (an edge: a hook that fails must not stop the program)
         notice(f"nothing was recalled: {error}")
     deadline.cancel()
@@ -89,24 +62,26 @@ def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
     os._exit(0)
 
 
-def reply(hook: HookInput, search: Callable[[str], str]) -> str:
+def reply(document: Mapping[str, Any], search: Callable[[str], str]) -> str:
     """The program's JSON with a recall block, or nothing. A session gets one block, and another after a reset."""
-    mark = _mark(hook.session)
-    if hook.event == SESSION_START and hook.source in RESET_SOURCES:
+    fields = (document.get(key) for key in ("hook_event_name", "session_id", "prompt", "source"))
+    event, session, prompt, source = (field if isinstance(field, str) else "" for field in fields)
+    mark = _mark(session)
+    if event == SESSION_START and source in RESET_SOURCES:
         mark.unlink(missing_ok=True)
     try:
         tries = mark.stat().st_size
     except OSError:
         tries = 0
-    if hook.event not in PROMPT_EVENTS or tries >= TRIES:
+    if event not in PROMPT_EVENTS or tries >= TRIES:
         return ""
-    query = query_for(hook.prompt)
-    if query and hook.session:
+    query = query_for(prompt)
+    if query and session:
         _count_tries(mark, 1)  # before the search: if that hangs, it must not hang at every prompt
     block = search(query) if query else ""
-    if block and hook.session:
+    if block and session:
         _count_tries(mark, TRIES)
-    output = {"hookEventName": hook.event, "additionalContext": block}
+    output = {"hookEventName": event, "additionalContext": block}
     return json.dumps({"hookSpecificOutput": output}) if block else ""
 
 

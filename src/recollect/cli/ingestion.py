@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from recollect.memory.folders import Extraction
 
 NAMED_FILES = 5  # how many skipped files are named for one reason; the others are counted
-
 FACT_WIDTH = 100
-
 CHANGES = ("added", "changed", "moved", "removed", "rescoped")  # fields of a report that list files with a change
-
 NO_SERVICE = "no Recollect service is installed"
 
 _paths = click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
@@ -70,11 +67,9 @@ def index(paths: tuple[str, ...], dry_run: bool, confirm: bool, as_json: bool, *
 
 def _print_report(report: Report, owner: str) -> None:
     """The counts on standard output, the reasons for skipped files on standard error."""
-    moved = f"{len(report.moved):,} moved, " if report.moved else ""
-    counts = (
-        f"{len(report.added):,} added, {len(report.changed):,} changed, {moved}{len(report.removed):,} removed, "
-        f"{report.unchanged:,} unchanged, {len(report.skipped):,} skipped"
-    )
+    files = {name: len(getattr(report, name)) for name in ("added", "changed", "moved", "removed")}
+    files |= {"unchanged": report.unchanged, "skipped": len(report.skipped)}
+    counts = ", ".join(f"{count:,} {name}" for name, count in files.items() if count or name != "moved")
     echo(f"would be: {counts}" if report.dry_run else counts)
     if count := len(report.rescoped):
         belong = "would belong" if report.dry_run else "now belong" if count > 1 else "now belongs"
@@ -82,7 +77,7 @@ def _print_report(report: Report, owner: str) -> None:
     if report.dry_run:
         signs = {"+": report.added, "~": report.changed, "-": report.removed}
         lines = [f"{sign} {path}" for sign, paths in signs.items() for path in paths]
-        for line in [*lines, *(f"> {old} → {new}" for old, new in report.moved.items())]:
+        for line in lines + [f"> {old} → {new}" for old, new in report.moved.items()]:
             echo(plain(line))
     reasons: dict[str, list[str]] = {}
     for path, reason in report.skipped.items():
@@ -92,11 +87,13 @@ def _print_report(report: Report, owner: str) -> None:
             notice(f"skipped {plain(path)}: {reason}")
         if len(paths) > NAMED_FILES:
             notice(f"skipped {len(paths) - NAMED_FILES:,} more: {reason}")
-    if count := len(report.unconfirmed):
-        notice(
-            f"{counted(count, 'file')} disappeared at once and were kept in the index. "
-            "If they are really gone, run again with --confirm"
-        )
+    if report.unconfirmed:
+        notice(f"{_kept(report, '')}, run again with --confirm")
+
+
+def _kept(report: Report, root: str) -> str:
+    files = counted(len(report.unconfirmed), "file")
+    return f"{files}{root} disappeared at once and were kept in the index. If they are really gone"
 
 
 @command()
@@ -151,10 +148,7 @@ def _print_pass(done: Pass, reports: dict[Path, Report], as_json: bool) -> None:
         echo(f"{at:%H:%M:%S}  {root}: {', '.join(f'{count:,} {kind}' for kind, count in counts.items() if count)}")
     missing = done.report.unconfirmed
     if missing and missing != (before.unconfirmed if before else []):
-        notice(
-            f"{counted(len(missing), 'file')} of {root} disappeared at once and were kept in the index. "
-            f"If they are really gone: recollect index --confirm {shlex.quote(root)}"
-        )
+        notice(f"{_kept(done.report, f' of {root}')}: recollect index --confirm {shlex.quote(root)}")
 
 
 @click.group()
@@ -208,8 +202,7 @@ def uninstall(paths: tuple[str, ...], platform: Platform | None, as_json: bool) 
     manager = platform or services.native_platform()
     files = _installed(paths, manager)
     commands = services.disable_commands(files, manager)
-    ran = services.reachable(manager)
-    if ran:
+    if ran := services.reachable(manager):
         services.run(commands)
     for path in files:
         path.unlink()
@@ -222,7 +215,6 @@ def uninstall(paths: tuple[str, ...], platform: Platform | None, as_json: bool) 
 def _emit_actions(
     verb: str, files: Sequence[Path], commands: Sequence[Sequence[str]], ran: bool, as_json: bool
 ) -> None:
-    """The files that were written or removed, and the commands that were run or are left to the user."""
     lines = [f"{verb} {path}" for path in files]
     if commands:
         lines += ["done:" if ran else "now run:", *(f"  {shlex.join(command)}" for command in commands)]
@@ -317,46 +309,41 @@ def _print_extraction(report: Extraction) -> None:
     for warning in report.warnings:
         notice(warning)
     summary = report.as_dict()
+    chunks = summary["chunks"]
+    outcome = (
+        f"{counted(len(summary['files']), 'file')}, {counted(chunks['total'], 'chunk')}, {chunks['done']} read before"
+    )
     if report.mode == "dry-run":
+        outcome += f"; {chunks['waiting']} to send, about {summary['tokens']:,} tokens; nothing was sent"
         for file in summary["files"]:
             to_send = f"{len(file['waiting'])} to send, about {file['tokens']:,} tokens"
             echo(f"{plain(file['name'])}  {counted(file['chunks'], 'chunk')}, {to_send}")
             for chunk in file["waiting"]:
                 echo(dim(f"    lines {chunk['lines'][0]}-{chunk['lines'][1]}"))
-    elif report.mode == "plan":
+    else:
+        counts = ", ".join(f"{count} {action}" for action, count in summary["counts"].items())
+        outcome += f", {chunks['sent']} sent, {chunks['failed']} failed: {counts}"
+    if report.mode == "plan":
+        outcome += "; nothing was stored"
         for piece, verdict in report.verdicts:
             _print_fact(piece, verdict)
     for piece, error in report.failed:
         place = one_line(f"{piece.name}:{piece.lines[0]}-{piece.lines[1]}  {error}")
         echo(f"{click.style('failed', fg='red')} {place}", err=True)
-    nothing = f"no file to read in {plain(str(report.workspace))}"
-    echo(_extraction_summary(report.mode, summary) if report.pieces else nothing)
-
-
-def _extraction_summary(mode: str, summary: Mapping[str, Any]) -> str:
-    chunks = summary["chunks"]
-    text = (
-        f"{counted(len(summary['files']), 'file')}, {counted(chunks['total'], 'chunk')}, {chunks['done']} read before"
-    )
-    if mode == "dry-run":
-        return f"{text}; {chunks['waiting']} to send, about {summary['tokens']:,} tokens; nothing was sent"
-    counts = ", ".join(f"{count} {action}" for action, count in summary["counts"].items())
-    unstored = "; nothing was stored" if mode == "plan" else ""
-    return f"{text}, {chunks['sent']} sent, {chunks['failed']} failed: {counts}{unstored}"
+    echo(outcome if report.pieces else f"no file to read in {plain(str(report.workspace))}")
 
 
 def _print_fact(piece: Piece, verdict: FactVerdict) -> None:
-    """Print a fact that the model extracted, its place in the file, and what happens to it."""
     color = {"add": "green", "supersedes": "yellow"}.get(verdict.action, "white")
     echo(f"{click.style(verdict.action.ljust(11), fg=color)} {_short(verdict.text)}")
     first, last = verdict.lines or piece.lines
     quote = f"  “{_short(verdict.span, FACT_WIDTH - 30)}”" if verdict.span else ""
     echo(dim(f"{'':12}{plain(piece.name)}:{first}-{last}{quote}"))
-    reason = "instead of" if verdict.action == "supersedes" else plain(verdict.reason)
+    reason = plain(verdict.reason)
     if verdict.other:
-        echo(dim(f"{'':12}{reason}: {_short(verdict.other.text)}"))
-    elif verdict.reason:
-        echo(dim(f"{'':12}{plain(verdict.reason)}"))
+        reason = f"{'instead of' if verdict.action == 'supersedes' else reason}: {_short(verdict.other.text)}"
+    if reason:
+        echo(dim(f"{'':12}{reason}"))
 
 
 def _short(text: str, width: int = FACT_WIDTH) -> str:

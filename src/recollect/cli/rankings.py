@@ -14,24 +14,20 @@ import click
 from recollect.cli.flags import command, filters_of, json_flag, open_memory, option_flags, read_input
 from recollect.cli.terminal import counted, echo, emit, notice, plain, print_table, progress, width
 from recollect.errors import SearchFailed, UsageError
-from recollect.fusion import METHODS, NORMALISATIONS
+from recollect.evaluation.runs import fuse_runs, read_run, write_trec
+from recollect.fusion import METHODS, NORMALISATIONS, Fused
 from recollect.options import DEFAULT_K
 
 if TYPE_CHECKING:
-    from recollect.evaluation.runs import Run
-    from recollect.fusion import Fused
     from recollect.memory import Memory
     from recollect.types import Answer
 
-Rankings: TypeAlias = "Mapping[str | None, Sequence[Fused]]"
+Rankings: TypeAlias = Mapping[str | None, Sequence[Fused]]
 """Query → its fused ranking; None for lists that name no query."""
 
 STDIN = "-"
-
 NAMELESS_QUERY = "1"  # the query id in a TREC run of lists that name no query
-
 MOST_RESULTS = 10_000  # the highest limit of a search
-
 SEARCHED = ("fetch_k", "sources", "rrf_k")  # the search options of `overlap`
 
 WHOLE_LIST: dict[str, Any] = {
@@ -63,27 +59,31 @@ def fuse(files: tuple[str, ...], limit: int | None, as_trec: bool, as_json: bool
     A file holds {"results": [{"id", "rank" or "score"}]}, a list of ids, the same as JSON lines, or a TREC run; the
     format is detected. TREC runs are fused query by query.
     """
-    from recollect.evaluation.runs import fuse_runs, write_trec
-
     if as_json and as_trec:
         raise UsageError("--json and --trec exclude each other", hint="--json includes the ranks")
+    if files.count(STDIN) > 1:
+        raise UsageError("standard input can be read only once", hint="name the other lists as files")
     names = _names(files, options.pop("names"))
     weights = _weights(options.pop("weights"), names)
     bounded = _split(options.pop("bounded"))
-    runs = dict(zip(names, _read_runs(files), strict=True))
-    rankings = fuse_runs(runs, **options, weights=weights, bounded=bounded)
-    rankings = {query: results[:limit] for query, results in rankings.items()}
+    runs = {}
+    for file, name in zip(files, names, strict=True):
+        shown = "standard input" if file == STDIN else file
+        runs[name] = read_run(read_input(file, "name files with ranked lists, or - for standard input"), shown)
+        if not any(runs[name].values()):
+            notice(f"{shown} holds no results; it counts as an empty list")
+    fused = fuse_runs(runs, **options, weights=weights, bounded=bounded)
+    rankings = {query: results[:limit] for query, results in fused.items()}
     if as_trec:
-        trec = {
-            query or NAMELESS_QUERY: [(one.id, one.fused) for one in results] for query, results in rankings.items()
-        }
+        pairs = {query: [(one.id, one.fused) for one in results] for query, results in rankings.items()}
+        trec = {query or NAMELESS_QUERY: results for query, results in pairs.items()}
         for line in list(write_trec(trec)):  # every id is checked before the first is printed
             echo(plain(line))
     else:
         fusion: dict[str, Any] = {"method": options["method"]}
         reads = METHODS[options["method"]].reads
         if "rrf_k" in reads:
-            fusion["k"] = int(options["k"]) if float(options["k"]).is_integer() else options["k"]
+            fusion["k"] = int(options["k"]) if options["k"].is_integer() else options["k"]
         if "normalisation" in reads:
             fusion["normalisation"] = options["normalisation"]
         fusion["weights"] = {name: weights.get(name, 1.0) for name in names}
@@ -96,7 +96,6 @@ def _split(text: str | None) -> list[str]:
 
 
 def _names(files: Sequence[str], text: str | None) -> list[str]:
-    """A different name for each file: from --names, or from the file names."""
     names = _split(text)
     if text is None:
         for file in files:
@@ -104,9 +103,8 @@ def _names(files: Sequence[str], text: str | None) -> list[str]:
             numbered = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
             names.append(next(name for name in numbered if name not in names))
     if len(names) != len(files) or len(set(names)) < len(names) or not all(names):
-        raise UsageError(
-            f"{len(files)} files need {len(files)} different names, not {', '.join(names)!r}", hint="--names a,b"
-        )
+        message = f"{len(files)} files need {len(files)} different names, not {', '.join(names)!r}"
+        raise UsageError(message, hint="--names a,b")
     return names
 
 
@@ -116,9 +114,8 @@ def _weights(text: str | None, names: Sequence[str]) -> dict[str, float]:
     pairs = [word.rpartition("=")[::2] for word in words]
     if words and not any(name for name, _ in pairs):
         if len(words) != len(names):
-            raise UsageError(
-                f"{len(words)} weights for {len(names)} lists", hint="one for each list, or --weights NAME=WEIGHT"
-            )
+            hint = "one for each list, or --weights NAME=WEIGHT"
+            raise UsageError(f"{len(words)} weights for {len(names)} lists", hint=hint)
         pairs = list(zip(names, words, strict=True))
     try:
         weights = {name.strip(): float(number) for name, number in pairs}
@@ -127,20 +124,6 @@ def _weights(text: str | None, names: Sequence[str]) -> dict[str, float]:
     if len(weights) < len(pairs) or not all(weights):
         raise UsageError(f"--weights {text!r} cannot be read", hint="--weights bm25=0.3,dense=0.7, each name once")
     return weights
-
-
-def _read_runs(files: Sequence[str]) -> list[Run]:
-    from recollect.evaluation.runs import read_run
-
-    if files.count(STDIN) > 1:
-        raise UsageError("standard input can be read only once", hint="name the other lists as files")
-    runs = []
-    for file in files:
-        name = "standard input" if file == STDIN else file
-        runs.append(read_run(read_input(file, "name files with ranked lists, or - for standard input"), name))
-        if not any(runs[-1].values()):
-            notice(f"{name} holds no results; it counts as an empty list")
-    return runs
 
 
 def _fused_document(rankings: Rankings, fusion: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,12 +180,9 @@ def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options
         lists = _lists(memory, texts, names, filters)
         depths = {source.name: source.fetch_k for source in memory.settings.sources}
     query = answer.query
-    fusion = FusionSetup(
-        query.ranking.fusion,
-        query.ranking.rrf_k,
-        {name: query.weights.get(name, 1.0) for name in names},
-        {name: depths.get(name, query.fetch_k) for name in names},
-    )
+    weights = {name: query.weights.get(name, 1.0) for name in names}
+    depths = {name: depths.get(name, query.fetch_k) for name in names}
+    fusion = FusionSetup(query.ranking.fusion, query.ranking.rrf_k, weights, depths)
     pairs = overlaps(lists)
     document: dict[str, Any] = {
         "fusion": asdict(fusion),
@@ -217,7 +197,6 @@ def overlap(queries: tuple[str, ...], file: str | None, as_json: bool, **options
 
 
 def _comparable(answer: Answer) -> list[str]:
-    """The names of the sources that answered; at least two."""
     sources = answer.trace.sources
     for warning in answer.trace.warnings:
         notice(f"note: {warning}")
