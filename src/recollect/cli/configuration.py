@@ -12,6 +12,7 @@ import click
 from recollect.cli.flags import common, common_options, json_flag, load_settings
 from recollect.cli.terminal import as_text, dim, echo, emit, indented, notice, one_line, plain, print_table, progress
 from recollect.errors import ConfigError, UsageError
+from recollect.options import SCOPE_PARTS
 
 if TYPE_CHECKING:
     from recollect.config.openclaw import Imported
@@ -101,7 +102,6 @@ def import_settings(file: Path, *, printed: bool, write: bool, output: Path | No
 
 
 def _print_import(imported: Imported, text: str, written: Written | None) -> None:
-    """Print what became of each key, then the settings or where they were written."""
     for line in imported.mapped:
         value = ", ".join(line.value) if isinstance(line.value, tuple) else str(line.value)
         echo(plain(f"{line.key or '(not set)'} → {line.setting} = {value}"))
@@ -114,11 +114,11 @@ def _print_import(imported: Imported, text: str, written: Written | None) -> Non
     if written is None:
         echo(f"\n{text}", nl=False)
         notice("nothing was changed; --write writes this into your settings, --output FILE into a file for --config")
-    elif written.changed:
-        backup = f"; the old file was saved as {written.backup}" if written.backup else ""
-        notice(f"written to {written.path}{backup}")
     else:
-        notice(f"{written.path} already has these settings")
+        backup = f"; the old file was saved as {written.backup}" if written.backup else ""
+        notice(
+            f"written to {written.path}{backup}" if written.changed else f"{written.path} already has these settings"
+        )
 
 
 @click.command()
@@ -166,12 +166,9 @@ def _trust_file(path: Path, as_json: bool) -> None:
 
     def show() -> None:
         echo(f"{plain(str(file.path))} {'sets:' if values else 'sets nothing'}")
-        rows = []
-        for name, value in values.items():
-            table, _, part = name.partition(".")
-            effect = f"commands in this folder read and write the records of this {part}" if table == "scope" else ""
-            rows.append((f"  {name}", as_text(value), effect))
-        print_table(rows)
+        effects = {f"scope.{part}": f"commands in this folder read and write the records of this {part}"
+                   for part in SCOPE_PARTS}  # fmt: skip
+        print_table([(f"  {name}", as_text(value), effects.get(name, "")) for name, value in values.items()])
         notice("trusted until its content changes; `recollect trust --revoke` ends that")
 
     emit(as_json, {"path": str(file.path), "sha256": file.digest, "sets": values}, show)
@@ -200,25 +197,20 @@ def list_models(as_json: bool) -> None:
     """List the models, and whether each is installed."""
     from recollect.models.catalogue import DEFAULT, MODELS, installed
 
-    columns = {
-        "name": "name", "kind": "kind", "dimension": "dimension", "bytes": "size", "licence": "licence",
-        "from": "repository",
-    }  # fmt: skip
-    rows: list[dict[str, Any]] = []
+    document, table = [], []
     for known in MODELS.values():
-        state = {"installed": installed(known.name), "default": known.name == DEFAULT}
-        rows.append({column: getattr(known, name) for column, name in columns.items()} | state)
-
-    def show() -> None:
-        table = []
-        for row in rows:
-            name = f"{row['name']}{'*' if row['default'] else ''}"
-            state = "installed" if row["installed"] else "not installed"
-            table.append((name, row["kind"], f"{row['bytes'] / 1e6:.0f} MB", row["licence"], row["from"], state))
-        print_table(table)
+        present, default = installed(known.name), known.name == DEFAULT
+        document.append({
+            "name": known.name, "kind": known.kind, "dimension": known.dimension, "bytes": known.size,
+            "licence": known.licence, "from": known.repository, "installed": present, "default": default,
+        })  # fmt: skip
+        size, state = f"{known.size / 1e6:.0f} MB", "installed" if present else "not installed"
+        table.append(
+            (f"{known.name}{'*' if default else ''}", known.kind, size, known.licence, known.repository, state)
+        )
+    emit(as_json, document, lambda: print_table(table))
+    if not as_json:
         notice("* the default. Also: openai:MODEL, ollama:MODEL, fastembed:MODEL, sentence-transformers:MODEL, hashing")
-
-    emit(as_json, rows, show)
 
 
 @model.command("fetch")

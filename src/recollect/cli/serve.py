@@ -29,15 +29,11 @@ if TYPE_CHECKING:
     from recollect.web.access import Tokens
 
 PORT = 8377
-
 GRACE_SECONDS = 5  # how long requests in progress may take after a signal to end
-
 BACKLOG = 2048  # connections that the system holds until they are accepted
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
 _ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.ASCII)
-
-_SERVING = ("read_only", "folders", "lab", "allowed_hosts", "allowed_origins")
 
 tokens_flag = click.option(
     "--tokens", "tokens_at", type=click.Path(path_type=Path), metavar="FILE", help="The file that holds the tokens."
@@ -74,17 +70,20 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     for folder in options["folders"]:
         if not Path(folder).is_dir():
             raise UsageError(f"{folder} is not a folder", hint="--folder DIR")
-    options["allowed_hosts"] = _names(options["allowed_hosts"], ".", _HOST)
-    options["allowed_origins"] = _names(options["allowed_origins"], "/", _ORIGIN)
+    serving = {name: options[name] for name in ("read_only", "folders", "lab")}
+    serving["allowed_hosts"] = _names(options["allowed_hosts"], ".", _HOST)
+    serving["allowed_origins"] = _names(options["allowed_origins"], "/", _ORIGIN)
     tokens = open_tokens(tokens_at, none=no_token)
     if not tokens.all() and not is_loopback(host):
         hint = "recollect token add NAME creates one; without tokens, only --host 127.0.0.1 is allowed"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listen(host, port) as listener, open_memory(options, fetch=False) as memory:
+        place = memory.settings.place
         # How another process opens the same memory; none can open a store in memory.
-        place, again = memory.settings.place, partial(type(memory).open, settings=memory.settings, fetch=False)
-        reopen = None if place == ":memory:" else partial(again, place)
-        app = build(memory, tokens, host=host, reopen=reopen, **{name: options[name] for name in _SERVING})
+        reopen = (
+            partial(type(memory).open, place, settings=memory.settings, fetch=False) if place != ":memory:" else None
+        )
+        app = build(memory, tokens, host=host, reopen=reopen, **serving)
         logging.getLogger("asyncio").addFilter(AcceptFilter())
         settings = uvicorn.Config(
             app, http=limited_protocol(), ws="none", backlog=ACCEPTED_AT_ONCE, log_config=None, access_log=False,
@@ -138,10 +137,7 @@ def _server(settings: uvicorn.Config, on_shutdown: Callable[[], None]) -> uvicor
 
 
 def _fetch_models(settings: Settings) -> None:
-    """Fetch missing models of the settings in the background; until then, searches are answered without them.
-
-    A request never starts a download.
-    """
+    """Fetch missing models; until then, searches are answered without them. A request never starts a download."""
     from recollect.models.catalogue import MODELS, installed
     from recollect.models.fetch import fetch_automatically, offline
 
@@ -156,7 +152,6 @@ def _fetch_models(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _on_signal(end: Callable[[], None]) -> Iterator[None]:
-    """Call `end` on Ctrl-C and SIGTERM: they are how a server ends, not how it fails."""
     before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
@@ -204,7 +199,7 @@ def list_(tokens_at: Path | None, as_json: bool) -> int:
     tokens = open_tokens(tokens_at).all()
     rows = []
     for one in tokens:
-        scope = ", ".join(f"{part} {name}" for part, name in one.caller.as_dict()["scope"].items())
+        scope = ", ".join(f"{part} {name}" for part, name in one.caller.scope.as_dict().items())
         access = "everything" if one.caller.owner else scope or "global records"
         access += ", read only" if one.caller.read_only else ""
         rows.append((one.caller.name, access, one.created_at[:19]))

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from recollect.config.toml import write_private
 from recollect.errors import ConfigError, FailedError, Forbidden, UsageError
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("recollect.web")
 
 PREFIX = "rcl_"  # a prefix by which secret scanners recognise a token
-
 VERSION = 1
 LONGEST_NAME = 100
-
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -57,10 +55,8 @@ class StoredToken:
     created_at: str
 
 
-class Unauthorized(UsageError):
+class Unauthorized(UsageError, code="unauthorized"):
     """No token, or an unknown one."""
-
-    code: ClassVar[str] = "unauthorized"
 
 
 class Tokens:
@@ -84,8 +80,9 @@ class Tokens:
             if marks != read_marks:
                 document = json.loads(self.path.read_text(encoding="utf-8"))
                 if document["version"] != VERSION:
-                    hint = "upgrade: pip install -U recollect"
-                    raise ConfigError(f"{self.path} is of version {document['version']}", hint=hint)
+                    raise ConfigError(
+                        f"{self.path} is of version {document['version']}", hint="pip install -U recollect"
+                    )
                 tokens = tuple(_token(line) for line in document["tokens"])
                 self._read = (marks, tokens)
                 self.had_some = self.had_some or bool(tokens)
@@ -126,7 +123,7 @@ class Tokens:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[StoredToken]]:
-        """The tokens as a list, which is written atomically afterwards, readable by this user only."""
+        """The tokens as a list, which is written afterwards."""
         from filelock import FileLock
 
         if self.path is None:

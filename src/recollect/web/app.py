@@ -37,9 +37,6 @@ ABOUT = """Hybrid memory search. Errors are `{"error": {"code", "message", "hint
 MCP_HEADERS = ("Mcp-Session-Id", "Mcp-Protocol-Version", "Last-Event-ID")  # of MCP clients, which CORS allows
 MOST_SESSIONS = 1_000  # of MCP that one caller may have open
 
-_CHECKED = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-"""The middleware has checked host and origin already."""
-
 _STATIC = str(files("recollect.web") / "static")
 
 
@@ -72,15 +69,12 @@ def build(
     hosts = Hosts(host, allowed_hosts, allowed_origins)
     middleware = [Middleware(Guard, hosts=hosts, metrics=metrics)]
     if allowed_origins:
-        middleware.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=list(allowed_origins),
-                allow_methods=["GET", "POST", "PATCH", "DELETE"],
-                allow_headers=["Authorization", "Content-Type", "X-Request-Id", *MCP_HEADERS],
-                expose_headers=["X-Request-Id", MCP_HEADERS[0]],
-            )
-        )
+        cors = Middleware(
+            CORSMiddleware, allow_origins=list(allowed_origins), allow_methods=["GET", "POST", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id", *MCP_HEADERS],
+            expose_headers=["X-Request-Id", MCP_HEADERS[0]],
+        )  # fmt: skip
+        middleware.append(cors)
     app = FastAPI(
         title="Recollect", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None,
         middleware=middleware, separate_input_output_schemas=False,
@@ -102,7 +96,6 @@ def build(
 
 
 def _page() -> FileResponse:
-    """The page; it reads its data from the API."""
     return FileResponse(f"{_STATIC}/index.html", media_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
@@ -139,11 +132,11 @@ class Agents:
             raise RuntimeError("the application is not running")
         public = partial(responses.logged, request_id=f"mcp {asker.caller.name}")
         server = mcp.build(asker.memory, read_only=not self.access.may_write(asker.caller), public=public)
+        checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the middleware has checked them
         # An answer in one piece outlives the order to end; a stream of events is cut off by it.
         server.streamable_http_app(
-            json_response=True, transport_security=_CHECKED, max_sessions=MOST_SESSIONS,
-            max_request_body_size=MOST_BYTES,
-        )  # fmt: skip
+            json_response=True, transport_security=checked, max_sessions=MOST_SESSIONS, max_request_body_size=MOST_BYTES
+        )
         await self._tasks.start(_run_manager, server.session_manager)
         return server.session_manager
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from anyio import to_thread
@@ -13,17 +12,16 @@ from fastapi import APIRouter, Request
 from fastapi import Path as InPath
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from starlette.exceptions import HTTPException
-from typing_extensions import TypedDict
 
 from recollect.errors import Forbidden
 from recollect.evaluation import studies
 from recollect.evaluation.report import DrawnSection, ReportLibrary, StoredReport
 from recollect.evaluation.trials import SYSTEMS
+from recollect.mcp import MOST_NAME
 from recollect.memory import default_store
 from recollect.web.access import Asker
-from recollect.web.inputs import MOST_NAME, Id, Owns, Reads
-from recollect.web.responses import Json, documented
-from recollect.web.workers import Lanes
+from recollect.web.inputs import Id, Owns, Reads
+from recollect.web.responses import Json, documented, model
 
 router = APIRouter(tags=["laboratory"])
 
@@ -82,21 +80,7 @@ class SweepStudy(Study):
     measures: Annotated[list[Measure], Field(min_length=1, max_length=1)] | None = None
 
 
-class Reports(TypedDict):
-    """All reports, newest first."""
-
-    reports: list[StoredReport]
-
-
-class DrawnReport(TypedDict):
-    """The content of a report."""
-
-    name: str
-    sections: list[DrawnSection]
-
-
 def _printed(study: str, **fields: Any) -> type[BaseModel]:
-    """The type of what `recollect eval STUDY --json` prints."""
     types: dict[str, Any] = {name: (kind, ...) for name, kind in fields.items()}
     about = f"What `recollect eval {study} --json` prints."
     return create_model(f"{study.title()}Report", __doc__=about, __config__=ConfigDict(extra="allow"), **types)
@@ -113,13 +97,13 @@ SweepReport = _printed(
 OverlapReport = _printed("overlap", data=_Object, depth=int, pairs=_Objects, corpora=_Objects)
 
 
-@router.get("/v1/eval/reports", **documented(Reports))
+@router.get("/v1/eval/reports", **documented(model("Reports", reports=list[StoredReport])))
 def reports(asker: Owns, request: Request) -> Json:  # noqa: ARG001  (asking is the check)
     """The stored reports, newest first."""
     return Json({"reports": [asdict(stored) for stored in _shelf(request).all()]})
 
 
-@router.get("/v1/eval/reports/{name}", **documented(DrawnReport))
+@router.get("/v1/eval/reports/{name}", **documented(model("DrawnReport", name=str, sections=list[DrawnSection])))
 def report(name: Annotated[str, InPath(min_length=1, max_length=MOST_NAME)], asker: Owns, request: Request) -> Json:  # noqa: ARG001
     """One report: its findings as text, plots and tables."""
     sections = _shelf(request).sections(name)
@@ -159,15 +143,12 @@ async def _studied(body: Study, asker: Asker, request: Request, study: Callable[
         raise Forbidden("here every question is told to a language model", hint="only the owner may study that")
     judged = [(question.text, question.grades) for question in body.questions]
     arguments = body.model_dump(exclude={"questions", "save"}, exclude_none=True)
-    lanes: Lanes = request.app.state.lanes
-    report = await lanes.study(
-        request, asker, partial(study, **arguments), studies.make_dataset(judged, body.save or studies.NAME)
-    )
+    dataset = studies.make_dataset(judged, body.save or studies.NAME)
+    report = await request.app.state.lanes.study(request, asker, partial(study, **arguments), dataset)
     if body.save is not None:
         await to_thread.run_sync(shelf.put, body.save, report)
     return Json(report)
 
 
 def _shelf(request: Request) -> ReportLibrary:
-    folder: Path | None = request.app.state.lab
-    return ReportLibrary(folder or default_store().parent / "lab")
+    return ReportLibrary(request.app.state.lab or default_store().parent / "lab")

@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from recollect.errors import Forbidden
+from recollect.mcp import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
 from recollect.memory.recall import LEAST_TOKENS, MOST_TOKENS, TOKENS
 from recollect.memory.validation import MAX_TEXT
 from recollect.options import FILTERS, GROUPS, HTTP, PAGE, SCOPE, SEARCH, Bounds, Option, Slider
@@ -17,17 +18,11 @@ from recollect.ranking import HALF_LIVES
 from recollect.web.access import Asker
 
 MOST_QUERY = 100_000
-MOST_NAME = 1_000
-MOST_NAMES = 100
 MOST_LISTED = 1_000
-MOST_NUMBER = 1e9  # that an option takes over HTTP, where its own bounds are wider
 
-Name = Annotated[str, Field(max_length=MOST_NAME)]
-Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Id = Annotated[str, Field(min_length=1, max_length=MOST_NAME, description="The id of a record.")]
 When = Annotated[Name, Field(min_length=1, description="2026-03-14, 2026-03-14T15:09Z, or a span: 36h, 3d, 2w.")]
-
 
 _bearer = HTTPBearer(auto_error=False, description="A token that `recollect token add` made.")
 
@@ -92,7 +87,6 @@ def _fields(*options: Option, repeated: bool = False) -> dict[str, Any]:
 
 
 def _type(option: Option) -> Any:
-    """The type of an option's value, within its bounds."""
     bounds = option.http_bounds or option.bounds or Bounds()
     low: dict[str, Any] = {"gt": bounds.low} if bounds.open else {"ge": bounds.low}
     high = min(bounds.high, MOST_NUMBER)
@@ -113,7 +107,6 @@ class ScopeBody(create_model("ScopeFields", __base__=_Body, **_fields(*SCOPE))):
 
 
 _ANY_SCOPE = [option for option in FILTERS if option.name == "any_scope"]
-
 _LISTED = create_model("ListFields", __base__=_Parameters, **_fields(*FILTERS, *SCOPE, repeated=True))
 
 

@@ -67,9 +67,8 @@ class Hosts:
     def check(self, host: str, origin: str | None, *, site: str | None = None) -> None:
         """Refuse a request with a foreign host name, or from a page of another site.
 
-        `site` is what a browser says in `Sec-Fetch-Site`. A page of another site can make it send a GET without an
-        `Origin`: by an image, a script or a link. `same-site` is refused as well: to a browser another port of this
-        machine, or another subdomain, is the same site.
+        `site` is `Sec-Fetch-Site`: another page can cause a GET without an `Origin`, by an image, a script or a link.
+        `same-site` is refused as well: to a browser, another port or subdomain of this machine is the same site.
         """
         match = _HOST.fullmatch(host)
         if match is None or not self._known(match["name"].strip("[]").lower().rstrip(".")):
@@ -166,10 +165,7 @@ def _refusal(error: BaseException, request_id: str, *, owner: bool) -> ASGIApp:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The body, up to the largest number of bytes and seconds; a chunked body has no length in advance.
-
-    When the body is complete there is no limit any more: who waits for a change waits for the client to leave.
-    """
+    """The body, up to the largest number of bytes and seconds. After it there is no limit: who waits may wait."""
     size, complete = 0, False
     deadline = asyncio.get_running_loop().time() + BODY_SECONDS
 
@@ -277,8 +273,8 @@ class AcceptFilter(logging.Filter):
         """Whether the line is logged."""
         if not record.getMessage().startswith(("socket.accept() out of system resource", "more than")):
             return True
-        now, before = time.monotonic(), self._logged
-        if now - before < LOG_SECONDS:
+        now = time.monotonic()
+        if now - self._logged < LOG_SECONDS:
             return False
         self._logged, record.exc_info = now, None
         return True

@@ -24,16 +24,7 @@ from recollect.memory.shapes import iso
 from recollect.types import Scope, now
 from recollect.web.inputs import FacetParameters, Indexing, Owns, OwnsAndWrites, Reads, controls
 from recollect.web.middleware import ENDING
-from recollect.web.responses import (
-    INTERNAL,
-    Busy,
-    Crowded,
-    IndexingJob,
-    Json,
-    StatusAnswer,
-    documented,
-    model,
-)
+from recollect.web.responses import INTERNAL, Busy, Crowded, IndexingJob, Json, StatusAnswer, documented, model
 from recollect.web.workers import disconnected
 
 _log = logging.getLogger("recollect.web")
@@ -54,26 +45,21 @@ class _Side:
 
     def __init__(self, memory: Memory) -> None:
         self.waiting: dict[asyncio.Future[None], int] = {}
-        self.newest = 0
-        """The number of the newest line of history; of callers bound to a scope, how many lines they may see."""
+        self.newest = 0  # the number of the newest line of history; for a scoped caller, how many lines it may see
         self._memory = memory
         self._visible: VisibleChanges | None = None
         self._late = 0.0
         self._lock = threading.Lock()
 
     @property
-    def unsettled(self) -> float:
-        """How many seconds are left of those in which a late change may have been missed."""
+    def unsettled(self) -> float:  # seconds that are left of those in which a late change may have been missed
         return self._late + SETTLING_SECONDS - time.monotonic()
 
     def look(self) -> bool:
         """Whether anything has changed since the last look."""
         with self._lock:
-            if self._visible is None:
-                self._visible = VisibleChanges(self._memory.store.changes, self._memory.caller)
-                moved = False
-            else:
-                moved = self._visible.refresh()
+            moved = self._visible is not None and self._visible.refresh()
+            self._visible = self._visible or VisibleChanges(self._memory.store.changes, self._memory.caller)
             if moved and self._visible.newest == self.newest:
                 self._late = time.monotonic()
             self.newest = self._visible.newest
@@ -238,15 +224,14 @@ _SETTINGS = model(
 def get_settings(asker: Reads, request: Request) -> Json:
     """The default search options, and the caller."""
     read_only = not request.app.state.access.may_write(asker.caller)
-    return Json(
-        {
-            "search": asdict(asker.memory.settings.search),
-            "controls": controls(),
-            "vectors": asker.memory.embeddings.configured,
-            "caller": {**asker.caller.as_dict(), "read_only": read_only},
-            "version": __version__,
-        }
-    )
+    settings = {
+        "search": asdict(asker.memory.settings.search),
+        "controls": controls(),
+        "vectors": asker.memory.embeddings.configured,
+        "caller": {**asker.caller.as_dict(), "read_only": read_only},
+        "version": __version__,
+    }
+    return Json(settings)
 
 
 _FACETS = model(
@@ -258,14 +243,13 @@ _FACETS = model(
 def get_facets(asker: Reads, request: Request, visible: Annotated[FacetParameters, Query()]) -> Json:
     """The categories, tags and scopes of visible records, and the sources."""
     memory, owner = asker.memory, asker.caller.owner
-    return Json(
-        {
-            **memory.facets(**visible.set_fields()),
-            "scopes": memory.facets(any_scope=True)["scopes"] if owner else [],
-            "roots": request.app.state.indexer.roots() if owner else [],
-            "sources": [source["name"] for source in memory.sources()],
-        }
-    )
+    facets = {
+        **memory.facets(**visible.set_fields()),
+        "scopes": memory.facets(any_scope=True)["scopes"] if owner else [],
+        "roots": request.app.state.indexer.roots() if owner else [],
+        "sources": [source["name"] for source in memory.sources()],
+    }
+    return Json(facets)
 
 
 @router.get("/v1/index", **documented(IndexingJob))
@@ -322,9 +306,8 @@ class Indexer:
         start = time.monotonic()
         ended: dict[str, Any]
         try:
-            report = self.memory.reindex(
-                paths, new=self.folders, dry_run=dry_run, reading=self._progress, progress=self._progress
-            )
+            both = {"reading": self._progress, "progress": self._progress}
+            report = self.memory.reindex(paths, new=self.folders, dry_run=dry_run, **both)
             ended = {"state": "done", "report": asdict(report)}
         except _Stopped:
             ended = {"state": "stopped"}

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from recollect.errors import Forbidden
+from recollect.mcp import MOST_NAME
 from recollect.memory import Memory
 from recollect.memory.changes import chain
 from recollect.memory.folders import Excerpt
@@ -61,11 +62,8 @@ async def _answered(
     """The result of a function of a search: at once if it is light, else in a queue."""
     _refuse_costly(asker, body)
     usual = asker.memory.settings.search
-    if (
-        (body.limit or 0) <= max(LIGHT_RESULTS, usual.limit)
-        and (body.fetch_k or 0) <= max(LIGHT_DEPTH, usual.fetch_k)
-        and len(body.query) <= LIGHT_CHARACTERS
-    ):
+    short = (body.limit or 0) <= max(LIGHT_RESULTS, usual.limit) and len(body.query) <= LIGHT_CHARACTERS
+    if short and (body.fetch_k or 0) <= max(LIGHT_DEPTH, usual.fetch_k):
         content, trace = await to_thread.run_sync(function, asker.memory, limits(asker.caller), *arguments)
     else:
         content, trace = await request.app.state.lanes.run(request, asker, function, *arguments)
@@ -114,13 +112,10 @@ register_url_convertor("anything", _Anything())
 
 router = APIRouter(tags=["records"])
 
-RecordId = Annotated[
-    str, Path(min_length=1, max_length=inputs.MOST_NAME, description="The id of a record; may hold slashes.")
-]
+RecordId = Annotated[str, Path(min_length=1, max_length=MOST_NAME, description="The id of a record; may hold slashes.")]
 
 
 def _in_scope(asker: Asker, scope: ScopeBody | ScopeParameters | None) -> Memory:
-    """The caller's memory; the owner may name the scope of the record."""
     named = scope.set_fields() if scope else {}
     return asker.memory.scoped(merge_scope(GLOBAL, named, {})) if named else asker.memory
 
@@ -222,10 +217,8 @@ def _forgotten(memory: Memory, ids: list[str]) -> Json:
 
 
 def _changed(memory: Memory, record: Record, began: datetime, status: int = 200) -> Json:
-    """The record now, and the number of the change for `/v1/undo`.
-
-    The owner reads it back in the record's own scope: behind row-level security it is seen in no other.
-    """
+    """The record now, and the number of the change for `/v1/undo`."""
+    # The owner reads it back in the record's own scope: behind row-level security it is seen in no other.
     side = memory if memory.caller is not None else memory.scoped(record.scope)
     return Json({**record_dict(record), "change": _change(side, record.id, began)}, status)
 

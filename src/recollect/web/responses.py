@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NotRequired
+from typing import Any, NotRequired
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import create_model
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Match, Route
+from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from recollect import errors
@@ -43,8 +43,7 @@ def documented(model: Any, status: int = 200) -> dict[str, Any]:
 
 def model(name: str, /, **fields: Any) -> Any:
     """The JSON of an answer: its fields with their types."""
-    definitions: dict[str, Any] = {field: (kind, ...) for field, kind in fields.items()}
-    return create_model(name, **definitions)
+    return create_model(name, **{field: (kind, ...) for field, kind in fields.items()})  # type: ignore[call-overload]
 
 
 class Changed(TypedDict):
@@ -89,28 +88,20 @@ class StatusAnswer(TypedDict):
     version: str
 
 
-class ForbiddenHost(Forbidden):
+class ForbiddenHost(Forbidden, code="forbidden_host"):
     """The request names a host that is not this server."""
 
-    code: ClassVar[str] = "forbidden_host"
 
-
-class ForbiddenOrigin(Forbidden):
+class ForbiddenOrigin(Forbidden, code="forbidden_origin"):
     """The request comes from a page of another site."""
 
-    code: ClassVar[str] = "forbidden_origin"
 
-
-class Busy(UsageError):
+class Busy(UsageError, code="busy"):
     """The work is already running."""
 
-    code: ClassVar[str] = "busy"
 
-
-class Crowded(FailedError):
+class Crowded(FailedError, code="crowded"):
     """Too many callers wait already."""
-
-    code: ClassVar[str] = "crowded"
 
 
 STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
@@ -137,7 +128,6 @@ _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 
 INTERNAL = {"code": "internal", "message": "something went wrong here", "hint": "the server's log says what"}
 
-
 _WORDS = {
     400: "What was asked for cannot be.",
     401: "A token is needed, or this one is nobody's.",
@@ -154,9 +144,7 @@ _WORDS = {
 
 _ERROR = model("ErrorAnswer", error=model("ErrorBody", code=str, message=str, hint=str, request_id=str))
 
-DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    status: {"model": _ERROR, "description": words} for status, words in _WORDS.items()
-}
+DOCUMENTED: dict[int | str, Any] = {status: {"model": _ERROR, "description": text} for status, text in _WORDS.items()}
 """The errors that every route may return."""
 
 
@@ -210,7 +198,6 @@ def install(app: FastAPI) -> None:
     def theirs(request: Request, error: HTTPException) -> JSONResponse:
         if error.status_code == 405:  # noqa: PLR2004
             # All methods of the path; the framework names those of its first route only.
-            routes: Iterable[Route] = request.app.state.addresses
-            here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+            here = (route for route in request.app.state.addresses if route.matches(request.scope)[0] is not Match.NONE)
             error.headers = {"Allow": ", ".join(sorted({method for route in here for method in route.methods or ()}))}
         return plain(error, request.state.request_id)

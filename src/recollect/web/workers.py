@@ -1,8 +1,7 @@
 """Heavy requests: queues with limits for each scope, and processes that compute them for scoped callers.
 
-One process runs one Python thread at a time, so that a heavy request in the server's own process slows down every
-search: measured, the 95th percentile of another user's searches rises to 3.5 times its usual value. In another process
-with a lower priority it stays where it is.
+In the server's own process a heavy request would slow down every search: measured, the 95th percentile of another
+user's searches rises to 3.5 times its usual value. With another process of a lower priority it stays where it is.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from starlette.requests import Request
 
@@ -104,8 +103,7 @@ class Workers:
                 self._idle.append((process, connection))
         if error is not None:
             raise error
-        made: Made = result
-        return made
+        return cast("Made", result)
 
     def close(self) -> None:
         """End idle processes; the others end with their jobs."""
@@ -115,7 +113,6 @@ class Workers:
             _end(process, connection)
 
     def _take(self) -> tuple[Any, Connection]:
-        """An idle process, or a new one."""
         with self._lock:
             while self._idle:
                 process, connection = self._idle.pop()
@@ -144,7 +141,6 @@ def _end(process: Any, connection: Connection) -> None:
 
 
 def _main(connection: Connection, reopen: Callable[[], Memory]) -> None:
-    """The main function of a process: open the memory, run jobs until idle."""
     work = Work()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's; it ends us
     signal.signal(CANCEL, lambda *_: work.cancel())
@@ -185,8 +181,8 @@ class Lane:
 
     def __init__(self, at_once: int, each: int, waiting: int, patience: float) -> None:
         self._free = asyncio.Semaphore(at_once)
-        self._each, self._waiting, self._patience = each, waiting, patience
-        self._shares: dict[Scope | None, asyncio.Semaphore] = {}
+        self._waiting, self._patience = waiting, patience
+        self._shares: defaultdict[Scope | None, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(each))
         self._queue: Counter[Scope | None] = Counter()
         self._works: set[Work] = set()
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="heavy")
@@ -215,12 +211,11 @@ class Lane:
     async def _in_turn(self, scope: Scope | None, make: Callable[[], Work], compute: Callable[[Work], Made]) -> Made:
         if self._queue[scope] >= self._waiting:
             raise Crowded("too many requests of this kind are waiting", hint=AGAIN)
-        share = self._shares.setdefault(scope, asyncio.Semaphore(self._each))
         async with contextlib.AsyncExitStack() as turn:
             self._queue[scope] += 1
             try:
                 async with asyncio.timeout(self._patience):
-                    await turn.enter_async_context(share)
+                    await turn.enter_async_context(self._shares[scope])
                     await turn.enter_async_context(self._free)
             except TimeoutError:
                 raise Crowded("the server is busy with requests of this kind", hint=AGAIN) from None
@@ -244,8 +239,8 @@ class Lane:
 class Lanes:
     """The queues of one server: for scoped callers, for their studies, and for the owner.
 
-    What scoped callers ask for is computed in other processes, where `reopen` says how these open the memory. The
-    owner's heavy requests stay in this process, where the indexes are in memory already.
+    Requests of scoped callers are computed in processes that open the memory by `reopen`; the owner's heavy requests
+    stay in this process, where the indexes are in memory already.
     """
 
     def __init__(self, reopen: Callable[[], Memory] | None = None) -> None:

@@ -188,7 +188,7 @@ def test_it_ends_even_if_its_input_does_not(kept):
 def test_a_look_up_that_is_cut_off_counts_as_one_that_found_nothing(tmp_path, monkeypatch):
     """What hangs or fails must not do so at every prompt."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked = hook.HookInput("UserPromptSubmit", "one", QUESTION)
+    asked = {"hook_event_name": "UserPromptSubmit", "session_id": "one", "prompt": QUESTION}
 
     def cut_off(_words):
         raise TimeoutError
