@@ -22,15 +22,13 @@ SIGNS = {"ok": ("✓", "green"), "note": ("–", "cyan"), "warning": ("!", "yell
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "failure": 3}
 
 FINDING_MARGIN = 21  # columns of a finding's sign, state and check
-
+NAMED_IDS = 20  # how many ids of different records are printed
+NOTHING = "nothing"
 NOUNS = {
     "record": "record", "history": "history entry", "vector": "vector", "file": "file", "ingested": "extracted chunk",
     "join": "external id", "note": "cached model answer",
 }  # fmt: skip
 """Kind of line in an export → its name in text."""
-
-NOTHING = "nothing"
-NAMED_IDS = 20  # how many ids of different records are printed
 
 
 @command()
@@ -39,9 +37,8 @@ def status(as_json: bool, **options: Any) -> None:
     with open_memory(options, reads=True) as memory:
         state = memory.status()
     rows = [(name, as_text(value)) for name, value in state.items() if not isinstance(value, dict)]
-    for name, values in state.items():
-        if isinstance(values, dict):
-            rows += [(f"{name}.{key}", as_text(value)) for key, value in values.items()]
+    tables = [(name, table) for name, table in state.items() if isinstance(table, dict)]
+    rows += [(f"{name}.{key}", as_text(value)) for name, table in tables for key, value in table.items()]
     emit(as_json, state, lambda: print_table(rows))
 
 
@@ -135,9 +132,8 @@ def export(file: str, as_json: bool, **options: Any) -> None:
     from recollect import moving
 
     if file == "-" and as_json:
-        raise UsageError(
-            "--json needs a FILE, because the export itself goes to standard output", hint="name a FILE, or omit --json"
-        )
+        message = "--json needs a FILE, because the export itself goes to standard output"
+        raise UsageError(message, hint="name a FILE, or omit --json")
     moved = moving.export(_store(options), file, steps=progress)
     if file == "-":
         notice(f"exported {_totals(moved.total)}")
@@ -172,7 +168,6 @@ def _store(options: dict[str, Any]) -> str:
 
 
 def _emit_moved(moved: Moved, verb: str, as_json: bool, *, merge: bool = False) -> int:
-    """Print what was moved. A dry run returns 2 where the real run would be refused."""
     emit(as_json, moved.as_dict(), lambda: _print_moved(moved, verb))
     for note in moved.notes:
         notice(note)

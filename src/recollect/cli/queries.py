@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from recollect.types import Answer, Result
 
 DEMO_ANSWERS = 5  # how many answers the demo prints; all judged questions are scored
-
 FLAGS = {option.name: option.flag_names[0] for option in (*SEARCH, *FILTERS) if option.flag_names}  # option → its flag
 
 
@@ -97,24 +96,23 @@ def demo(as_json: bool, **options: Any) -> None:
     from recollect.errors import SearchFailed
     from recollect.memory import Memory
 
-    def right(answers: Sequence[Answer]) -> int:
-        """For how many questions the first result is a relevant note."""
-        firsts = (answer.results[0].record.path or "" if answer.results else "" for answer in answers)
-        return sum(path.endswith(question.relevant) for path, question in zip(firsts, questions, strict=True))
-
     flags = common_options(options)
     store = flags["store"] or ":memory:"
     questions = sample.questions()
-    alone = {}
+    scores = dict.fromkeys(("keyword", "vector", "fused"), 0)  # for how many questions the first result is relevant
     with Memory.open(store, embedder=flags["embedder"], settings=Settings(), announce=notice) as memory:
         report = memory.index(sample.NOTES, progress=terminal.progress("embedding"))
-        answers = [memory.search(question.text, limit=3) for question in questions]
-        for source in ("keyword", "vector"):
+        for name in scores:
+            sources = None if name == "fused" else [name]
             try:
-                alone[source] = right([memory.search(one.text, limit=1, sources=[source]) for one in questions])
+                answers = [memory.search(question.text, limit=3, sources=sources) for question in questions]
             except SearchFailed:
-                alone[source] = 0
-    scores = {**alone, "fused": right(answers)}
+                if sources is None:
+                    raise
+                continue  # there may be no embedding model
+            for question, answer in zip(questions, answers, strict=True):
+                first = answer.results[0].record.path or "" if answer.results else ""
+                scores[name] += first.endswith(question.relevant)
 
     def show() -> None:
         echo(f"{len(report.added)} notes indexed: {plain(str(sample.NOTES))}\n")
@@ -140,7 +138,6 @@ def demo(as_json: bool, **options: Any) -> None:
 
 
 def _print_answer(answer: Answer, explain: bool) -> None:
-    """Print the results on standard output, the summary and the warnings on standard error."""
     for rank, result in enumerate(answer.results, 1):
         echo(_headline(rank, result))
         if place := where(result.record):
@@ -168,8 +165,8 @@ def _print_answer(answer: Answer, explain: bool) -> None:
 def _headline(rank: int, result: Result) -> str:
     record = result.record
     name = plain_text(textwrap.shorten(record.title or record.text, max(30, width() - 40), placeholder=" …"))
-    score = f"{result.score:.2f}"
-    score += "" if result.confidence is None else f" (confidence {result.confidence:.2f})"
+    confidence = "" if result.confidence is None else f" (confidence {result.confidence:.2f})"
+    score = f"{result.score:.2f}{confidence}"
     ranks = "  ".join(f"{plain(source)} #{share.rank}" for source, share in result.shares.items())
     ranks += "  superseded" if record.superseded_at and record.superseded_at <= now() else ""
     name, score, ranks = click.style(name, bold=True), click.style(score, fg="green"), click.style(ranks, fg="cyan")
@@ -188,7 +185,6 @@ def _explanation(result: Result) -> str:
 
 
 def _print_verdict(verdict: Verdict, tags: Sequence[str]) -> None:
-    """Print where the record was lost, its rank in each source's list, and what to do."""
     if verdict.record is not None:
         name = textwrap.shorten(verdict.record.title or verdict.record.text, width() - 4, placeholder=" …")
         echo(click.style(plain_text(name), bold=True))
@@ -218,11 +214,9 @@ def _changed_flags(change: Mapping[str, Any], tags: Sequence[str]) -> str:
                 removed.append(flag)
             case tuple() | list() if name == "tags":
                 removed += [f"{flag} {shlex.quote(tag)}" for tag in tags if tag not in value]
-            case tuple() | list():
-                added += [f"{flag} {shlex.quote(str(part))}" for part in value]
             case bool():
                 added.append(flag if value else f"--no-{name.replace('_', '-')}")
             case _:
-                added.append(f"{flag} {shlex.quote(str(value))}")
-    without = [f"without {', '.join(removed)}"] if removed else []
-    return " and ".join([*([" ".join(added)] if added else []), *without])
+                parts = value if isinstance(value, tuple | list) else [value]
+                added += [f"{flag} {shlex.quote(str(part))}" for part in parts]
+    return " and ".join(filter(None, [" ".join(added), f"without {', '.join(removed)}" if removed else ""]))

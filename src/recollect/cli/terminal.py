@@ -35,7 +35,6 @@ HIDDEN = (
 """Characters that cannot be seen as themselves. Joiners (U+200C, U+200D) are allowed: some scripts need them."""
 
 WIDTH = 100  # the longest line, in columns; a narrower terminal gets shorter lines
-
 MARGIN = "    "
 BAR_WIDTH = 24
 REDRAW_SECONDS = 0.1
@@ -93,12 +92,9 @@ def notice(message: str) -> None:
 
 def print_error(error: RecollectError, as_json: bool) -> None:
     """Print an error on standard error: as JSON on one line, or the message and below it the hint."""
-    if as_json:
-        echo(to_json(error.as_dict()), err=True)
-        return
-    echo(f"{click.style('error:', fg='red', bold=True)} {one_line(error.message)}", err=True)
-    if error.hint:
-        echo(f"  {one_line(error.hint)}", err=True)
+    hint = f"\n  {one_line(error.hint)}" if error.hint else ""
+    text = f"{click.style('error:', fg='red', bold=True)} {one_line(error.message)}{hint}"
+    echo(to_json(error.as_dict()) if as_json else text, err=True)
 
 
 def print_table(rows: Sequence[tuple[str, ...]], empty: str = "") -> None:
@@ -126,10 +122,10 @@ def where(record: Record) -> str:
     if record.path is None:
         return ""
     path = Path(record.path)
-    for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
-        if path.is_relative_to(base):
-            path = Path(prefix) / path.relative_to(base)
-            break
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    elif path.is_relative_to(Path.home()):
+        path = "~" / path.relative_to(Path.home())
     first, last = record.lines or (0, 0)
     return plain(f"{path}:{first}-{last}" if last > first else f"{path}:{first}" if first else str(path))
 
