@@ -133,12 +133,19 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
     file sets. Trust ends when the file changes. A trusted file may set [search], and scope.agent and scope.session
     where your own settings do not; nothing else.
     """
-    from recollect.config.trust import PROJECT_FILE, TrustedFiles, project_path
+    from recollect.config.settings import read_project
+    from recollect.config.trust import PROJECT_FILE, TrustedFiles, project_path, read_project_file
 
     if show_list:
         if path or revoke:
             raise UsageError("--list takes no PATH and no --revoke", hint="recollect trust --list")
-        rows = [(_trust_state(Path(path), digest), path) for path, digest in sorted(TrustedFiles().all().items())]
+        rows = []
+        for name, digest in sorted(TrustedFiles().all().items()):
+            file = None
+            with contextlib.suppress(ConfigError):
+                file = read_project_file(Path(name))
+            changed = "changed" if os.path.lexists(name) else "gone"
+            rows.append(("trusted" if file and file.digest == digest else changed, name))
         document = [{"path": path, "state": state} for state, path in rows]
         emit(as_json, document, lambda: print_table(rows, empty="no project's settings file is trusted"))
         return
@@ -150,14 +157,7 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
         known = TrustedFiles().remove(path)
         text = f"{project_path(path)} {'is no longer trusted' if known else 'was not trusted'}"
         emit(as_json, {"path": str(project_path(path)), "revoked": known}, lambda: notice(text))
-    else:
-        _trust_file(path, as_json)
-
-
-def _trust_file(path: Path, as_json: bool) -> None:
-    from recollect.config.settings import read_project
-    from recollect.config.trust import TrustedFiles, project_path, read_project_file
-
+        return
     file = read_project_file(path)
     if file is None:
         raise UsageError(f"there is no file {project_path(path)}", hint="name a file or its folder")
@@ -172,18 +172,6 @@ def _trust_file(path: Path, as_json: bool) -> None:
         notice("trusted until its content changes; `recollect trust --revoke` ends that")
 
     emit(as_json, {"path": str(file.path), "sha256": file.digest, "sets": values}, show)
-
-
-def _trust_state(path: Path, digest: str) -> str:
-    from recollect.config.trust import read_project_file
-
-    try:
-        file = read_project_file(path)
-    except ConfigError:
-        return "changed"
-    if file is None:
-        return "gone"
-    return "trusted" if file.digest == digest else "changed"
 
 
 @click.group()

@@ -121,11 +121,6 @@ def search_flags(command: F) -> F:
     return option_flags("search", *(option.name for option in SEARCH))(command)
 
 
-def filter_flags(command: F) -> F:
-    """The filters, for commands that read records without a search."""
-    return option_flags("filter")(command)
-
-
 def filters_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The filters among the values of a command's flags, as `Memory` takes them."""
     return {option.name: options[option.name] for option in FILTERS if option.name in options}

@@ -64,9 +64,12 @@ def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
 
 def reply(document: Mapping[str, Any], search: Callable[[str], str]) -> str:
     """The program's JSON with a recall block, or nothing. A session gets one block, and another after a reset."""
+    from platformdirs import user_cache_dir
+
     fields = (document.get(key) for key in ("hook_event_name", "session_id", "prompt", "source"))
     event, session, prompt, source = (field if isinstance(field, str) else "" for field in fields)
-    mark = _mark(session)
+    name = blake2b(session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()  # does not reveal the session
+    mark = Path(user_cache_dir("recollect")) / "recalled" / name  # its size counts the tries of the session
     if event == SESSION_START and source in RESET_SOURCES:
         mark.unlink(missing_ok=True)
     try:
@@ -113,14 +116,6 @@ def _block(query: str, *, tokens: int, options: dict[str, Any], until: float) ->
     for warning in recalled.warnings:
         notice(f"note: {warning}")
     return recalled.text if recalled.citations else ""
-
-
-def _mark(session: str) -> Path:
-    """The file whose size counts the tries of a session; its name is a hash, which does not reveal the session."""
-    from platformdirs import user_cache_dir
-
-    name = blake2b(session.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return Path(user_cache_dir("recollect")) / "recalled" / name
 
 
 def _count_tries(mark: Path, count: int) -> None:

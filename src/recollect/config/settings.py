@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import os
 import shutil
 import tomllib
@@ -320,16 +321,12 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
             if values[name][0] != value:
                 raise FailedError(f"{name} was written as {value!r} and read back as {values[name][0]!r}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        backup = _backup(target) if target.exists() else None
+        backup = None
+        if target.exists():
+            copies = (target.with_name(f"{target.name}.bak{number or ''}") for number in itertools.count())
+            backup = next(copy for copy in copies if not copy.exists())
+            shutil.copy2(target, backup)
         write_private(target, changed, like=backup)
         return Written(target, backup)
     except OSError as error:
         raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="check the folder") from error
-
-
-def _backup(path: Path) -> Path:
-    number = 0
-    while (copy := path.with_name(f"{path.name}.bak{number or ''}")).exists():
-        number += 1
-    shutil.copy2(path, copy)
-    return copy

@@ -28,13 +28,9 @@ def fields(template: str) -> list[str]:
 
 def fill(template: str, values: Mapping[str, Any], quote: Callable[[str], str] = str) -> str:
     """The template with each name replaced by its value, an object as JSON, each through `quote`."""
-    parts = []
-    for text, name, _, _ in Formatter().parse(template):
-        parts.append(text)
-        if name is not None:
-            value = values[name]
-            parts.append(quote(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)))
-    return "".join(parts)
+    texts = {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+             for name, value in values.items()}  # fmt: skip
+    return template.format_map({name: quote(text) for name, text in texts.items()})
 
 
 def fill_json(template: Any, values: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +29,32 @@ def lines(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     counts: Counter[str] = Counter()
     table = key = ""
+    number, fresh, open_brackets = 1, True, ""
     source = text.split("\n")
-    for number, opened in _statements(text):
+    for piece in _PIECE.findall(text):
         line = source[number - 1]
-        if opened:  # a table inside a list, on whatever line it begins
-            found.setdefault(f"{key}.{opened - 1}", number)
-        elif header := _TABLE.match(line):
-            name = _bare(header[2])
-            counts[name] += header[1] == "[["
-            table = key = _numbered(name, counts)
-            found.setdefault(table, number)
-        elif setting := _KEY.match(line):
-            key = opens = f"{table}.{_bare(setting[1])}".lstrip(".")
-            while opens not in found and opens != table:  # a dotted key also opens the tables above it
-                found[opens] = number
-                opens = opens.rpartition(".")[0]
+        if fresh and piece.strip() and piece[0] != "#":  # the start of a header or a setting
+            fresh, tables = False, 0
+            if header := _TABLE.match(line):
+                name = _bare(header[2])
+                counts[name] += header[1] == "[["
+                table = key = _numbered(name, counts)
+                found.setdefault(table, number)
+            elif setting := _KEY.match(line):
+                key = opens = f"{table}.{_bare(setting[1])}".lstrip(".")
+                while opens not in found and opens != table:  # a dotted key also opens the tables above it
+                    found[opens] = number
+                    opens = opens.rpartition(".")[0]
+        if piece == "\n":
+            fresh = not open_brackets
+        elif piece in ("]", "}"):
+            open_brackets = open_brackets[:-1]
+        elif piece in ("[", "{"):
+            if piece == "{" and open_brackets == "[":  # a table inside a list, on whatever line it begins
+                found.setdefault(f"{key}.{tables}", number)
+                tables += 1
+            open_brackets += piece
+        number += piece.count("\n")
     return found
 
 
@@ -61,26 +72,6 @@ def most_parts(text: str) -> int:
                 dots = part.count(".") + (0 if number else dots)
                 most = max(most, dots)
     return most + 1
-
-
-def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """(line, 0) for the start of a header or a setting; (line, n) for the start of the nth table of its list."""
-    number, tables, fresh = 1, 0, True
-    depth: list[str] = []
-    for piece in _PIECE.findall(text):
-        if fresh and not depth and piece.strip() and not piece.startswith("#"):
-            yield number, 0
-            fresh, tables = False, 0
-        if piece == "\n":
-            fresh = not depth
-        elif piece in ("[", "{"):
-            if piece == "{" and depth == ["["]:
-                tables += 1
-                yield number, tables
-            depth.append(piece)
-        elif piece in ("]", "}") and depth:
-            depth.pop()
-        number += piece.count("\n")
 
 
 def _bare(name: str) -> str:

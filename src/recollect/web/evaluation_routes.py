@@ -44,24 +44,15 @@ Measure = Annotated[
 ]
 
 
-class Question(BaseModel):
+class Question(BaseModel, extra="forbid"):
     """A question and the records that answer it: their ids, or a grade for each (0 is not relevant)."""
-
-    model_config = ConfigDict(extra="forbid")
 
     text: str = Field(min_length=1, max_length=MOST_LETTERS, examples=["where is the spare key?"])
     relevant: Graded | Ids
 
-    @property
-    def grades(self) -> dict[str, int]:
-        """The grade of every judged record."""
-        return self.relevant if isinstance(self.relevant, dict) else dict.fromkeys(self.relevant, 1)
 
-
-class Study(BaseModel):
+class Study(BaseModel, extra="forbid"):
     """Judged questions for the caller's memory; with `save`, the owner stores the report under that name."""
-
-    model_config = ConfigDict(extra="forbid")
 
     questions: Annotated[list[Question], Field(min_length=1, max_length=MOST_QUESTIONS)]
     save: str | None = Field(None, min_length=1, max_length=MOST_NAME, description="A name without folders.")
@@ -141,7 +132,8 @@ async def _studied(body: Study, asker: Asker, request: Request, study: Callable[
         await to_thread.run_sync(shelf.check_free, body.save)
     if asker.memory.settings.search.hyde and not asker.caller.owner:
         raise Forbidden("here every question is told to a language model", hint="only the owner may study that")
-    judged = [(question.text, question.grades) for question in body.questions]
+    relevant = [(question.text, question.relevant) for question in body.questions]
+    judged = [(text, dict.fromkeys(ids, 1) if isinstance(ids, list) else ids) for text, ids in relevant]
     arguments = body.model_dump(exclude={"questions", "save"}, exclude_none=True)
     dataset = studies.make_dataset(judged, body.save or studies.NAME)
     report = await request.app.state.lanes.study(request, asker, partial(study, **arguments), dataset)

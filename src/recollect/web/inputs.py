@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, Field, create_model
 
 from recollect.errors import Forbidden
 from recollect.mcp import MOST_NAME, MOST_NAMES, MOST_NUMBER, Name, Names
@@ -53,19 +53,15 @@ Owns = Annotated[Asker, _allowed(owns=True)]
 OwnsAndWrites = Annotated[Asker, _allowed(writes=True, owns=True)]
 
 
-class _Body(BaseModel):
-    # Strict: a word that looks like a number, or a number for a yes, is more often a mistake than meant.
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+# Strict: a word that looks like a number, or a number for a yes, is more often a mistake than meant.
+class _Body(BaseModel, extra="forbid", strict=True):
     def set_fields(self, *without: str) -> dict[str, Any]:
-        """The fields that were set, without these."""
         fields = self.model_dump(exclude=set(without), exclude_none=True)
         return {name: value for name, value in fields.items() if value not in ([], {})}
 
 
 class _Parameters(BaseModel):
     def set_fields(self, *without: str) -> dict[str, Any]:
-        """The parameters that were set, without these."""
         return {name: value for name, value in self.model_dump(exclude=set(without)).items() if value}
 
 
@@ -138,11 +134,6 @@ class SearchBody(_SEARCHED):  # type: ignore[misc, valid-type]
 
     query: str = Field(max_length=MOST_QUERY, examples=["where is the spare key?"])
     explain: bool = Field(False, description="Also each result's factors and moves.")
-
-    def options(self, *without: str) -> dict[str, Any]:
-        """The options of `Memory.search`."""
-        options: dict[str, Any] = self.set_fields("query", "explain", *without)
-        return options
 
 
 class RecallBody(SearchBody):

@@ -32,6 +32,7 @@ LIGHT_RESULTS, LIGHT_DEPTH, LIGHT_CHARACTERS = 100, 200, 10_000
 """A search within these limits, or within those of the settings, is not a heavy request."""
 
 LIGHT_LISTED = 200  # a longer list is a heavy request
+OTHERS = ("query", "explain", "tokens", "target")  # fields of bodies that are no options of `Memory.search`
 
 search_router = APIRouter(tags=["search"])
 
@@ -39,20 +40,20 @@ search_router = APIRouter(tags=["search"])
 @search_router.post("/v1/search", **documented(SearchAnswer))
 async def search(body: SearchBody, asker: Reads, request: Request) -> Json:
     """Search: the best results first, with the rank that each source gave."""
-    return await _answered(request, asker, body, _searched, body.query, body.options(), body.explain)
+    return await _answered(request, asker, body, _searched, body.query, body.set_fields(*OTHERS), body.explain)
 
 
 @search_router.post("/v1/recall", **documented(RecallBlock))
 async def recall_(body: inputs.RecallBody, asker: Reads, request: Request) -> Json:
     """The results of a query as one fenced block for a model's context, with citations."""
-    return await _answered(request, asker, body, _recalled, body.query, body.options("tokens"), body.tokens)
+    return await _answered(request, asker, body, _recalled, body.query, body.set_fields(*OTHERS), body.tokens)
 
 
 @search_router.post("/v1/why-not", **documented(VerdictAnswer))
 async def why_not(body: inputs.WhyNotBody, asker: Reads, request: Request) -> Json:
     """Why a record is missing from the results, and what would bring it back."""
     _refuse_costly(asker, body)
-    arguments = body.query, body.target, body.options("target")
+    arguments = body.query, body.target, body.set_fields(*OTHERS)
     return Json(await request.app.state.lanes.run(request, asker, _explained, *arguments))
 
 

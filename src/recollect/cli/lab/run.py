@@ -260,7 +260,7 @@ def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, A
 @click.option("--plan", is_flag=True, help="Print what would be made and sent; send and write nothing.")
 @click.option("--update", is_flag=True, help="Keep the existing set with your edits, and add new questions.")
 @click.option("--force", is_flag=True, help="Replace the existing set.")
-@flags.filter_flags
+@flags.option_flags("filter")
 def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     """Make a set of questions from your own store, each with one known answer, to measure search with.
 
