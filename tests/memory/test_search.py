@@ -926,3 +926,40 @@ def test_half_embedded_store_is_searched_by_keywords(open_memory: OpenMemory) ->
     assert memory.search("heron number 7", sources=["vector"]).results
     memory.embed()
     assert memory.search("heron number 7").trace.mode == "hybrid"
+
+
+class Interrupted(HashingEmbedder):
+    """The user presses Ctrl-C while a passage is embedded."""
+
+    def passages(self, texts: Sequence[str]) -> Any:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("by", ["search", "embed"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda memory: memory.add("The heron is grey."),
+        lambda memory: memory.edit("boat", text="The heron is grey."),
+        lambda memory: memory.supersede("boat", text="The heron is grey."),
+        lambda memory: memory.undo("edited"),
+    ],
+    ids=["add", "edit", "supersede", "undo"],
+)
+def test_an_interrupted_change_gets_its_vector_later(
+    open_memory: OpenMemory, change: Callable[[Memory], Any], by: str
+) -> None:
+    """A record is stored before it is embedded. The next search or `embed` computes the vector that is missing."""
+    without_vectors = open_memory(embedder="none")
+    without_vectors.add("The boat is blue.", id="boat")
+    without_vectors.add("The heron is grey.", id="edited", user="ada")
+    without_vectors.edit("edited", text="The heron is white.")
+    with pytest.raises(KeyboardInterrupt):
+        change(open_memory(embedder=Interrupted(64)))
+    memory = open_memory()
+    assert memory.status()["vectors"]["with"] == 0
+    if by == "embed":
+        memory.embed()
+        assert memory.status()["vectors"]["without"] == 0
+    (best,) = memory.search("The heron is grey.", sources=["vector"], user="ada", limit=1).results
+    assert (best.record.text, round(best.similarity or 0, 6)) == ("The heron is grey.", 1.0)

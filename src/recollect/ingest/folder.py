@@ -155,7 +155,7 @@ class IndexRun:
                 progress(done, len(files))
         # Removals come last, so that the vectors of text that moved to another file are still there for it.
         yield from self._removals()
-        self._report.skipped = dict(sorted(self._walk.skipped.items()))
+        self._report.skipped |= sorted(self._walk.skipped.items())
 
     def _known_states(self, roots: Sequence[Path]) -> dict[str, FileState]:
         """The stored states of the files below these roots, whichever root they were indexed under."""
@@ -275,7 +275,7 @@ class IndexRun:
         gone = (self._ignored | self._missing | refused) - self._report.moved.keys()
         new = gone - self._ignored - self._marked
         if not self._is_plausible(len(new)):
-            self._report.unconfirmed = sorted(new)
+            self._report.unconfirmed += sorted(new)
             gone -= new
             for path in sorted(new & self._differing):
                 yield from _steps(path, self._rescope(path))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recollect.config import SYSTEMS, LlmSettings, SearchOptions, Settings, SourceSettings, shown_place
-from recollect.errors import LlmError, ModelError, RecollectError, SearchFailed, SourceFailed, TimedOut, UsageError
+from recollect.errors import LlmError, ModelError, SearchFailed, SourceFailed, TimedOut, UsageError
 from recollect.memory.embeddings import Embeddings, OpenedModels, errors_as, unconfigured_model
 from recollect.memory.shapes import answer_dict, iso
 from recollect.memory.validation import clean
@@ -38,21 +38,16 @@ from recollect.types.protocols import ExternalSystem
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
-RERANK_BATCH = 4
-"""Passages scored between two checks of the deadline: one for each thread that a model uses."""
+RERANK_BATCH = 4  # passages scored between two checks of the deadline: one for each thread that a model uses
+CLOSE_SECONDS = 0.2  # how long `close` waits for a store that is being opened
+BODY = {"query": "{query}", "limit": "{fetch_k}", "scope": "{scope}"}
 
 HYDE_PROMPT = (
     "Write one short passage, two or three plain sentences, such as a note or a document would hold that answers the "
     "question. If you do not know the answer, invent a plausible one. No preamble, no quotation marks."
 )
 HYDE_TOKENS = 160
-HYDE_CHARACTERS = 2_000
-"""Characters of a query that are sent to the language model."""
-
-CLOSE_SECONDS = 0.2
-"""How long `close` waits for a store that is being opened."""
-
-BODY = {"query": "{query}", "limit": "{fetch_k}", "scope": "{scope}"}
+HYDE_CHARACTERS = 2_000  # of a query that are sent to the language model
 
 _log = logging.getLogger("recollect")
 
@@ -88,7 +83,7 @@ def assemble(
         # HyDE's list is not judged: it has no calibration.
         judged = tuple(source.name for source in sources if isinstance(source, KeywordSource | VectorSource))
         confidence = Confidence(memory.calibration.gauge, judged)
-    stages = order(partial(_vectors_of, embeddings), store.files.states, rerank, confidence)
+    stages = order(embeddings.vectors, store.files.states, rerank, confidence)
     if memory.caller is not None:
         sources = [Screened(source) for source in sources]
     return Pipeline(tuple(sources), stages, memory.executor, absent, store.reading), query
@@ -121,14 +116,6 @@ def _sources(
     return sources, ((("vector", "no embedder is configured"),) if absent else ())
 
 
-def _vectors_of(embeddings: Embeddings, ids: Sequence[str]) -> dict[str, Any]:
-    """Vectors for MMR, as far as there are any; without them it compares words."""
-    with contextlib.suppress(RecollectError):
-        if embeddings.configured:
-            return embeddings.vectors(ids)
-    return {}
-
-
 def _hypothesis(search: SearchOptions, settings: LlmSettings, notes: Notes, caller: Scope | None, query: str) -> str:
     """A hypothetical answer for HyDE, written by the language model and cached by query and model.
 
@@ -153,9 +140,7 @@ class Rerankers:
     """The rerankers of one memory, which score as many records as there is time for."""
 
     def __init__(self, store: Store, executor: Executor, open_reranker: Callable[[str], Reranker]) -> None:
-        self._store = store
-        self._executor = executor
-        self._open = open_reranker
+        self._store, self._executor, self._open = store, executor, open_reranker
         self._lock = threading.Lock()
         self._models = OpenedModels(self._tried)
         self._seconds: dict[str, float] = {}
@@ -229,8 +214,7 @@ class ExternalSources:
     """The external sources of the settings by name, opened when one is first used."""
 
     def __init__(self, settings: Settings, store: Store) -> None:
-        self._settings = settings
-        self._store = store
+        self._settings, self._store = settings, store
         self._lock = threading.Lock()
         self._opened: dict[str, ExternalSource] | None = None
 
@@ -308,10 +292,8 @@ class PeerStore:
     def close(self) -> None:
         """Close the store, if it is open."""
         if self._lock.acquire(timeout=CLOSE_SECONDS):
-            try:
-                memory, self._memory = self._memory, None
-            finally:
-                self._lock.release()
+            memory, self._memory = self._memory, None
+            self._lock.release()
             if memory is not None:
                 memory.close()
 
@@ -322,9 +304,8 @@ class PeerStore:
             if self._memory is None:
                 place = self.source.options["store"]
                 if not exists(place):
-                    raise SourceFailed(
-                        f"there is no store at {shown_place(place)}", hint="check `store` in its table of [[sources]]"
-                    )
+                    hint = "check `store` in its table of [[sources]]"
+                    raise SourceFailed(f"there is no store at {shown_place(place)}", hint=hint)
                 store = open_store(place if "://" in place else str(Path(place).expanduser()), read_only=True)
                 embedder = self.source.options.get("embedder") or self._embedder_of(store)
                 self._memory = Memory(store, Settings(openai=self.settings.openai), embedder, announce=_log.debug)
@@ -332,13 +313,11 @@ class PeerStore:
 
     def _embedder_of(self, store: Store) -> str:
         """The model of the store's vectors, if the store may name it; else `none`, for keyword search only."""
-        active = store.spaces.active
-        if active is None:
-            return "none"
-        if active.embedder == self.settings.embedder or is_self_contained(active.embedder):
-            return active.embedder
+        name = store.spaces.active.embedder if store.spaces.active else "none"
+        if name in ("none", self.settings.embedder) or is_self_contained(name):
+            return name
+        advice = "name it as `embedder` in its table of [[sources]] to use it"
         _log.warning(
-            "the source %r is searched by keywords: %s; name it as `embedder` in its table of [[sources]] to use it",
-            self.source.name, unconfigured_model(active.embedder),
-        )  # fmt: skip
+            "the source %r is searched by keywords: %s; %s", self.source.name, unconfigured_model(name), advice
+        )
         return "none"

@@ -19,37 +19,26 @@ from functools import partial
 from statistics import fmean, pstdev
 from typing import TypeAlias
 
-from recollect.analysis import Analyzer
 from recollect.errors import EmbedderError, RecollectError, TimedOut
 from recollect.memory.embeddings import Embeddings, errors_as
 from recollect.ranking import LENGTHS, Evidence, Null
 from recollect.stages import RANK_TO_BEAT, Gauge, evidence
 from recollect.types import ActiveSpace, Filter, KeywordIndex, Query, Store
 
-VERSION = 1
-"""Increased whenever the same store would give different numbers."""
-
-EACH = 24
-"""Unrelated queries of each length: 144 in all, which take one or two seconds with a small model."""
-
-PAGES, PAGE = 20, 25
-"""Words are drawn from this many pages of this many records, spread over the store."""
-
-TOLERANCE = 0.2
-"""Share by which the number of records may change before calibration is repeated."""
-
+VERSION = 1  # increased whenever the same store would give different numbers
+EACH = 24  # unrelated queries of each length: 144 in all, which take one or two seconds with a small model
+PAGES, PAGE = 20, 25  # words are drawn from this many pages of this many records, spread over the store
+TOLERANCE = 0.2  # share by which the number of records may change before calibration is repeated
 SEED = 1
 
-Ask: TypeAlias = Callable[[str, Filter], Evidence]
-"""A query and its filter → the evidence of one source for the best record."""
+Ask: TypeAlias = Callable[[str, Filter], Evidence]  # the evidence of one source for the best record
 
 
 class Calibration:
     """Measures what unrelated queries score; stores it, or remembers it here if the store is read-only."""
 
     def __init__(self, store: Store, embeddings: Embeddings) -> None:
-        self._store = store
-        self._embeddings = embeddings
+        self._store, self._embeddings = store, embeddings
         self._lock = threading.Lock()
         self._measured: dict[str, str] = {}
 
@@ -108,12 +97,15 @@ class Calibration:
 
     def _words(self, where: Filter, count: int) -> list[list[str]]:
         """The words of records from all over the store, as written, without stop words."""
-        records = self._store.records
-        starts = range(0, max(count, 1), max(PAGE, -(-count // PAGES)))
-        passages = (record.passage for start in starts for record in records.list(where, limit=PAGE, offset=start))
+        records, rows = self._store.records, []
+        for start in range(0, max(count, 1), max(PAGE, -(-count // PAGES))):
+            for record in records.list(where, limit=PAGE, offset=start):
+                tokens = self._store.keywords.analyzer.tokens(record.passage)
+                # The longest word at each position: pairs of Chinese characters count, single ones do not.
+                longest = {token.start: token.end for token in tokens if not token.stop}
+                rows.append([record.passage[start:end] for start, end in longest.items()])
         # Sorted, because records of the same time come in the order of their random ids.
-        words = sorted(_written(self._store.keywords.analyzer, passage) for passage in passages)
-        return [row for row in words if row] or [["nothing"]]
+        return sorted(row for row in rows if row) or [["nothing"]]
 
 
 def _by_words(index: KeywordIndex, text: str, where: Filter) -> Evidence:
@@ -125,12 +117,6 @@ def _by_meaning(serving: ActiveSpace, text: str, where: Filter) -> Evidence:
     with errors_as(EmbedderError, f"{serving.embedder.name} failed"):
         vector = serving.embedder.query(text)
     return evidence(serving.index.search(vector, where, RANK_TO_BEAT).scores, 1.0, bounded=True)
-
-
-def _written(analyzer: Analyzer, text: str) -> list[str]:
-    """The words of a text, the longest at each position: pairs of Chinese characters count, single ones do not."""
-    longest = {token.start: token.end for token in analyzer.tokens(text) if not token.stop}
-    return [text[start:end] for start, end in longest.items()]
 
 
 def _unrelated(words: Sequence[Sequence[str]], length: int) -> Iterator[str]:

@@ -25,14 +25,9 @@ if TYPE_CHECKING:
 EDITABLE = (
     "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
 )  # fmt: skip
-INHERITED = ("title", "category", "tags", "importance", "decay")
-"""Fields that a new text takes over from the record it supersedes."""
-
-ATTEMPTS = 5
-"""Tries at a change that other writers keep overtaking."""
-
-LONGEST_CHAIN = 1_000
-"""Superseded records that are followed in each direction."""
+INHERITED = ("title", "category", "tags", "importance", "decay")  # by a new text from the record that it supersedes
+ATTEMPTS = 5  # at a change that other writers keep overtaking
+LONGEST_CHAIN = 1_000  # superseded records that are followed in each direction
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -89,8 +84,8 @@ class Writer:
             UnknownRecord: There is no visible record with the id `supersedes`.
             Forbidden: A scoped caller names another scope.
         """
-        named = {"scope": scope, "user": user, "agent": agent, "session": session}
-        return self._store([self._additions({**fields, **named, "text": text}, supersedes)])[0]
+        named = {"text": text, "scope": scope, "user": user, "agent": agent, "session": session}
+        return self._store([self._additions({**fields, **named, "supersedes": supersedes})])[0]
 
     def add_many(self, records: Iterable[Mapping[str, Any]], *, progress: Progress | None = None) -> list[Record]:
         """Store many records, each given as `{"text": …}` with the other arguments of `add` as keys.
@@ -103,9 +98,7 @@ class Writer:
         groups: list[Sequence[Change]] = []
         for number, record in enumerate(records, 1):
             try:
-                fields = dict(record) if isinstance(record, Mapping) else record
-                supersedes = fields.pop("supersedes", None) if isinstance(fields, dict) else None
-                groups.append(self._additions(fields, supersedes))
+                groups.append(self._additions(record))
             except UsageError as error:
                 kind = Forbidden if isinstance(error, Forbidden) else UsageError
                 raise kind(f"record {number}: {error.message}", hint=f"{error.hint} (nothing was stored)") from error
@@ -182,11 +175,10 @@ class Writer:
         target = _last_standing(events)
         if target is None:
             raise UsageError(f"{key!r} has no change left to undo", hint="see its history")
-        numbers = {target.seq: target.seq}
-        if self.caller is not None and seq is not None:
-            numbers = line_numbers(records, records.history(key), self.caller)
-        if seq is not None and seq != numbers.get(target.seq):
-            raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
+        if seq is not None:
+            numbers = {} if self.caller is None else line_numbers(records, events, self.caller)
+            if seq != (target.seq if self.caller is None else numbers.get(target.seq)):
+                raise Overtaken(f"{key!r} has been changed again since", hint="see its history")
         mark = MarkUndo(key, target.seq)
         changes = [change for change in self._reversal(target) if change != mark]
         self._store([[ExpectUnchanged(key, events[-1].seq), *changes, mark]])
@@ -214,8 +206,7 @@ class Writer:
     # -- what the caller may see and change -----------------------------------------------------------------
 
     @property
-    def _limit(self) -> Scope | None:
-        """The scope whose records can be reached by id; None means all records."""
+    def _limit(self) -> Scope | None:  # whose records can be reached by id; None means all records
         return None if self.caller is None and self.scope == GLOBAL else self.scope
 
     def _owned(self, ids: Sequence[str]) -> list[Record]:
@@ -240,15 +231,14 @@ class Writer:
         return bool(alive) or self.caller is None or self.caller.owns(scope)
 
     def _events(self, key: str) -> Sequence[Event]:
-        """A record's history. What happened before a purge may have been another scope's, so no scope reaches it."""
         events = self.store.records.history(key)
         return events if self._limit is None else since_purge(events)
 
     # -- storing --------------------------------------------------------------------------------------------
 
-    def _additions(self, fields: Mapping[str, Any], supersedes: str | None) -> list[Change]:
+    def _additions(self, fields: Mapping[str, Any]) -> list[Change]:
         record = make_record(fields, self.scope)
-        named = fields.get("id") is not None
+        named, supersedes = fields.get("id") is not None, fields.get("supersedes")
         if self.caller is not None and record.scope != self.caller:
             raise Forbidden("a record cannot be stored for another scope", hint="leave the scope out")
         if self.caller is not None and (record.kind != "fact" or record.path is not None):
@@ -269,7 +259,7 @@ class Writer:
         For a scoped caller, only a vector of a visible record with the same text is used again: the time that embedding
         takes must not reveal what other scopes have stored.
         """
-        visible: set[str] | None = None
+        visible = None
         if self.caller is not None:
             folds = [change.record.text_hash for group in groups for change in group if isinstance(change, Put)]
             duplicates = self.store.joins.by_text(folds, replace(EVERYTHING, any_scope=False, scope=self.caller))
@@ -379,33 +369,28 @@ def visible_history(records: Records, events: Sequence[Event], scope: Scope) -> 
     visible = []
     for event in events:
         if event.seq in numbers and (event.action != "supersedes" or event.detail.get("id") in alive):
-            detail = dict(event.detail)
-            if (undone := detail.pop("undoes", None)) in numbers:
-                detail["undoes"] = numbers[undone]
+            undone = numbers.get(event.detail.get("undoes", 0))
+            detail = {name: value for name, value in event.detail.items() if name != "undoes"}
+            detail |= {"undoes": undone} if undone else {}
             visible.append(replace(event, seq=numbers[event.seq], detail=detail))
     return visible
 
 
 def chain(memory: Memory, record: Record) -> list[str]:
-    """The ids of the records that this one superseded, its own, and those that superseded it, oldest first.
+    """The ids of visible records, oldest first: those that this one superseded, its own, those that superseded it."""
 
-    Only visible records are listed.
-    """
-    older, newer = [record], [record]
-    while len(older) <= LONGEST_CHAIN and (old := _predecessor(memory, older[-1])):
+    def predecessor(key: str) -> str | None:
+        """The record that this one superseded last, if it still does."""
+        events = [event for event in reversed(memory.history(key)) if event.action == "supersedes"]
+        records = (memory.get(str(event.detail.get("id"))) for event in events)
+        return next((old.id for old in records if old and old.superseded_by == key), None)
+
+    older, newer = [record.id], [record]
+    while len(older) <= LONGEST_CHAIN and (old := predecessor(older[-1])):
         older.append(old)
     while len(newer) <= LONGEST_CHAIN and (key := newer[-1].superseded_by) and (new := memory.get(key)):
         newer.append(new)
-    return [other.id for other in (*reversed(older), *newer[1:])]
-
-
-def _predecessor(memory: Memory, record: Record) -> Record | None:
-    """The record that this one superseded last, if it still does."""
-    for event in reversed(memory.history(record.id)):
-        old = memory.get(str(event.detail.get("id"))) if event.action == "supersedes" else None
-        if old is not None and old.superseded_by == record.id:
-            return old
-    return None
+    return [*reversed(older), *(other.id for other in newer[1:])]
 
 
 @contextlib.contextmanager
@@ -429,13 +414,11 @@ class VisibleChanges:
     def __init__(self, changes: Changes, scope: Scope | None) -> None:
         self._changes = changes
         self._scope = scope
+        self._known: Sequence[int] = ()
         newest = changes.newest(scope)
         _, self._from = changes.since(newest, scope)
-        self._known, _ = changes.since(self._from, scope)
-        if scope is None:
-            self.newest = max([newest, *self._known])
-        else:
-            self.newest = changes.count(self._from, scope) + len(self._known)
+        self.newest = newest if scope is None else changes.count(self._from, scope)
+        self.refresh()
 
     def refresh(self) -> bool:
         """Whether there is a new change since the last call."""

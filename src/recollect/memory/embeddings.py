@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
 BATCH = 64
-LONGEST_NAME = 100
-"""Characters of a model's name that a message shows."""
+LONGEST_NAME = 100  # characters of a model's name that a message shows
 
 _Model = TypeVar("_Model")
 
@@ -102,9 +101,11 @@ class Embeddings:
         return sum(last.index.coverage(where)[1] for last in self._last if last.index.coverage()[1])
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Any]:
-        """The vectors of these records in the active space, for those that have one. Opens no model."""
-        active = self._spaces.active
-        return self._spaces.open(active).vectors(ids) if active else {}
+        """The vectors of these records in the active space, as far as there are any. Opens no model."""
+        with contextlib.suppress(RecollectError):
+            if self.configured and (active := self._spaces.active):
+                return self._spaces.open(active).vectors(ids)
+        return {}
 
     def ensure(
         self, passages: Sequence[str], progress: Progress | None = None, *, visible: Collection[str] | None = None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from recollect.config.sources import RETRIEVERS
 from recollect.errors import UnknownRecord, UsageError
@@ -27,22 +27,11 @@ from recollect.types import EVERYTHING, Filter, Query, RankedList, Record, Resul
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
-Prepare: TypeAlias = Callable[..., tuple[Pipeline, Query]]
-"""Changed options of the search → the pipeline and the query with these changes."""
-
-MOST_FETCHED, MOST_SHOWN = 100_000, 10_000
-"""The largest `fetch_k` and `limit` that the settings accept."""
-
-DEEP = 1_000_000_000
-"""Deeper than any store: a rank is computed however far down it is."""
-
-TRIES = 12
-PATIENT_TRIES = 4
-"""After so many tries, `limit` and `fetch_k` grow faster than asked for."""
-
+MOST_FETCHED, MOST_SHOWN = 100_000, 10_000  # the largest `fetch_k` and `limit` that the settings accept
+DEEP = 1_000_000_000  # deeper than any store: a rank is computed however far down it is
+TRIES, PATIENT_TRIES = 12, 4  # after so many patient tries, `limit` and `fetch_k` grow faster than needed
 WEIGHTS = {"keyword": "text_weight", "vector": "vector_weight", "hyde": "hyde_weight"}
-ROUNDING = 10_000
-"""Thresholds are advised to four decimal places."""
+ROUNDING = 10_000  # thresholds are advised to four decimal places
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +46,19 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a record is missing. `stage` is `found` if it is in the answer, at `rank`.
+    """Why a record is missing: `stage` dropped it, or is `found` if it is in the answer, at `rank`.
 
     `change` holds the options of `search` that bring it back, after a trial; `advice` is for people.
     """
 
-    target: str
-    record: Record | None
     stage: str
     reason: str
+    change: Mapping[str, Any] = field(default_factory=dict)
     rank: int | None = None
+    advice: str = ""
+    target: str = ""
+    record: Record | None = None
     places: Mapping[str, Placement] = field(default_factory=dict)
-    change: Mapping[str, Any] = field(default_factory=dict)
-    advice: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """What one run of the query did with the record: the stage that dropped it, and the options that would not."""
-
-    stage: str
-    reason: str
-    change: Mapping[str, Any] = field(default_factory=dict)
-    rank: int | None = None
-    advice: str = ""
 
 
 def why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], work: Work | None) -> Verdict:
@@ -102,12 +80,12 @@ def why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], 
     target, store, caller = clean(target), memory.store.within(where.scope), memory.caller
     record = _resolved(store, *prepare(), target) if caller is None else _visible(store, target, caller)
     if isinstance(record, Verdict):
-        return record
+        return replace(record, target=target)
     run = QueryRun(*prepare(), record)
     first = run.follow()
     places = {} if run.hidden else run.placements()
     shown = None if foreign_parts(record, run.query.filter) else record
-    verdict = Verdict(target, shown, first.stage, first.reason, first.rank, places, advice=first.advice)
+    verdict = replace(first, target=target, record=shown, places=places, change={})
     if first.stage == "found":
         return verdict
     path = record.path or ""
@@ -122,7 +100,7 @@ def why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], 
     return replace(verdict, change={**parts, **change} if change else {})
 
 
-def _working_change(prepare: Prepare, run: QueryRun, outcome: RunOutcome) -> dict[str, Any]:
+def _working_change(prepare: Callable[..., tuple[Pipeline, Query]], run: QueryRun, outcome: Verdict) -> dict[str, Any]:
     """The options that bring the record back, found by trying; empty if no trial ends with the record found."""
     change: dict[str, Any] = {}
     most = {"limit": min(MOST_SHOWN, run.deepest), "fetch_k": min(MOST_FETCHED, run.deepest)}
@@ -152,8 +130,7 @@ def _resolved(store: Store, pipeline: Pipeline, query: Query, target: str) -> Re
     if records := store.records.get([target]):
         return records[0]
     if events := store.records.history(target):
-        at = iso(events[-1].at)
-        return Verdict(target, None, "forgotten", f"it was forgotten on {at}", advice="add it again")
+        return Verdict("forgotten", f"it was forgotten on {iso(events[-1].at)}", advice="add it again")
     path, kind = target, "nothing"
     with contextlib.suppress(OSError, ValueError, RuntimeError):
         resolved = Path(target).expanduser().resolve()  # as `index` stores it
@@ -173,10 +150,9 @@ def _resolved(store: Store, pipeline: Pipeline, query: Query, target: str) -> Re
     if kind == "folder":
         raise UsageError(f"{target!r} is a folder", hint="name one of its files")
     if kind == "nothing":
-        raise UsageError(
-            f"no record has the id {target!r}, and there is no such file", hint="`recollect list` shows the ids"
-        )
-    return Verdict(target, None, "not indexed", f"{path} is not indexed", advice=f"recollect index {shlex.quote(path)}")
+        message = f"no record has the id {target!r}, and there is no such file"
+        raise UsageError(message, hint="`recollect list` shows the ids")
+    return Verdict("not indexed", f"{path} is not indexed", advice=f"recollect index {shlex.quote(path)}")
 
 
 def _best_chunk(pipeline: Pipeline, query: Query, chunks: Sequence[Record]) -> Record:
@@ -202,46 +178,46 @@ def foreign_parts(record: Record, where: Filter) -> list[str]:
     return [part for part in theirs if ours.get(part, theirs[part]) != theirs[part] and not where.any_scope]
 
 
-def obstacles(record: Record, where: Filter) -> list[RunOutcome]:
+def obstacles(record: Record, where: Filter) -> list[Verdict]:
     """Every part of the filter that hides the record; empty if it is visible."""
     if others := foreign_parts(record, where):  # other reasons would reveal what the record is
-        return [RunOutcome("scope", f"out of scope: it belongs to another {' and another '.join(others)}")]
+        return [Verdict("scope", f"out of scope: it belongs to another {' and another '.join(others)}")]
     return [*_scope_and_time_obstacles(record, where), *_condition_obstacles(record, where)]
 
 
-def _scope_and_time_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
+def _scope_and_time_obstacles(record: Record, where: Filter) -> Iterator[Verdict]:
     if not where.any_scope and not where.scope.admits(record.scope):
         missing = {part: name for part, name in record.scope.as_dict().items() if part not in where.scope.as_dict()}
         owner = " and ".join(f"{part} {name!r}" for part, name in missing.items())
-        yield RunOutcome("scope", f"out of scope: it belongs to {owner}, which the query does not name", missing)
+        yield Verdict("scope", f"out of scope: it belongs to {owner}, which the query does not name", missing)
     moment = where.moment
     if where.as_of and record.time > moment:
-        yield RunOutcome("as_of", f"it is from {iso(record.time)}, after `as_of`", {"as_of": None})
+        yield Verdict("as_of", f"it is from {iso(record.time)}, after `as_of`", {"as_of": None})
     elif where.as_of and record.edited_at is not None and record.edited_at > moment:
-        yield RunOutcome("as_of", f"its text was changed on {iso(record.edited_at)}, after `as_of`", {"as_of": None})
+        yield Verdict("as_of", f"its text was changed on {iso(record.edited_at)}, after `as_of`", {"as_of": None})
     if not where.superseded and record.superseded_at and record.superseded_at <= moment:
         by, at = record.superseded_by, iso(record.superseded_at)
-        yield RunOutcome("superseded", f"superseded by {by} on {at}", {"superseded": True})
+        yield Verdict("superseded", f"superseded by {by} on {at}", {"superseded": True})
     if record.expires_at and record.expires_at <= moment:
         before = record.expires_at - timedelta(microseconds=1)
-        yield RunOutcome("expired", f"it expired on {iso(record.expires_at)}", {"as_of": iso(before)})
+        yield Verdict("expired", f"it expired on {iso(record.expires_at)}", {"as_of": iso(before)})
 
 
-def _condition_obstacles(record: Record, where: Filter) -> Iterator[RunOutcome]:
+def _condition_obstacles(record: Record, where: Filter) -> Iterator[Verdict]:
     if where.categories and record.category not in where.categories:
         is_ = f"is {record.category!r}" if record.category else "is not set"
-        yield RunOutcome("category", f"filtered by category: its own {is_}", {"category": ()})
+        yield Verdict("category", f"filtered by category: its own {is_}", {"category": ()})
     if where.kinds and record.kind not in where.kinds:
-        yield RunOutcome("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
+        yield Verdict("kind", f"filtered by kind: it is a {record.kind}", {"kind": None})
     if missing := [tag for tag in where.tags if tag not in record.tags]:
         present = tuple(tag for tag in where.tags if tag in record.tags)
-        yield RunOutcome("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": present})
+        yield Verdict("tag", f"filtered by tag: it has no {', '.join(map(repr, missing))}", {"tags": present})
     if where.path is not None and (record.path is None or not below(record.path, where.path)):
-        yield RunOutcome("path", f"filtered by path: it is {record.path or 'of no file'}", {"path": None})
+        yield Verdict("path", f"filtered by path: it is {record.path or 'of no file'}", {"path": None})
     if where.since and record.time < where.since:
-        yield RunOutcome("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})
+        yield Verdict("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})
     if where.until and record.time >= where.until:
-        yield RunOutcome("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
+        yield Verdict("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
 
 
 # -- sources and stages -------------------------------------------------------------------------------------
@@ -251,19 +227,17 @@ class QueryRun:
     """One run of the query, in which a record is followed. `hidden` are the parts of the filter that hide it."""
 
     def __init__(self, pipeline: Pipeline, query: Query, record: Record) -> None:
-        self.pipeline = pipeline
-        self.query = query
-        self.record = record
+        self.pipeline, self.query, self.record = pipeline, query, record
         self.hidden = obstacles(record, query.filter)
         deepest = query.work.deepest if query.work else None
         self.deepest = DEEP if deepest is None else deepest
         self._replies: Sequence[RankedList] = ()
 
-    def follow(self) -> RunOutcome:
+    def follow(self) -> Verdict:
         """Run the query and follow the record: where it is dropped, or its rank."""
         if self.hidden:
             change = {name: value for obstacle in self.hidden for name, value in obstacle.change.items()}
-            return RunOutcome(self.hidden[0].stage, "; ".join(obstacle.reason for obstacle in self.hidden), change)
+            return Verdict(self.hidden[0].stage, "; ".join(obstacle.reason for obstacle in self.hidden), change)
         self._replies = self.pipeline.ask(self.query)
         fused, _ = self.pipeline.fused(self.query, self._replies)
         index = self._index(fused)
@@ -274,7 +248,7 @@ class QueryRun:
         if other == self.record.id:
             return outcome
         found = outcome.stage == "found"
-        return RunOutcome(
+        return Verdict(
             "duplicate",
             f"merged with its duplicate {other}, which has the same text and is at rank {index + 1} after fusion",
             advice=f"nothing is lost: {other} is shown instead" if found else f"ask why-not {other}: {outcome.reason}",
@@ -322,7 +296,7 @@ class QueryRun:
                 return index
         return None
 
-    def _through_stages(self, results: Sequence[Result], key: str) -> RunOutcome:
+    def _through_stages(self, results: Sequence[Result], key: str) -> Verdict:
         """Follow a record through the stages until one drops it."""
         for name, stage in self.pipeline.stages:
             self.query.check()
@@ -333,30 +307,30 @@ class QueryRun:
                     before = stage(replace(self.query, ranking=ranking), before)
                 return self._dropped(name, before, results, _ids(before).index(key))
         rank = _ids(results).index(key) + 1
-        return RunOutcome("found", f"it is in the answer, at rank {rank}", rank=rank)
+        return Verdict("found", f"it is in the answer, at rank {rank}", rank=rank)
 
-    def _dropped(self, name: str, before: Sequence[Result], after: Sequence[Result], index: int) -> RunOutcome:
+    def _dropped(self, name: str, before: Sequence[Result], after: Sequence[Result], index: int) -> Verdict:
         result, ranking = before[index], self.query.ranking
         if name == "threshold":
             short = ranking.min_score - result.score
             reason = f"it scores {result.score:.4f}, min_score is {ranking.min_score:g}"
             change = {"min_score": _just_below(result.score)}
-            return RunOutcome(name, f"below the threshold by {short:.2g}: {reason}", change)
+            return Verdict(name, f"below the threshold by {short:.2g}: {reason}", change)
         if name == "confidence":
             confidence = result.confidence or 0.0
             reason = f"its confidence is {confidence:.4f}, min_confidence is {ranking.min_confidence:g}"
-            return RunOutcome(name, reason, {"min_confidence": _just_below(confidence)})
+            return Verdict(name, reason, {"min_confidence": _just_below(confidence)})
         if name == "mmr" and index < self.query.limit:
             behind = set(_ids(before[index + 1 :]))
             rival = next(key for key in _ids(after) if key in behind)
             reason = f"displaced by MMR in favour of {rival}, which says something new; by relevance it is at rank"
-            return RunOutcome(name, f"{reason} {index + 1}", {"mmr": False})
+            return Verdict(name, f"{reason} {index + 1}", {"mmr": False})
         if name not in CUTS:
-            return RunOutcome(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
+            return Verdict(name, f"dropped by the stage {name}, before which it is at rank {index + 1}")
         enough = {"limit": index + 1} if index < min(MOST_SHOWN, self.deepest) else {}
-        return RunOutcome("limit", f"at rank {index + 1}, beyond the limit of {self.query.limit}", enough)
+        return Verdict("limit", f"at rank {index + 1}, beyond the limit of {self.query.limit}", enough)
 
-    def _unranked(self) -> RunOutcome:
+    def _unranked(self) -> Verdict:
         """No source returned it within its depth; the outcome says how deep they would have to be read."""
         places = self.placements()
         words = "; ".join(
@@ -370,18 +344,18 @@ class QueryRun:
         answered = {reply.source for reply in having if reply.error is None}
         weightless = {name for name in answered if self.query.weights.get(name, 1.0) == 0}
         if ranks := [places[name].rank or 0 for name in answered - weightless - untrusted]:
-            return RunOutcome("fetch_k", words, {"fetch_k": min(ranks)} if min(ranks) <= MOST_FETCHED else {})
+            return Verdict("fetch_k", words, {"fetch_k": min(ranks)} if min(ranks) <= MOST_FETCHED else {})
         if weightless:
             change = {WEIGHTS[name]: 1.0 for name in sorted(weightless) if name in WEIGHTS}
-            return RunOutcome("weight", f"only a source of weight 0 has it: {words}", change)
+            return Verdict("weight", f"only a source of weight 0 has it: {words}", change)
         if untrusted:
             names = " and ".join(sorted(untrusted))
             reason = f"only {names} has it, which does not read this language and is left out: {words}"
-            return RunOutcome("trust", reason, {"sources": sorted(untrusted)})
+            return Verdict("trust", reason, {"sources": sorted(untrusted)})
         if any(place.note == _too_deep(self.deepest) for place in places.values()):
             advice = f"use words that occur in it; only the owner of the store may read deeper than {self.deepest:,}"
-            return RunOutcome("fetch_k", words, advice=advice)
-        return RunOutcome("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
+            return Verdict("fetch_k", words, advice=advice)
+        return Verdict("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
 
 
 def _ids(results: Sequence[Result]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,21 +27,14 @@ if TYPE_CHECKING:
 UNKNOWN_OPTIONS = "its indexing options are not known; run `recollect index` on it once more"
 MIXED_OPTIONS = "contains folders that were indexed with other options; run `recollect index` on each of them"
 
-AROUND = 200
-"""Lines of an excerpt before and after the chunk."""
-
-LINE_CHARACTERS = 2_000
-"""Characters of a line that an excerpt shows."""
+AROUND = 200  # lines of an excerpt before and after the chunk
+LINE_CHARACTERS = 2_000  # of a line in an excerpt
 
 MODES = ("run", "plan", "dry-run")
 WORKSPACE = "OPENCLAW_WORKSPACE"
 MOST_FACTS = 1_000_000_000
-
-VERSION = "1"
-"""Increased when the prompt changes so much that pieces should be read again."""
-
-NEAREST = 5
-"""Facts compared with a new one: the nearest may differ from it in a number where the next does not."""
+VERSION = "1"  # increased when the prompt changes so much that pieces should be read again
+NEAREST = 5  # facts compared with a new one: the nearest may differ from it in a number where the next does not
 
 
 def index(
@@ -53,18 +46,18 @@ def index(
     progress: Progress | None = None,
 ) -> Report:
     """Index paths with their options, and remember these for the next time; or skip paths for a reason."""
-    total = Report(dry_run=dry_run)
+    report = Report(dry_run=dry_run)
     for paths, options in folders:
         if isinstance(options, str):
-            total.skipped |= {str(path): options for path in paths}
+            report.skipped |= {str(path): options for path in paths}
         else:
-            _add(total, _index(memory.store, paths, options, dry_run, reading))
+            _index(memory.store, paths, options, report, reading)
     if memory.embeddings.configured and not dry_run:
         try:
-            total.embedded = memory.embed(progress=progress)
+            report.embedded = memory.embed(progress=progress)
         except RecollectError as error:
             memory.announce(f"indexed without vectors: {error.message}")
-    return total
+    return report
 
 
 def indexed_folders(
@@ -93,20 +86,18 @@ def indexed_folders(
 
 
 def _index(
-    store: Store, paths: Sequence[str | Path], options: IndexOptions, dry_run: bool, reading: Progress | None
-) -> Report:
-    report = Report(dry_run=dry_run)
+    store: Store, paths: Sequence[str | Path], options: IndexOptions, report: Report, reading: Progress | None
+) -> None:
     roots = resolve_roots(paths, force=options.force)
     run = IndexRun(roots, store.files, options, report)
     refused: dict[str, str] = {}
     for batch in chain([list(run.missing_marks())], in_batches(run.steps(reading))):
-        if not dry_run:
+        if not report.dry_run:
             _apply(store, [step for step in batch if step.path not in refused], refused)
     for path, reason in refused.items():
         report.fail(path, reason)
-    if not dry_run:
+    if not report.dry_run:
         store.records.apply([[SetFolderOptions(str(root), options.as_dict()) for root in roots]])
-    return report
 
 
 def _apply(store: Store, steps: Sequence[FileChanges], refused: dict[str, str]) -> None:
@@ -120,17 +111,6 @@ def _apply(store: Store, steps: Sequence[FileChanges], refused: dict[str, str]) 
                     store.records.apply([step.changes])
                 except UsageError as error:
                     refused[step.path] = f"not stored: {error.message}"
-
-
-def _add(total: Report, report: Report) -> None:
-    for name, value in asdict(report).items():
-        current = getattr(total, name)
-        if isinstance(current, dict):
-            current.update(value)
-        elif isinstance(current, list):
-            current.extend(value)
-        elif not isinstance(current, bool):
-            setattr(total, name, current + value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +138,9 @@ def excerpt(store: Store, record: Record, *, as_indexed: bool = False) -> Excerp
         raise UsageError(f"{record.path} is not indexed", hint="index it first: `recollect index`")
     first, last = record.lines
     content = _content(record.path)
-    if content is None:
-        return Excerpt(record.path, first, record.text, record.lines, 0, "missing")
-    if as_indexed and FileState.digest_of(content) != state.digest:
-        return Excerpt(record.path, first, record.text, record.lines, 0, "changed")
+    if content is None or (as_indexed and FileState.digest_of(content) != state.digest):
+        state_now = "missing" if content is None else "changed"
+        return Excerpt(record.path, first, record.text, record.lines, 0, state_now)
     lines = decode(content).replace("\r\n", "\n").split("\n")
     start = max(1, first - AROUND)
     text = "\n".join(line[:LINE_CHARACTERS] for line in lines[start - 1 : last + AROUND])
@@ -210,17 +189,14 @@ class Extraction:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON."""
+        numbers = {"total": len(self.pieces), "done": len(self.pieces) - len(self.waiting)}
         return {
             "workspace": self.workspace,
             "mode": self.mode,
-            "files": [self._file(path) for path in dict.fromkeys(piece.path for piece in self.pieces)],
-            "chunks": {
-                "total": len(self.pieces),
-                "done": len(self.pieces) - len(self.waiting),
-                "waiting": len(self.waiting),
-                "sent": self.sent,
-                "failed": len(self.failed),
-            },
+            "files": [
+                self._file(path, name) for path, name in {piece.path: piece.name for piece in self.pieces}.items()
+            ],
+            "chunks": {**numbers, "waiting": len(self.waiting), "sent": self.sent, "failed": len(self.failed)},
             "tokens": sum(self.tokens.values()),
             "counts": self.counts,
             "facts": [_fact(piece, verdict) for piece, verdict in self.verdicts],
@@ -229,13 +205,12 @@ class Extraction:
             "warnings": self.warnings,
         }
 
-    def _file(self, path: str) -> dict[str, Any]:
-        chunks = [piece for piece in self.pieces if piece.path == path]
+    def _file(self, path: str, name: str) -> dict[str, Any]:
         waiting = [piece for piece in self.waiting if piece.path == path]
         return {
             "path": path,
-            "name": chunks[0].name,
-            "chunks": len(chunks),
+            "name": name,
+            "chunks": sum(piece.path == path for piece in self.pieces),
             "waiting": [{"lines": piece.lines, "characters": len(piece.text)} for piece in waiting],
             "tokens": self.tokens.get(path, 0),
         }
@@ -250,9 +225,7 @@ def _fact(piece: Piece, verdict: FactVerdict) -> dict[str, Any]:
         "span": verdict.span,
         "path": piece.path,
         "lines": verdict.lines,
-        "category": record.category if record else None,
-        "tags": record.tags if record else None,
-        "id": record.id if record else None,
+        **({"category": record.category, "tags": record.tags, "id": record.id} if record else {}),
         "other": {"id": other.id, "text": other.text} if other else None,
         "similarity": verdict.similarity,
         "reason": verdict.reason or None,
@@ -318,13 +291,11 @@ def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, skipped
     skipped.update(refused)
     pieces: list[Piece] = []
     for path in files:
+        name = path.relative_to(root).as_posix()
         try:
-            text = read(path)
+            pieces += split(read(path), path=str(path), name=name, size=size, overlap=overlap)
         except ValueError as error:
             skipped[str(path)] = str(error)
-            continue
-        name = path.relative_to(root).as_posix()
-        pieces += split(text, path=str(path), name=name, size=size, overlap=overlap)
     return pieces
 
 
@@ -334,8 +305,9 @@ def _unread(store: Store, pieces: Sequence[Piece], scope: Scope) -> dict[str, Pi
     by_digest: dict[str, Piece] = {}
     for piece in pieces:
         by_digest.setdefault(piece.digest(*salt), piece)
-    done = store.files.ingested(list(by_digest))
-    return {digest: piece for digest, piece in by_digest.items() if digest not in done}
+    for digest in store.files.ingested(list(by_digest)):
+        del by_digest[digest]
+    return by_digest
 
 
 def _changes(verdicts: Sequence[FactVerdict]) -> list[Change]:
@@ -355,9 +327,7 @@ class FactNeighbours:
     """
 
     def __init__(self, embeddings: Embeddings, scope: Scope, warnings: list[str]) -> None:
-        self._embeddings = embeddings
-        self._scope = scope
-        self._warnings = warnings
+        self._embeddings, self._scope, self._warnings = embeddings, scope, warnings
         self._usable = embeddings.configured
         self._serving: ActiveSpace | None = None
         self._vectors: dict[str, Vector] = {}
@@ -368,8 +338,7 @@ class FactNeighbours:
         vector = self._vector(record)
         if vector is None or self._serving is None:
             return ()
-        where = Filter(scope=self._scope, kinds=("fact",))
-        hits = self._serving.index.search(vector, where, NEAREST).entries
+        hits = self._serving.index.search(vector, Filter(scope=self._scope, kinds=("fact",)), NEAREST).entries
         stored = [(hit.record, hit.score or 0.0) for hit in hits]
         new = [(other, float(vector @ theirs)) for other, theirs in self._new]
         return sorted((*stored, *new), key=lambda pair: -pair[1])[:NEAREST]

@@ -37,22 +37,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("recollect")
 
 MOST_LISTED = 1_000_000_000
-WORKERS = 64
-"""The most threads for sources. They are started as needed; a source that hangs must not block another."""
-
-
-def _report_language(actual: str, language: str | None, wanted: str, announce: Callable[[str], None]) -> None:
-    """A store keeps its language: another one is refused, or announced if only the settings want it."""
-    if language is not None:
-        raise UsageError(
-            f"the store's language is {actual}, not {language}",
-            hint=f"leave the language out; Memory.change_language({language!r}) or `recollect language {language}`"
-            " changes it",
-        )
-    announce(
-        f"the settings say language = {wanted!r}, and the store keeps its own, {actual};"
-        f" `recollect language {wanted}` changes it"
-    )
+WORKERS = 64  # threads for sources, started as needed: a source that hangs must not block another
 
 
 class Memory(Writer):
@@ -133,13 +118,19 @@ class Memory(Writer):
             EMBEDDERS.check(embedder.partition(":")[0])
         wanted = language or settings.language
         opened = open_store(str(store or settings.place), language=wanted)
-        try:
-            if wanted is not None and wanted != opened.keywords.analyzer.language:
-                _report_language(opened.keywords.analyzer.language, language, wanted, announce)
-            return cls(opened, settings, embedder, announce=announce, fetching=fetching, fetch=fetch)
-        except BaseException:
-            opened.close()
-            raise
+        with contextlib.ExitStack() as stack:
+            stack.callback(opened.close)
+            actual = opened.keywords.analyzer.language
+            if language not in (None, actual):
+                change = f"Memory.change_language({language!r}) or `recollect language {language}` changes it"
+                hint = f"leave the language out; {change}"
+                raise UsageError(f"the store's language is {actual}, not {language}", hint=hint)
+            if wanted not in (None, actual):
+                change = f"`recollect language {wanted}` changes it"
+                announce(f"the settings say language = {wanted!r}, and the store keeps its own, {actual}; {change}")
+            memory = cls(opened, settings, embedder, announce=announce, fetching=fetching, fetch=fetch)
+            stack.pop_all()
+            return memory
 
     def within(self, scope: Scope) -> Self:
         """Return a view of this memory for a scoped caller, such as a client of a server.

@@ -10,17 +10,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recollect.fusion import METHODS
-from recollect.types import Answer, Event, Record, Result, Scope, Trace
+from recollect.types import Answer, Event, Record, Scope, Trace
 
 if TYPE_CHECKING:
     from recollect.memory.explain import Verdict
     from recollect.memory.recall import Recall
 
-FOUND_CHARACTERS = 4_000
-"""Characters of a text in a list of results; `memory_get` returns all of it."""
-
-READ_CHARACTERS = 40_000
-"""Characters of a text that one read returns; the rest is read from `next_offset` on."""
+FOUND_CHARACTERS = 4_000  # of a text in a list of results; `memory_get` returns all of it
+READ_CHARACTERS = 40_000  # of a text that one read returns; the rest is read from `next_offset` on
 
 RECORD = ("id", "kind", "text", "title", "scope", "category", "tags", "created_at")
 RECORD_IF_SET = (
@@ -85,6 +82,10 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
     for rank, result in enumerate(answer.results, 1):
         answer.query.check()  # the snippet of a long text takes time
         shares = {name: _fields(share, ("rank", "score", "contribution")) for name, share in result.shares.items()}
+        steps: dict[str, Any] = {}
+        if explain:
+            moves = {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()}
+            steps = {"base": result.base, "factors": dict(result.factors), "moves": moves, "total": result.total}
         yield {
             **_fields(result.record, RECORD[:4]),
             "snippet": result.snippet,
@@ -93,15 +94,10 @@ def _result_dicts(answer: Answer, explain: bool) -> Iterator[dict[str, Any]]:
             "sources": shares,
             "in_keyword": "keyword" in shares,
             "in_semantic": "vector" in shares or "hyde" in shares,
-            **(_explanation(result) if explain else {}),
+            **steps,
             **_fields(result.record, RECORD[4:], RECORD_IF_SET),
             **_fields(result, (), ("freshness",)),
         }
-
-
-def _explanation(result: Result) -> dict[str, Any]:
-    moves = {stage: {"from": old, "to": new} for stage, (old, new) in result.moves.items()}
-    return {"base": result.base, "factors": dict(result.factors), "moves": moves, "total": result.total}
 
 
 def _trace_dict(trace: Trace) -> dict[str, Any]:

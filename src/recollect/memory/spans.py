@@ -27,8 +27,7 @@ _Result = TypeVar("_Result")
 
 LIBRARY = "opentelemetry.trace"
 
-SHORTEST_STAGE_MS = 1.0
-"""A stage has a span if it takes at least this long; most take less time than a span would."""
+SHORTEST_STAGE_MS = 1.0  # a stage has a span if it takes at least this long; most take less time than a span would
 
 
 @dataclass(frozen=True, slots=True)

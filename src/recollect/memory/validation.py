@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -17,21 +16,21 @@ from recollect.options import FILTER_NAMES, FILTERS, SCOPE_PARTS, Option
 from recollect.ranking import HALF_LIVES
 from recollect.types import KINDS, Filter, Record, Scope, now
 
-MAX_TEXT = 1_000_000
-"""Characters of one record. A longer text belongs into a file, which `recollect index` splits."""
+MAX_TEXT = 1_000_000  # characters of one record; a longer text belongs into a file, which `recollect index` splits
 
+# The arguments of `Memory.search` that say which records it may find; the others are search options.
 FILTER_ARGUMENTS = ("where", "scope", *SCOPE_PARTS, *FILTER_NAMES)
-"""The arguments of `Memory.search` that say which records it may find; the others are search options."""
 
 _SPAN = re.compile(r"(\d{1,9})\s*(min|h|d|w|mo|y)", re.ASCII)
 _MINUTES = {"min": 1, "h": 60, "d": 1_440, "w": 10_080, "mo": 43_200, "y": 525_600}
 
 
 def make_record(values: Mapping[str, Any], default: Scope) -> Record:
-    """A record from its fields, checked; None means left out."""
+    """A record from the arguments of `add`, checked; None means left out."""
     _check(isinstance(values, Mapping), f"a record must be an object, not {brief(values)}", '{"text": "…"}')
-    fields = {name: value for name, value in values.items() if value is not None}
-    scope = merge_scope(default, fields.pop("scope", None), {part: fields.pop(part, None) for part in SCOPE_PARTS})
+    scope = merge_scope(default, values.get("scope"), {part: values.get(part) for part in SCOPE_PARTS})
+    others = ("scope", *SCOPE_PARTS, "supersedes")
+    fields = {name: value for name, value in values.items() if value is not None and name not in others}
     _check("text" in fields, "a record needs a text", '{"text": "…"}')
     return Record(**{"id": uuid4().hex, "scope": scope, **make_fields(fields)})
 
@@ -163,17 +162,15 @@ def _check(holds: bool, message: str, hint: str = "") -> None:
 
 _TIME = ValueCheck(lambda at: isinstance(at, str | datetime), "a time", parse_time)
 
-_FIELDS: Mapping[str, ValueCheck] = MappingProxyType(
-    {
-        **dict.fromkeys(("text", "id"), FILLED._replace(convert=clean)),
-        "kind": one_of(KINDS),
-        **dict.fromkeys(("title", "category", "source", "path"), TEXT._replace(convert=clean)),
-        "tags": ValueCheck(_is_texts, "a list of texts", lambda tags: tuple(dict.fromkeys(map(clean, tags)))),
-        "importance": number(0, 1),
-        "decay": one_of(HALF_LIVES),
-        **dict.fromkeys(("created_at", "happened_at"), _TIME),
-        "expires_at": _TIME._replace(convert=partial(parse_time, ahead=True)),
-        "lines": ValueCheck(_is_lines, "two line numbers", tuple),
-    }
-)
-"""The fields of a record that can be set, and the values they take."""
+# The fields of a record that can be set, and the values they take.
+_FIELDS: Mapping[str, ValueCheck] = {
+    **dict.fromkeys(("text", "id"), FILLED._replace(convert=clean)),
+    "kind": one_of(KINDS),
+    **dict.fromkeys(("title", "category", "source", "path"), TEXT._replace(convert=clean)),
+    "tags": ValueCheck(_is_texts, "a list of texts", lambda tags: tuple(dict.fromkeys(map(clean, tags)))),
+    "importance": number(0, 1),
+    "decay": one_of(HALF_LIVES),
+    **dict.fromkeys(("created_at", "happened_at"), _TIME),
+    "expires_at": _TIME._replace(convert=partial(parse_time, ahead=True)),
+    "lines": ValueCheck(_is_lines, "two line numbers", tuple),
+}
