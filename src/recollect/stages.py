@@ -29,7 +29,7 @@ StatesOf: TypeAlias = Callable[[Sequence[str]], Mapping[str, FileState]]
 
 
 def order(
-    vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None, confidence: Confidence | None = None
+    vectors: VectorsOf, states: StatesOf, rerank: Rerank | None = None, confidence: Stage | None = None
 ) -> tuple[tuple[str, Stage], ...]:
     """The stages with their names, in the order in which they run.
 
@@ -133,51 +133,49 @@ class Gauge:
     nulls: Mapping[str, Null]
 
 
-@dataclass(frozen=True, slots=True)
-class Confidence:
-    """Sets the `confidence` of each result, and drops results below `min_confidence`.
+def rate(
+    gauge_of: Callable[[Query, Collection[str]], Gauge],
+    sources: Sequence[str],
+    query: Query,
+    results: Sequence[Result],
+) -> Sequence[Result]:
+    """Set the `confidence` of each result, and drop results below `min_confidence`.
 
-    It reads the sources' own scores, not the fused one, so that it means the same with every fusion method. With a
-    `min_confidence`, results that no built-in source ranked are dropped too: nothing is known about them. `gauge` takes
-    the query and the names of the sources that answered it.
+    It reads the own scores of these sources, not the fused one, so that it means the same with every fusion method.
+    With a `min_confidence`, results that none of them ranked are dropped too: nothing is known about them. `gauge_of`
+    takes the query and the names of the sources that answered it.
     """
+    if not query.ranking.wants_confidence or not results:
+        return results
+    scores: dict[str, list[float]] = {name: [] for name in sources}
+    for result in results:
+        for name, share in result.shares.items():
+            if name in scores and share.score is not None:
+                scores[name].append(share.score)
+    # A vector source that answered always found something; a keyword source may find nothing.
+    answered = {name for name in sources if name == "keyword" or scores[name]}
+    try:
+        gauge = gauge_of(query, answered)
+    except TimedOut as error:
+        return WarnedResults(results, f"no confidence: {error.message} ({error.hint})")
+    # Source → the unit of its scores, and the score to beat. A query without words has no keyword evidence.
+    scales = {
+        name: (unit, _floor(scores.get(name, ()), bounded=name == "vector"))
+        for name, unit in (("keyword", gauge.most), ("vector", 1.0))
+        if name in gauge.nulls and unit > 0
+    }
 
-    gauge: Callable[[Query, Collection[str]], Gauge]
-    sources: tuple[str, ...] = ("keyword", "vector")
+    def rated(result: Result) -> Result:
+        if not scales.keys() & result.shares.keys():
+            return result
+        found = {}
+        for name, (unit, floor) in scales.items():
+            share = result.shares.get(name)
+            found[name] = _above(floor, unit, share.score if share else None)
+        return replace(result, confidence=round(confidence_of(found, gauge.nulls, gauge.words), 6))
 
-    def __call__(self, query: Query, results: Sequence[Result]) -> Sequence[Result]:
-        """The results with their confidence; the same results if the query does not ask for it."""
-        if not query.ranking.wants_confidence or not results:
-            return results
-        scores: dict[str, list[float]] = {name: [] for name in self.sources}
-        for result in results:
-            for name, share in result.shares.items():
-                if name in scores and share.score is not None:
-                    scores[name].append(share.score)
-        # A vector source that answered always found something; a keyword source may find nothing.
-        answered = {name for name in self.sources if name == "keyword" or scores[name]}
-        try:
-            gauge = self.gauge(query, answered)
-        except TimedOut as error:
-            return WarnedResults(results, f"no confidence: {error.message} ({error.hint})")
-        # Source → the unit of its scores, and the score to beat. A query without words has no keyword evidence.
-        scales = {
-            name: (unit, _floor(scores.get(name, ()), bounded=name == "vector"))
-            for name, unit in (("keyword", gauge.most), ("vector", 1.0))
-            if name in gauge.nulls and unit > 0
-        }
-
-        def rated(result: Result) -> Result:
-            if not scales.keys() & result.shares.keys():
-                return result
-            found = {}
-            for name, (unit, floor) in scales.items():
-                share = result.shares.get(name)
-                found[name] = _above(floor, unit, share.score if share else None)
-            return replace(result, confidence=round(confidence_of(found, gauge.nulls, gauge.words), 6))
-
-        least = query.ranking.min_confidence
-        return [result for result in map(rated, results) if least <= 0 or (result.confidence or 0.0) >= least]
+    least = query.ranking.min_confidence
+    return [result for result in map(rated, results) if least <= 0 or (result.confidence or 0.0) >= least]
 
 
 def evidence(scores: Sequence[float], unit: float, *, bounded: bool) -> Evidence:

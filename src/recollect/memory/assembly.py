@@ -30,7 +30,7 @@ from recollect.pipeline import Pipeline, described_error
 from recollect.sources.external import FAILURES, Breaker, ExternalSource, Screened, screened
 from recollect.sources.local import HydeSource, KeywordSource, VectorSource
 from recollect.sources.matcher import ResultMatcher
-from recollect.stages import Confidence, Rerank, RerankScores, order
+from recollect.stages import Rerank, RerankScores, order, rate
 from recollect.stores import exists, open_store
 from recollect.types import ExternalQuery, Filter, Notes, Query, Record, Reranker, Scope, Source, Store, Work
 from recollect.types.protocols import ExternalSystem
@@ -82,7 +82,7 @@ def assemble(
     if search.wants_confidence:
         # HyDE's list is not judged: it has no calibration.
         judged = tuple(source.name for source in sources if isinstance(source, KeywordSource | VectorSource))
-        confidence = Confidence(memory.calibration.gauge, judged)
+        confidence = partial(rate, memory.calibration.gauge, judged)
     stages = order(embeddings.vectors, store.files.states, rerank, confidence)
     if memory.caller is not None:
         sources = [Screened(source) for source in sources]

@@ -35,8 +35,6 @@ FIRST_REST_S = 30.0
 LONGEST_REST_S = 600.0
 """Each failed probe doubles the pause, up to this."""
 
-REASON_CHARACTERS = 160
-
 _log = logging.getLogger("recollect.sources")
 
 
@@ -98,7 +96,7 @@ class Breaker:
         with self._lock:
             probed, self._probing = self._probing, False
             state = self._load()
-            state = replace(state, failures=state.failures + 1, reason=reason[:REASON_CHARACTERS])
+            state = replace(state, failures=state.failures + 1, reason=reason[:160])
             # Of many queries in progress, only the first failure begins the pause; a failed probe makes it longer.
             if state.failures == FAILURES or (probed and state.failures > FAILURES):
                 rest = min(LONGEST_REST_S, 2 * state.rest or FIRST_REST_S)

@@ -27,18 +27,12 @@ from recollect.types import ExternalQuery
 if TYPE_CHECKING:
     import httpx2
 
-ERROR_BYTES = 64 * 1024
-"""How much of an error page is read."""
-
 HINTS = {
     401: "check the token (token_env) or the headers of this source",
     403: "check the token (token_env) or the headers of this source",
     404: "check the url of this source",
     405: "check the method of this source",
 }
-
-TOO_LONG = (413, 414)
-"""The status codes for a body or an address that is too long for the server."""
 
 MOST_URL = 65_536
 """Characters of an address; httpx2 takes no more."""
@@ -165,7 +159,7 @@ class HttpSystem:
                 f"{self.host} answered in the encoding {excerpt(encoding)}, which was not requested",
                 hint="have the server honour Accept-Encoding: identity",
             )
-        most = MOST_BYTES if response.is_success else ERROR_BYTES
+        most = MOST_BYTES if response.is_success else 64 * 1024  # of an error page
         content = bytearray()
         for piece in response.iter_raw():
             content += piece
@@ -173,7 +167,7 @@ class HttpSystem:
                 break
         if not response.is_success:
             page = excerpt(content.decode("utf-8", "replace"), secrets) if content.strip() else "nothing more"
-            failure = TooLong if status in TOO_LONG else SourceFailed
+            failure = TooLong if status in (413, 414) else SourceFailed  # a body or an address that is too long
             hint = HINTS.get(status, "the server's message says why")
             raise failure(f"{self.host} answered {status}: {page}", hint=hint)
         if len(content) > most:
@@ -265,8 +259,6 @@ POLL_S = 0.02
 
 REAP_S = 1.0
 """How long a killed program is waited for before a thread takes over."""
-
-_READ_BYTES = 65536
 
 
 class CommandSystem:
@@ -360,7 +352,7 @@ class CommandSystem:
                 if not selector.get_map():
                     pause = min(2 * pause, POLL_S)
                 for key, _ in selector.select(min(POLL_S if selector.get_map() else pause, query.seconds_left)):
-                    piece = os.read(key.fd, _READ_BYTES)
+                    piece = os.read(key.fd, 65536)
                     key.data.extend(piece)
                     if not piece:
                         selector.unregister(key.fileobj)
