@@ -203,9 +203,9 @@ def test_leakage_counts_in_the_one_passage_that_has_most(memory, notes):
 def test_the_table_has_a_row_a_kind_and_one_for_all():
     leaks = {"link": [Leak(1.0, True, 1), Leak(0.0, False, None)], "alias": [], "heading": [Leak(0.6, False, 1)]}
     link, heading, everything = leak_table(leaks)
-    assert (link.questions, link.shared, link.leaking, link.first, link.copied) == (2, 0.5, 0.5, 0.5, 0.5)
-    assert (heading.leaking, heading.copied) == (1.0, 0.0)
-    assert (everything.kind, everything.questions) == ("all", 3)
+    assert [link[name] for name in ("questions", "shared", "leaking", "first", "copied")] == [2, 0.5, 0.5, 0.5, 0.5]
+    assert (heading["leaking"], heading["copied"]) == (1.0, 0.0)
+    assert (everything["kind"], everything["questions"]) == ("all", 3)
 
 
 def test_kinds_share_alike_and_targets_take_turns():
@@ -234,8 +234,8 @@ def test_the_same_store_gives_the_same_bytes(sample, tmp_path):
     make_set(sample, tmp_path / "other", SetOptions(60, seed=7))
     assert files(tmp_path / "one") == files(tmp_path / "two")
     assert files(tmp_path / "one")["queries.jsonl"] != files(tmp_path / "other")["queries.jsonl"]
-    assert sum(made.sides.values()) == len(rows(tmp_path / "one")) == 60
-    assert set(made.kinds) <= set(KINDS)
+    assert sum(made["sides"].values()) == len(rows(tmp_path / "one")) == 60
+    assert set(made["kinds"]) <= set(KINDS)
     assert all(Path(target).is_file() for grades in judged(tmp_path / "one").values() for target in grades)
 
 
@@ -268,8 +268,8 @@ def test_an_update_keeps_what_was_edited_and_taken_out(sample, tmp_path):
     assert first["_id"] not in after
     assert after[second["_id"]] == "in words of my own"
     assert after["mine"] == "what nobody made"
-    assert made.kinds["own"] == 1
-    assert made.added == len(after) - 40
+    assert made["kinds"]["own"] == 1
+    assert made["added"] == len(after) - 40
     assert len(after) > 100
     assert judged(folder)["mine"] == {str(NOTES / "home" / "sauna.md"): 1}
 
@@ -281,7 +281,7 @@ def test_an_update_says_what_is_gone(memory, notes, tmp_path):
     (notes / "rain" / "barrel.md").unlink()
     memory.index(notes, confirm=True)
     made = make_set(memory, tmp_path / "set", SetOptions(update=True))
-    assert any("gone or not visible" in warning for warning in made.warnings)
+    assert any("gone or not visible" in warning for warning in made["warnings"])
 
 
 def test_nothing_of_another_scope_is_in_the_set(memory, notes, tmp_path):
@@ -311,10 +311,10 @@ def test_a_masked_set_has_the_words_taken_out(sample, tmp_path):
     for key, text in dataset.queries.items():
         (target,) = dataset.qrels[key]
         assert text not in texts[target]
-    assert made.leakage[-1].shared < 0.4
-    assert make_set(sample, tmp_path / "open", SetOptions()).leakage[-1].shared > 0.9
-    assert made.leakage[-1].first < 0.5
-    assert not any("share most of their words" in warning for warning in made.warnings)
+    assert made["leakage"][-1]["shared"] < 0.4
+    assert make_set(sample, tmp_path / "open", SetOptions())["leakage"][-1]["shared"] > 0.9
+    assert made["leakage"][-1]["first"] < 0.5
+    assert not any("share most of their words" in warning for warning in made["warnings"])
     with pytest.raises(UsageError, match="masked set, which cannot be updated"):
         make_set(sample, tmp_path / "masked", SetOptions(update=True))
 
@@ -329,7 +329,7 @@ def test_masking_leaves_enough_to_find(memory):
 
 def test_the_plan_writes_nothing(sample, tmp_path):
     planned = make_set(sample, tmp_path / "set", SetOptions(50), plan=True)
-    assert sum(planned.sides.values()) == 50
+    assert sum(planned["sides"].values()) == 50
     assert not (tmp_path / "set").exists()
 
 

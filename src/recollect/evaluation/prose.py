@@ -5,14 +5,16 @@ A target is what a question asks for: a file, or a fact.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import PurePath
 from statistics import fmean
+from typing import Any
 from urllib.parse import unquote
 
 from recollect.analysis import Analyzer, Token
@@ -206,17 +208,8 @@ class Leak:
     rank: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LeakRow:
-    """The questions of one kind: their number, and what they give away on average."""
-
-    kind: str
-    questions: int
-    shared: float
-    leaking: float
-    giveaway: float
-    first: float
-    copied: float
+LEAKS = ("shared", "leaking", "giveaway", "first", "copied")
+"""What the questions of one kind give away on average: the columns of `leak_table`."""
 
 
 def target_of(record: Record) -> str:
@@ -224,7 +217,7 @@ def target_of(record: Record) -> str:
     return record.path if record.kind == "chunk" and record.path else record.id
 
 
-def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[LeakRow]:
+def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[dict[str, Any]]:
     """Return one row for each kind, and one for all."""
     everything = [leak for group in leaks.values() for leak in group]
     rows = []
@@ -234,7 +227,8 @@ def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[LeakRow]:
             for one in group
         ]
         if parts:
-            rows.append(LeakRow(kind, len(group), *map(fmean, zip(*parts, strict=True))))
+            means = map(fmean, zip(*parts, strict=True))
+            rows.append({"kind": kind, "questions": len(group), **dict(zip(LEAKS, means, strict=True))})
     return rows
 
 
@@ -260,29 +254,21 @@ def best_phrase(sentence: str, target: str, vocabulary: Vocabulary) -> tuple[flo
     if not SENTENCE[0] <= len(words) <= SENTENCE[1]:
         return None
     phrases = []
-    for part in _parts(words):
-        start, end = part[0].start, part[-1].end
-        if (worth := _worth(part, target, vocabulary)) and not _BREAK.search(sentence, start, end):
+    for first, size in itertools.product(range(len(words)), range(LEAST_CONTENT, LONGEST + 1)):
+        part = words[first : first + size]
+        terms, start, end = {*_content(part)}, part[0].start, part[-1].end
+        if part[0].stop or part[-1].stop or not LEAST_CONTENT <= len(terms) <= MOST_CONTENT:
+            continue
+        if (worth := _worth(terms, target, vocabulary)) and not _BREAK.search(sentence, start, end):
             # A phrase is better that begins or ends at a pause of the sentence, and has none inside.
             before, after = sentence[:start].rstrip(), sentence[end:].lstrip()
             clean = (not before or before[-1] in _PAUSES) + (not after or after[0] in _PAUSES)
-            worth *= 1 + EDGE * (clean - ("," in sentence[start:end]))
-            phrases.append((worth, sentence[start:end]))
+            phrases.append((worth * (1 + EDGE * (clean - ("," in sentence[start:end]))), sentence[start:end]))
     return max(phrases, key=lambda phrase: (phrase[0], -len(phrase[1])), default=None)
 
 
-def _parts(words: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Yield runs of words that begin and end with a content word."""
-    for start, first in enumerate(words):
-        for end in range(start + LEAST_CONTENT, min(start + LONGEST, len(words)) + 1):
-            part = words[start:end]
-            if not first.stop and not part[-1].stop and LEAST_CONTENT <= len({*_content(part)}) <= MOST_CONTENT:
-                yield part
-
-
-def _worth(part: Sequence[Token], target: str, vocabulary: Vocabulary) -> float:
+def _worth(terms: Collection[str], target: str, vocabulary: Vocabulary) -> float:
     """Sum the rarity of the words; 0 if another target has all of them."""
-    terms = {*_content(part)}
     holders = sorted((vocabulary.targets.get(term, set()) for term in terms), key=len)
     if holders[0] != {target} and set.intersection(*holders) != {target}:
         return 0.0

@@ -120,10 +120,8 @@ def find_targets(memory: Memory, dataset: Dataset) -> Targets:
     files = {name: {str(record.path) for record in records} for name, records in chunks.items() if records}
     paths = {name: next(iter(matches)) for name, matches in files.items() if len(matches) == 1}
     if not ids and not paths:
-        raise UsageError(
-            f"none of the {len(judged):,} judged documents is in the store, neither as an id nor as a path",
-            hint="check the store: `recollect list` shows ids, `recollect status` its path",
-        )
+        message = f"none of the {len(judged):,} judged documents is in the store, neither as an id nor as a path"
+        raise UsageError(message, hint="check the store: `recollect list` shows ids, `recollect status` its path")
     return Targets(paths, len(judged) - len(ids) - len(paths))
 
 

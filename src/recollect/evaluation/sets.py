@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ from recollect.config import Settings
 from recollect.errors import FailedError, UsageError
 from recollect.evaluation import questions
 from recollect.evaluation.datasets import QUERIES_FORM, json_object, lines, read_qrels, write_lines
-from recollect.evaluation.prose import MOST, Leak, LeakRow, leak_table, target_of
+from recollect.evaluation.prose import LEAKS, MOST, Leak, leak_table, target_of
 from recollect.evaluation.questions import KINDS, SPLITS, SetQuestion, VisibleRecords
 from recollect.evaluation.recording import Bars
+from recollect.evaluation.results import Json
 from recollect.memory import Memory
 from recollect.models.openai import open_llm
 from recollect.types import Progress, Record
@@ -77,20 +78,6 @@ class SetOptions:
     filters: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionSet:
-    """The set that was made, or would be: questions by split and kind, what they give away, and warnings."""
-
-    folder: str
-    sides: dict[str, int]
-    kinds: dict[str, int]
-    added: int
-    calls: int
-    tokens: int
-    leakage: Sequence[LeakRow] = ()
-    warnings: Sequence[str] = ()
-
-
 class _Line:
     """One question as it stands in the files, its split, and its judgments (target → grade).
 
@@ -113,10 +100,11 @@ def make_set(
     plan: bool = False,
     bars: Bars = lambda _: None,
     announce: Callable[[str], None] = lambda _: None,
-) -> QuestionSet:
-    """Make a set, or update the existing one; `announce` receives what a language model is about to be sent.
+) -> dict[str, Any]:
+    """Make a set, or update the existing one, and return the JSON of `recollect eval make-set`.
 
-    With `plan`, nothing is sent or written: return what is known about the set without a language model.
+    `announce` receives what a language model is about to be sent. With `plan`, nothing is sent or written, and the
+    result is what is known without a language model.
     """
     old, manifest = _existing(folder, options)
     known = {*manifest.get("known", ()), *(line.id for line in old)}
@@ -144,8 +132,10 @@ def make_set(
     every = [*old, *map(_line, entries)]
     sides = {split: sum(line.split == split for line in every) for split in SPLITS}
     kinds = Counter(sorted((line.kind for line in every), key=lambda kind: (*KINDS, kind).index(kind)))
+    report = {"folder": str(folder), "sides": sides, "kinds": dict(kinds), "added": len(entries)}
     if plan:
-        return QuestionSet(str(folder), sides, dict(kinds), len(entries), len(sent), questions.count_tokens(sent))
+        costs = {"calls": len(sent), "tokens": questions.count_tokens(sent)}
+        return {**report, **costs, "leakage": [], "warnings": []}
     if not every:
         message = f"no question can be made of {len(records.listed):,} records"
         raise UsageError(message, hint="questions come from headings, links and sentences; source code has none")
@@ -161,14 +151,14 @@ def make_set(
         "scope": records.where.scope.as_dict(),
         "filters": {name: value for name, value in options.filters.items() if value},
         "questions": kinds,
-        "leakage": [asdict(row) for row in rows],
+        "leakage": rows,
         "known": sorted(known | {line.id for line in every}),
     }
     copies = sorted(masked.records.values(), key=lambda one: one.id) if masked else []
     _write_folder(folder, every, about, _readme(sides, rows, masked=bool(masked)), copies)
     calls, rejected = (paraphraser.calls, paraphraser.rejected) if paraphraser else (0, {})
     warnings = _warnings(records, options, every, rows, rejected)
-    return QuestionSet(str(folder), sides, dict(kinds), len(entries), calls, 0, rows, warnings)
+    return {**report, "calls": calls, "tokens": 0, "leakage": rows, "warnings": warnings}
 
 
 def _line(question: SetQuestion) -> _Line:
@@ -180,7 +170,7 @@ def _line(question: SetQuestion) -> _Line:
 
 def _check(
     records: VisibleRecords, masked: MaskedRecords | None, entries: Sequence[_Line], bar: Progress | None
-) -> list[LeakRow]:
+) -> list[dict[str, Any]]:
     """Return what the questions give away, by kind; generated questions also get it in their metadata."""
     pairs = [(str(line.row["text"]), line.target) for line in entries]
     leaks = masked.leaks(records, pairs, bar) if masked else records.leaks(pairs, bar)
@@ -198,12 +188,12 @@ def _warnings(
     records: VisibleRecords,
     options: SetOptions,
     entries: Sequence[_Line],
-    rows: Sequence[LeakRow],
+    rows: Sequence[Json],
     rejected: Mapping[str, int],
 ) -> list[str]:
     targets, count, unjudged = records.vocabulary.passages, len(entries), sum(not line.target for line in entries)
     gone = 0 if options.masked else sum(line.target is not None and line.target not in targets for line in entries)
-    leaking = rows[-1].leaking if rows else 0.0
+    leaking = rows[-1]["leaking"] if rows else 0.0
     warnings = {
         f"only {count:,} questions can be made of this store, of {options.count:,} asked for": count < options.count,
         f"{gone:,} questions ask for records that are gone or not visible": gone,
@@ -292,21 +282,19 @@ def _existing(folder: Path, options: SetOptions) -> tuple[list[_Line], Mapping[s
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", hint="name a folder: -o FOLDER")
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if MANIFEST not in names:
-        if options.update:
-            raise UsageError(f"{folder} holds no set that could be updated", hint="leave --update out to make one")
-        if names:
-            raise UsageError(f"{folder} holds {names[0]}, which make-set did not make", hint=OTHER_FOLDER)
-        return [], {}
-    manifest = _manifest(folder / MANIFEST)
-    if not options.update:
-        if not options.force:
-            hint = "--update keeps your edits and adds new questions; --force replaces the set"
-            raise UsageError(f"{folder} holds a set already", hint=hint)
-        return [], {}
-    if manifest.get("masked"):
+    manifest = _manifest(folder / MANIFEST) if MANIFEST in names else {}
+    if names and not manifest:
+        raise UsageError(f"{folder} holds {names[0]}, which make-set did not make", hint=OTHER_FOLDER)
+    if options.update and not manifest:
+        raise UsageError(f"{folder} holds no set that could be updated", hint="leave --update out to make one")
+    if options.update and manifest.get("masked"):
         message = f"{folder} holds a masked set, which cannot be updated"
         raise UsageError(message, hint="--masked --force makes a new one")
+    if manifest and not (options.update or options.force):
+        hint = "--update keeps your edits and adds new questions; --force replaces the set"
+        raise UsageError(f"{folder} holds a set already", hint=hint)
+    if not options.update:
+        return [], {}
     entries = [line for split in SPLITS for line in _read_split(folder, split)]
     if twice := [name for name, count in Counter(line.id for line in entries).items() if count > 1]:
         raise UsageError(f"{folder}: two questions have the id {min(twice)!r}", hint="give one of them another _id")
@@ -367,16 +355,14 @@ def _write_folder(
         beside.replace(path)
 
 
-def leak_cells(rows: Sequence[LeakRow]) -> list[tuple[str, ...]]:
+def leak_cells(rows: Sequence[Json]) -> list[tuple[str, ...]]:
     """Return the table of what the questions give away as text, with its head."""
-    table = [("kind", "questions", *LEGEND)]
-    for row in rows:
-        shares = (row.shared, row.leaking, row.giveaway, row.first, row.copied)
-        table.append((row.kind, f"{row.questions:,}", *(f"{100 * share:.0f} %" for share in shares)))
-    return table
+    shares = [tuple(f"{100 * row[name]:.0f} %" for name in LEAKS) for row in rows]
+    cells = [(row["kind"], f"{row['questions']:,}", *share) for row, share in zip(rows, shares, strict=True)]
+    return [("kind", "questions", *LEGEND), *cells]
 
 
-def _readme(sides: Mapping[str, int], rows: Sequence[LeakRow], *, masked: bool) -> str:
+def _readme(sides: Mapping[str, int], rows: Sequence[Json], *, masked: bool) -> str:
     head, *cells = leak_cells(rows)
     table = "\n".join(f"| {' | '.join(row)} |" for row in [head, ("---",) * len(head), *cells])
     legend = "\n".join(f"- *{name}*: {meaning}" for name, meaning in LEGEND.items())

@@ -105,10 +105,8 @@ def read_external(name: str, file: str, data: bytes, questions: Collection[str])
     rankings = read_run(data, file).items()
     run = {key: scoring.by_place(hit.id for hit in ranking) for key, ranking in rankings if key is not None}
     if not run.keys() & set(questions):
-        raise UsageError(
-            f"{file} answers none of the {len(questions):,} judged questions",
-            hint="check that the run is of this set: its first column must hold the ids of these questions",
-        )
+        hint = "check that the run is of this set: its first column must hold the ids of these questions"
+        raise UsageError(f"{file} answers none of the {len(questions):,} judged questions", hint=hint)
     return Trial(name, {"run": file}, run)
 
 
@@ -173,15 +171,11 @@ def _measure(
             memory.search(text, work=plan.work, **options)
             if number:  # the first is to warm up
                 trial.times.append((time.perf_counter() - start) * 1000)
-    targets = part.targets
-    return MeasuredCorpus(
-        part.dataset,
-        status["records"]["total"] if targets else len(dataset.corpus),
-        str(status.get("sequence", "")) if targets else dataset.fingerprint,
-        targets.unknown if targets else dataset.unknown,
-        targets,
-        part.recording.warnings,
-    )
+    warnings = part.recording.warnings
+    if part.targets is None:
+        return MeasuredCorpus(dataset, len(dataset.corpus), dataset.fingerprint, dataset.unknown, warnings=warnings)
+    total, mark = status["records"]["total"], str(status.get("sequence", ""))
+    return MeasuredCorpus(part.dataset, total, mark, part.targets.unknown, part.targets, warnings)
 
 
 # -- reports ------------------------------------------------------------------------------------------------
@@ -328,8 +322,6 @@ def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, 
     if not checks:
         systems = baseline["systems"].items()
         contents = "; ".join(f"{name}: {', '.join(system['per_query'])}" for name, system in systems)
-        raise UsageError(
-            f"the two reports have no measure of one system in common (baseline: {contents})",
-            hint="measure the same systems: --compare and --measures",
-        )
+        message = f"the two reports have no measure of one system in common (baseline: {contents})"
+        raise UsageError(message, hint="measure the same systems: --compare and --measures")
     return checks

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from recollect.evaluation.datasets import Dataset
     from recollect.evaluation.recording import JudgedSets
     from recollect.memory import Memory
-    from recollect.types import Progress
 
 STUDIES: dict[str, tuple[str, str]] = {
     "run": ("run", "Measure search on judged questions."),
@@ -92,7 +91,7 @@ def open_set(options: Mapping[str, Any], ranking: Mapping[str, Any], dataset: Da
     if dataset.own:
         return open_memory(options, ranking, reads=True)
     settings = load_settings(options, ranking).settings
-    return open_corpus(dataset, settings=settings, progress=_corpus_bar, announce=notice, fetching=progress("fetching"))
+    return open_corpus(dataset, settings=settings, progress=progress, announce=notice, fetching=progress("fetching"))
 
 
 def check_output(file: Path | None, *, force: bool) -> None:
@@ -124,15 +123,3 @@ def print_findings(report: Mapping[str, Any], *tables: str) -> None:
 def wrap(words: str) -> None:
     """Print words in lines that fit the terminal."""
     echo(click.wrap_text(words, width()))
-
-
-def _corpus_bar(label: str) -> Progress:
-    """Return a bar on a terminal; elsewhere print one line when there is something to do."""
-    printed: list[str] = []
-
-    def once(_done: int, total: int) -> None:
-        if not printed:
-            printed.append(label)
-            notice(f"{label}: {total:,} documents, cached for the next run")
-
-    return progress(label) or once

@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ from recollect.cli.terminal import echo, emit, notice, plain, print_table, progr
 from recollect.errors import FailedError, UsageError
 
 if TYPE_CHECKING:
-    from recollect.evaluation.sets import QuestionSet
     from recollect.evaluation.trials import MeasuredCorpus, Trial, TrialPlan
 
 TIMED = "100"  # the default number of timed searches
@@ -274,23 +272,22 @@ def make_set(folder: str, plan: bool, as_json: bool, **options: Any) -> int:
     path = Path(folder).expanduser()
     with flags.open_memory(options, reads=True) as memory:
         made = sets.make_set(memory, path, set_options, plan=plan, bars=progress, announce=notice)
-    emit(as_json, asdict(made), partial(_print_set, made, plan))
+    emit(as_json, made, partial(_print_set, made, plan))
     return 0
 
 
-def _print_set(made: QuestionSet, plan: bool) -> None:
+def _print_set(made: Mapping[str, Any], plan: bool) -> None:
     from recollect.evaluation.sets import LEGEND, leak_cells
 
-    if made.leakage:
-        print_table(leak_cells(made.leakage))
+    if made["leakage"]:
+        print_table(leak_cells(made["leakage"]))
         for name, meaning in LEGEND.items():
             notice(f"{name}: {meaning}")
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in made.kinds.items())
-    sides = f"{made.sides['test']:,} to report on, {made.sides['dev']:,} to try settings on"
-    name = "would be" if plan else plain(str(made.folder))
-    echo(f"{name}: {sum(made.sides.values()):,} questions ({kinds}); {sides}")
+    sides, kinds = made["sides"], ", ".join(f"{count:,} {kind}" for kind, count in made["kinds"].items())
+    uses = f"{sides['test']:,} to report on, {sides['dev']:,} to try settings on"
+    echo(f"{'would be' if plan else plain(made['folder'])}: {sum(sides.values()):,} questions ({kinds}); {uses}")
     if plan:
-        calls = f"{made.calls:,} calls of the language model, about {made.tokens:,} tokens to send; " * bool(made.calls)
-        echo(f"{calls}nothing was sent or written")
-    for warning in made.warnings:
+        calls = f"{made['calls']:,} calls of the language model, about {made['tokens']:,} tokens to send; "
+        echo(f"{calls if made['calls'] else ''}nothing was sent or written")
+    for warning in made["warnings"]:
         notice(f"note: {warning}")

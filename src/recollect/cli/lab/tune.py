@@ -180,14 +180,15 @@ def _plot(report: Mapping[str, Any]) -> None:
     means = [row["mean"] for row in report["rows"]]
     low, spread = min(means), max(means) - min(means)
     depths = dict.fromkeys(row["options"]["fetch_k"] for row in report["rows"])
-    lines = [(name, [*rows]) for name, rows in groupby(report["rows"], lambda row: _name(row["options"]))]
-    space = max(len(name) for name, _ in lines)
-    for (name, rows), knee in zip(lines, report["knees"], strict=True):
-        heights = [(row["mean"] - low) / spread if spread else 1.0 for row in rows]
+    lines = [("fetch_k", "".join(f"{depth:<{EACH}}"[:EACH] for depth in depths), "")]
+    curves = groupby(report["rows"], lambda row: _name(row["options"]))
+    for (name, group), knee in zip(curves, report["knees"], strict=True):
+        curve = [row["mean"] for row in group]
+        heights = [(mean - low) / spread if spread else 1.0 for mean in curve]
         bars = "".join(BLOCKS[round(height * (len(BLOCKS) - 1))] * EACH for height in heights)
-        words = f"{rows[0]['mean']:.3f} to {rows[-1]['mean']:.3f}, knee at {knee['options']['fetch_k']}"
-        echo(f"{name:<{space}}  {click.style(bars, fg='cyan')}  {words}")
-    echo(click.style(f"{'fetch_k':<{space}}  {''.join(f'{depth:<{EACH}}'[:EACH] for depth in depths)}", dim=True))
+        words = f"{curve[0]:.3f} to {curve[-1]:.3f}, knee at {knee['options']['fetch_k']}"
+        lines.append((name, bars, words))
+    print_table(lines)
 
 
 def _print_overlap(report: Mapping[str, Any]) -> None:
