@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.evaluation.overlap import PairRecall, answering_sources, pair_recalls, pool, recommendation
+from recollect.evaluation.overlap import COUNTS, answering_sources, pair_recall, pair_recalls, pool
 from recollect.evaluation.recording import Recording, record
 from recollect.types import Hit, RankedList, Record
 
@@ -16,7 +16,8 @@ def recording(**questions):
 
 
 def finding(both=0, only_a=0, only_b=0, neither=0):
-    return PairRecall("keyword", "vector", 100, 10, both, only_a, only_b, neither)
+    counts = dict(zip(COUNTS, (both, only_a, only_b, neither), strict=True))
+    return pair_recall("keyword", "vector", 100, 10, counts)
 
 
 def test_counts_are_over_relevant_records():
@@ -26,22 +27,22 @@ def test_counts_are_over_relevant_records():
         two=[reply("keyword", ["a"]), reply("vector", ["z"])],
     )
     (pair,) = pair_recalls(found, {"one": {"a": 2, "b": 1, "c": 1, "d": 1, "x": 0}, "two": {"a": 1}}, depth=100)
-    assert pair == PairRecall("keyword", "vector", 100, 2, both=1, only_a=2, only_b=1, neither=1)
-    assert (pair.recall_a, pair.recall_b, pair.union, pair.overlap) == (3 / 5, 2 / 5, 4 / 5, 1 / 4)
-    assert pair.gain == pytest.approx(1 / 5)
+    assert pair == {**finding(1, 2, 1, 1), "questions": 2}
+    assert [pair[name] for name in ("recall_a", "recall_b", "union", "overlap")] == [3 / 5, 2 / 5, 4 / 5, 1 / 4]
+    assert pair["gain"] == pytest.approx(1 / 5)
 
 
 def test_depth_cuts_the_lists():
     found = recording(one=[reply("keyword", ["x", "a"]), reply("vector", ["a", "x"])])
     (pair,) = pair_recalls(found, {"one": {"a": 1}}, depth=1)
-    assert (pair.both, pair.only_b) == (0, 1)
+    assert (pair["both"], pair["only_b"]) == (0, 1)
 
 
 def test_a_text_under_another_id_is_found():
     """Fusion makes one result of equal texts, so that either id stands for both."""
     found = recording(one=[reply("keyword", ["a"], texts={"a": "t"}), reply("vector", ["b"], texts={"b": "t"})])
     (pair,) = pair_recalls(found, {"one": {"a": 1}}, depth=9)
-    assert pair.both == 1
+    assert pair["both"] == 1
 
 
 def test_more_sources_are_compared_in_pairs_and_one_that_fails_finds_nothing():
@@ -52,7 +53,7 @@ def test_more_sources_are_compared_in_pairs_and_one_that_fails_finds_nothing():
     )
     assert answering_sources(found) == ["keyword", "vector", "wiki"]
     pairs = pair_recalls(found, {"one": {"a": 1}, "two": {"a": 1}}, depth=9)
-    assert [(pair.a, pair.b, pair.both, pair.only_a, pair.only_b) for pair in pairs] == [
+    assert [(pair["a"], pair["b"], pair["both"], pair["only_a"], pair["only_b"]) for pair in pairs] == [
         ("keyword", "vector", 1, 1, 0), ("keyword", "wiki", 1, 1, 0), ("vector", "wiki", 0, 1, 1),
     ]  # fmt: skip
 
@@ -73,23 +74,21 @@ def test_more_sources_are_compared_in_pairs_and_one_that_fails_finds_nothing():
 )
 def test_advice_is_by_the_thresholds(counts, word):
     """Fuse below 60 % with 15 points or more, gains little above 70 %, and undecided in between."""
-    assert recommendation(finding(**counts))[0] == word
+    assert finding(**counts)["advice"] == word
 
 
 def test_advice_gives_its_figures():
-    word, why = recommendation(finding(both=40, only_a=20, only_b=15, neither=25))
-    assert word == "fuse"
-    assert "both find 53.3 %, less than 60 %; together they reach 75.0 %, 15.0 points above keyword alone" in why
-    assert recommendation(finding(both=80, only_b=10, neither=10))[1].endswith(
-        "0.0 points above vector alone and less than 15"
+    pair = finding(both=40, only_a=20, only_b=15, neither=25)
+    assert pair["advice"] == "fuse"
+    assert (
+        "both find 53.3 %, less than 60 %; together they reach 75.0 %, 15.0 points above keyword alone" in pair["why"]
     )
-    assert recommendation(finding(neither=3))[1] == "neither keyword nor vector finds a relevant record"
+    assert finding(both=80, only_b=10, neither=10)["why"].endswith("0.0 points above vector alone and less than 15")
+    assert finding(neither=3)["why"] == "neither keyword nor vector finds a relevant record"
 
 
 def test_several_corpora_are_added_up():
-    assert pool([finding(1, 2, 3, 4), finding(10, 20, 30, 40)]) == PairRecall(
-        "keyword", "vector", 100, 20, 11, 22, 33, 44
-    )
+    assert pool([finding(1, 2, 3, 4), finding(10, 20, 30, 40)]) == {**finding(11, 22, 33, 44), "questions": 20}
 
 
 def test_real_sources_are_counted_as_they_answer(memory):
@@ -107,6 +106,6 @@ def test_real_sources_are_counted_as_they_answer(memory):
         for name in ("keyword", "vector")
     }
     hits = [[next(iter(judged[key])) in alone[name][key] for key in questions] for name in ("keyword", "vector")]
-    assert pair.both == sum(a and b for a, b in zip(*hits, strict=True))
-    assert pair.only_a == sum(a and not b for a, b in zip(*hits, strict=True))
-    assert pair.relevant == 3
+    assert pair["both"] == sum(a and b for a, b in zip(*hits, strict=True))
+    assert pair["only_a"] == sum(a and not b for a, b in zip(*hits, strict=True))
+    assert pair["relevant"] == 3

@@ -2,7 +2,7 @@
 
 `Overlap` compares two lists without judgments. `share` is the part of the longer list that both hold; `rbo` is
 rank-biased overlap, extrapolated (Webber, Moffat and Zobel, 2010), in which the top ranks count most. Both are 0 for
-lists with nothing in common and 1 for equal lists. `PairRecall` counts the relevant records that each source finds.
+lists with nothing in common and 1 for equal lists. `pair_recall` counts the relevant records that each source finds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from statistics import fmean
 from typing import Any
@@ -170,85 +170,62 @@ def _terms(setup: FusionSetup, a: str, b: str, relation: str) -> str:
     return f"{fetch_k}, k {setup.k:g} and the weights {weights}"
 
 
-@dataclass(slots=True)
-class PairRecall:
-    """How many relevant records each of two sources has in its top `depth`, over pairs of question and record.
+COUNTS = ("both", "only_a", "only_b", "neither")
+
+
+def pair_recall(a: str, b: str, depth: int, questions: int, counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return how many relevant records each of two sources has in its top `depth`, over pairs of question and record.
 
     The rest are shares: `union` of either source, which no fusion of the two can exceed; `gain` of the union over the
-    better source; `overlap` of the records of both among those of either.
+    better source; `overlap` of the records of both among those of either. `advice` is `fuse`, `gains little` or
+    `undecided`, and `why` has the figures behind it.
     """
-
-    a: str
-    b: str
-    depth: int
-    questions: int
-    both: int
-    only_a: int
-    only_b: int
-    neither: int
-    relevant: int = field(init=False)
-    recall_a: float = field(init=False)
-    recall_b: float = field(init=False)
-    union: float = field(init=False)
-    gain: float = field(init=False)
-    overlap: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        either = self.both + self.only_a + self.only_b
-        self.relevant = either + self.neither
-        counts = (self.both + self.only_a, self.both + self.only_b, either)
-        self.recall_a, self.recall_b, self.union = (count / (self.relevant or 1) for count in counts)
-        self.gain = self.union - max(self.recall_a, self.recall_b)
-        self.overlap = self.both / (either or 1)
-
-    def as_dict(self) -> dict[str, object]:
-        """Return counts, shares and advice as JSON."""
-        word, why = recommendation(self)
-        return {**asdict(self), "advice": word, "why": why}
+    both, only_a, only_b = (counts[name] for name in COUNTS[:3])
+    either, relevant = both + only_a + only_b, sum(counts.values())
+    recall_a, recall_b, union = (count / (relevant or 1) for count in (both + only_a, both + only_b, either))
+    gain, overlap = union - max(recall_a, recall_b), both / (either or 1)
+    gains = gain >= WORTH - ROUNDING
+    if overlap > MUCH_SHARED:
+        advice, relation = "gains little", f"more than {percent(MUCH_SHARED)}"
+    elif overlap < LITTLE_SHARED:
+        advice, relation = "fuse" if gains else "undecided", f"less than {percent(LITTLE_SHARED)}"
+    else:
+        advice, relation = "undecided", f"between {percent(LITTLE_SHARED)} and {percent(MUCH_SHARED)}"
+    worth = "" if gains else f" and less than {100 * WORTH:.0f}"
+    why = (
+        f"of the relevant records that either finds, both find {100 * overlap:.1f} %, {relation}; together they reach "
+        f"{100 * union:.1f} %, {100 * gain:.1f} points above {a if recall_a >= recall_b else b} alone{worth}"
+    )
+    if not either:
+        why = f"neither {a} nor {b} finds a relevant record"
+    shares = {"recall_a": recall_a, "recall_b": recall_b, "union": union, "gain": gain, "overlap": overlap}
+    data = {"a": a, "b": b, "depth": depth, "questions": questions, **counts, "relevant": relevant}
+    return {**data, **shares, "advice": advice, "why": why}
 
 
-def pair_recalls(recording: Recording, qrels: Mapping[str, Mapping[str, int]], *, depth: int) -> list[PairRecall]:
+def pair_recalls(recording: Recording, qrels: Mapping[str, Mapping[str, int]], *, depth: int) -> list[dict[str, Any]]:
     """Count for every pair of sources that answered."""
     rows = [row for key in recording.texts for row in _finders(recording.replies[key], qrels.get(key, {}), depth)]
     judged = sum(any(grade > 0 for grade in qrels.get(key, {}).values()) for key in recording.texts)
     pairs = []
     for a, b in itertools.combinations(answering_sources(recording), 2):
-        counts = Counter((a in names, b in names) for names in rows)
-        found = (counts[True, True], counts[True, False], counts[False, True], counts[False, False])
-        pairs.append(PairRecall(a, b, depth, judged, *found))
+        found = Counter((a in names, b in names) for names in rows)
+        counts = (found[True, True], found[True, False], found[False, True], found[False, False])
+        pairs.append(pair_recall(a, b, depth, judged, dict(zip(COUNTS, counts, strict=True))))
     return pairs
 
 
-def pool(pairs: Sequence[PairRecall]) -> PairRecall:
+def pool(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Add up the counts of the same two sources over several corpora."""
-    first = pairs[0]
-    sums = (sum(getattr(one, name) for one in pairs) for name in ("questions", "both", "only_a", "only_b", "neither"))
-    return PairRecall(first.a, first.b, first.depth, *sums)
+    questions, *counts = (sum(pair[name] for pair in pairs) for name in ("questions", *COUNTS))
+    a, b, depth = (pairs[0][name] for name in ("a", "b", "depth"))
+    return pair_recall(a, b, depth, questions, dict(zip(COUNTS, counts, strict=True)))
 
 
 def answering_sources(recording: Recording) -> list[str]:
     """Return the sources that answered at least one question, in their order."""
     replies = itertools.chain.from_iterable(recording.replies.values())
     return list(dict.fromkeys(reply.source for reply in replies if reply.error is None))
-
-
-def recommendation(pair: PairRecall) -> tuple[str, str]:
-    """Return `fuse`, `gains little` or `undecided`, and the figures behind it."""
-    if not pair.relevant - pair.neither:
-        return "undecided", f"neither {pair.a} nor {pair.b} finds a relevant record"
-    gains = pair.gain >= WORTH - ROUNDING
-    if pair.overlap > MUCH_SHARED:
-        word, relation = "gains little", f"more than {percent(MUCH_SHARED)}"
-    elif pair.overlap < LITTLE_SHARED:
-        word, relation = "fuse" if gains else "undecided", f"less than {percent(LITTLE_SHARED)}"
-    else:
-        word, relation = "undecided", f"between {percent(LITTLE_SHARED)} and {percent(MUCH_SHARED)}"
-    best = pair.a if pair.recall_a >= pair.recall_b else pair.b
-    worth = "" if gains else f" and less than {100 * WORTH:.0f}"
-    return word, (
-        f"of the relevant records that either finds, both find {100 * pair.overlap:.1f} %, {relation}; together they "
-        f"reach {100 * pair.union:.1f} %, {100 * pair.gain:.1f} points above {best} alone{worth}"
-    )
 
 
 def _finders(replies: Sequence[RankedList], judged: Mapping[str, int], depth: int) -> Iterator[frozenset[str]]:
@@ -265,16 +242,16 @@ def _finders(replies: Sequence[RankedList], judged: Mapping[str, int], depth: in
 
 def overlap_report(judged: JudgedSets, depth: int) -> dict[str, Any]:
     """Return the JSON of `recollect eval overlap`: every pair of sources over the whole set, and for each corpus."""
-    by_pair: dict[tuple[str, str], list[PairRecall]] = {}
+    by_pair: dict[tuple[str, str], list[dict[str, Any]]] = {}
     corpora = []
     for part in judged.parts:
         if len(names := answering_sources(part.recording)) < 2:  # noqa: PLR2004
             message = f"only {' '.join(names) or 'no source'} answered, and overlap compares two sources"
             raise SearchFailed(message, hint="`recollect status` shows whether an embedder is set")
         for one in pair_recalls(part.recording, part.dataset.qrels, depth=depth):
-            by_pair.setdefault((one.a, one.b), []).append(one)
-            corpora.append({"set": f"{judged.name}/{part.dataset.name}", **one.as_dict()})
-    whole = [{"set": judged.name, **pool(pairs).as_dict()} for pairs in by_pair.values()]
+            by_pair.setdefault((one["a"], one["b"]), []).append(one)
+            corpora.append({"set": f"{judged.name}/{part.dataset.name}", **one})
+    whole = [{"set": judged.name, **pool(pairs)} for pairs in by_pair.values()]
     several = len(judged.parts) > 1
     return {"data": judged.as_dict(), "depth": depth, "pairs": whole, "corpora": corpora if several else []}
 
