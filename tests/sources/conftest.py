@@ -1,4 +1,4 @@
-"""What tests of outside systems need: questions, counts of what is left behind, and servers that misbehave."""
+"""Fixtures for external sources: queries, checks for leftover processes and files, and servers that misbehave."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRIES = 3
 
 @pytest.fixture
 def ask() -> Callable[..., Any]:
-    """Asks a system, with time enough unless a test says otherwise."""
+    """Sends a query to a system, with enough time unless a test sets a deadline."""
 
     def run(system: Any, text: str = "q", *, seconds: float = 30.0, fetch_k: int = 20, **scope: str) -> Any:
         return system.ask(ExternalQuery(text, fetch_k, Scope(**scope), time.monotonic() + seconds))
@@ -70,7 +70,7 @@ def held() -> Held:
 
 @pytest.fixture
 def nothing_left() -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Checks that after the block the process holds what it held before."""
+    """Checks that after the block the process has no more children, files and threads than before."""
     if not Path("/proc/self/stat").exists():
         pytest.skip("only Linux's /proc tells which processes and files are left open")
 
@@ -85,7 +85,7 @@ def nothing_left() -> Callable[[], contextlib.AbstractContextManager[None]]:
 
 @pytest.fixture
 def cut_in_time(nothing_left: Any) -> Callable[[Callable[[], Any], float], None]:
-    """Checks that a question ends at its deadline, not before it and not much after, and leaves nothing behind."""
+    """Checks that a query ends at its deadline, not before and not much after, and leaves nothing behind."""
 
     def check(run: Callable[[], Any], seconds: float) -> None:
         took: list[float] = []
@@ -103,7 +103,7 @@ def cut_in_time(nothing_left: Any) -> Callable[[Callable[[], Any], float], None]
 
 @pytest.fixture
 def gone() -> Callable[[str], bool]:
-    """Whether no process, whoever's child, has a marker among its arguments (any more)."""
+    """Whether no process of any parent has the marker among its arguments."""
 
     def check(marker: str) -> bool:
         return _eventually(lambda: not any(marker in line for line in _command_lines()))
@@ -195,7 +195,7 @@ def _request(connection: socket.socket) -> bytes:
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Wire]]:
-    """Starts servers that behave as told, and no proxy between."""
+    """Starts servers with the given behaviour, without a proxy."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     wires: list[Wire] = []
 

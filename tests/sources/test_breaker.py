@@ -1,4 +1,4 @@
-"""A system that keeps failing is left alone for a while, tried once, and asked again when it answers."""
+"""The circuit breaker: a source that keeps failing is paused, tried once, and used again when it answers."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ class Kept(dict[str, str]):
 
 @pytest.fixture
 def path(tmp_path: Path, blank: Path) -> Path:
-    """Where the store of a test is: a copy of an empty one."""
+    """The path of a test's store: a copy of an empty one."""
     return Path(shutil.copy(blank, tmp_path / "memory.db"))
 
 
 @pytest.fixture
 def clock() -> Clock:
-    """It stands still unless a test moves it."""
+    """A clock that stands still unless a test moves it."""
     return Clock()
 
 
 @pytest.fixture
 def notes() -> Kept:
-    """What is kept between breakers of the same name."""
+    """The state shared by breakers of the same name."""
     return Kept()
 
 
 @pytest.fixture
 def breaker(notes: Kept, clock: Clock) -> Breaker:
-    """A breaker that has seen nothing."""
+    """A new breaker."""
     return Breaker("wiki", notes, clock)
 
 
@@ -96,8 +96,8 @@ def rest(breaker: Breaker, clock: Clock) -> float:
 # -- the states ---------------------------------------------------------------------------------------------
 
 
-def test_three_failures_in_a_row_open_it(breaker: Breaker) -> None:
-    """Two do not; from the third on the question is refused, with how often, how long and why."""
+def test_three_failures_in_a_row_open_the_breaker(breaker: Breaker) -> None:
+    """From the third on queries are refused, with count, duration and reason."""
     fail(breaker, 2)
     breaker.enter()
     breaker.failed("connection refused")
@@ -109,7 +109,7 @@ def test_three_failures_in_a_row_open_it(breaker: Breaker) -> None:
     assert caught.value.hint
 
 
-def test_an_answer_between_failures_forgives_them(breaker: Breaker) -> None:
+def test_success_resets_the_failures(breaker: Breaker) -> None:
     """Only failures in a row count."""
     for _ in range(5):
         fail(breaker, 2)
@@ -118,8 +118,8 @@ def test_an_answer_between_failures_forgives_them(breaker: Breaker) -> None:
     breaker.enter()
 
 
-def test_when_the_rest_is_over_one_question_tries_it(breaker: Breaker, clock: Clock) -> None:
-    """The others are still refused, and told why."""
+def test_after_the_pause_one_query_probes_the_source(breaker: Breaker, clock: Clock) -> None:
+    """The others are still refused with the reason."""
     fail(breaker)
     clock.now += FIRST_REST_S - 0.001
     with pytest.raises(LeftAlone):
@@ -130,8 +130,8 @@ def test_when_the_rest_is_over_one_question_tries_it(breaker: Breaker, clock: Cl
         breaker.enter()
 
 
-def test_an_answer_to_the_probe_closes_it(breaker: Breaker, clock: Clock) -> None:
-    """All is forgiven: three new failures are needed, and the rest is the first one again."""
+def test_successful_probe_closes_the_breaker(breaker: Breaker, clock: Clock) -> None:
+    """Three new failures are needed, and the pause starts at its first length."""
     fail(breaker)
     clock.now += FIRST_REST_S
     fail(breaker, 1)
@@ -144,8 +144,8 @@ def test_an_answer_to_the_probe_closes_it(breaker: Breaker, clock: Clock) -> Non
     assert rest(breaker, clock) == FIRST_REST_S
 
 
-def test_each_failed_probe_doubles_the_rest_up_to_a_bound(breaker: Breaker, clock: Clock) -> None:
-    """30 s, 60 s, 120 s and so on, and never more than ten minutes."""
+def test_each_failed_probe_doubles_the_pause_up_to_a_limit(breaker: Breaker, clock: Clock) -> None:
+    """30 s, 60 s, 120 s and so on, at most ten minutes."""
     fail(breaker)
     rests = []
     for _ in range(7):
@@ -155,8 +155,8 @@ def test_each_failed_probe_doubles_the_rest_up_to_a_bound(breaker: Breaker, cloc
     assert rests == [30, 60, 120, 240, 480, 600, 600]
 
 
-def test_a_probe_that_was_not_waited_for_makes_room_for_another(breaker: Breaker, clock: Clock) -> None:
-    """It says nothing about the system, so that the rest is not doubled and the next question may try."""
+def test_abandoned_probe_allows_another(breaker: Breaker, clock: Clock) -> None:
+    """It says nothing about the source: the pause is not doubled and the next query may try."""
     fail(breaker)
     clock.now += FIRST_REST_S
     breaker.enter()
@@ -166,8 +166,8 @@ def test_a_probe_that_was_not_waited_for_makes_room_for_another(breaker: Breaker
     breaker.enter()
 
 
-def test_questions_that_fail_at_once_count_as_one_rest(breaker: Breaker, clock: Clock) -> None:
-    """Twenty that were under way when it went down do not make the first rest ten minutes."""
+def test_simultaneous_failures_count_as_one_pause(breaker: Breaker, clock: Clock) -> None:
+    """Twenty running queries that fail together do not make the first pause ten minutes."""
     for _ in range(20):
         breaker.enter()
     for _ in range(20):
@@ -175,8 +175,8 @@ def test_questions_that_fail_at_once_count_as_one_rest(breaker: Breaker, clock: 
     assert rest(breaker, clock) == FIRST_REST_S
 
 
-def test_a_late_failure_of_an_old_question_lets_no_second_probe_in(breaker: Breaker, clock: Clock) -> None:
-    """One that entered before it opened and fails while the probe is under way does not end the probe."""
+def test_late_failure_allows_no_second_probe(breaker: Breaker, clock: Clock) -> None:
+    """A query from before the pause that fails during the probe does not end the probe."""
     breaker.enter()
     fail(breaker)
     clock.now += FIRST_REST_S
@@ -186,8 +186,8 @@ def test_a_late_failure_of_an_old_question_lets_no_second_probe_in(breaker: Brea
 
 
 @pytest.mark.parametrize("round_", range(5))
-def test_of_many_threads_one_tries_it(breaker: Breaker, clock: Clock, round_: int) -> None:
-    """However they come together."""
+def test_only_one_of_many_threads_probes(breaker: Breaker, clock: Clock, round_: int) -> None:
+    """At whatever time they arrive."""
     fail(breaker)
     clock.now += FIRST_REST_S
     together = threading.Barrier(20)
@@ -211,8 +211,8 @@ def _passes(breaker: Breaker) -> bool:
 # -- what is kept -------------------------------------------------------------------------------------------
 
 
-def test_another_process_finds_it_open(breaker: Breaker, notes: Kept, clock: Clock) -> None:
-    """The failures of single commands add up, and the rest goes on."""
+def test_open_state_is_shared_between_processes(breaker: Breaker, notes: Kept, clock: Clock) -> None:
+    """The failures of single commands add up, and the pause continues."""
     for _ in range(FAILURES):
         fail(Breaker("wiki", notes, clock), 1, "down since noon")
     with pytest.raises(LeftAlone, match="down since noon"):
@@ -222,8 +222,8 @@ def test_another_process_finds_it_open(breaker: Breaker, notes: Kept, clock: Clo
     Breaker("wiki", notes, clock).enter()
 
 
-def test_an_answer_is_kept_too(breaker: Breaker, notes: Kept, clock: Clock) -> None:
-    """What one process found to work again is asked by the next."""
+def test_success_is_shared_between_processes(breaker: Breaker, notes: Kept, clock: Clock) -> None:
+    """A source that works again is used by the next process."""
     fail(breaker)
     clock.now += FIRST_REST_S
     breaker.enter()
@@ -235,8 +235,8 @@ def test_an_answer_is_kept_too(breaker: Breaker, notes: Kept, clock: Clock) -> N
 @pytest.mark.parametrize(
     "kept", ["", "rubbish", "null", "{}", "[]", "[1]", '"x"', "[1, 2, 3, 4, 5]", '["a", "b", "c", "d"]']
 )
-def test_rubbish_among_the_notes_is_no_state(notes: Kept, clock: Clock, kept: str) -> None:
-    """What cannot be read was never kept."""
+def test_unreadable_state_is_ignored(notes: Kept, clock: Clock, kept: str) -> None:
+    """It counts as no state."""
     notes["breaker:wiki"] = kept
     breaker = Breaker("wiki", notes, clock)
     breaker.enter()
@@ -244,15 +244,15 @@ def test_rubbish_among_the_notes_is_no_state(notes: Kept, clock: Clock, kept: st
     breaker.enter()
 
 
-def test_a_clock_that_was_set_back_does_not_make_the_rest_longer(breaker: Breaker, clock: Clock) -> None:
-    """The state outlives a correction of the time: a source is not left alone for the day between."""
+def test_clock_set_back_does_not_extend_the_pause(breaker: Breaker, clock: Clock) -> None:
+    """The state survives a correction of the time without pausing for a day."""
     fail(breaker)
     clock.now -= 86_400
     assert rest(breaker, clock) <= LONGEST_REST_S
 
 
-def test_notes_that_cannot_be_written_are_no_failure(clock: Clock) -> None:
-    """This process remembers."""
+def test_unwritable_state_is_no_failure(clock: Clock) -> None:
+    """This process remembers it."""
 
     class Closed(Kept):
         def put(self, key: str, value: str) -> None:
@@ -264,8 +264,8 @@ def test_notes_that_cannot_be_written_are_no_failure(clock: Clock) -> None:
         breaker.enter()
 
 
-def test_a_long_reason_is_cut(breaker: Breaker, notes: Kept) -> None:
-    """A system may answer with a page."""
+def test_long_reason_is_cut(breaker: Breaker, notes: Kept) -> None:
+    """A system may answer with a whole page."""
     fail(breaker, reason="x" * 100_000)
     with pytest.raises(LeftAlone) as caught:
         breaker.enter()
@@ -312,7 +312,7 @@ class Scene:
 
 @pytest.fixture
 def scene(open_memory: Callable[..., Memory], stand: ModuleType, clock: Clock) -> Iterator[Scene]:
-    """The source answers nothing found unless a test says otherwise."""
+    """The source finds nothing unless a test changes it."""
     scene = Scene(open_memory, stand, clock)
     scene.answers(lambda _: [])
     yield scene
@@ -330,8 +330,8 @@ def until_the_deadline(asked: Any) -> Any:
     raise TimedOut("it did not answer in time")
 
 
-def test_the_trace_says_that_it_is_left_alone(scene: Scene) -> None:
-    """Status `skipped` with the reason; it is not asked, and the others answer."""
+def test_trace_shows_the_pause(scene: Scene) -> None:
+    """Status `skipped` with the reason; it is not called, and the others answer."""
     scene.answers(broken)
     assert [scene.search()[1].status for _ in range(FAILURES)] == ["failed"] * FAILURES
     answer, trace = scene.search()
@@ -342,8 +342,8 @@ def test_the_trace_says_that_it_is_left_alone(scene: Scene) -> None:
     assert any("wiki did not answer" in warning for warning in answer.trace.warnings)
 
 
-def test_after_the_rest_it_is_asked_again(scene: Scene) -> None:
-    """One failed probe and it rests twice as long; one answer and it is as before."""
+def test_source_is_used_again_after_the_pause(scene: Scene) -> None:
+    """A failed probe doubles the pause; a successful one resets it."""
     scene.answers(broken)
     for _ in range(FAILURES):
         scene.search()
@@ -357,15 +357,15 @@ def test_after_the_rest_it_is_asked_again(scene: Scene) -> None:
     assert scene.search()[1].status == "ok"
 
 
-def test_an_answer_that_is_rubbish_counts_as_a_failure(scene: Scene) -> None:
-    """A system that answers what nobody can read is no better than one that is down."""
+def test_unreadable_answer_counts_as_a_failure(scene: Scene) -> None:
+    """As if the system were down."""
     scene.answers(lambda _: "rubbish")
     statuses = [scene.search()[1].status for _ in range(FAILURES + 1)]
     assert statuses == ["failed"] * FAILURES + ["skipped"]
 
 
-def test_its_own_timeout_counts_as_a_failure(scene: Scene) -> None:
-    """A system that hangs every time is not waited for every time."""
+def test_timeout_of_the_source_counts_as_a_failure(scene: Scene) -> None:
+    """A system that always hangs is not waited for every time."""
     scene.opened(timeout_ms=30)
     scene.answers(until_the_deadline)
     statuses = [scene.search()[1].status for _ in range(FAILURES)]
@@ -382,8 +382,8 @@ def _traces(scene: Scene) -> Iterator[SourceTrace]:
         yield scene.search()[1]
 
 
-def test_a_system_that_answers_only_after_its_time_is_left_alone_too(scene: Scene) -> None:
-    """One that does not keep to its deadline, and answers when nobody waits any more, keeps failing."""
+def test_answer_after_the_timeout_counts_as_a_failure(scene: Scene) -> None:
+    """A system that always answers too late is paused too."""
     scene.opened(timeout_ms=30)
     scene.answers(lambda _: time.sleep(0.15) or [{"id": "h1"}])
     for _ in range(FAILURES):
@@ -392,8 +392,8 @@ def test_a_system_that_answers_only_after_its_time_is_left_alone_too(scene: Scen
     assert scene.search()[1].status == "skipped"
 
 
-def test_a_budget_that_runs_out_does_not_count(scene: Scene) -> None:
-    """The question was in a hurry; the system may be as quick as ever."""
+def test_query_budget_running_out_does_not_count(scene: Scene) -> None:
+    """The query had little time; the system may be fast."""
     scene.answers(until_the_deadline)
     for _ in range(2 * FAILURES):
         assert scene.search(budget_ms=40)[1].status == "timeout"
@@ -402,8 +402,8 @@ def test_a_budget_that_runs_out_does_not_count(scene: Scene) -> None:
     assert scene.search()[1].status == "ok"
 
 
-def test_a_probe_that_the_budget_cut_is_made_again(scene: Scene) -> None:
-    """It neither closes the breaker nor doubles the rest."""
+def test_probe_cut_by_the_budget_is_repeated(scene: Scene) -> None:
+    """It neither closes the breaker nor doubles the pause."""
     scene.answers(broken)
     for _ in range(FAILURES):
         scene.search()
@@ -415,8 +415,8 @@ def test_a_probe_that_the_budget_cut_is_made_again(scene: Scene) -> None:
     assert scene.search()[1].status == "ok"
 
 
-def test_an_empty_question_is_no_answer_of_the_system(scene: Scene) -> None:
-    """It is not asked, and nothing is forgiven."""
+def test_empty_query_does_not_count_as_success(scene: Scene) -> None:
+    """The source is not called, and no failure is reset."""
     scene.answers(broken)
     for _ in range(2):
         scene.search()
@@ -425,8 +425,8 @@ def test_an_empty_question_is_no_answer_of_the_system(scene: Scene) -> None:
     assert scene.search()[1].status == "skipped"
 
 
-def test_of_many_searches_at_once_one_tries_it(scene: Scene) -> None:
-    """Half-open, the system is asked once, and the others' traces say that it is being tried."""
+def test_only_one_of_many_searches_probes(scene: Scene) -> None:
+    """Half-open, the system is called once, and the other traces say that it is being tried."""
     scene.answers(broken)
     for _ in range(FAILURES):
         scene.search()
@@ -445,8 +445,8 @@ def test_of_many_searches_at_once_one_tries_it(scene: Scene) -> None:
     assert all("while one query tries it" in trace.reason for trace in traces if trace.status == "skipped")
 
 
-def test_one_that_is_asked_alone_is_tried_whatever_it_did(scene: Scene) -> None:
-    """There is nobody to answer in its place, and whoever mends it wants to see."""
+def test_source_searched_alone_is_always_tried(scene: Scene) -> None:
+    """No other source could answer, and whoever repairs it needs the result."""
     scene.answers(broken)
     for _ in range(FAILURES + 2):
         with pytest.raises(SearchFailed, match="connection refused"):
@@ -454,16 +454,16 @@ def test_one_that_is_asked_alone_is_tried_whatever_it_did(scene: Scene) -> None:
     assert len(scene.asked) == FAILURES + 2
 
 
-def test_a_changed_setting_is_another_source() -> None:
-    """What was learnt of a source as it was says nothing of it as it is."""
+def test_changed_setting_is_another_source() -> None:
+    """Its earlier failures do not count."""
     one = SourceSettings("wiki", "command", options={"command": ["a"]})
     assert one.fingerprint == SourceSettings("wiki", "command", options={"command": ["a"]}).fingerprint
     assert one.fingerprint != SourceSettings("wiki", "command", options={"command": ["b"]}).fingerprint
     assert one.fingerprint.startswith("wiki:")
 
 
-def test_a_store_in_the_middle_of_a_write_does_not_hide_the_reason(scene: Scene, path: Path) -> None:
-    """A failure that cannot be kept now is still told as what it was, and at once."""
+def test_locked_store_does_not_hide_the_reason(scene: Scene, path: Path) -> None:
+    """A failure that cannot be stored now is still reported at once."""
     scene.opened(timeout_ms=1000)
     scene.answers(broken)
     writer = apsw.Connection(str(path))
@@ -477,8 +477,10 @@ def test_a_store_in_the_middle_of_a_write_does_not_hide_the_reason(scene: Scene,
 
 
 @pytest.mark.ci
-def test_a_real_process_learns_from_another(path: Path, tmp_path: Path, open_memory: Callable[..., Memory]) -> None:
-    """Three commands that fail, in processes of their own or in one, and the next does not ask."""
+def test_breaker_state_passes_between_real_processes(
+    path: Path, tmp_path: Path, open_memory: Callable[..., Memory]
+) -> None:
+    """After three failing commands, in separate processes or in one, the next does not call the source."""
     config = tmp_path / "settings.toml"
     mark = tmp_path / "asked"
     code = f"open({str(mark)!r}, 'a').write('x'); raise SystemExit('the index is gone')"

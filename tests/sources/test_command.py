@@ -1,4 +1,4 @@
-"""A program as a search system, with real processes: what it is given, what it may do wrong, and what is left of it."""
+"""A program as a search system, with real processes: its input, its failures, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ HOSTILE = [
 
 @pytest.fixture
 def system(settings):
-    """A system of one command."""
+    """A source of one command."""
 
     def make(*command, **options):
         return CommandSystem(settings("command", command=[str(part) for part in command], **options))
@@ -54,7 +54,7 @@ def system(settings):
 
 @pytest.fixture
 def python(system):
-    """A system of one Python program."""
+    """A source of one Python program."""
 
     def make(code, *arguments, **options):
         return system(sys.executable, "-S", "-E", "-c", textwrap.dedent(code), *arguments, **options)
@@ -64,7 +64,7 @@ def python(system):
 
 @pytest.fixture
 def script(system, tmp_path):
-    """A system of one shell script, which starts faster than Python."""
+    """A source of one shell script, which starts faster than Python."""
 
     def make(text, *arguments, **options):
         path = tmp_path / f"{uuid.uuid4().hex}.sh"
@@ -81,39 +81,39 @@ def arguments(shown):
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_what_is_asked_arrives_byte_for_byte_as_one_argument(python, ask, text):
-    """No shell reads it, nothing in it is filled a second time, and it stays one argument."""
+def test_query_arrives_byte_for_byte_as_one_argument(python, ask, text):
+    """No shell reads it, and placeholders in it are not filled."""
     shown = ask(python(SHOW, "{query}", "--q={query}!", "-n", "{fetch_k}"), text, fetch_k=7)
     assert arguments(shown) == [text.encode(), f"--q={text}!".encode(), b"-n", b"7"]
 
 
-def test_a_nul_is_left_out(python, ask):
+def test_nul_is_removed(python, ask):
     """An argument would end there."""
     assert arguments(ask(python(SHOW, "{query}"), "a\0b\0")) == [b"ab"]
 
 
-def test_bytes_that_are_no_text_arrive_as_they_came(python, ask):
-    """What a terminal handed over undecoded goes on as it was; half a surrogate pair cannot."""
+def test_undecodable_bytes_arrive_unchanged(python, ask):
+    """Bytes from a terminal are passed on; a lone surrogate cannot be."""
     assert arguments(ask(python(SHOW, "{query}"), os.fsdecode(b"caf\xe9"))) == [b"caf\xe9"]
     assert arguments(ask(python(SHOW, "{query}"), "a\ud800b")) == [b"a?b"]
 
 
-def test_a_million_characters_are_more_than_an_argument_may_have(python, ask):
-    """Linux takes 128 KiB an argument; beyond that the reason says so, and names the program."""
+def test_query_longer_than_an_argument_is_an_error(python, ask):
+    """Linux allows 128 KiB for each argument; the reason says so and names the program."""
     with pytest.raises(SourceFailed, match=re.escape(sys.executable)) as caught:
         ask(python(SHOW, "{query}"), "x" * 2_000_000)
     assert "shorter" in caught.value.hint
 
 
-def test_the_scope_arrives_as_json(python, ask):
-    """Only the parts that are set, and nothing that a user's name holds can break out."""
+def test_scope_arrives_as_json(python, ask):
+    """Only its set parts; no user name can break out of the JSON."""
     (shown,) = arguments(ask(python(SHOW, "{scope}"), user='a"b', session="s\0 1"))
     assert json.loads(shown) == {"user": 'a"b', "session": "s\0 1"}
     assert arguments(ask(python(SHOW, "{scope}"))) == [b"{}"]
 
 
-def test_environment_and_folder_are_those_of_the_settings(python, ask, tmp_path, monkeypatch):
-    """Variables are added to ours, filled too; the folder may begin with the home folder's sign."""
+def test_environment_and_folder_come_from_the_settings(python, ask, tmp_path, monkeypatch):
+    """Variables are added to ours and may have placeholders; the folder may begin with ~."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("KEPT", "ours")
     (tmp_path / "notes").mkdir()
@@ -123,8 +123,8 @@ def test_environment_and_folder_are_those_of_the_settings(python, ask, tmp_path,
     assert "ASKED" not in os.environ
 
 
-def test_a_program_in_the_home_folder_is_found(system, ask, tmp_path, monkeypatch):
-    """The settings may write ~/bin/search."""
+def test_program_in_the_home_folder_is_found(system, ask, tmp_path, monkeypatch):
+    """The settings may contain ~/bin/search."""
     monkeypatch.setenv("HOME", str(tmp_path))
     program = tmp_path / "search"
     program.write_text("#!/bin/sh\necho '[1]'\n")
@@ -132,18 +132,18 @@ def test_a_program_in_the_home_folder_is_found(system, ask, tmp_path, monkeypatc
     assert ask(system("~/search")) == [1]
 
 
-def test_it_reads_nothing(script, ask):
-    """Standard input is empty: a program that waits for some does not hang."""
+def test_standard_input_is_empty(script, ask):
+    """A program that reads it does not hang."""
     assert ask(script('cat; echo "[1]"'), seconds=10) == [1]
 
 
 def test_json_lines_are_a_list(script, ask):
-    """One document a line is what many tools print."""
+    """One document on each line, as many tools print."""
     assert ask(script("""printf '{"id": 1}\\n{"id": 2}\\n'""")) == [{"id": 1}, {"id": 2}]
 
 
-def test_a_large_answer_arrives_whole(python, ask):
-    """Many times what a pipe holds, with as much on standard error beside it."""
+def test_large_answer_arrives_whole(python, ask):
+    """Much more than a pipe holds, with as much on standard error."""
     code = """
         import json, sys
         for _ in range(200):
@@ -167,8 +167,8 @@ def test_a_large_answer_arrives_whole(python, ask):
         ("printf '\\377\\376'", "not UTF-8"),
     ],
 )
-def test_a_failure_says_what_happened(script, ask, nothing_left, text, said):
-    """Exit codes with the end of standard error, signals, and answers that are none."""
+def test_failure_has_its_reason(script, ask, nothing_left, text, said):
+    """Exit codes with the end of standard error, signals, and invalid answers."""
     system = script(text)
     with nothing_left(), pytest.raises(SourceFailed) as caught:
         ask(system)
@@ -180,14 +180,14 @@ def test_a_failure_says_what_happened(script, ask, nothing_left, text, said):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("text", ["true", "exec >&-; exec 2>&-", "printf '\\n'"])
-def test_a_program_that_ends_well_and_prints_nothing_found_nothing(script, ask, nothing_left, text):
-    """As grep does."""
+def test_success_without_output_is_no_hits(script, ask, nothing_left, text):
+    """As for grep."""
     with nothing_left():
         assert ask(script(text)) == []
 
 
 @pytest.mark.ci
-def test_a_program_that_is_not_there_is_named(system, ask, nothing_left):
+def test_missing_program_is_named(system, ask, nothing_left):
     """By its name in PATH or by its path."""
     for name in ("no-such-program-here", "/no/such/program"):
         with nothing_left(), pytest.raises(SourceFailed, match=f"{name} cannot be started: No such file") as caught:
@@ -195,7 +195,7 @@ def test_a_program_that_is_not_there_is_named(system, ask, nothing_left):
         assert "installed" in caught.value.hint
 
 
-def test_a_file_that_may_not_be_run_is_named(system, ask, tmp_path):
+def test_file_that_is_not_executable_is_named(system, ask, tmp_path):
     """A script without its execute bit, and a folder."""
     (tmp_path / "search").write_text("#!/bin/sh\n")
     for place in (tmp_path / "search", tmp_path):
@@ -203,42 +203,42 @@ def test_a_file_that_may_not_be_run_is_named(system, ask, tmp_path):
             ask(system(place))
 
 
-def test_a_folder_that_is_not_there_is_named(script, ask):
-    """It is the folder that is missing, not the program."""
+def test_missing_folder_is_named(script, ask):
+    """The error names the folder, not the program."""
     with pytest.raises(SourceFailed, match="cannot be run in /no/such/folder"):
         ask(script("echo []", cwd="/no/such/folder"))
 
 
-def test_a_variable_that_cannot_be_is_refused(script, ask):
-    """The environment has no names with an equals sign."""
+def test_invalid_variable_is_refused(script, ask):
+    """Names in the environment have no equals sign."""
     with pytest.raises(SourceFailed, match="cannot be started"):
         ask(script("echo []", env={"A=B": "c"}))
 
 
-def test_what_is_asked_never_names_the_program(settings):
-    """Else a question could run anything."""
+def test_query_cannot_choose_the_program(settings):
+    """Otherwise a query could run anything."""
     with pytest.raises(UsageError, match="takes the program to run from the query"):
         CommandSystem(settings("command", command=["{query}", "x"]))
 
 
-def test_a_key_in_the_environment_is_not_repeated(script, ask):
-    """A program may print its environment when it fails; the error does not."""
+def test_secrets_of_the_environment_are_not_repeated(script, ask):
+    """A failing program may print its environment; the error does not."""
     system = script("env >&2; exit 1", env={"SEARCH_API_KEY": "hunter22"})
     with pytest.raises(SourceFailed, match="exit code 1") as caught:
         ask(system)
     assert "hunter22" not in caught.value.message
 
 
-def test_a_system_without_process_groups_is_told_at_once(settings, monkeypatch):
-    """On Windows nothing is started that could not be ended."""
+def test_system_without_process_groups_is_an_error(settings, monkeypatch):
+    """On Windows no program is started that could not be ended."""
     monkeypatch.delattr(os, "killpg")
     with pytest.raises(UsageError, match="process groups"):
         CommandSystem(settings("command", command=["x"]))
 
 
 @pytest.mark.ci
-def test_without_waitid_it_works_too(script, ask, nothing_left, monkeypatch):
-    """Only newer Pythons have it on macOS."""
+def test_works_without_waitid(script, ask, nothing_left, monkeypatch):
+    """On macOS only newer Pythons have it."""
     monkeypatch.delattr(os, "waitid")
     with nothing_left():
         assert ask(script("echo '[1]'")) == [1]
@@ -246,15 +246,15 @@ def test_without_waitid_it_works_too(script, ask, nothing_left, monkeypatch):
 
 
 @pytest.mark.ci
-def test_a_flood_is_stopped_at_its_bound(system, ask, nothing_left):
-    """More than the most is no answer, and it is not read to its end."""
+def test_output_above_the_limit_is_stopped(system, ask, nothing_left):
+    """It is an error, and the output is not read to its end."""
     with nothing_left(), pytest.raises(SourceFailed, match=f"yes printed more than {MOST_BYTES // 2**20} MiB"):
         ask(system("yes"))
 
 
 @pytest.mark.ci
-def test_a_flood_of_errors_is_stopped_at_the_deadline(script, ask, cut_in_time):
-    """Standard error is read and dropped, so that it neither fills the memory nor blocks the program."""
+def test_flood_on_standard_error_is_stopped_at_the_deadline(script, ask, cut_in_time):
+    """It is read and dropped, so that it neither fills the memory nor blocks the program."""
     system = script("exec yes >&2")
     cut_in_time(lambda: ask(system, seconds=0.3), 0.3)
 
@@ -273,16 +273,16 @@ def test_a_flood_of_errors_is_stopped_at_the_deadline(script, ask, cut_in_time):
         "kill -STOP $$",
     ],
 )
-def test_what_takes_too_long_is_killed_with_all_it_started(script, ask, cut_in_time, gone, text):
-    """Whatever it hangs in, whoever it has started, and whether or not it listens to signals."""
+def test_program_past_its_deadline_is_killed_with_its_children(script, ask, cut_in_time, gone, text):
+    """Wherever it hangs, and whether or not it handles signals."""
     marker = f"60.{uuid.uuid4().int % 10**12}"
     system = script(text.replace("60", marker))
     cut_in_time(lambda: ask(system, seconds=0.2), 0.2)
     assert gone(marker)
 
 
-def test_no_time_is_no_start(script, ask, tmp_path):
-    """A deadline that has passed starts nothing."""
+def test_passed_deadline_starts_nothing(script, ask, tmp_path):
+    """Without time left the program is not run."""
     with pytest.raises(TimedOut):
         ask(script(f"touch {tmp_path}/ran"), seconds=-1)
     assert not (tmp_path / "ran").exists()
@@ -290,8 +290,8 @@ def test_no_time_is_no_start(script, ask, tmp_path):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("text", ["sleep 60 &\necho '[1]'", "sleep 60 >/dev/null 2>&1 &\necho '[1]'"])
-def test_what_an_ended_program_left_running_is_not_waited_for(script, ask, nothing_left, gone, text):
-    """Its answer counts as soon as it has ended, and what it left is killed, whether it holds the output or not."""
+def test_children_of_an_ended_program_are_not_waited_for(script, ask, nothing_left, gone, text):
+    """Its answer counts when it ends, and its children are killed, even if they hold the output."""
     marker = f"60.{uuid.uuid4().int % 10**12}"
     began = time.monotonic()
     with nothing_left():
@@ -300,8 +300,8 @@ def test_what_an_ended_program_left_running_is_not_waited_for(script, ask, nothi
     assert gone(marker)
 
 
-def test_an_answer_that_comes_at_once_is_not_waited_for(script, ask):
-    """Nothing sleeps on the way of a quick program."""
+def test_fast_answer_is_returned_at_once(script, ask):
+    """No sleep delays a fast program."""
     system = script("echo '[1]'")
     quickest = 1.0
     for _ in range(50):
@@ -312,8 +312,8 @@ def test_an_answer_that_comes_at_once_is_not_waited_for(script, ask):
 
 
 @pytest.mark.ci
-def test_many_at_once(script, ask, nothing_left):
-    """Each of many threads gets its own answer, and no pipe leaks into another's program."""
+def test_parallel_queries_get_their_own_answers(script, ask, nothing_left):
+    """No pipe leaks into another thread's program."""
     system = script('sleep 0.05; echo "[$1]"', "{query}")
     answers = {}
 
@@ -330,8 +330,8 @@ def test_many_at_once(script, ask, nothing_left):
 
 
 @pytest.mark.ci
-def test_an_interrupt_leaves_nothing_behind(script, ask, nothing_left, gone):
-    """Ctrl-C reaches us and not the program, which is in a session of its own: we end it."""
+def test_interrupt_leaves_nothing_behind(script, ask, nothing_left, gone):
+    """The program has its own session, so Ctrl-C reaches only us: we end it."""
     marker = f"60.{uuid.uuid4().int % 10**12}"
     system = script(f"sleep {marker} & sleep {marker}")
     with nothing_left():
@@ -344,8 +344,8 @@ def test_an_interrupt_leaves_nothing_behind(script, ask, nothing_left, gone):
 
 
 @pytest.mark.ci
-def test_one_that_cannot_be_killed_is_reaped_when_it_ends(script, ask, nothing_left, monkeypatch):
-    """A program that runs as somebody else: nobody waits for it, and it becomes no zombie."""
+def test_unkillable_program_is_reaped_when_it_ends(script, ask, nothing_left, monkeypatch):
+    """For example under another user: nothing waits for it, and it becomes no zombie."""
     monkeypatch.setattr(module, "REAP_S", 0.05)
 
     def refuse(group, number):
@@ -369,7 +369,7 @@ def test_one_that_cannot_be_killed_is_reaped_when_it_ends(script, ask, nothing_l
     ],
 )
 def test_timeouts_leave_nothing_behind(script, nothing_left, ask, gone, times):
-    """Time after time: no child, no grandchild, no zombie, no open file, no thread, and each within its time."""
+    """Repeatedly: no child, grandchild, zombie, open file or thread, and each within its time."""
     marker = f"60.{uuid.uuid4().int % 10**12}"
     system = script(f"sleep {marker} & sleep {marker}")
     late = []
@@ -386,11 +386,11 @@ def test_timeouts_leave_nothing_behind(script, nothing_left, ask, gone, times):
 
 
 def test_imports_without_posix(start):
-    """The module can be imported where there are no process groups, so that the error can be given."""
+    """The module can be imported where there are no process groups, so that the error can be raised."""
     code = "import os; del os.killpg; import recollect.sources.transports; print('fine')"
     assert start("-c", code).stdout.read().strip() == "fine"
 
 
-def test_it_is_what_the_settings_name():
-    """The kind's entry leads here."""
+def test_registry_opens_the_kind():
+    """The entry of the kind is this class."""
     assert SYSTEMS.load("command") is CommandSystem

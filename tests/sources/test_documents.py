@@ -1,4 +1,4 @@
-"""What an outside system answers is one JSON document, or one a line, or an error that says what it was."""
+"""Answers of external systems: one JSON document, JSON lines, or an error that quotes the answer."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from recollect.sources.matcher import SHOWN, excerpt, parse
 
 @pytest.mark.parametrize("document", [[], {}, [{"id": 1}], {"hits": [{"id": "ä", "score": 0.5}]}, 7, "x", None])
 def test_reads_one_document(document):
-    """Any JSON document is read as it is."""
+    """Any JSON document is read."""
     assert parse(json.dumps(document).encode(), "qmd") == document
 
 
-def test_reads_documents_that_stand_one_a_line():
-    """JSON lines become a list, with empty lines and the line ends of Windows as they come."""
+def test_reads_json_lines():
+    """They become a list, with empty lines and Windows line ends."""
     assert parse(b'{"id": 1}\r\n\r\n{"id": 2}\n\n', "qmd") == [{"id": 1}, {"id": 2}]
 
 
-def test_a_document_over_several_lines_is_one():
-    """Indented JSON is not taken for JSON lines."""
+def test_indented_document_is_one_document():
+    """It is not read as JSON lines."""
     assert parse(json.dumps([{"id": 1}], indent=2).encode(), "qmd") == [{"id": 1}]
 
 
-def test_line_separators_inside_a_text_end_no_line():
-    """U+2028 is a character like any other inside JSON."""
+def test_unicode_line_separators_end_no_line():
+    """U+2028 inside JSON is an ordinary character."""
     lines = '{"text": "a\u2028b"}\n{"text": "c\u0085d"}\n'
     assert parse(lines.encode(), "qmd") == [{"text": "a\u2028b"}, {"text": "c\u0085d"}]
 
 
-def test_a_byte_order_mark_is_no_part_of_it():
+def test_byte_order_mark_is_ignored():
     """Windows tools write one."""
     assert parse(b"\xef\xbb\xbf[1]", "qmd") == [1]
 
@@ -63,8 +63,8 @@ def test_a_byte_order_mark_is_no_part_of_it():
         (b"'single'", "not JSON"),
     ],
 )
-def test_anything_else_is_an_error_that_quotes_it(content, said):
-    """Rubbish, halves, other encodings and numbers beyond numbers are refused with the reason and a hint."""
+def test_invalid_answer_is_an_error_that_quotes_it(content, said):
+    """Garbage, halves, other encodings and invalid numbers are refused with a reason and a hint."""
     with pytest.raises(SourceFailed) as caught:
         parse(content, "qmd")
     assert caught.value.message.startswith("qmd answered")
@@ -74,35 +74,35 @@ def test_anything_else_is_an_error_that_quotes_it(content, said):
     assert caught.value.hint
 
 
-def test_an_error_quotes_the_place_where_it_is():
-    """Far into a long document the start would say nothing."""
+def test_error_quotes_the_right_place():
+    """In a long document the beginning would not help."""
     content = b"[" + b"1, " * 5000 + b"oops, " + b"2, " * 5000 + b"3]"
     with pytest.raises(SourceFailed, match=r"“….*oops.*…”"):
         parse(content, "qmd")
 
 
-def test_an_excerpt_cannot_play_with_a_terminal():
-    """Control characters, direction marks and line breaks do not get through."""
+def test_excerpt_has_no_control_characters():
+    """Nor direction marks or line breaks."""
     assert excerpt("a\x1b[31mb\r\nc\u202ed\x00e\u2028f") == "“a [31mb c d e f”"
 
 
-def test_an_excerpt_is_short():
-    """A flood is cut, and that is shown."""
+def test_excerpt_is_short():
+    """It is cut, and the cut is shown."""
     assert len(excerpt("x" * 10_000_000)) == SHOWN + 3
     assert excerpt("x" * 10_000_000).endswith("…”")
 
 
 @pytest.mark.parametrize("echo", ["no: %s", '{"auth": "%s"', "x" * 1000 + "%s"])
 @pytest.mark.parametrize(("secret", "form"), [("s3cr3t", "s3cr3t"), ('s"3/', 's\\"3/'), ("a b+", "a%20b%2B")])
-def test_an_answer_with_a_secret_in_it_is_not_quoted(echo, secret, form):
-    """Plainly, as JSON or percent-encoded: an error shows nothing of an answer that repeats a secret."""
+def test_answer_with_a_secret_is_not_quoted(echo, secret, form):
+    """Plain, as JSON or percent-encoded."""
     with pytest.raises(SourceFailed, match="not shown") as caught:
         parse((echo % form).encode(), "host", [secret])
     assert form not in caught.value.message
 
 
-def test_half_a_surrogate_pair_is_replaced():
-    """JSON can write what nothing can print or store; whole pairs stay whole."""
+def test_lone_surrogate_is_replaced():
+    """JSON can contain what cannot be printed or stored; whole pairs stay."""
     document = parse(rb'{"t\ud800": ["a\udc00b", "\ud83d\ude00", "c\ud83d"]}', "qmd")
     assert document == {"t\ufffd": ["a\ufffdb", "\U0001f600", "c\ufffd"]}
     json.dumps(document, ensure_ascii=False).encode()

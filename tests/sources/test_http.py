@@ -1,4 +1,4 @@
-"""An HTTP address as a search system, with real sockets: what it is sent, what it may do wrong, and what is left."""
+"""An HTTP address as a search system, with real sockets: its input, its failures, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOSTILE = [
 
 @pytest.fixture
 def ask():
-    """Asks a system as a source does, with time enough unless a test says otherwise."""
+    """Queries a system as a source does, with enough time unless a test sets a deadline."""
 
     def run(system, text="q", *, seconds=30.0, fetch_k=20, **scope):
         query = ExternalQuery(text, fetch_k, Scope(**scope), time.monotonic() + seconds)
@@ -56,7 +56,7 @@ def ask():
 
 @pytest.fixture
 def system(settings):
-    """A system of one address, warm, as the first use loads the client and its certificates."""
+    """A source of one address, already warm: the first use loads the client and its certificates."""
     made = []
 
     def make(url, **options):
@@ -71,7 +71,7 @@ def system(settings):
 
 @pytest.fixture
 def served(wire, system):
-    """A server that behaves so, and a system that asks it."""
+    """A server with the given behaviour, and a source that uses it."""
 
     def make(behave, *, path="/", user="", **options):
         server = wire(behave)
@@ -120,8 +120,8 @@ def heard(wire, number=-1):
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_what_is_asked_arrives_in_the_address(wire, system, ask, text):
-    """Quoted, in one place, and not filled a second time."""
+def test_query_arrives_in_the_url(wire, system, ask, text):
+    """Quoted, in one place; placeholders in it are not filled."""
     server = wire(answer())
     assert ask(system(f"{server.url}/find?q={{query}}&n={{fetch_k}}&s={{scope}}"), text, fetch_k=7, user="ü&") == [1]
     (method, target, _), headers, body = heard(server)
@@ -136,8 +136,8 @@ def test_what_is_asked_arrives_in_the_address(wire, system, ask, text):
 
 
 @pytest.mark.parametrize("text", [*HOSTILE, "1 MB " * 200_000], ids=range(len(HOSTILE) + 1))
-def test_what_is_asked_arrives_in_the_body(wire, system, ask, text):
-    """As JSON, a name alone as its value, however long it is."""
+def test_query_arrives_in_the_body(wire, system, ask, text):
+    """As JSON, as one value, at any length."""
     server = wire(answer())
     body = {"q": "{query}", "n": "{fetch_k}", "s": "{scope}", "deep": [{"say": "n={fetch_k} {query}"}, 1, True]}
     assert ask(system(f"{server.url}/find", body=body), text, fetch_k=7, user="u") == [1]
@@ -148,8 +148,8 @@ def test_what_is_asked_arrives_in_the_body(wire, system, ask, text):
 
 
 @pytest.mark.parametrize("text", HOSTILE[:-1], ids=range(len(HOSTILE) - 1))
-def test_what_is_asked_cannot_add_a_header(wire, system, ask, text):
-    """Line breaks and other control characters are left out of a header."""
+def test_query_cannot_add_a_header(wire, system, ask, text):
+    """Line breaks and other control characters are removed."""
     server = wire(answer())
     assert ask(system(server.url, headers={"X-Query": "q={query}"}), text) == [1]
     _, headers, _ = heard(server)
@@ -158,16 +158,16 @@ def test_what_is_asked_cannot_add_a_header(wire, system, ask, text):
     assert "injected" not in headers
 
 
-def test_half_a_surrogate_pair_is_replaced(wire, system, ask):
-    """It has no bytes in UTF-8, and stops nothing."""
+def test_lone_surrogate_is_replaced(wire, system, ask):
+    """It cannot be encoded in UTF-8."""
     server = wire(answer())
     ask(system(f"{server.url}/?q={{query}}", body=["{query}"], headers={"X-Q": "{query}"}), "a\ud800b")
     (_, target, _), headers, body = heard(server)
     assert (target, headers["x-q"], body) == ("/?q=a%3Fb", "a?b", b'["a?b"]')
 
 
-def test_the_method_may_be_set(wire, system, ask):
-    """POST without a body, and GET with one, as some servers want it."""
+def test_method_can_be_set(wire, system, ask):
+    """POST without a body, and GET with one."""
     server = wire(answer())
     ask(system(server.url, method="POST"))
     ask(system(server.url, method="GET", body={"q": "{query}"}), "x")
@@ -175,8 +175,8 @@ def test_the_method_may_be_set(wire, system, ask):
     assert (heard(server, 1)[0][0], heard(server, 1)[2]) == ("GET", b'{"q": "x"}')
 
 
-def test_headers_of_the_settings_come_before_ours(wire, system, ask):
-    """Except for those that keep the answer bounded and the connection single."""
+def test_headers_of_the_settings_take_precedence(wire, system, ask):
+    """Except for those that limit the answer and the connection."""
     server = wire(answer())
     ask(system(server.url, headers={"ACCEPT": "text/json", "Connection": "keep-alive", "accept-encoding": "gzip"}))
     _, headers, _ = heard(server)
@@ -185,8 +185,8 @@ def test_headers_of_the_settings_come_before_ours(wire, system, ask):
     assert headers["accept-encoding"] == "identity"
 
 
-def test_another_recollect_is_asked_in_its_own_words(wire, settings, ask):
-    """The kind `recollect` is this one with an address and a body."""
+def test_recollect_kind_sends_its_own_request(wire, settings, ask):
+    """The kind `recollect` is this kind with a preset address and body."""
     server = wire(answer(b'{"results": []}'))
     peer = open_peer(settings("recollect", url=f"{server.url}/"))
     assert ask(peer, 'a "b"', fetch_k=5, user="u") == {"results": []}
@@ -196,8 +196,8 @@ def test_another_recollect_is_asked_in_its_own_words(wire, settings, ask):
     assert json.loads(body) == {"query": 'a "b"', "limit": 5, "scope": {"user": "u"}}
 
 
-def test_a_token_comes_from_the_environment(wire, system, ask, monkeypatch):
-    """As a bearer token, read at each question, without the line break that a file may have left."""
+def test_token_comes_from_the_environment(wire, system, ask, monkeypatch):
+    """A bearer token, read at each query, without a trailing line break."""
     server = wire(answer())
     asking = system(server.url, token_env="WIKI_TOKEN", headers={"authorization": "Basic x"})
     monkeypatch.setenv("WIKI_TOKEN", "t0ken\n")
@@ -215,8 +215,8 @@ def test_a_token_comes_from_the_environment(wire, system, ask, monkeypatch):
 
 @pytest.mark.parametrize("status", ["200 OK", "401 Unauthorized", "302 Found", "500 no t0ken-123"])
 @pytest.mark.parametrize("where", ["Bearer t0ken-123 is wrong", "p4ss is wrong", "k3y is wrong", "h3ader is wrong"])
-def test_no_secret_is_repeated(served, ask, monkeypatch, status, where):
-    """A server may echo a token, a password, a key in the address or in a header; the error does not."""
+def test_secrets_are_not_repeated(served, ask, monkeypatch, status, where):
+    """A server may echo a token, password or key; the error does not."""
     monkeypatch.setenv("WIKI_TOKEN", "t0ken-123")
     behave = answer(where.encode(), status, f"Location: http://{where.split()[-3]}/")
     options = {"token_env": "WIKI_TOKEN", "headers": {"X-Api-Key": "Key h3ader"}}
@@ -227,8 +227,8 @@ def test_no_secret_is_repeated(served, ask, monkeypatch, status, where):
         assert secret not in str(caught.value.as_dict())
 
 
-def test_no_cookie_is_kept(wire, system, ask):
-    """A question says nothing about those before it."""
+def test_cookies_are_not_stored(wire, system, ask):
+    """Queries are independent."""
     server = wire(answer(b"[1]", "200 OK", "Set-Cookie: who=you; Path=/"))
     asking = system(server.url)
     ask(asking)
@@ -237,8 +237,8 @@ def test_no_cookie_is_kept(wire, system, ask):
 
 
 @pytest.mark.ci
-def test_the_client_is_made_once_and_closed(wire, system, ask, nothing_left):
-    """Certificates are slow to load; connections are not kept."""
+def test_client_is_created_once_and_closed(wire, system, ask, nothing_left):
+    """Certificates are slow to load; connections are not reused."""
     server = wire(answer())
     asking = system(server.url)
     client = asking._http()
@@ -251,22 +251,22 @@ def test_the_client_is_made_once_and_closed(wire, system, ask, nothing_left):
     assert client.is_closed
 
 
-def test_what_is_asked_never_names_the_host(settings):
-    """Else a question could be sent anywhere, with the token."""
+def test_query_cannot_choose_the_host(settings):
+    """Otherwise a query could be sent anywhere, with the token."""
     for url in ("http://{query}/", "http://{query}.example/x", "http://u:{query}@example/"):
         with pytest.raises(UsageError, match="takes its host from the query"):
             HttpSystem(settings("http", url=url))
 
 
-def test_a_port_that_cannot_be_is_refused(settings):
-    """The system's own lookup would take it for another port."""
+def test_invalid_port_is_refused(settings):
+    """The system's lookup would read it as another port."""
     for port in ("99999", "x"):
         with pytest.raises(UsageError, match=r"127\.0\.0\.1:"):
             HttpSystem(settings("http", url=f"http://127.0.0.1:{port}/"))
 
 
-def test_a_body_that_is_no_json_is_refused(settings):
-    """TOML has dates and infinities; JSON has not."""
+def test_body_that_is_not_json_is_refused(settings):
+    """TOML has dates and infinities, JSON has not."""
     for value in (float("inf"), object()):
         with pytest.raises(UsageError, match="cannot be sent as JSON"):
             HttpSystem(settings("http", url="http://localhost/", body={"since": value}))
@@ -303,8 +303,8 @@ def test_a_body_that_is_no_json_is_refused(settings):
         (lambda c, _: c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"), "ReadError"),
     ],
 )
-def test_a_failure_says_what_happened(served, ask, nothing_left, behave, said):
-    """Statuses, redirects, halves, hung-up connections and answers that are none: ours, with the host and a hint."""
+def test_failure_has_its_reason(served, ask, nothing_left, behave, said):
+    """Status, redirect, truncation, closed connection or invalid answer: an error with the host and a hint."""
     server, asking = served(behave)
     with nothing_left(), pytest.raises(SourceFailed) as caught:
         ask(asking)
@@ -315,15 +315,15 @@ def test_a_failure_says_what_happened(served, ask, nothing_left, behave, said):
     assert caught.value.hint
 
 
-def test_an_answer_without_a_length_ends_with_the_connection(wire, system, ask):
-    """So HTTP/1.0 says it."""
+def test_answer_without_a_length_ends_with_the_connection(wire, system, ask):
+    """As in HTTP/1.0."""
     server = wire(lambda connection, _: connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n[1, 2]"))
     assert ask(system(server.url)) == [1, 2]
 
 
 @pytest.mark.ci
-def test_a_server_that_is_not_there_is_named(system, ask, nothing_left):
-    """Nobody listens, or the name does not exist."""
+def test_missing_server_is_named(system, ask, nothing_left):
+    """No listener, or an unknown name."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
     for host in (address, "no-such-host.invalid"):
@@ -342,22 +342,22 @@ def test_a_server_that_is_not_there_is_named(system, ask, nothing_left):
         ({"url": "http://127.0.0.1:1/?q=" + "{query}" * 4}, "InvalidURL"),
     ],
 )
-def test_a_request_that_cannot_be_sent_is_an_error_of_ours(served, ask, nothing_left, options, said):
-    """No error of a library gets through."""
+def test_request_that_cannot_be_sent_is_a_recollect_error(served, ask, nothing_left, options, said):
+    """No library exception gets through."""
     _, asking = served(answer(), **options)
     with nothing_left(), pytest.raises(SourceFailed, match=said):
         ask(asking, "x" * 20_000)
 
 
-def test_a_client_that_cannot_be_made_is_an_error_of_ours(settings, ask, monkeypatch):
-    """A proxy of an unknown kind in the environment."""
+def test_client_that_cannot_be_created_is_a_recollect_error(settings, ask, monkeypatch):
+    """For example with an unknown kind of proxy in the environment."""
     monkeypatch.setenv("ALL_PROXY", "carrier-pigeon://127.0.0.1:1")
     with pytest.raises(SourceFailed, match="failed"):
         ask(HttpSystem(settings("http", url="http://example.invalid/")))
 
 
-def test_a_proxy_of_the_environment_is_used(wire, system, ask, monkeypatch):
-    """As by every program that honours HTTP_PROXY."""
+def test_proxy_of_the_environment_is_used(wire, system, ask, monkeypatch):
+    """HTTP_PROXY."""
     proxy = wire(answer())
     monkeypatch.setenv("HTTP_PROXY", proxy.url)
     assert ask(system("http://example.invalid/find?q={query}"), "a b") == [1]
@@ -366,8 +366,8 @@ def test_a_proxy_of_the_environment_is_used(wire, system, ask, monkeypatch):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("head", [b"Content-Length: 99999999999\r\n", b""])
-def test_a_flood_is_stopped_at_its_bound(wire, system, ask, nothing_left, head):
-    """More than the most is no answer, and it is not read to its end."""
+def test_answer_above_the_limit_is_stopped(wire, system, ask, nothing_left, head):
+    """It is an error, and the answer is not read to its end."""
     server = wire(trickle(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n", piece=b" " * 1_000_000, pause=0))
     asking = system(server.url)
     with nothing_left(), pytest.raises(SourceFailed, match=f"more than {MOST_BYTES // 2**20} MiB"):
@@ -391,15 +391,15 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
         pytest.param(trickle(b"HTTP/1.1 500 No\r\nContent-Length: 9999\r\n\r\n"), id="trickles an error"),
     ],
 )
-def test_what_takes_too_long_is_cut(served, ask, cut_in_time, behave):
-    """Whatever it is doing, however it keeps us waiting."""
+def test_slow_server_is_cut_off(served, ask, cut_in_time, behave):
+    """In every phase of the request."""
     _, asking = served(behave)
     cut_in_time(lambda: ask(asking, seconds=0.2), 0.2)
 
 
 @pytest.mark.ci
-def test_a_server_that_never_accepts_is_left(system, ask, cut_in_time):
-    """Its queue is full: not even the connection comes about."""
+def test_server_that_never_accepts_is_cut_off(system, ask, cut_in_time):
+    """Its queue is full, so that no connection is made."""
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(4):
@@ -411,8 +411,8 @@ def test_a_server_that_never_accepts_is_left(system, ask, cut_in_time):
 
 
 @pytest.mark.ci
-def test_a_server_that_reads_nothing_is_left(system, ask, cut_in_time):
-    """A long question fills what the connection holds, and stays there."""
+def test_server_that_reads_nothing_is_cut_off(system, ask, cut_in_time):
+    """A long query fills the buffers and stays there."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         asking = system(f"http://127.0.0.1:{listening.getsockname()[1]}/", body=["{query}"])
         cut_in_time(lambda: ask(asking, "x" * 10_000_000, seconds=0.3), 0.3)
@@ -420,8 +420,8 @@ def test_a_server_that_reads_nothing_is_left(system, ask, cut_in_time):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("behave", [hang, trickle(b"\x16\x03\x03\x40\x00\x02", piece=b"\0")], ids=["hangs", "trickles"])
-def test_a_handshake_that_never_ends_is_cut(wire, system, ask, cut_in_time, behave):
-    """A server behind https that says nothing, or begins a record and lets it trickle."""
+def test_unfinished_tls_handshake_is_cut_off(wire, system, ask, cut_in_time, behave):
+    """A server that sends nothing, or one record very slowly."""
     asking = system(f"https://{wire(behave, reads=False).address}/")
     cut_in_time(lambda: ask(asking, seconds=0.2), 0.2)
 
@@ -441,8 +441,8 @@ def certificate(tmp_path, monkeypatch):
 
 
 @pytest.mark.ci
-def test_an_encrypted_answer_is_read_and_cut_alike(certificate, wire, system, ask, cut_in_time):
-    """TLS takes the socket over, and changes nothing."""
+def test_encrypted_answer_is_read_and_cut_off_the_same_way(certificate, wire, system, ask, cut_in_time):
+    """TLS changes nothing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
 
@@ -459,8 +459,8 @@ def test_an_encrypted_answer_is_read_and_cut_alike(certificate, wire, system, as
 
 
 @pytest.mark.ci
-def test_a_lookup_that_hangs_is_not_waited_for(system, ask, monkeypatch, nothing_left):
-    """Nothing can end a name's lookup; it ends by itself, and what comes of it then is given back."""
+def test_hanging_dns_lookup_is_not_waited_for(system, ask, monkeypatch, nothing_left):
+    """It cannot be cancelled; it ends by itself, and its result is released."""
     wait = threading.Event()
     lookup = socket.getaddrinfo
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -480,8 +480,8 @@ def test_a_lookup_that_hangs_is_not_waited_for(system, ask, monkeypatch, nothing
             wait.set()
 
 
-def test_the_first_question_is_in_time_too(wire, settings, ask, monkeypatch):
-    """Loading certificates counts as waiting."""
+def test_first_query_is_in_time_too(wire, settings, ask, monkeypatch):
+    """Loading certificates counts."""
     server = wire(answer())
     asking = HttpSystem(settings("http", url=server.url))
     make = asking._http
@@ -495,8 +495,8 @@ def test_the_first_question_is_in_time_too(wire, settings, ask, monkeypatch):
 
 
 @pytest.mark.ci
-def test_an_interrupt_leaves_nothing_behind(served, ask, nothing_left):
-    """Ctrl-C ends the waiting at once, and the connection with it."""
+def test_interrupt_leaves_nothing_behind(served, ask, nothing_left):
+    """Ctrl-C ends the wait and the connection at once."""
     _, asking = served(hang)
     with nothing_left():
         timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
@@ -506,7 +506,7 @@ def test_an_interrupt_leaves_nothing_behind(served, ask, nothing_left):
         timer.join()
 
 
-def test_no_time_is_no_request(wire, system, ask):
+def test_passed_deadline_sends_nothing(wire, system, ask):
     """A deadline that has passed sends nothing."""
     server = wire(answer())
     with pytest.raises(TimedOut):
@@ -515,8 +515,8 @@ def test_no_time_is_no_request(wire, system, ask):
 
 
 @pytest.mark.ci
-def test_many_at_once(wire, system, ask, nothing_left):
-    """Each of many threads gets its own answer, and none waits for another's connection."""
+def test_parallel_queries_get_their_own_answers(wire, system, ask, nothing_left):
+    """None waits for another's connection."""
 
     def behave(connection, closing):
         time.sleep(0.1)
@@ -553,7 +553,7 @@ def test_many_at_once(wire, system, ask, nothing_left):
     ],
 )
 def test_timeouts_leave_nothing_behind(served, nothing_left, ask, behave, times):
-    """Time after time: no open file, no thread, and each within its time."""
+    """Repeatedly: no open file, no thread, and each within its time."""
     _, asking = served(behave)
     late = []
     with nothing_left():
@@ -567,6 +567,6 @@ def test_timeouts_leave_nothing_behind(served, nothing_left, ask, behave, times)
     assert late[times * 95 // 100] < 250
 
 
-def test_it_is_what_the_settings_name():
-    """The kind's entry leads here."""
+def test_registry_opens_the_kind():
+    """The entry of the kind is this class."""
     assert SYSTEMS.load("http") is HttpSystem

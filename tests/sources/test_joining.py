@@ -1,4 +1,4 @@
-"""Rows of outside systems on a real store: which are ours, which are theirs, and which nobody may see."""
+"""Rows of external systems on a real store: which are our records, which are external, and which are hidden."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Wiki:
 
 @pytest.fixture
 def path(tmp_path: Path, blank: Path) -> Path:
-    """Where the store of a test is: a copy of an empty one."""
+    """The path of a test's store: a copy of an empty one."""
     return Path(shutil.copy(blank, tmp_path / "memory.db"))
 
 
@@ -80,8 +80,8 @@ def wiki(open_memory: OpenMemory, stand: ModuleType) -> Wiki:
 # -- ours and theirs ----------------------------------------------------------------------------------------
 
 
-def test_a_row_with_an_id_of_ours_is_our_record(wiki: Wiki) -> None:
-    """Text, tags and all are the record's own; the snippet is what the system showed."""
+def test_row_with_our_id_is_our_record(wiki: Wiki) -> None:
+    """Text and tags are the record's own; the snippet is the system's."""
     stored = wiki.memory.add("A heron by the lake.", id="h1", tags=["bird"], title="Heron")
     (result,) = wiki.ask({"id": "h1", "text": "… their words …", "title": "Other", "score": 3.5}).results
     assert result.record == stored
@@ -89,8 +89,8 @@ def test_a_row_with_an_id_of_ours_is_our_record(wiki: Wiki) -> None:
     assert result.shares["wiki"].score == 3.5
 
 
-def test_a_row_that_is_not_ours_becomes_a_record_of_its_own(wiki: Wiki) -> None:
-    """Of kind "outside", with the source's name in its id, in the place that the system gave it."""
+def test_other_row_becomes_an_external_record(wiki: Wiki) -> None:
+    """Of kind "outside", with the source's name in its id, at the system's rank."""
     wiki.memory.add("A heron by the lake.", id="h1")
     rows = [{"id": 42, "text": "Herons elsewhere", "title": "Elsewhere", "path": "w/e.md"}, {"id": "h1"}]
     theirs, ours = wiki.ask(*rows).results
@@ -102,8 +102,8 @@ def test_a_row_that_is_not_ours_becomes_a_record_of_its_own(wiki: Wiki) -> None:
     assert wiki.memory.status()["records"]["total"] == 1
 
 
-def test_their_record_is_one_of_the_answer_as_json(wiki: Wiki) -> None:
-    """The one shape holds for it too."""
+def test_external_record_as_json(wiki: Wiki) -> None:
+    """It has the same format as every other."""
     (shown,) = answer_dict(wiki.ask({"id": "7", "text": "A heron", "title": "T"}))["results"]
     assert json.loads(json.dumps(shown)) == shown
     assert (shown["id"], shown["kind"], shown["text"], shown["in_keyword"]) == ("wiki:7", "outside", "A heron", False)
@@ -121,36 +121,36 @@ ROWS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-def test_what_a_row_says_is_read_generously(wiki: Wiki) -> None:
-    """Numbers are texts, a list of texts is one text, and a title may stand for a text."""
+def test_fields_of_a_row_are_converted(wiki: Wiki) -> None:
+    """Numbers become text, lists of texts one text, and a title may replace the text."""
     for row, record_id, text in ROWS:
         (result,) = wiki.ask(row).results
         assert (result.record.id, result.record.text) == (record_id, text)
 
 
-def test_a_row_without_an_id_keeps_the_one_its_text_gives(wiki: Wiki) -> None:
-    """It is the same in every answer."""
+def test_row_without_an_id_gets_one_from_its_text(wiki: Wiki) -> None:
+    """The same in every answer."""
     first, again = (wiki.ids({"text": "A heron"}, {"text": "A crane"}) for _ in range(2))
     assert first == again
     assert len(set(first)) == 2
     assert all(key.startswith("wiki:") for key in first)
 
 
-def test_a_row_with_nothing_to_show_is_left_out(wiki: Wiki) -> None:
-    """What is neither ours nor has a text is no result, and takes no rank."""
+def test_row_without_text_is_left_out(wiki: Wiki) -> None:
+    """If it is not our record it is no result, and takes no rank."""
     for row in ({}, {"id": "a"}, {"id": "a", "text": " \n"}, {"id": "a", "text": {"x": 1}}):
         (result,) = wiki.ask(row, {"id": "b", "text": "T"}).results
         assert (result.record.id, result.shares["wiki"].rank) == ("wiki:b", 1)
 
 
-def test_a_text_beyond_all_measure_is_cut(wiki: Wiki) -> None:
-    """An outside document does not fill the answer."""
+def test_very_long_text_is_cut(wiki: Wiki) -> None:
+    """An external document does not fill the answer."""
     (result,) = wiki.ask({"id": "a", "text": "word " * 100_000}).results
     assert len(result.record.text) == 100_000
 
 
 def test_only_fetch_k_rows_are_read(wiki: Wiki) -> None:
-    """However many a system sends, its own `fetch_k` counts, 20 where none is said."""
+    """The source's own `fetch_k`, 20 by default."""
     rows = [{"id": str(number), "text": f"text {number}"} for number in range(100)]
     assert wiki.ids(*rows, limit=100) == [f"wiki:{number}" for number in range(20)]
     asked = []
@@ -167,7 +167,7 @@ NOTE = "# Birds\n\n{}\n\n# Boats\n\n{}\n\n# Weather\n\n{}\n"
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    """A folder with three files, two of the same name, one of several chunks."""
+    """A folder with three files, two of the same name, one with several chunks."""
     folder = tmp_path / "notes"
     (folder / "old").mkdir(parents=True)
     (folder / "new").mkdir()
@@ -178,8 +178,8 @@ def notes(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_path_finds_the_chunk_that_the_row_is_about(wiki: Wiki, notes: Path) -> None:
-    """Of a file's chunks it is the one that shares most words with the row's text, else with the question."""
+def test_path_finds_the_matching_chunk(wiki: Wiki, notes: Path) -> None:
+    """The chunk that shares most words with the row's text, or else with the query."""
     wiki.opened(join="path").index(notes)
     path = str(notes / "lake.md")
     assert len(wiki.memory.store.files.chunks(path)) >= 3
@@ -192,16 +192,16 @@ def test_a_path_finds_the_chunk_that_the_row_is_about(wiki: Wiki, notes: Path) -
     assert "heron" in result.record.text
 
 
-def test_a_path_may_be_said_in_many_ways(wiki: Wiki, notes: Path) -> None:
-    """Whole, as an address, or as the last parts of one that is ours alone."""
+def test_path_may_be_written_in_many_ways(wiki: Wiki, notes: Path) -> None:
+    """Absolute, as a URL, or as the last parts if they are unique."""
     wiki.opened(join="path").index(notes)
     for way in ("{}", "file://{}", "notes/lake.md", "lake.md", "./notes/lake.md", "qmd://notes/lake.md"):
         (result,) = wiki.ask({"path": way.format(notes / "lake.md"), "text": "the heron in the reeds"}).results
         assert (result.record.kind, result.record.path) == ("chunk", str(notes / "lake.md")), way
 
 
-def test_the_end_of_two_paths_is_neither(wiki: Wiki, notes: Path) -> None:
-    """What could be two files of ours is not taken for one of them."""
+def test_ambiguous_path_end_joins_nothing(wiki: Wiki, notes: Path) -> None:
+    """If two files end alike, neither is taken."""
     wiki.opened(join="path").index(notes)
     for said in ("plan.md", "/plan.md"):
         (result,) = wiki.ask({"id": "p", "path": said, "text": "a plan of theirs"}).results
@@ -210,8 +210,8 @@ def test_the_end_of_two_paths_is_neither(wiki: Wiki, notes: Path) -> None:
     assert result.record.path == str(notes / "new" / "plan.md")
 
 
-def test_a_path_that_is_none_joins_nothing(wiki: Wiki, notes: Path) -> None:
-    """No sign of SQL or of a shell means anything, and half a name is not a name."""
+def test_invalid_path_joins_nothing(wiki: Wiki, notes: Path) -> None:
+    """SQL and shell characters have no meaning, and part of a name is not a name."""
     wiki.opened(join="path").index(notes)
     for said in ("/", "//", ".", "%", "_", "*", "ake.md", "a" * 5000, "' OR 1=1 --", "~nobody-here/x", "~"):
         (result,) = wiki.ask({"id": "p", "path": said, "text": "theirs"}).results
@@ -219,7 +219,7 @@ def test_a_path_that_is_none_joins_nothing(wiki: Wiki, notes: Path) -> None:
 
 
 def test_two_rows_of_one_file_may_be_two_chunks(wiki: Wiki, notes: Path) -> None:
-    """And two rows about the same chunk are one result."""
+    """Two rows for the same chunk are one result."""
     wiki.opened(join="path").index(notes)
     path = str(notes / "lake.md")
     rows = [{"path": path, "text": text} for text in ("the heron in the reeds", "oar of the boat", "a broken oar")]
@@ -228,8 +228,8 @@ def test_two_rows_of_one_file_may_be_two_chunks(wiki: Wiki, notes: Path) -> None
     assert answer.trace.filtered["duplicate"] == 1
 
 
-def test_a_document_that_is_only_theirs_is_no_stale_file_of_ours(wiki: Wiki) -> None:
-    """We never indexed it, so that it is neither missing nor does our index lag behind it."""
+def test_external_document_is_not_a_stale_file(wiki: Wiki) -> None:
+    """It was never indexed, so it is neither missing nor lagging."""
     answer = wiki.ask({"id": "a", "text": "A heron", "path": "space/page-17"})
     assert answer.results[0].freshness in (None, "unknown")
     assert answer.trace.lag["files"] == 0
@@ -238,14 +238,14 @@ def test_a_document_that_is_only_theirs_is_no_stale_file_of_ours(wiki: Wiki) -> 
 # -- by text ------------------------------------------------------------------------------------------------
 
 
-def test_the_same_text_is_the_same_record(wiki: Wiki) -> None:
-    """As duplicates fold: case, white space and compatibility forms do not count."""
+def test_same_text_is_the_same_record(wiki: Wiki) -> None:
+    """Case, white space and compatibility forms are ignored, as for duplicates."""
     wiki.opened(join="text").add("A heron by the lake.", id="h1")
     assert wiki.ids({"id": "x", "text": "Ａ  HERON by\nthe lake."}, {"id": "y", "text": "A heron"}) == ["h1", "wiki:y"]
 
 
-def test_of_several_with_the_same_text_the_visible_one_is_meant(wiki: Wiki) -> None:
-    """Another's record of the same text does not hide one's own."""
+def test_visible_record_of_several_with_the_same_text_is_used(wiki: Wiki) -> None:
+    """Another scope's record does not hide the caller's own."""
     wiki.opened(join="text").add("A heron.", id="ada", user="ada")
     wiki.memory.add("A heron.", id="bob", user="bob")
     assert wiki.ids({"text": "a heron."}, user="ada") == ["ada"]
@@ -272,8 +272,8 @@ HIDDEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("why", HIDDEN)
-def test_a_hidden_record_does_not_come_in_by_the_back_door(wiki: Wiki, why: str) -> None:
-    """Neither as ours nor, as if it were not ours, as the system's own."""
+def test_hidden_record_is_not_returned_by_an_external_source(wiki: Wiki, why: str) -> None:
+    """Neither as our record nor as an external one."""
     record, options = HIDDEN[why]
     wiki.opened_thrice().add("A secret heron.", id="h1", path="/notes/secret.md", **record)
     row = {"id": "h1", "text": "A secret heron.", "path": "/notes/secret.md"}
@@ -283,8 +283,8 @@ def test_a_hidden_record_does_not_come_in_by_the_back_door(wiki: Wiki, why: str)
         assert wiki.ids({"text": "theirs", join: row[join]}, source=join, **options) == []
 
 
-def test_a_superseded_record_does_not_come_in_unless_asked_for(wiki: Wiki) -> None:
-    """What stands in its place is not put there either: the system did not find that."""
+def test_superseded_record_is_returned_only_on_request(wiki: Wiki) -> None:
+    """Nor is its successor, which the system did not find."""
     wiki.opened_thrice().add("The old heron.", id="old", path="/notes/old.md")
     wiki.memory.supersede("old", text="The new heron.")
     row = {"id": "old", "text": "The old heron.", "path": "/notes/old.md"}
@@ -293,8 +293,8 @@ def test_a_superseded_record_does_not_come_in_unless_asked_for(wiki: Wiki) -> No
         assert wiki.ids(row, source=join, superseded=True) == ["old"]
 
 
-def test_an_id_that_was_learnt_opens_no_back_door_either(wiki: Wiki) -> None:
-    """What the map knows is another's file stays hidden when the system names it by its id alone."""
+def test_learnt_id_does_not_reveal_a_hidden_record(wiki: Wiki) -> None:
+    """Another scope's file stays hidden when the system names it by id only."""
     wiki.memory.add("A secret heron.", path="/notes/secret.md", user="bob")
     row = {"id": "doc-9", "text": "A secret heron, as they show it", "path": "/notes/secret.md"}
     assert wiki.ids(row, user="ada") == []
@@ -303,8 +303,8 @@ def test_an_id_that_was_learnt_opens_no_back_door_either(wiki: Wiki) -> None:
     assert len(wiki.ids(row, user="bob")) == 1
 
 
-def test_a_forgotten_record_does_not_come_in_by_its_id(wiki: Wiki) -> None:
-    """What was taken out of every answer is out of this one, though a system that knows our ids still has it."""
+def test_forgotten_record_is_not_returned_by_its_id(wiki: Wiki) -> None:
+    """Although the system still has it."""
     wiki.memory.add("A heron to forget.", id="h1")
     wiki.memory.forget("h1")
     assert wiki.ids({"id": "h1", "text": "A heron to forget."}) == []
@@ -312,7 +312,7 @@ def test_a_forgotten_record_does_not_come_in_by_its_id(wiki: Wiki) -> None:
 
 @pytest.fixture
 def shared(wiki: Wiki, tmp_path: Path) -> Wiki:
-    """Ada and Bob have a file of the same name each, in one store."""
+    """Ada and Bob each have a file of the same name in one store."""
     wiki.opened(join="path")
     for user in ("ada", "bob"):
         (tmp_path / user).mkdir()
@@ -324,27 +324,27 @@ def shared(wiki: Wiki, tmp_path: Path) -> Wiki:
 BOBS = {"id": "1", "path": "plan.md", "text": "The plan of bob."}
 
 
-def test_the_end_of_two_hidden_paths_is_hidden(shared: Wiki) -> None:
-    """Whichever it is, it is a file that Carl may not see, and does not come in as the system's own."""
+def test_ambiguous_path_of_hidden_files_is_hidden(shared: Wiki) -> None:
+    """Both are hidden from Carl, so the row is no external record either."""
     assert shared.ids(BOBS, user="carl") == []
     assert shared.ids(BOBS) == []
 
 
-def test_a_path_is_ambiguous_only_among_what_may_be_seen(shared: Wiki) -> None:
-    """Results in a shared store are those in a store that holds only what the query may see."""
+def test_path_is_ambiguous_only_among_visible_files(shared: Wiki) -> None:
+    """A shared store answers like one with only the visible records."""
     (result,) = shared.ask(BOBS, user="ada").results
     assert result.record.text.endswith("The plan of ada.")
 
 
-def test_a_hidden_path_does_not_stand_before_a_visible_one(shared: Wiki) -> None:
-    """Another's record whose whole path is what the system says does not take the place of one's own file."""
+def test_hidden_path_does_not_replace_a_visible_one(shared: Wiki) -> None:
+    """Another scope's exact path does not take the place of the caller's own file."""
     shared.memory.add("Bob's note.", path="plan.md", user="bob")
     (result,) = shared.ask(BOBS, user="ada").results
     assert result.record.text.endswith("The plan of ada.")
 
 
-def test_the_guard_after_fusion_finds_nothing_to_remove(wiki: Wiki) -> None:
-    """Filters hold inside the source, before ranks are counted."""
+def test_filter_after_fusion_removes_nothing(wiki: Wiki) -> None:
+    """Filters apply inside the source, before ranks are counted."""
     for number in range(10):
         wiki.memory.add(f"heron {number}", id=f"h{number}", user="ada" if number % 2 else "bob")
     answer = wiki.ask(*({"id": f"h{number}"} for number in range(10)), user="ada")
@@ -378,8 +378,8 @@ FILTERS: list[tuple[dict[str, Any], bool]] = [
 ]
 
 
-def test_a_filter_shows_of_theirs_only_what_is_known_to_pass(wiki: Wiki) -> None:
-    """A document of theirs has a path, and no category, tag, kind of ours or date."""
+def test_filter_applies_to_external_documents(wiki: Wiki) -> None:
+    """They have a path, but no category, tag, kind or date."""
     for options, seen in FILTERS:
         assert wiki.ids(THEIRS, **options) == (["wiki:a"] if seen else []), options
 
@@ -387,8 +387,8 @@ def test_a_filter_shows_of_theirs_only_what_is_known_to_pass(wiki: Wiki) -> None
 # -- duplicates and scores ----------------------------------------------------------------------------------
 
 
-def test_duplicates_fold_before_ranks_count(wiki: Wiki) -> None:
-    """Same id, same text, ours or theirs: the first place counts, and the next row takes the next rank."""
+def test_duplicates_are_merged_before_ranks(wiki: Wiki) -> None:
+    """Same id or text: the first rank counts, and the next row takes the next rank."""
     wiki.memory.add("A heron by the lake.", id="h1")
     rows = [
         {"id": "h1", "score": 9},
@@ -408,8 +408,8 @@ def test_duplicates_fold_before_ranks_count(wiki: Wiki) -> None:
     assert answer.trace.filtered["duplicate"] == 3
 
 
-def test_both_rankings_count_for_what_keyword_and_source_find(wiki: Wiki) -> None:
-    """The same record from both, once by id and once by its text alone, is one result with two shares."""
+def test_record_of_keyword_and_source_has_both_contributions(wiki: Wiki) -> None:
+    """Once by id and once by text alone, it is one result."""
     wiki.memory.add("A heron by the lake.", id="h1")
     wiki.memory.add("A heron in the reeds.", id="h2")
     wiki.stand.ASK["wiki"] = lambda _: [{"id": "h2"}, {"id": "other", "text": "a heron by the lake."}]
@@ -437,8 +437,8 @@ SCORES: list[tuple[list[Any], list[float | None]]] = [
 
 
 @pytest.mark.parametrize("fusion", METHODS)
-def test_scores_are_read_or_left_out_together(wiki: Wiki, fusion: str) -> None:
-    """Where one row has none that counts, ranks stand in for all, under every fusion, and the order is the system's."""
+def test_scores_are_used_for_all_rows_or_none(wiki: Wiki, fusion: str) -> None:
+    """If one row has no valid score, ranks replace all of them, under every fusion."""
     for scores, read in SCORES:
         rows = [{"id": str(number), "text": f"text {number}", "score": score} for number, score in enumerate(scores)]
         answer = wiki.ask(*rows, fusion=fusion)
@@ -453,8 +453,8 @@ def test_scores_are_read_or_left_out_together(wiki: Wiki, fusion: str) -> None:
 # -- the mapping --------------------------------------------------------------------------------------------
 
 
-def test_a_field_may_be_sixteen_levels_deep(wiki: Wiki) -> None:
-    """A dotted name goes down through objects and, by number, through lists."""
+def test_field_may_be_sixteen_levels_deep(wiki: Wiki) -> None:
+    """A dotted name goes through objects and, by number, through lists."""
     names = [f"n{level}" for level in range(15)]
     row: Any = "deep text"
     for name in ["leaf", *reversed(names)]:
@@ -464,28 +464,28 @@ def test_a_field_may_be_sixteen_levels_deep(wiki: Wiki) -> None:
     assert (result.record.id, result.record.text, result.shares["wiki"].score) == ("wiki:5", "deep text", 0.5)
 
 
-def test_a_list_may_be_deep_in_the_document(wiki: Wiki) -> None:
-    """`results` says where."""
+def test_result_list_may_be_nested(wiki: Wiki) -> None:
+    """`results` names its path."""
     wiki.opened(results="hits.0.hits")
     wiki.stand.ASK["wiki"] = lambda _: {"hits": [{"hits": [{"id": "a", "text": "A heron"}]}]}
     assert len(wiki.memory.search("heron", sources=["wiki"]).results) == 1
 
 
-def test_an_object_with_results_needs_no_word(wiki: Wiki) -> None:
-    """It is how most systems answer, and ours."""
+def test_object_with_results_needs_no_setting(wiki: Wiki) -> None:
+    """The usual format, and ours."""
     wiki.stand.ASK["wiki"] = lambda _: {"took": 3, "results": [{"id": "a", "text": "A heron"}]}
     assert len(wiki.memory.search("heron", sources=["wiki"]).results) == 1
 
 
-def test_one_object_may_be_the_only_row(wiki: Wiki) -> None:
+def test_single_object_is_one_row(wiki: Wiki) -> None:
     """As when a program prints JSON lines and finds one."""
     wiki.stand.ASK["wiki"] = lambda _: {"id": "a", "text": "A heron"}
     assert [result.record.id for result in wiki.memory.search("heron", sources=["wiki"]).results] == ["wiki:a"]
 
 
 @pytest.mark.parametrize("document", [[], {"results": []}])
-def test_no_rows_is_an_answer(wiki: Wiki, document: Any) -> None:
-    """It found nothing, and has not failed."""
+def test_no_rows_is_a_valid_answer(wiki: Wiki, document: Any) -> None:
+    """The source found nothing and has not failed."""
     wiki.stand.ASK["wiki"] = lambda _: document
     answer = wiki.memory.search("heron", sources=["wiki"])
     assert (answer.results, answer.trace.sources[0].status, answer.trace.mode) == ((), "ok", "wiki-only")
@@ -507,7 +507,7 @@ def test_no_rows_is_an_answer(wiki: Wiki, document: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_list_of_rows_is_a_failure_that_says_so(wiki: Wiki, document: Any, part: str) -> None:
+def test_answer_without_a_list_is_a_failure(wiki: Wiki, document: Any, part: str) -> None:
     """With its reason in the trace, and the rest answers."""
     wiki.memory.add("A heron by the lake.", id="h1")
     wiki.stand.ASK["wiki"] = lambda _: document
@@ -518,8 +518,8 @@ def test_what_is_no_list_of_rows_is_a_failure_that_says_so(wiki: Wiki, document:
     assert [result.record.id for result in answer.results] == ["h1"]
 
 
-def test_a_missing_list_is_named_by_where_it_was_sought(wiki: Wiki) -> None:
-    """The reason repeats what the settings say."""
+def test_missing_list_is_named_by_its_path(wiki: Wiki) -> None:
+    """The reason repeats the setting."""
     wiki.opened(results="hits.hits")
     wiki.memory.add("A heron by the lake.", id="h1")
     wiki.stand.ASK["wiki"] = lambda _: {"hits": {"total": 0}}
@@ -527,8 +527,8 @@ def test_a_missing_list_is_named_by_where_it_was_sought(wiki: Wiki) -> None:
     assert "'hits.hits'" in trace.reason
 
 
-def test_half_a_surrogate_pair_does_not_break_the_answer(wiki: Wiki) -> None:
-    """A system of somebody else's may hand over what nothing can store or print."""
+def test_lone_surrogate_does_not_break_the_answer(wiki: Wiki) -> None:
+    """An external system may return what cannot be stored or printed."""
     wiki.memory.add("A heron by the lake.", id="h1")
     wiki.stand.ASK["wiki"] = lambda _: [{"id": "\ud800", "text": "half \udc00", "path": "p\ud800"}, {"id": "h1"}]
     answer = wiki.memory.search("heron")
@@ -539,8 +539,8 @@ def test_half_a_surrogate_pair_does_not_break_the_answer(wiki: Wiki) -> None:
 # -- the map of ids -----------------------------------------------------------------------------------------
 
 
-def test_an_id_is_known_by_its_path_ever_after(wiki: Wiki, notes: Path) -> None:
-    """Said once, it joins without being said again: after a restart, and with a new memory."""
+def test_learnt_path_of_an_id_is_remembered(wiki: Wiki, notes: Path) -> None:
+    """The next row with this id needs no path: also after a restart."""
     wiki.opened(join="path").index(notes)
     path = str(notes / "lake.md")
     assert wiki.ask({"id": "doc-1", "path": path, "text": "heron"}).results[0].record.path == path
@@ -551,8 +551,8 @@ def test_an_id_is_known_by_its_path_ever_after(wiki: Wiki, notes: Path) -> None:
     assert wiki.ids({"id": "doc-2", "text": "unknown"}) == ["wiki:doc-2"]
 
 
-def test_a_document_that_moved_is_known_by_its_new_path(wiki: Wiki, notes: Path) -> None:
-    """The last word counts."""
+def test_moved_document_has_its_new_path(wiki: Wiki, notes: Path) -> None:
+    """The last path counts."""
     wiki.opened(join="path").index(notes)
     old, new = (str(notes / name / "plan.md") for name in ("old", "new"))
     wiki.ask({"id": "doc-1", "path": old, "text": "plan"})
@@ -560,8 +560,8 @@ def test_a_document_that_moved_is_known_by_its_new_path(wiki: Wiki, notes: Path)
     assert wiki.ask({"id": "doc-1", "text": "plan"}).results[0].record.path == new
 
 
-def test_the_ids_of_two_sources_are_not_mixed(wiki: Wiki) -> None:
-    """Each system counts its documents for itself."""
+def test_ids_of_two_sources_are_separate(wiki: Wiki) -> None:
+    """Each system has its own ids."""
     joins = wiki.memory.store.joins
     joins.learn("wiki", {"1": "/a.md"})
     joins.learn("blog", {"1": "/b.md"})
@@ -569,8 +569,8 @@ def test_the_ids_of_two_sources_are_not_mixed(wiki: Wiki) -> None:
     assert dict(joins.paths("other")) == {}
 
 
-def test_a_path_that_is_not_ours_yet_joins_once_it_is_indexed(wiki: Wiki, notes: Path) -> None:
-    """What was learnt before the file came is used after."""
+def test_learnt_path_joins_once_it_is_indexed(wiki: Wiki, notes: Path) -> None:
+    """Also if it was learnt before the file was indexed."""
     wiki.opened(join="path")
     path = str(notes / "lake.md")
     assert wiki.ids({"id": "doc-1", "path": path, "text": "the heron"}) == ["wiki:doc-1"]
@@ -596,10 +596,10 @@ with Memory.open(sys.argv[1], embedder="none", settings=Settings(sources=(source
 """
 
 
-def test_two_processes_learn_from_each_other(
+def test_learnt_paths_are_shared_between_processes(
     wiki: Wiki, notes: Path, path: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    """What one was told is known to the other, though both have the store open all the while."""
+    """Although both have the store open all the time."""
     wiki.opened(join="path").index(notes)
     other = start("-c", OTHER, path, tmp_path / "site-packages")
     assert other.stdout.readline() == "ready\n"
@@ -654,10 +654,10 @@ look(sys.argv[1], [{"id": "1", "text": "heron"}], [row], [row | {"path": ""}], N
 """
 
 
-def test_a_store_that_may_only_be_read_joins_by_what_it_knows(
+def test_read_only_store_joins_by_known_paths(
     wiki: Wiki, notes: Path, path: Path, tmp_path: Path, sealed: Callable[[Path], Path]
 ) -> None:
-    """It keeps nothing new, neither of ids nor of failures, and search is none the worse for it."""
+    """It stores neither new paths nor failures, and searches work."""
     wiki.opened(join="path").index(notes)
     lake, plan = str(notes / "lake.md"), str(notes / "new" / "plan.md")
     wiki.ask({"id": "1", "text": "heron", "path": lake})
@@ -683,8 +683,8 @@ def test_a_store_that_may_only_be_read_joins_by_what_it_knows(
     ]
 
 
-def test_a_store_in_the_middle_of_a_write_does_not_hold_up_the_answer(wiki: Wiki, path: Path) -> None:
-    """What was learnt cannot be kept now; the source has answered all the same."""
+def test_locked_store_does_not_delay_the_answer(wiki: Wiki, path: Path) -> None:
+    """The paths cannot be stored now; the source still answers."""
     wiki.opened(timeout_ms=1000).add("A heron.", id="h1")
     writer = apsw.Connection(str(path))
     writer.execute("BEGIN IMMEDIATE")
@@ -698,8 +698,8 @@ def test_a_store_in_the_middle_of_a_write_does_not_hold_up_the_answer(wiki: Wiki
     assert (trace.status, trace.reason) == ("ok", "")
 
 
-def test_the_map_is_bounded_and_forgets_the_oldest(wiki: Wiki, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system with ids without end does not fill the store."""
+def test_learnt_paths_are_bounded(wiki: Wiki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are dropped."""
     monkeypatch.setattr("recollect.stores.records.MAX_JOINS", 10)
     joins = wiki.memory.store.joins
     for number in range(0, 30, 5):
@@ -709,7 +709,7 @@ def test_the_map_is_bounded_and_forgets_the_oldest(wiki: Wiki, monkeypatch: pyte
     assert kept == {f"d{number}" for number in range(20, 30)}
 
 
-def test_a_filter_is_kept_as_it_was_given(wiki: Wiki) -> None:
-    """A `where` with a time of its own joins as any other."""
+def test_filter_is_used_unchanged(wiki: Wiki) -> None:
+    """A `where` with its own time works like any other."""
     wiki.memory.add("A heron.", id="h1", tags=["bird"])
     assert wiki.ids({"id": "h1"}, where=replace(Filter(tags=("bird",)), now=now() - timedelta(days=9))) == ["h1"]

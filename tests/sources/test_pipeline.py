@@ -65,13 +65,13 @@ class Scene:
 
 @pytest.fixture
 def path(tmp_path: Path, blank: Path) -> Path:
-    """Where the store of a test is: a copy of an empty one."""
+    """The path of a test's store: a copy of an empty one."""
     return Path(shutil.copy(blank, tmp_path / "memory.db"))
 
 
 @pytest.fixture
 def scene(open_memory: OpenMemory, stand: ModuleType) -> Iterator[Scene]:
-    """What hangs is let go before the memories close."""
+    """Hanging sources are released before the memories close."""
     scene = Scene(open_memory, stand)
     yield scene
     scene.done.set()
@@ -107,8 +107,8 @@ def broken(_: Any) -> Any:
 # -- a package's own kind -----------------------------------------------------------------------------------
 
 
-def test_a_package_adds_a_kind_by_an_entry_point(scene: Scene) -> None:
-    """It is found, told its settings, asked, and closed with the memory."""
+def test_package_adds_a_kind_by_an_entry_point(scene: Scene) -> None:
+    """It is found, configured, called, and closed with the memory."""
     assert "stand" in entry_points(group="recollect.sources").names
     memory = scene.opened({"name": "wiki", "options": {"colour": "red"}, "fetch_k": 7})
     scene.answers(wiki=lambda asked: [{"id": "h2"}, {"id": "x", "text": f"{asked.text} × {asked.fetch_k}"}])
@@ -121,8 +121,8 @@ def test_a_package_adds_a_kind_by_an_entry_point(scene: Scene) -> None:
     assert scene.stand.CLOSED == ["wiki"]
 
 
-def test_a_source_can_be_asked_alone_or_left_out(scene: Scene) -> None:
-    """`sources` names those of the settings beside our own, in any order; one that is not there is refused."""
+def test_source_can_be_used_alone_or_left_out(scene: Scene) -> None:
+    """`sources` names external ones beside the built-in ones, in any order; an unknown one is refused."""
     memory = scene.opened("wiki", "blog")
     scene.answers(wiki=lambda _: [{"id": "h1"}], blog=lambda _: [{"id": "h2"}])
     assert ids(memory.search("heron", sources=["wiki"])) == ["h1"]
@@ -132,8 +132,8 @@ def test_a_source_can_be_asked_alone_or_left_out(scene: Scene) -> None:
     assert "keyword, vector, wiki, blog" in caught.value.hint
 
 
-def test_a_system_that_cannot_be_closed_does_not_keep_the_store_open(scene: Scene) -> None:
-    """Whatever its `close` raises the first time, the others and the store are closed."""
+def test_failing_close_of_a_source_does_not_keep_the_store_open(scene: Scene) -> None:
+    """Whatever it raises, the others and the store are closed."""
     memory = scene.opened("a", "b")
     outcome = [OSError("it will not close")]
 
@@ -153,7 +153,7 @@ def test_a_system_that_cannot_be_closed_does_not_keep_the_store_open(scene: Scen
 
 
 def test_each_failure_is_named_and_the_others_answer(scene: Scene) -> None:
-    """With status, reason and time; a system's own error may be any exception there is."""
+    """With status, reason and time; a source may raise any exception."""
     memory = scene.opened("down", "junk", "said", {"name": "slow", "timeout_ms": 50}, "good")
 
     def say(_: Any) -> Any:
@@ -196,15 +196,15 @@ def test_each_failure_is_named_and_the_others_answer(scene: Scene) -> None:
         (["keyword", "good"], "hybrid"),
     ],
 )
-def test_the_mode_says_what_the_answer_is_now(scene: Scene, asked: list[str], mode: str) -> None:
-    """By those that answered, not by those that were asked."""
+def test_mode_reflects_the_sources_that_answered(scene: Scene, asked: list[str], mode: str) -> None:
+    """Not those that were called."""
     memory = scene.opened("down", "junk", "good")
     scene.answers(down=broken, junk=rubbish, good=lambda _: [{"id": "h2"}])
     assert memory.search("heron", sources=asked).trace.mode == mode
 
 
-def test_what_is_left_of_a_failure_is_fused_as_if_it_had_not_been_asked(scene: Scene) -> None:
-    """Scores and order are those of a search without it."""
+def test_failed_source_leaves_the_ranking_of_the_others(scene: Scene) -> None:
+    """Scores and order equal those of a search without it."""
     memory = scene.opened("down", "good")
     scene.answers(down=broken, good=lambda _: [{"id": "h2"}, {"id": "x", "text": "another heron"}])
     with_it = memory.search("heron", decay=False)
@@ -214,7 +214,7 @@ def test_what_is_left_of_a_failure_is_fused_as_if_it_had_not_been_asked(scene: S
     ]
 
 
-def test_when_every_source_fails_it_is_an_error_that_names_each(scene: Scene) -> None:
+def test_all_sources_failing_is_an_error_that_names_each(scene: Scene) -> None:
     """Never an empty list."""
     memory = scene.opened("down", "junk", {"name": "slow", "timeout_ms": 50})
     scene.answers(down=broken, junk=rubbish, slow=scene.hang)
@@ -225,16 +225,16 @@ def test_when_every_source_fails_it_is_an_error_that_names_each(scene: Scene) ->
     assert caught.value.exit_code == 3
 
 
-def test_no_result_is_not_a_failure(scene: Scene) -> None:
-    """A source that found nothing has answered: the list may be empty then."""
+def test_no_hits_is_not_a_failure(scene: Scene) -> None:
+    """The list may be empty then."""
     memory = scene.opened("down", "none")
     scene.answers(down=broken, none=lambda _: [])
     answer = memory.search("heron", sources=["down", "none"])
     assert (answer.results, answer.trace.mode) == ((), "none-only")
 
 
-def test_a_system_that_wants_to_end_the_process_does_not(scene: Scene) -> None:
-    """Somebody else's class that calls `sys.exit` in its thread has failed, and no more."""
+def test_source_that_calls_sys_exit_has_only_failed(scene: Scene) -> None:
+    """In its thread; the process goes on."""
     memory = scene.opened("odd")
     scene.answers(odd=lambda _: sys.exit("no index"))
     answer = memory.search("heron")
@@ -245,8 +245,8 @@ def test_a_system_that_wants_to_end_the_process_does_not(scene: Scene) -> None:
 # -- deadlines ----------------------------------------------------------------------------------------------
 
 
-def test_the_answer_comes_within_the_budget(scene: Scene) -> None:
-    """What has answered by then is fused, and the late ones are marked `timeout` with the time that they had."""
+def test_answer_comes_within_the_budget(scene: Scene) -> None:
+    """Late sources are marked `timeout` with their time."""
     memory = scene.opened("slow", "hangs", "good")
     scene.answers(slow=scene.hang, hangs=scene.hang, good=lambda _: [{"id": "h2"}])
     memory.search("heron", sources=["keyword", "vector"])
@@ -262,8 +262,8 @@ def test_the_answer_comes_within_the_budget(scene: Scene) -> None:
     assert set(ids(answer)) == {"h1", "h2"}
 
 
-def test_the_budget_may_be_a_setting(scene: Scene, open_memory: OpenMemory) -> None:
-    """`[search] budget_ms` holds for every search, and what a call says goes before it."""
+def test_budget_can_be_a_setting(scene: Scene, open_memory: OpenMemory) -> None:
+    """`[search] budget_ms` applies to every search; an option of the call wins."""
     memory = scene.opened("slow")
     scene.answers(slow=scene.hang)
     settings = memory.settings
@@ -273,7 +273,7 @@ def test_the_budget_may_be_a_setting(scene: Scene, open_memory: OpenMemory) -> N
     assert traces(hasty.search("heron", budget_ms=5000))["slow"].status == "ok"
 
 
-def test_a_budget_that_no_source_keeps_is_an_error(scene: Scene) -> None:
+def test_budget_that_no_source_meets_is_an_error(scene: Scene) -> None:
     """There is nothing to answer with."""
     memory = scene.opened("hangs")
     scene.answers(hangs=scene.hang)
@@ -283,8 +283,8 @@ def test_a_budget_that_no_source_keeps_is_an_error(scene: Scene) -> None:
     assert within(time.monotonic() - began, 0.05 + SLACK_S)
 
 
-def test_a_timeout_holds_without_a_budget(scene: Scene) -> None:
-    """Each source has its own, and one that hangs holds up nobody beyond it."""
+def test_timeout_applies_without_a_budget(scene: Scene) -> None:
+    """Each source has its own; one that hangs delays nothing beyond it."""
     memory = scene.opened({"name": "a", "timeout_ms": 50}, {"name": "b", "timeout_ms": 200})
     scene.answers(a=scene.hang, b=scene.hang)
     answer, took = timed(memory)
@@ -296,8 +296,8 @@ def test_a_timeout_holds_without_a_budget(scene: Scene) -> None:
     assert seen["b"].took_ms >= 200
 
 
-def test_timeouts_run_side_by_side_and_not_one_after_another(scene: Scene) -> None:
-    """Six that hang take no longer than one."""
+def test_timeouts_run_in_parallel(scene: Scene) -> None:
+    """Six hanging sources take no longer than one."""
     names = [f"s{number}" for number in range(6)]
     memory = scene.opened(*({"name": name, "timeout_ms": 150} for name in names))
     scene.answers(**dict.fromkeys(names, scene.hang))
@@ -305,7 +305,7 @@ def test_timeouts_run_side_by_side_and_not_one_after_another(scene: Scene) -> No
     assert within(took, 0.15 + SLACK_S)
 
 
-def test_a_system_is_told_its_deadline(scene: Scene) -> None:
+def test_source_gets_its_deadline(scene: Scene) -> None:
     """The earlier of its own timeout and the query's budget."""
     asked = []
     memory = scene.opened({"name": "wiki", "timeout_ms": 2000})
@@ -319,7 +319,7 @@ def test_a_system_is_told_its_deadline(scene: Scene) -> None:
 
 
 def test_sources_run_in_parallel(scene: Scene) -> None:
-    """Each waits for all the others, so that all must be under way at once."""
+    """Each waits for all others, so all must run at once."""
     together = threading.Barrier(4, timeout=5)
     names = ["a", "b", "c", "d"]
     memory = scene.opened(*names)
@@ -332,8 +332,8 @@ def test_sources_run_in_parallel(scene: Scene) -> None:
     assert {trace.status for trace in traces(memory.search("heron")).values()} == {"ok"}
 
 
-def test_fifty_searches_at_once_with_one_that_hangs_still_find_by_keyword(scene: Scene) -> None:
-    """A hanging source takes threads, and not those that keyword and vector need."""
+def test_fifty_searches_with_a_hanging_source_find_by_keyword(scene: Scene) -> None:
+    """It does not use the threads of keyword and vector search."""
     memory = scene.opened("hangs")
     scene.answers(hangs=scene.hang)
     memory.search("heron", sources=["keyword", "vector"])
@@ -346,8 +346,8 @@ def test_fifty_searches_at_once_with_one_that_hangs_still_find_by_keyword(scene:
     assert traces(memory.search("heron", budget_ms=1000))["keyword"].status == "ok"
 
 
-def test_threads_that_never_come_back_do_not_run_out(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many searches a system has hung in, keyword still has a thread; shown with eight instead of 64."""
+def test_hanging_threads_do_not_exhaust_the_pool(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keyword search always has a thread; tested with eight instead of 64."""
     monkeypatch.setattr("recollect.memory.memory.WORKERS", 8, raising=False)
     memory = scene.opened("hangs")
     scene.answers(hangs=scene.hang)
@@ -373,13 +373,13 @@ def test_threads_that_never_come_back_do_not_run_out(scene: Scene, monkeypatch: 
         (60_000, "bad"),
     ],
 )
-def test_the_grade_is_a_word_for_the_time(took_ms: float, grade: str) -> None:
+def test_grade_describes_the_time(took_ms: float, grade: str) -> None:
     """Strict below 200 ms, acceptable below 600 ms, bad above a second."""
     assert Trace(took_ms=took_ms).grade == grade
 
 
-def test_the_grade_is_in_the_trace(scene: Scene) -> None:
-    """Beside the time, in the one shape."""
+def test_grade_is_in_the_trace(scene: Scene) -> None:
+    """Beside the time, also in JSON."""
     memory = scene.opened("slow")
     scene.answers(slow=lambda _: time.sleep(1.02) or [])
     shown = answer_dict(memory.search("heron", budget_ms=5000))["trace"]
@@ -391,8 +391,8 @@ def test_the_grade_is_in_the_trace(scene: Scene) -> None:
 # -- fusion -------------------------------------------------------------------------------------------------
 
 
-def test_a_sources_weight_is_its_own(scene: Scene) -> None:
-    """Its share is its weight over k + rank, and a source of weight 0 adds nothing."""
+def test_each_source_has_its_own_weight(scene: Scene) -> None:
+    """Its contribution is its weight over k + rank; weight 0 adds nothing."""
     memory = scene.opened(
         {"name": "heavy", "weight": 3.0}, {"name": "light", "weight": 0.5}, {"name": "mute", "weight": 0}
     )
@@ -417,8 +417,8 @@ def test_a_sources_weight_is_its_own(scene: Scene) -> None:
         assert result.fused == pytest.approx(sum(share.contribution for share in result.shares.values()))
 
 
-def test_a_source_without_scores_is_fused_by_score_through_its_ranks(scene: Scene) -> None:
-    """1 / rank stands in for a score, under its weight, and the trace says so."""
+def test_source_without_scores_is_fused_by_its_ranks(scene: Scene) -> None:
+    """1 / rank replaces a score, with its weight, and the trace says so."""
     memory = scene.opened({"name": "ranks", "weight": 2.0}, embedder="none")
     scene.answers(ranks=lambda _: [{"id": "x", "text": "one"}, {"id": "h1"}, {"id": "y", "text": "two"}])
     answer = memory.search("heron", sources=["keyword", "ranks"], fusion="weighted", decay=False)
@@ -430,8 +430,8 @@ def test_a_source_without_scores_is_fused_by_score_through_its_ranks(scene: Scen
     assert all(0 <= result.score <= 1 for result in answer.results)
 
 
-def test_scores_that_are_bounded_enter_as_they_are(scene: Scene) -> None:
-    """`bounded` says that a score is like a cosine; any other is brought below 1, as BM25's is."""
+def test_bounded_scores_are_used_unchanged(scene: Scene) -> None:
+    """`bounded` means a score like a cosine; any other is scaled below 1, like BM25."""
     memory = scene.opened({"name": "cosine", "bounded": True}, "other")
     scene.answers(
         cosine=lambda _: [{"id": "x", "text": "one", "score": 0.8}],
@@ -443,8 +443,8 @@ def test_scores_that_are_bounded_enter_as_they_are(scene: Scene) -> None:
     assert shares["other:y"]["other"].contribution == pytest.approx(4 / 5 / 2)
 
 
-def test_our_sources_come_first_whatever_order_the_settings_have(scene: Scene) -> None:
-    """On a tie, keyword before vector before those of the settings, in their order."""
+def test_built_in_sources_come_first_on_a_tie(scene: Scene) -> None:
+    """Keyword, vector, then external ones in the order of the settings."""
     memory = scene.opened("b", "a", embedder="none")
     scene.answers(a=lambda _: [{"id": "1", "text": "of a"}], b=lambda _: [{"id": "1", "text": "of b"}])
     answer = memory.search("lake", sources=["a", "b", "keyword"], fusion="rrf", decay=False)
@@ -484,8 +484,8 @@ def open(spec, **options):
 
 
 @pytest.mark.parametrize("how", ["an object", "a registered one"])
-def test_a_cold_embedder_is_a_late_source(scene: Scene, open_memory: OpenMemory, offer: Any, how: str) -> None:
-    """Keyword results come inside the budget; the next search without one waits, and has vectors."""
+def test_cold_embedder_is_a_late_source(scene: Scene, open_memory: OpenMemory, offer: Any, how: str) -> None:
+    """Keyword results come within the budget; the next search without one waits for vectors."""
     scene.opened(embedder="hashing:64").close()
     model = offer("recollect.embedders", "cold", COLD) if how == "a registered one" else None
     embedder = Cold() if model is None else "cold"
@@ -505,8 +505,8 @@ def test_a_cold_embedder_is_a_late_source(scene: Scene, open_memory: OpenMemory,
     assert model is None or model.OPENED == ["cold"]
 
 
-def test_twenty_hasty_searches_on_a_cold_embedder_do_not_pile_up(scene: Scene, open_memory: OpenMemory) -> None:
-    """One thread loads the model, and all who come while it does have their keyword results in time."""
+def test_twenty_searches_on_a_cold_embedder_do_not_queue(scene: Scene, open_memory: OpenMemory) -> None:
+    """One thread loads the model, and all others get keyword results in time."""
     scene.opened(embedder="hashing:64").close()
     embedder = Cold()
     memory = open_memory(embedder=embedder)
@@ -519,8 +519,8 @@ def test_twenty_hasty_searches_on_a_cold_embedder_do_not_pile_up(scene: Scene, o
     assert memory.search("heron").trace.mode == "hybrid"
 
 
-def test_a_short_list_of_another_system_is_heard(scene: Scene) -> None:
-    """One row, where twenty were asked for, is all that it found: under the default it is not the last of a list."""
+def test_short_list_of_an_external_source_counts_fully(scene: Scene) -> None:
+    """One row of twenty requested is not treated as a weak tail."""
     memory = scene.opened("team")
     for number in range(30):
         memory.add(f"An entry about something else, number {number}.")

@@ -33,8 +33,8 @@ def warm(memory: Memory, begun: list[str]) -> None:
     begun.clear()
 
 
-def test_a_warm_hybrid_search_reads_once_a_source(memory: Memory, begun: list[str]) -> None:
-    """Keyword and vector search run side by side in a snapshot each; nothing else is read."""
+def test_warm_hybrid_search_has_one_read_per_source(memory: Memory, begun: list[str]) -> None:
+    """Keyword and vector search each use one snapshot, in parallel; nothing else is read."""
     for number in range(5):
         memory.add(f"a heron, number {number}")
     warm(memory, begun)

@@ -1,4 +1,4 @@
-"""Five sources, three of them broken in every way there is: real processes, real sockets, and an answer in time."""
+"""Five sources, three of them failing in every way: real processes, real sockets, and an answer in time."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our store and another one, each with something in it, made once."""
+    """Our store and another one, both with records, made once."""
     folder = tmp_path_factory.mktemp("stores")
     with Memory.open(folder / "memory.db", embedder="hashing:64", settings=Settings()) as ours:
         ours.add("A heron by the lake.", id="h1")
@@ -156,7 +156,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def scene(stores: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """Copies of the stores, and no proxy between."""
+    """Copies of the stores, and no proxy."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     for store in stores.iterdir():
         shutil.copy(store, tmp_path)
@@ -165,7 +165,7 @@ def scene(stores: Path, tmp_path: Path, start: Start, monkeypatch: pytest.Monkey
 
 @pytest.fixture
 def opened(scene: Scene, open_memory: Callable[..., Memory]) -> Callable[[], Memory]:
-    """The memory as the settings file has it."""
+    """The memory with the settings file."""
     return lambda: open_memory(settings=config.load(config=scene.settings, environment={}).settings)
 
 
@@ -215,8 +215,8 @@ def is_late(answer: Answer, name: str, budget_ms: int = BUDGET_MS) -> None:
 
 
 @pytest.mark.parametrize("way", ["file", "HTTP"])
-def test_five_sources_answer_as_one(scene: Scene, opened: Callable[[], Memory], way: str) -> None:
-    """Every one is `ok`, what ours and theirs share is one result, and the rest are records of their own."""
+def test_five_sources_give_one_answer(scene: Scene, opened: Callable[[], Memory], way: str) -> None:
+    """All are `ok`, shared documents are one result, and the rest are external records."""
     _, server = scene.serve(SERVER, "good")
     if way == "file":
         asked, other = None, f"store = {json.dumps(str(scene.elsewhere))}"
@@ -241,10 +241,8 @@ def test_five_sources_answer_as_one(scene: Scene, opened: Callable[[], Memory], 
 
 
 @pytest.mark.parametrize("way", ["file", "HTTP"])
-def test_another_recollect_is_asked_with_the_scope_of_the_question(
-    scene: Scene, opened: Callable[[], Memory], way: str
-) -> None:
-    """It shows Ada's record to Ada and to nobody else."""
+def test_other_recollect_gets_the_scope_of_the_query(scene: Scene, opened: Callable[[], Memory], way: str) -> None:
+    """It shows Ada's record to Ada only."""
     url = scene.serve(PEER, scene.elsewhere, "good")[1] if way == "HTTP" else ""
     other = f'url = "{url}"' if url else f"store = {json.dumps(str(scene.elsewhere))}"
     scene.write(program="good", server="http://127.0.0.1:9", other=other)
@@ -261,10 +259,10 @@ def test_another_recollect_is_asked_with_the_scope_of_the_question(
 # -- it must show -------------------------------------------------------------------------------------------
 
 
-def test_a_killed_a_hanging_and_a_half_source_do_not_hold_up_the_answer(
+def test_killed_hanging_and_truncated_sources_do_not_delay_the_answer(
     scene: Scene, opened: Callable[[], Memory], gone: Callable[[str], bool]
 ) -> None:
-    """The other Recollect's process is killed, the server hangs, the program prints half a document."""
+    """Another Recollect is killed, a server hangs, a program prints half a document."""
     process, url = scene.serve(PEER, scene.elsewhere, "good")
     _, server = scene.serve(SERVER, "hangs")
     scene.write(program="half", server=server, other=f'url = "{url}"')
@@ -284,10 +282,10 @@ def test_a_killed_a_hanging_and_a_half_source_do_not_hold_up_the_answer(
     assert gone(str(scene.folder / "program.py"))
 
 
-def test_one_that_is_killed_while_it_is_asked(
+def test_source_killed_during_the_query(
     scene: Scene, opened: Callable[[], Memory], gone: Callable[[str], bool]
 ) -> None:
-    """The other Recollect dies with the question in its hands, the program hangs, the server cuts its answer short."""
+    """Another Recollect dies during the query, the program hangs, the server cuts its answer short."""
     process, url = scene.serve(PEER, scene.elsewhere, "hangs")
     _, server = scene.serve(SERVER, "half")
     scene.write(program="hangs", server=server, other=f'url = "{url}"')
@@ -303,8 +301,8 @@ def test_one_that_is_killed_while_it_is_asked(
     assert gone(str(scene.folder / "program.py"))
 
 
-def test_one_that_is_stopped_by_a_signal(scene: Scene, opened: Callable[[], Memory]) -> None:
-    """The other Recollect's process stands still (SIGSTOP), the program kills itself, the server is not there."""
+def test_source_stopped_by_a_signal(scene: Scene, opened: Callable[[], Memory]) -> None:
+    """Another Recollect is stopped (SIGSTOP), the program kills itself, the server is missing."""
     process, url = scene.serve(PEER, scene.elsewhere, "good")
     killed, server = scene.serve(SERVER, "good")
     killed.kill()
@@ -324,8 +322,8 @@ def test_one_that_is_stopped_by_a_signal(scene: Scene, opened: Callable[[], Memo
     assert traces(memory.search("heron"))["other"].status == "ok"
 
 
-def test_two_that_flood_their_output(scene: Scene, opened: Callable[[], Memory], gone: Callable[[str], bool]) -> None:
-    """Neither a program nor a server that never stops talking is listened to for longer than is sensible."""
+def test_flooding_sources_are_cut_off(scene: Scene, opened: Callable[[], Memory], gone: Callable[[str], bool]) -> None:
+    """An endless program and an endless server."""
     _, server = scene.serve(SERVER, "floods")
     scene.write(program="floods", server=server, other='store = "/nowhere/at/all.db"')
     memory = opened()
@@ -336,8 +334,8 @@ def test_two_that_flood_their_output(scene: Scene, opened: Callable[[], Memory],
     assert gone(str(scene.folder / "program.py"))
 
 
-def test_a_program_that_is_missing(scene: Scene, opened: Callable[[], Memory]) -> None:
-    """It is named with what could not be started."""
+def test_missing_program_is_reported(scene: Scene, opened: Callable[[], Memory]) -> None:
+    """With its name."""
     scene.write(program="good", server="http://127.0.0.1:9", other='store = "/nowhere/at/all.db"')
     scene.settings.write_text(scene.settings.read_text().replace(sys.executable, "/nowhere/qmd"))
     status, reason = how(in_time(opened()), "program")
@@ -346,8 +344,8 @@ def test_a_program_that_is_missing(scene: Scene, opened: Callable[[], Memory]) -
 
 
 @pytest.mark.parametrize("state", ["missing", "half", "rubbish"])
-def test_another_recollect_whose_file_is_broken(scene: Scene, opened: Callable[[], Memory], state: str) -> None:
-    """Its file is gone, cut in half or something else; the program hangs and the server is not there."""
+def test_other_recollect_with_a_damaged_file(scene: Scene, opened: Callable[[], Memory], state: str) -> None:
+    """Missing, cut in half or not a store; the program hangs and the server is missing."""
     content = scene.elsewhere.read_bytes()
     broken = {"missing": None, "half": content[: len(content) // 2], "rubbish": b"this is no database\n" * 1000}[state]
     scene.elsewhere.unlink()
@@ -369,8 +367,8 @@ def test_another_recollect_whose_file_is_broken(scene: Scene, opened: Callable[[
     assert [result.record.id for result in answer.results] == ["other:o1"]
 
 
-def test_another_recollect_whose_file_is_locked(scene: Scene, opened: Callable[[], Memory]) -> None:
-    """A process that keeps the file to itself makes it a late source; closing does not wait for the lock."""
+def test_other_recollect_with_a_locked_file(scene: Scene, opened: Callable[[], Memory]) -> None:
+    """A locked file is a timeout; closing does not wait for the lock."""
     keep = (
         "import apsw, sys\nc = apsw.Connection(sys.argv[1])\nc.pragma('locking_mode', 'EXCLUSIVE')\n"
         "c.execute('BEGIN EXCLUSIVE')\nprint('locked', flush=True)\nsys.stdin.read()\n"
@@ -392,10 +390,10 @@ def test_another_recollect_whose_file_is_locked(scene: Scene, opened: Callable[[
     assert within(took, 2)
 
 
-def test_asking_another_recollect_leaves_its_file_as_it_is(
+def test_searching_another_recollect_does_not_change_its_file(
     scene: Scene, opened: Callable[[], Memory], open_memory: Callable[..., Memory]
 ) -> None:
-    """It has no vectors, and who asks it with an embedder does not give it some: its owner's model is the owner's."""
+    """It has no vectors, and a search with an embedder adds none."""
     scene.elsewhere.unlink()
     owner = open_memory(scene.elsewhere, embedder="none")
     owner.add("A heron of another store.", id="o1")
@@ -409,8 +407,8 @@ def test_asking_another_recollect_leaves_its_file_as_it_is(
     assert (after["vectors"], after["sequence"]) == (before["vectors"], before["sequence"])
 
 
-def test_another_recollect_may_be_this_one(scene: Scene, opened: Callable[[], Memory]) -> None:
-    """Asking oneself is no use, and does no harm: what comes back is ours."""
+def test_other_recollect_may_be_the_same_store(scene: Scene, opened: Callable[[], Memory]) -> None:
+    """Useless but harmless: its hits are our records."""
     scene.write(program="good", server="http://127.0.0.1:9", other=f"store = {json.dumps(str(scene.store))}")
     memory = opened()
     answer = memory.search("heron", sources=["keyword", "other"])
@@ -439,10 +437,10 @@ def run(scene: Scene, *words: object) -> tuple[subprocess.CompletedProcess[str],
 
 
 @pytest.mark.ci
-def test_the_command_line_answers_in_time_and_names_each_failure(
+def test_command_line_answers_in_time_and_names_each_failure(
     scene: Scene, opened: Callable[[], Memory], gone: Callable[[str], bool]
 ) -> None:
-    """As JSON and in words, exit 0; nothing that was started is left, and the process does not wait for what hangs."""
+    """As JSON and as text, exit code 0; no process is left, and none is waited for."""
     budget_ms = 5 * BUDGET_MS  # a new process on a busy machine loads its libraries meanwhile
     process, url = scene.serve(PEER, scene.elsewhere, "good")
     process.kill()
@@ -475,8 +473,8 @@ def test_the_command_line_answers_in_time_and_names_each_failure(
     assert gone(str(scene.folder / "program.py"))
 
 
-def test_the_command_line_fails_where_every_source_does(scene: Scene) -> None:
-    """Exit 3 with one error that names each, and no empty list."""
+def test_command_line_fails_if_every_source_fails(scene: Scene) -> None:
+    """Exit code 3 with one error that names each, not an empty list."""
     scene.write(program="half", server="http://127.0.0.1:9", other='store = "/nowhere/at/all.db"')
     ran, _ = run(scene, "search", "heron", "--json", "--sources", "program,server,other")
     assert (ran.returncode, ran.stdout) == (3, "")
@@ -486,8 +484,8 @@ def test_the_command_line_fails_where_every_source_does(scene: Scene) -> None:
         assert part in error["message"]
 
 
-def test_in_process_all_failing_is_the_same_error(scene: Scene, opened: Callable[[], Memory]) -> None:
-    """Also where all of them are merely late."""
+def test_all_sources_failing_in_process_is_the_same_error(scene: Scene, opened: Callable[[], Memory]) -> None:
+    """Also if all of them are only late."""
     _, server = scene.serve(SERVER, "hangs")
     scene.write(program="hangs", server=server, other='store = "/nowhere/at/all.db"')
     began = time.monotonic()
@@ -498,8 +496,8 @@ def test_in_process_all_failing_is_the_same_error(scene: Scene, opened: Callable
         assert f"{name}: " in caught.value.message
 
 
-def test_a_question_never_reaches_a_shell(scene: Scene, opened: Callable[[], Memory]) -> None:
-    """Whatever it is, it is one argument, one value of an address, one JSON text."""
+def test_query_never_reaches_a_shell(scene: Scene, opened: Callable[[], Memory]) -> None:
+    """It is one argument, one URL value, one JSON string."""
     _, server = scene.serve(SERVER, "good")
     _, url = scene.serve(PEER, scene.elsewhere, "good")
     scene.write(program="good", server=server, other=f'url = "{url}"')

@@ -1,4 +1,4 @@
-"""Outside sources for callers who are bound to a scope: what they learn, break and are told stays with their scope."""
+"""External sources for scoped callers: learnt paths, failures and error details stay within their scope."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EMOJI = "\N{HERB}" * 50_000
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the test's store is: a file, or a schema of a server."""
+    """The place of the test's store: a file, or a schema of a server."""
     if request.param == "sqlite":
         return str(tmp_path / "memory.db")
     new: Callable[[], str] = request.getfixturevalue("new_schema")
@@ -41,7 +41,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def memory(place: str, stand: ModuleType) -> Iterator[Memory]:
-    """The owner's memory with three sources, each of which joins by what it is named after."""
+    """The owner's memory with three sources, each named after the field it joins by."""
     sources = [SourceSettings(join, "stand", join=join, fields=OURS, timeout_ms=20_000) for join in JOINS]
     with Memory.open(place, embedder="none", settings=Settings(sources=tuple(sources))) as memory:
         yield memory
@@ -49,7 +49,7 @@ def memory(place: str, stand: ModuleType) -> Iterator[Memory]:
 
 @pytest.fixture
 def ask(stand: ModuleType) -> Callable[..., Answer]:
-    """The answer to a side of the memory when one source alone is asked, and these are its rows."""
+    """The answer of a memory when one source alone is used and returns these rows."""
 
     def run(side: Memory, *rows: Any, source: str = "id", **options: Any) -> Answer:
         stand.ASK[source] = lambda _: list(rows)
@@ -61,8 +61,8 @@ def ask(stand: ModuleType) -> Callable[..., Answer]:
 # -- what ids stand for -------------------------------------------------------------------------------------
 
 
-def test_a_path_that_one_scope_learnt_is_not_told_to_another(memory: Memory, ask: Callable[..., Answer]) -> None:
-    """Bob's row says where a document lies; Ada's row with the same id and no path has none."""
+def test_learnt_path_is_not_shown_to_another_scope(memory: Memory, ask: Callable[..., Answer]) -> None:
+    """Bob's row has the path of a document; Ada's row with the same id and no path has none."""
     bob, ada = memory.within(BOB), memory.within(ADA)
     assert ask(bob, {"id": "1", "text": "notes", "path": SECRET}).results[0].record.path == SECRET
     for side, options in ((ada, {}), (memory, {"user": "ada"}), (memory, {}), (memory, {"any_scope": True})):
@@ -71,10 +71,8 @@ def test_a_path_that_one_scope_learnt_is_not_told_to_another(memory: Memory, ask
     assert ask(bob, {"id": "1", "text": "notes"}).results[0].record.path == SECRET
 
 
-def test_what_was_learnt_without_a_scope_is_dropped_when_a_store_is_brought_up_to_date(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An older file does not say whose it is; the store opens, and learns again."""
+def test_migration_drops_paths_learnt_without_a_scope(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An older store does not have their scope; it opens, and learns them again."""
     with monkeypatch.context() as older:
         older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:6])
         SqliteStore(path).close()
@@ -90,8 +88,8 @@ def test_what_was_learnt_without_a_scope_is_dropped_when_a_store_is_brought_up_t
     assert SECRET.encode() not in path.read_bytes()
 
 
-def test_an_older_export_is_imported_without_what_ids_stood_for(place: str, tmp_path: Path) -> None:
-    """Its lines do not say for which scope a path was learnt; what it says of records is taken."""
+def test_older_export_is_imported_without_learnt_paths(place: str, tmp_path: Path) -> None:
+    """Its lines do not have their scope; its records are imported."""
     with Memory.open(tmp_path / "old.db", embedder="none", settings=Settings()) as old:
         old.add("A heron.", id="heron")
         with old.store.contents.snapshot() as snapshot:
@@ -108,8 +106,8 @@ def test_an_older_export_is_imported_without_what_ids_stood_for(place: str, tmp_
         new.import_(file, with_folders=True)
 
 
-def test_what_a_scope_learnt_moves_with_its_scope(place: str, tmp_path: Path) -> None:
-    """In a copy each scope knows what it knew, and no other."""
+def test_learnt_paths_are_copied_with_their_scope(place: str, tmp_path: Path) -> None:
+    """In a copy each scope has its own and no other."""
     with Memory.open(tmp_path / "first.db", embedder="none", settings=Settings()) as first:
         first.store.joins.learn("wiki", {"1": "/n/ada.md"}, ADA)
         first.store.joins.learn("wiki", {"1": "/n/all.md"})
@@ -129,10 +127,10 @@ ROWS = {
 
 
 @pytest.mark.parametrize("state", ["live", "superseded", "forgotten", "purged"])
-def test_a_row_that_is_anothers_record_looks_like_one_that_is_nobodys(
+def test_row_of_another_scopes_record_looks_like_an_unknown_one(
     memory: Memory, ask: Callable[..., Answer], state: str
 ) -> None:
-    """Both are shown as what they are to the caller, documents of the outside system, by whatever they are joined."""
+    """Both are shown as external documents, whichever field they are joined by."""
     memory.add("The foreign heron.", id="foreign", path="/n/foreign.md", user="bob")
     if state == "superseded":
         memory.supersede("foreign", text="The newer heron.")
@@ -146,10 +144,8 @@ def test_a_row_that_is_anothers_record_looks_like_one_that_is_nobodys(
 
 
 @pytest.mark.parametrize("state", ["superseded", "expired", "forgotten", "purged"])
-def test_a_row_that_is_ones_own_hidden_record_stays_hidden(
-    memory: Memory, ask: Callable[..., Answer], state: str
-) -> None:
-    """What the caller's own scope has taken out of answers does not come in from outside, as far as it is known."""
+def test_row_of_ones_own_hidden_record_stays_hidden(memory: Memory, ask: Callable[..., Answer], state: str) -> None:
+    """A record hidden in the caller's scope does not return through an external source."""
     said = {"expires_at": "2020-01-01"} if state == "expired" else {}
     memory.add("The old heron.", id="old", path="/n/old.md", user="ada", **said)
     if state == "superseded":
@@ -182,7 +178,7 @@ def started(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def wiki(path: Path, started: Path) -> Iterator[Memory]:
-    """The owner's memory with a program as its source, which fails or hangs where the question says so."""
+    """The owner's memory with a program as its source, which fails or hangs if the query says so."""
     program = started.with_name("program.py")
     program.write_text(PROGRAM)
     command = [sys.executable, "-S", str(program), str(started), "{query}"]
@@ -197,8 +193,8 @@ def trace(answer: Answer) -> SourceTrace:
     return next(source for source in answer.trace.sources if source.name == "wiki")
 
 
-def test_one_scope_does_not_close_a_source_to_others(wiki: Memory) -> None:
-    """Ada makes it fail until it is left alone for her; Bob, the owner and the next process ask on."""
+def test_scope_cannot_pause_a_source_for_others(wiki: Memory) -> None:
+    """Ada's failures pause it for her; Bob, the owner and the next process still use it."""
     ada, bob = wiki.within(ADA), wiki.within(BOB)
     for _ in range(FAILURES + 1):
         last = trace(ada.search("heron fail"))
@@ -214,10 +210,8 @@ def test_one_scope_does_not_close_a_source_to_others(wiki: Memory) -> None:
 
 
 @pytest.mark.parametrize("whose", ["ada's", "the owner's"])
-def test_a_question_that_is_too_long_is_not_asked_and_counts_for_nothing(
-    wiki: Memory, started: Path, whose: str
-) -> None:
-    """However often it is tried, the program is not started, the reason is said, and the next question is answered."""
+def test_too_long_query_is_not_sent_and_counts_as_no_failure(wiki: Memory, started: Path, whose: str) -> None:
+    """The program is not started, the reason is reported, and the next query is answered."""
     side = wiki.within(ADA) if whose == "ada's" else wiki
     for _ in range(FAILURES + 1):
         said = trace(side.search(f"heron {EMOJI}"))
@@ -226,10 +220,8 @@ def test_a_question_that_is_too_long_is_not_asked_and_counts_for_nothing(
     assert trace(side.search("heron")).status == "ok"
 
 
-def test_a_bound_caller_is_told_that_a_source_failed_and_not_how(
-    wiki: Memory, caplog: pytest.LogCaptureFixture
-) -> None:
-    """No path, no program and no word of its standard error in the answer; the owner and the log have them."""
+def test_scoped_caller_gets_no_details_of_a_failure(wiki: Memory, caplog: pytest.LogCaptureFixture) -> None:
+    """No path, program or standard error in the answer; the owner and the log have them."""
     ada = wiki.within(ADA)
     with caplog.at_level(logging.WARNING, "recollect"):
         answer = ada.search("heron fail")
@@ -245,8 +237,8 @@ def test_a_bound_caller_is_told_that_a_source_failed_and_not_how(
     assert "/srv/private/index-of-bob.sqlite" in trace(wiki.search("heron fail")).reason
 
 
-def test_a_bound_caller_is_told_of_lateness_and_rest_in_general_words(wiki: Memory) -> None:
-    """That it took too long, and that it is left alone for a while."""
+def test_scoped_caller_gets_general_reasons_for_timeout_and_pause(wiki: Memory) -> None:
+    """That it took too long, and that it is paused."""
     ada = wiki.within(ADA)
     reasons = [trace(ada.search("heron slow")).reason for _ in range(FAILURES + 1)]
     assert reasons == ["no answer in time"] * FAILURES + ["left alone after repeated failures"]
