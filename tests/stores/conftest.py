@@ -1,4 +1,4 @@
-"""Stores without the façade, and a look at what is really in the file."""
+"""Stores without `Memory`, and a dump of the tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TABLES = ("records", "tags", "history", "embeddings", "spaces", "files")
 
 @pytest.fixture
 def store(path: Path) -> Iterator[SqliteStore]:
-    """A new store, without the façade."""
+    """A new store, without `Memory`."""
     store = SqliteStore(path)
     yield store
     store.close()
@@ -26,7 +26,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def dump(path: Path) -> Callable[[], dict[str, list[tuple[Any, ...]]]]:
-    """Every row of every table of the test's store, read by a connection of its own."""
+    """Every row of every table of the test's store, read through a separate connection."""
 
     def read() -> dict[str, list[tuple[Any, ...]]]:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
@@ -40,7 +40,7 @@ def dump(path: Path) -> Callable[[], dict[str, list[tuple[Any, ...]]]]:
 
 @pytest.fixture
 def run_python() -> Callable[..., str]:
-    """Runs a script in a process of its own and gives back what it printed."""
+    """Runs a script in a separate process and returns its output."""
 
     def run(script: str, *arguments: object, code: int = 0) -> str:
         command = [sys.executable, "-c", script, *map(str, arguments)]

@@ -111,7 +111,7 @@ def _ask_bm25s(documents: dict[str, list[str]], queries: dict[str, list[str]]) -
     ],
 )
 def compared(request, tmp_path_factory) -> Compared:
-    """Both engines' answers on one collection."""
+    """The answers of both engines on one collection."""
     collection = sample_notes() if request.param == "sample" else judged_set(request.param)
     return compare(collection, tmp_path_factory.mktemp("bm25"))
 
@@ -131,8 +131,8 @@ def _mean_ranks(scores: list[float]) -> np.ndarray:
 
 
 @pytest.mark.ci
-def test_scores_are_the_other_engines(compared):
-    """For every question the best hundred scores are bm25s's, within single precision, document by document."""
+def test_scores_equal_bm25s(compared):
+    """For every question the best hundred scores, within single precision, document by document."""
     assert compared.ours
     for key, ours in compared.ours.items():
         theirs = compared.theirs[key]
@@ -143,8 +143,8 @@ def test_scores_are_the_other_engines(compared):
 
 
 @pytest.mark.ci
-def test_documents_are_the_other_engines(compared):
-    """Whatever one of the two has in its best hundred and the other has not is tied with the hundredth."""
+def test_documents_equal_bm25s(compared):
+    """A document that only one engine has in its best hundred is tied with the hundredth."""
     for key, ours in compared.ours.items():
         theirs = compared.theirs[key]
         last = min(ours.values(), default=0.0)
@@ -152,15 +152,15 @@ def test_documents_are_the_other_engines(compared):
         assert odd == pytest.approx([last] * len(odd), rel=1e-4), key
 
 
-def test_the_order_is_the_other_engines(compared):
-    """The rank correlation over what both have in their best hundred is above 0.99 for every question."""
+def test_order_equals_bm25s(compared):
+    """The rank correlation over common documents is above 0.99 for every question."""
     worst = min(spearman(ours, compared.theirs[key]) for key, ours in compared.ours.items() if len(ours) > 1)
     assert worst > 0.99
 
 
 @pytest.mark.ci
-def test_the_quality_is_the_other_engines(compared):
-    """nDCG@10 over all questions differs by less than 0.01, and is not nothing."""
+def test_quality_equals_bm25s(compared):
+    """nDCG@10 over all questions differs by less than 0.01, and is above zero."""
     ours, theirs = (
         np.mean(list(evaluate(compared.qrels, run, ["nDCG@10"])["nDCG@10"].values()))
         for run in (compared.ours, compared.theirs)
@@ -174,7 +174,7 @@ def test_the_quality_is_the_other_engines(compared):
 
 @pytest.fixture
 def notes() -> list[Record]:
-    """The sample's paragraphs, some everybody's and some Ada's."""
+    """The sample's paragraphs, some global and some Ada's."""
     paragraphs = [part for text in sample_notes().texts.values() for part in text.split("\n\n") if part.strip()]
     return [
         Record(f"n{number}", text, scope=Scope(user="ada" if number % 3 else None), created_at=THEN)
@@ -197,8 +197,8 @@ def open_store(tmp_path) -> Iterator:
         store.close()
 
 
-def test_other_users_records_do_not_move_a_score(notes, open_store):
-    """Among five hundred records of others, full of the same words, every score is the same to the last bit."""
+def test_other_scopes_do_not_change_a_score(notes, open_store):
+    """Among five hundred records of others with the same words, every score is equal to the last bit."""
     others = [
         Record(f"o{number}", f"{notes[number % len(notes)].text} {'sauna postgres ' * (number % 5)}", scope=scope)
         for number in range(500)
@@ -215,8 +215,8 @@ def test_other_users_records_do_not_move_a_score(notes, open_store):
         assert answers[0] == answers[1], question
 
 
-def test_a_title_counts_more_than_the_text(open_store):
-    """A word in the title counts as often as `TITLE_WEIGHT` says, but once in the record's length."""
+def test_title_counts_more_than_the_text(open_store):
+    """A word in it counts `TITLE_WEIGHT` times, but once in the record's length."""
     records = [
         Record("in-text", "sauna cellar", title="boiler", created_at=THEN),
         Record("in-title", "boiler cellar", title="sauna", created_at=THEN),
@@ -230,7 +230,7 @@ def test_a_title_counts_more_than_the_text(open_store):
 
 
 def test_equal_scores_go_newer_first(open_store):
-    """Of two records that match alike, the later one comes first, though its id comes later too."""
+    """Although its id is higher."""
     old = Record("a", "the boiler leaks", created_at=THEN)
     new = Record("b", "a boiler leaks", created_at=THEN + timedelta(days=1))
     store = open_store([new, old])
@@ -238,7 +238,7 @@ def test_equal_scores_go_newer_first(open_store):
 
 
 def test_equal_scores_and_times_go_by_id(open_store):
-    """Of two records that match alike and are of one time, the lower id comes first, whichever was stored first."""
+    """The lower id first, whichever was stored first."""
     records = [Record("b", "a boiler leaks", created_at=THEN), Record("a", "the boiler leaks", created_at=THEN)]
     for order in (records, records[::-1]):
         found = open_store(order).keywords.search(["boiler"], Filter(), 1).entries

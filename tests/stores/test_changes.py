@@ -1,4 +1,4 @@
-"""Learning of changes: from SQLite and PostgreSQL, behind a wall, after a lost connection, in whatever order."""
+"""Notification of changes: from SQLite and PostgreSQL, for a scope, after a lost connection, in any commit order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_TICKS = 500
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the test's store is: a file, or a schema of a server."""
+    """The place of the test's store: a file, or a schema of a server."""
     if request.param == "sqlite":
         return str(tmp_path / "memory.db")
     new: Callable[[], str] = request.getfixturevalue("new_schema")
@@ -50,8 +50,8 @@ def told(ticks: Iterator[bool]) -> bool:
     return any(islice(ticks, MOST_TICKS))
 
 
-def test_a_memory_hears_of_what_another_process_could_have_done(memory: Memory, place: str) -> None:
-    """Each change by another memory of the same store is told once, and a quiet while is `False`."""
+def test_memory_is_notified_of_another_processs_changes(memory: Memory, place: str) -> None:
+    """Each change is reported once, and a quiet period is `False`."""
     with opened(place) as other, memory.changes(quiet=0.03) as ticks:
         assert not next(ticks)
         record = other.add("The heron is grey.")
@@ -61,8 +61,8 @@ def test_a_memory_hears_of_what_another_process_could_have_done(memory: Memory, 
         assert not any(islice(ticks, 3))
 
 
-def test_behind_a_wall_only_what_is_seen_there_is_heard_of(memory: Memory) -> None:
-    """Ada hears of her own and of everybody's; of Bob's, whatever happens to it, nothing."""
+def test_scoped_caller_is_notified_only_of_visible_changes(memory: Memory) -> None:
+    """Ada gets her own and global ones; of Bob's none, whatever happens to them."""
     ada = memory.within(Scope("ada"))
     with ada.changes(quiet=0.03) as ticks:
         theirs = memory.add("Bob's badger", user="bob")
@@ -78,8 +78,8 @@ def test_behind_a_wall_only_what_is_seen_there_is_heard_of(memory: Memory) -> No
         assert told(ticks)
 
 
-def test_a_store_that_was_closed_tells_nothing_more(place: str) -> None:
-    """Whoever listens on is told that it was closed, and does not wait for ever."""
+def test_closed_store_ends_the_wait(place: str) -> None:
+    """A listener is told that it was closed, and does not wait forever."""
     memory = opened(place)
     with memory.changes(quiet=0.03) as ticks:
         memory.close()
@@ -87,8 +87,8 @@ def test_a_store_that_was_closed_tells_nothing_more(place: str) -> None:
             told(ticks)
 
 
-def test_a_lost_connection_is_made_again_and_tells(server_place: str, postgres_url: str) -> None:
-    """Nobody knows what happened meanwhile, so it is told once that something may have; then all is as before."""
+def test_lost_connection_is_restored(server_place: str, postgres_url: str) -> None:
+    """One notification says that something may have changed; then it works as before."""
     name = server_place.rpartition("=")[2]
     with opened(f"{server_place}&application_name={name}") as memory, memory.changes(quiet=0.03) as ticks:
         assert not next(ticks)
@@ -104,8 +104,8 @@ def test_a_lost_connection_is_made_again_and_tells(server_place: str, postgres_u
         assert told(ticks)
 
 
-def test_a_line_that_comes_late_is_seen_too(server_place: str) -> None:
-    """Who took a number first and commits last is below what was told already: it is a change all the same."""
+def test_late_commit_is_noticed(server_place: str) -> None:
+    """A transaction with a lower number that commits last is still a change."""
     url, _, schema = server_place.rpartition("&schema=")
     with opened(server_place) as memory, psycopg.connect(url) as slow:
         first = memory.add("The heron is grey.")
@@ -126,8 +126,8 @@ def test_a_line_that_comes_late_is_seen_too(server_place: str) -> None:
         assert not sight.refresh()
 
 
-def test_many_may_listen_while_many_write(memory: Memory) -> None:
-    """Each of three that listen hears of the last of a hundred changes."""
+def test_many_listeners_and_writers(memory: Memory) -> None:
+    """Each of three listeners notices the last of a hundred changes."""
     heard, ready = [], threading.Barrier(4)
 
     def listen() -> None:
@@ -152,8 +152,8 @@ def test_many_may_listen_while_many_write(memory: Memory) -> None:
     assert heard == [memory.store.changes.newest()] * 3
 
 
-def test_a_scope_counts_its_own_changes(memory: Memory) -> None:
-    """What Bob does moves nothing; Ada's number rises by one with each change that she may see, and starts the same."""
+def test_sequence_numbers_are_per_scope(memory: Memory) -> None:
+    """Bob's changes move nothing; Ada's number rises by one with each change visible to her."""
     ada = VisibleChanges(memory.store.changes, Scope("ada"))
     assert ada.newest == 0
     first = memory.add("Ada's badger", user="ada")

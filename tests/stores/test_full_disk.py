@@ -75,7 +75,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.ci
-def test_a_full_disk_says_how_many_of_many_were_stored(small: Path) -> None:
+def test_full_disk_reports_how_many_records_were_stored(small: Path) -> None:
     """With more room, the same command stores the rest, and nothing twice."""
     place = small / "memory.db"
     ran = add(place)
@@ -91,8 +91,8 @@ def test_a_full_disk_says_how_many_of_many_were_stored(small: Path) -> None:
 
 @pytest.mark.ci
 @pytest.mark.skipif(os.name != "posix", reason="limits of processes are POSIX's")
-def test_a_limit_on_files_says_how_many_of_many_were_stored(tmp_path: Path) -> None:
-    """What was told as stored is there; one can go on with the record that is named."""
+def test_file_size_limit_reports_how_many_records_were_stored(tmp_path: Path) -> None:
+    """Those are stored; one can continue with the named record."""
     place = tmp_path / "memory.db"
     count = told(add(place, "-c", LIMITED, "1500000"))
     assert 0 < count < TOTAL
@@ -102,8 +102,8 @@ def test_a_limit_on_files_says_how_many_of_many_were_stored(tmp_path: Path) -> N
 
 
 @pytest.mark.ci
-def test_a_mistake_among_many_says_how_many_were_stored(tmp_path: Path) -> None:
-    """One that only the store can find: an id that another scope has."""
+def test_error_in_a_batch_reports_how_many_records_were_stored(tmp_path: Path) -> None:
+    """An error that only the store can detect: an id of another scope."""
     place = tmp_path / "memory.db"
     with Memory.open(place, embedder="none", settings=Settings()) as memory:
         memory.add(LINES[0]["text"], id="taken", user="ada")
@@ -116,8 +116,8 @@ def test_a_mistake_among_many_says_how_many_were_stored(tmp_path: Path) -> None:
     assert stored(place) == int(found[1].replace(",", ""))
 
 
-def test_a_mistake_among_many_in_postgresql_says_how_many_were_stored(new_schema: Callable[[], str]) -> None:
-    """The same, where a transaction holds 200 at the most."""
+def test_error_in_a_postgresql_batch_reports_how_many_records_were_stored(new_schema: Callable[[], str]) -> None:
+    """A transaction has at most 200."""
     with Memory.open(new_schema(), embedder="none", settings=Settings()) as memory:
         memory.add("of ada", id="taken", user="ada")
         with pytest.raises(UsageError, match="records were stored") as caught:
@@ -128,8 +128,8 @@ def test_a_mistake_among_many_in_postgresql_says_how_many_were_stored(new_schema
         assert f"go on with record {count + 1}" in caught.value.hint
 
 
-def test_vectors_that_do_not_fit_on_the_disk_are_told_apart_from_records(small: Path) -> None:
-    """All records are stored and counted; a note says that only their vectors are missing, and why."""
+def test_vectors_that_do_not_fit_on_the_disk_are_reported(small: Path) -> None:
+    """All records are stored and counted; a note says that only vectors are missing, and why."""
     lines = [{"text": f"fact number {n}"} for n in range(400)]
     command = [sys.executable, "-m", "recollect", "add", "-", "--store", str(small / "memory.db")]
     ran = subprocess.run(

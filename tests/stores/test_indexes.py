@@ -1,4 +1,4 @@
-"""Derived indexes: they follow the truth, can be thrown away, and never read a user's text as a query language."""
+"""Derived indexes: they follow the records, can be deleted, and never read a text as a query language."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ def test_vectors_saved_later_by_another_process_appear(open_memory: OpenMemory, 
     assert memory.status()["vectors"] == {"embedder": "hashing:64", "dimension": 64, "with": 50, "without": 0}
 
 
-def test_a_search_makes_up_for_a_few_missing_vectors(open_memory: OpenMemory) -> None:
-    """What was stored without an embedder is found by vector at the next search with one."""
+def test_search_embeds_a_few_missing_vectors(open_memory: OpenMemory) -> None:
+    """A record stored without an embedder is found by vector at the next search with one."""
     open_memory(embedder="none").add_many([{"text": f"walrus {i}"} for i in range(20)])
     assert found(open_memory(), "walrus 3", "vector")[0] == "walrus 3"
 
@@ -172,8 +172,8 @@ def test_a_large_group_is_found_whole_by_a_search_that_it_overtook(
 
 
 @pytest.mark.ci
-def test_a_record_that_is_being_updated_is_never_missing(memory: Memory) -> None:
-    """While one thread changes its tags again and again, the others always find it by vector and by words."""
+def test_record_being_updated_is_never_missing(memory: Memory) -> None:
+    """While one thread changes its tags, the others always find it by vector and by words."""
     memory.add_many([{"text": f"gannet {i}", "id": f"g{i}"} for i in range(300)])
     memory.embed()
     stop = threading.Event()
@@ -200,9 +200,7 @@ def test_a_record_that_is_being_updated_is_never_missing(memory: Memory) -> None
     assert missed == {"keyword": 0, "vector": 0}
 
 
-def test_a_search_under_way_does_not_lose_a_record_that_another_thread_updates(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_running_search_finds_a_record_being_updated(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The index follows an update while a search reads the matrix: that search still finds the record.
 
     The interleaving of two threads is made certain: the update comes when the search has just taken its rows.
@@ -254,10 +252,10 @@ DROPPED = {
 
 @pytest.mark.parametrize("open_while_dropped", [False, True])
 @pytest.mark.parametrize("what", DROPPED)
-def test_a_keyword_index_dropped_by_hand_is_rebuilt(
+def test_dropped_keyword_index_is_rebuilt(
     open_memory: OpenMemory, path: Path, what: str, open_while_dropped: bool
 ) -> None:
-    """Whatever of it is gone, the next search answers as before, in a store that was open all along or opened after."""
+    """Whichever part is gone, the next search answers as before, in an open or reopened store."""
     memory = open_memory()
     fill(memory)
     before = {query: ranking(memory, query) for query in QUERIES}
@@ -273,8 +271,8 @@ def test_a_keyword_index_dropped_by_hand_is_rebuilt(
     assert found(again, "zebra", "keyword") == ["an index that is written to again: zebra"]
 
 
-def test_a_dropped_index_does_not_stop_a_write(open_memory: OpenMemory, path: Path) -> None:
-    """The truth can be written while the index is gone."""
+def test_dropped_index_does_not_stop_a_write(open_memory: OpenMemory, path: Path) -> None:
+    """Records can be written while the index is gone."""
     memory = open_memory()
     memory.add("first")
     connection = apsw.Connection(str(path))
@@ -284,8 +282,8 @@ def test_a_dropped_index_does_not_stop_a_write(open_memory: OpenMemory, path: Pa
     assert set(found(memory, "first second", "keyword")) == {"first", "second one"}
 
 
-def test_vectors_deleted_by_hand_are_computed_again(open_memory: OpenMemory, path: Path) -> None:
-    """The vectors of a store can be deleted too; `embed` brings back the same answers."""
+def test_deleted_vectors_are_computed_again(open_memory: OpenMemory, path: Path) -> None:
+    """`embed` restores the same answers."""
     memory = open_memory()
     fill(memory)
     before = {query: ranking(memory, query) for query in QUERIES}
@@ -299,7 +297,7 @@ def test_vectors_deleted_by_hand_are_computed_again(open_memory: OpenMemory, pat
 
 
 def test_another_language_rebuilds_the_index(open_memory: OpenMemory) -> None:
-    """The language is the store's: changing it re-analyses everything, and it holds for whoever opens the store."""
+    """The language belongs to the store: changing it re-analyses everything, for every process."""
     with open_memory() as memory:
         memory.add("Die Häuser am See")
         assert found(memory, "Haus", "keyword") == []
@@ -313,7 +311,7 @@ def test_another_language_rebuilds_the_index(open_memory: OpenMemory) -> None:
 
 
 def test_opening_a_store_never_changes_its_language(open_memory: OpenMemory, path: Path) -> None:
-    """A setting is announced and not followed, an argument is refused; no byte of the store's notes changes."""
+    """A differing setting is reported, an argument is refused; nothing stored changes."""
     with open_memory() as memory:
         memory.add("the keys")
         assert found(memory, "key", "keyword") == ["the keys"]
@@ -337,8 +335,8 @@ def test_opening_a_store_never_changes_its_language(open_memory: OpenMemory, pat
     assert notes() == before
 
 
-def test_a_language_that_there_is_not_changes_nothing(open_memory: OpenMemory) -> None:
-    """It is refused by name, and the words stay as they were read."""
+def test_unknown_language_changes_nothing(open_memory: OpenMemory) -> None:
+    """It is refused by name."""
     memory = open_memory()
     memory.add("the keys")
     with pytest.raises(UsageError, match="klingon"):
@@ -347,8 +345,8 @@ def test_a_language_that_there_is_not_changes_nothing(open_memory: OpenMemory) -
     assert found(memory, "key", "keyword") == ["the keys"]
 
 
-def test_a_language_change_reaches_a_store_that_is_open(open_memory: OpenMemory, path: Path) -> None:
-    """A process that has the store open follows the language, with what it had cached, and does not change it back."""
+def test_language_change_reaches_an_open_store(open_memory: OpenMemory, path: Path) -> None:
+    """An open process uses the new language, also for cached data, and does not change it back."""
     first = open_memory()
     first.add("Die Häuser am See")
     assert found(first, "Haus", "keyword") == []
@@ -413,7 +411,7 @@ def attack(memory: Memory, queries: Iterator[str] | Sequence[str]) -> int:
 
 @pytest.fixture
 def besieged(memory: Memory) -> Memory:
-    """Records of Ada, of Bob and of nobody, the hostile pieces among their texts."""
+    """Records of Ada and Bob and global ones, with hostile strings among their texts."""
     memory.add_many(
         {"text": f"{piece} heron lake {i}", **({} if i % 3 == 2 else {"user": ("ada", "bob")[i % 3]})}
         for i, piece in enumerate(PIECES)
@@ -423,7 +421,7 @@ def besieged(memory: Memory) -> Memory:
 
 
 @pytest.mark.ci
-def test_no_query_is_read_as_a_language(besieged: Memory, dump: Any) -> None:
+def test_no_query_is_interpreted_as_a_language(besieged: Memory, dump: Any) -> None:
     """A thousand hostile queries: no exception, nothing out of scope, nothing changed."""
     before = dump()
     assert attack(besieged, hostile(1000)) > 300
@@ -432,7 +430,7 @@ def test_no_query_is_read_as_a_language(besieged: Memory, dump: Any) -> None:
 
 @pytest.mark.torture
 @pytest.mark.timeout(1200)
-def test_no_query_is_read_as_a_language_long(besieged: Memory, dump: Any) -> None:
+def test_no_query_is_interpreted_as_a_language_long(besieged: Memory, dump: Any) -> None:
     """The same with twenty thousand."""
     before = dump()
     assert attack(besieged, hostile(20_000, seed=100)) > 7000
@@ -440,13 +438,13 @@ def test_no_query_is_read_as_a_language_long(besieged: Memory, dump: Any) -> Non
 
 
 @pytest.mark.ci
-def test_a_megabyte_of_query_is_answered(besieged: Memory) -> None:
-    """Pasted text, quotes, syntax, CJK and one endless word, a megabyte of each."""
+def test_megabyte_of_query_is_answered(besieged: Memory) -> None:
+    """Pasted text, quotes, syntax, CJK and one endless word."""
     assert attack(besieged, LONG) >= 2
 
 
-def test_what_a_hostile_text_says_can_be_found(besieged: Memory) -> None:
-    """Stored as text, syntax is text: the record that holds it comes back whole."""
+def test_hostile_text_can_be_found(besieged: Memory) -> None:
+    """Stored query syntax is text: the record comes back whole."""
     texts = found(besieged, "DROP TABLE records", "keyword", any_scope=True)
     assert "; DROP TABLE records; heron lake 25" in texts[0]
     assert any("NEAR(" in text for text in found(besieged, "NEAR(", "keyword", any_scope=True))
@@ -467,8 +465,8 @@ class Shuffled(HashingEmbedder):
         return np.ascontiguousarray(super().query(text)[::-1])
 
 
-def test_an_update_of_a_text_replaces_its_vector(memory: Memory) -> None:
-    """The old text's vector no longer finds the record; the new one's does, and the record is there once."""
+def test_updating_a_text_replaces_its_vector(memory: Memory) -> None:
+    """The old text's vector no longer finds the record; the new one's does, once."""
     memory.add("an aardvark digs", id="a")
     memory.add("completely different subject", id="b")
     memory.search("aardvark")
@@ -481,7 +479,7 @@ def test_an_update_of_a_text_replaces_its_vector(memory: Memory) -> None:
     assert memory.status()["vectors"]["with"] == 2
 
 
-def test_a_forgotten_record_leaves_the_vector_index(memory: Memory) -> None:
+def test_forgotten_record_leaves_the_vector_index(memory: Memory) -> None:
     """It is neither found nor counted."""
     keys = [memory.add(f"record {i}").id for i in range(5)]
     memory.forget(*keys[:3])
@@ -489,8 +487,8 @@ def test_a_forgotten_record_leaves_the_vector_index(memory: Memory) -> None:
     assert memory.status()["vectors"]["with"] == 2
 
 
-def test_the_index_survives_many_updates(memory: Memory) -> None:
-    """Hundreds of updates, forgets and adds in turn: both sources know exactly the live records."""
+def test_index_survives_many_updates(memory: Memory) -> None:
+    """Hundreds of updates, forgets and adds: both sources have exactly the live records."""
     chance = random.Random(3)
     live: dict[str, str] = {}
     for i in range(300):
@@ -505,8 +503,8 @@ def test_the_index_survives_many_updates(memory: Memory) -> None:
                 assert set(found(memory, "state", source, limit=100)) == set(live.values())
 
 
-def test_a_model_of_the_same_dimension_is_told_apart(open_memory: OpenMemory) -> None:
-    """The old space serves, with the old model, until every vector of the new one is there; then the new one does."""
+def test_model_of_the_same_dimension_is_distinguished(open_memory: OpenMemory) -> None:
+    """The old space is used with the old model until the new one is complete."""
     with open_memory() as memory:
         memory.add_many([{"text": f"capercaillie {i}"} for i in range(40)])
     memory = open_memory(embedder=Shuffled())
@@ -524,8 +522,8 @@ def test_a_model_of_the_same_dimension_is_told_apart(open_memory: OpenMemory) ->
     assert answer.trace.warnings == ()
 
 
-def test_another_process_follows_when_the_new_model_is_complete(open_memory: OpenMemory) -> None:
-    """A memory that is open with the new model changes over as soon as some other has finished the vectors."""
+def test_another_process_changes_to_the_completed_model(open_memory: OpenMemory) -> None:
+    """As soon as another process has finished the vectors."""
     with open_memory() as memory:
         memory.add("capercaillie")
     waiting, worker = open_memory(embedder=Shuffled()), open_memory(embedder=Shuffled())
@@ -536,8 +534,8 @@ def test_another_process_follows_when_the_new_model_is_complete(open_memory: Ope
     assert answer.results[0].similarity == 1.0
 
 
-def test_an_old_model_that_cannot_be_opened_leaves_words(open_memory: OpenMemory) -> None:
-    """Keyword search answers alone, and the warning names the command that mends it."""
+def test_missing_old_model_leaves_keyword_search(open_memory: OpenMemory) -> None:
+    """The warning names the command that repairs it."""
     with open_memory(embedder=Shuffled("gone-from-the-registry")) as memory:
         memory.add("ptarmigan in snow")
     memory = open_memory()
@@ -567,8 +565,8 @@ class Interrupted(Shuffled):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), EmbedderError("out of memory")], ids=["ctrl-c", "failed"])
-def test_an_interrupted_embed_leaves_the_old_model_serving(open_memory: OpenMemory, error: BaseException) -> None:
-    """What was computed is kept, the old model answers, and running it again does the rest only."""
+def test_interrupted_embed_leaves_the_old_model_answering(open_memory: OpenMemory, error: BaseException) -> None:
+    """Computed vectors stay, and the next run does only the rest."""
     with open_memory() as memory:
         memory.add_many([{"text": f"capercaillie {i}"} for i in range(150)])
     memory = open_memory(embedder=Interrupted(error))
@@ -582,7 +580,7 @@ def test_an_interrupted_embed_leaves_the_old_model_serving(open_memory: OpenMemo
 
 
 def test_moving_a_text_costs_no_embedding(open_memory: OpenMemory) -> None:
-    """The same passage under another id or scope is not embedded again."""
+    """The same text under another id or scope is not embedded again."""
     embedder = Shuffled()
     calls: list[int] = []
     plain = embedder.passages

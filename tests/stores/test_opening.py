@@ -1,4 +1,4 @@
-"""Opening a store: what is refused and left untouched, what is made, and who may come at once."""
+"""Opening a store: what is refused and left untouched, what is created, and concurrent opening."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def refused(path: object, match: str) -> None:
 # -- what is not a store ------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    """A folder is not a store, and nothing is put into it."""
+def test_folder_is_refused(tmp_path: Path) -> None:
+    """Nothing is put into it."""
     refused(tmp_path, "is a folder")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_another_programs_database_is_left_untouched(path: Path) -> None:
-    """A SQLite file of someone else is refused, and has the same bytes after."""
+    """It is refused, and has the same bytes after."""
     theirs = sqlite3.connect(path)
     theirs.execute("CREATE TABLE bookmarks (url TEXT)")
     theirs.execute("INSERT INTO bookmarks VALUES ('https://example.org')")
@@ -73,8 +73,8 @@ os._exit(0)
 """
 
 
-def test_another_programs_database_that_is_in_use_is_left_untouched(path: Path, start: Any) -> None:
-    """While another process has it open in WAL mode, and after that process has died and left its log behind."""
+def test_another_programs_open_database_is_left_untouched(path: Path, start: Any) -> None:
+    """While another process has it open in WAL mode, and after that process died and left its log."""
     owner = start("-c", OWNER, path)
 
     def files() -> dict[str, bytes]:
@@ -98,16 +98,16 @@ def test_another_programs_database_that_is_in_use_is_left_untouched(path: Path, 
 @pytest.mark.parametrize(
     "content", [b"# Shopping\n- milk\n" * 400, b"x\n", b"\x00" * 4096, b"SQLite format 3\x00 but not really"]
 )
-def test_a_file_that_is_no_database_is_left_untouched(path: Path, content: bytes) -> None:
-    """A text file is refused, and has the same bytes after."""
+def test_text_file_is_left_untouched(path: Path, content: bytes) -> None:
+    """It is refused, and has the same bytes after."""
     path.write_bytes(content)
     refused(path, "not a Recollect store")
     assert path.read_bytes() == content
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_damaged_store_says_so(path: Path, open_memory: OpenMemory) -> None:
-    """Bytes overwritten in the middle of a store give a StoreError, never a wrong answer or a bare exception."""
+def test_damaged_store_is_reported(path: Path, open_memory: OpenMemory) -> None:
+    """Overwritten bytes give a StoreError, never a wrong answer or another exception."""
     with open_memory(embedder="none") as memory:
         memory.add_many([{"text": f"text {i} " * 50} for i in range(200)])
     raw = bytearray(path.read_bytes())
@@ -121,22 +121,22 @@ def test_a_damaged_store_says_so(path: Path, open_memory: OpenMemory) -> None:
     "place",
     ["below-a-file/memory.db", "nul\x00byte.db", "n" * 300 + ".db", "~nobody-of-this-name/memory.db", "caf\udce9.db"],
 )
-def test_a_path_that_cannot_be_is_refused(tmp_path: Path, place: str) -> None:
-    """Below a file, with a NUL, too long, in the home of nobody, with a byte that is no text: always our own error."""
+def test_impossible_path_is_refused(tmp_path: Path, place: str) -> None:
+    """Below a file, with a NUL, too long, in an unknown home, with undecodable bytes: a Recollect error."""
     (tmp_path / "below-a-file").write_text("a file")
     refused(place if place.startswith("~") else f"{tmp_path}/{place}", ".")
     assert (tmp_path / "below-a-file").read_text() == "a file"
 
 
 @pytest.mark.parametrize("place", ["mysql://host/db", "http://example.org/x.db", "foo://"])
-def test_an_unknown_kind_of_store_is_refused(place: str) -> None:
-    """A URL of a system that there is no store for."""
+def test_unknown_kind_of_store_is_refused(place: str) -> None:
+    """A URL with an unknown scheme."""
     with pytest.raises(UsageError, match="unknown kind of store"):
         open_store(place)
 
 
-def test_an_unknown_language_is_refused(path: Path) -> None:
-    """A language without a stemmer is our own error, and the store can be opened with another."""
+def test_unknown_language_is_refused(path: Path) -> None:
+    """A language without a stemmer; the store can be opened with another."""
     with pytest.raises(RecollectError, match="klingon"):
         SqliteStore(path, language="klingon")
     SqliteStore(path, language="german").close()
@@ -146,8 +146,8 @@ def test_an_unknown_language_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("log", [False, True])
-def test_an_empty_file_is_refused_and_left_as_it_is(path: Path, open_memory: OpenMemory, log: bool) -> None:
-    """It may be what is left of a store, so no new one hides the loss; deleted by hand, it makes room for one."""
+def test_empty_file_is_refused_and_unchanged(path: Path, open_memory: OpenMemory, log: bool) -> None:
+    """It may be the remains of a store; once it is deleted, a new store can be made."""
     path.touch()
     if log:
         Path(f"{path}-wal").touch()
@@ -159,8 +159,8 @@ def test_an_empty_file_is_refused_and_left_as_it_is(path: Path, open_memory: Ope
         assert [record.text for record in memory.list()] == ["first words"]
 
 
-def test_a_link_to_a_file_that_is_not_there_yet_leads_to_the_new_store(tmp_path: Path, open_memory: OpenMemory) -> None:
-    """The link stays a link; the store is made where it points."""
+def test_link_to_a_missing_file_creates_the_store_there(tmp_path: Path, open_memory: OpenMemory) -> None:
+    """The link stays a link."""
     (tmp_path / "link.db").symlink_to(tmp_path / "real.db")
     with open_memory(tmp_path / "link.db") as memory:
         memory.add("behind the link")
@@ -168,13 +168,13 @@ def test_a_link_to_a_file_that_is_not_there_yet_leads_to_the_new_store(tmp_path:
     assert {file.name for file in tmp_path.iterdir()} == {"link.db", "real.db"}
 
 
-def test_a_new_store_leaves_nothing_else_in_its_folder(path: Path, open_memory: OpenMemory) -> None:
-    """It is made in a file of another name first; that one goes."""
+def test_new_store_leaves_nothing_else_in_its_folder(path: Path, open_memory: OpenMemory) -> None:
+    """It is created under a temporary name, which is removed."""
     open_memory().close()
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_store_is_made_on_a_file_system_without_hard_links(
+def test_store_is_created_without_hard_links(
     path: Path, open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a memory stick: the new file is renamed instead."""
@@ -208,8 +208,8 @@ posix = pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX'
 
 @posix
 @pytest.mark.parametrize("umask", ["000", "022"])
-def test_a_new_store_is_for_its_owner_alone(tmp_path: Path, run_python: Any, umask: str) -> None:
-    """The file, its log and a folder made for it, whatever the umask; a folder that was there stays as it is."""
+def test_new_store_is_private(tmp_path: Path, run_python: Any, umask: str) -> None:
+    """The file, its log and a new folder, whatever the umask; an existing folder is unchanged."""
     tmp_path.chmod(0o755)
     lines = run_python(MODES, tmp_path / "made" / "memory.db", umask, tmp_path).splitlines()
     assert dict(line.rsplit(" ", 1) for line in lines) == {
@@ -218,8 +218,8 @@ def test_a_new_store_is_for_its_owner_alone(tmp_path: Path, run_python: Any, uma
 
 
 @posix
-def test_the_mode_of_a_store_that_is_there_is_left(path: Path, open_memory: OpenMemory) -> None:
-    """Who gave a group the right to read keeps it; the log has the same mode."""
+def test_mode_of_an_existing_store_stays(path: Path, open_memory: OpenMemory) -> None:
+    """A group's read right stays; the log has the same mode."""
     open_memory().close()
     path.chmod(0o640)
     with open_memory() as memory:
@@ -227,7 +227,7 @@ def test_the_mode_of_a_store_that_is_there_is_left(path: Path, open_memory: Open
         assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o640}
 
 
-def test_missing_folders_are_made(tmp_path: Path, open_memory: OpenMemory) -> None:
+def test_missing_folders_are_created(tmp_path: Path, open_memory: OpenMemory) -> None:
     """The folders above a new store come into being with it."""
     place = tmp_path / "a" / "b c" / "ü" / "memory.db"
     with open_memory(place) as memory:
@@ -235,15 +235,15 @@ def test_missing_folders_are_made(tmp_path: Path, open_memory: OpenMemory) -> No
     assert place.is_file()
 
 
-def test_a_url_names_the_same_file_as_its_path(path: Path) -> None:
+def test_url_names_the_same_file_as_its_path(path: Path) -> None:
     """`sqlite:///…` with percent signs decoded is the path."""
     place = path.parent / "with space.db"
     open_store(f"sqlite://{place.parent}/with%20space.db").close()
     assert place.is_file()
 
 
-def test_memory_stores_are_apart_and_leave_nothing(open_memory: OpenMemory) -> None:
-    """Each `:memory:` is a store of its own, and its folder goes when it is closed."""
+def test_memory_stores_are_separate_and_temporary(open_memory: OpenMemory) -> None:
+    """Each `:memory:` is its own store, and its folder is removed on close."""
     first, second = open_memory(":memory:"), open_memory(":memory:")
     first.add("only here")
     assert second.list() == []
@@ -254,8 +254,8 @@ def test_memory_stores_are_apart_and_leave_nothing(open_memory: OpenMemory) -> N
 
 
 @pytest.mark.parametrize("name", ["notes [1].db", "100%.db", "a?b.db", "#x.db", "日記.db"])
-def test_a_store_of_any_name_works(tmp_path: Path, open_memory: OpenMemory, name: str) -> None:
-    """Characters that mean something in URLs and globs mean nothing in a file's name."""
+def test_store_of_any_name_works(tmp_path: Path, open_memory: OpenMemory, name: str) -> None:
+    """Special characters of URLs and globs have no meaning in a file name."""
     with open_memory(tmp_path / name) as memory:
         memory.add("x")
         assert memory.status()["bytes"] >= (tmp_path / name).stat().st_size > 0
@@ -265,8 +265,8 @@ def test_a_store_of_any_name_works(tmp_path: Path, open_memory: OpenMemory, name
 # -- versions -----------------------------------------------------------------------------------------------
 
 
-def test_a_store_of_a_later_version_is_refused(path: Path, open_memory: OpenMemory) -> None:
-    """A schema from the future is not touched, and the hint says to upgrade."""
+def test_store_of_a_later_version_is_refused(path: Path, open_memory: OpenMemory) -> None:
+    """It is not touched, and the hint says to upgrade."""
     open_memory().close()
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA user_version = 99")
@@ -279,7 +279,7 @@ def test_a_store_of_a_later_version_is_refused(path: Path, open_memory: OpenMemo
 
 
 @pytest.mark.parametrize("version", ["3.40.1", "3.51.2", "3.8.0", "2.99.99"])
-def test_an_engine_that_can_lose_writes_is_refused(version: str) -> None:
+def test_sqlite_that_can_lose_writes_is_refused(version: str) -> None:
     """The message names the version found, the one needed, and how to get it."""
     with pytest.raises(StoreError, match=version) as caught:
         check_engine(version)
@@ -288,8 +288,8 @@ def test_an_engine_that_can_lose_writes_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["3.51.3", "3.52.0", "4.0.0", apsw.sqlite_lib_version()])
-def test_a_good_engine_is_taken(version: str) -> None:
-    """The oldest good one, later ones, and the one that is here."""
+def test_safe_sqlite_is_accepted(version: str) -> None:
+    """The oldest safe one, later ones, and the installed one."""
     check_engine(version)
 
 
@@ -311,10 +311,10 @@ print("done", flush=True)
 
 
 @pytest.mark.ci
-def test_a_migration_that_is_killed_leaves_the_old_or_the_new(
+def test_killed_migration_leaves_the_old_or_the_new_version(
     path: Path, open_memory: OpenMemory, monkeypatch: pytest.MonkeyPatch, start: Any
 ) -> None:
-    """Killed at any moment of a slow migration, the store is whole, at the old version or the new, and opens."""
+    """Killed at any moment, the store is intact and opens."""
     with open_memory(embedder="none") as memory:
         memory.add_many([{"text": f"text {i}", "id": str(i)} for i in range(100)])
     old = len(schema.MIGRATIONS)
@@ -348,10 +348,8 @@ def test_a_migration_that_is_killed_leaves_the_old_or_the_new(
     assert old in versions, "at least one was killed before its end"
 
 
-def test_a_creation_that_is_killed_leaves_a_store_that_opens(
-    tmp_path: Path, open_memory: OpenMemory, start: Any
-) -> None:
-    """A process killed while it makes a new store leaves nothing, or a store, but nothing in between."""
+def test_killed_creation_leaves_no_store_or_a_whole_one(tmp_path: Path, open_memory: OpenMemory, start: Any) -> None:
+    """Nothing in between."""
     script = (
         "import sys; from recollect.stores.sqlite import SqliteStore; print('go', flush=True)\n"
         "for i in range(1000): SqliteStore(f'{sys.argv[1]}/{i}.db').close()"
@@ -397,10 +395,10 @@ look(sys.argv[1], "found")
 
 
 @pytest.mark.parametrize("state", ["complete", "one without a vector", "without vectors", "empty"])
-def test_a_store_that_may_only_be_read_is_searched_and_refuses_writes(
+def test_read_only_store_is_searched_and_refuses_writes(
     path: Path, open_memory: OpenMemory, sealed: Callable[[Path], Path], run_python: Any, state: str
 ) -> None:
-    """A process without the right to write (as root, one that has become `nobody`) searches; its writes are refused."""
+    """By a process without write permission (as root, one that has become `nobody`)."""
     texts = {"complete": 2, "one without a vector": 2, "without vectors": 2, "empty": 0}[state]
     for n in range(texts):
         embedder = "none" if state == "without vectors" or (state == "one without a vector" and n) else "hashing:64"
@@ -442,8 +440,8 @@ USES: dict[str, Callable[[Memory], object]] = {
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_closed_memory_says_so(memory: Memory, use: str) -> None:
-    """Every use after `close` is a StoreError that says it is closed; closing again is harmless."""
+def test_closed_memory_raises(memory: Memory, use: str) -> None:
+    """Every use after `close` is a StoreError that says so; closing again is harmless."""
     memory.add("some text", id="k")
     memory.search("text")
     memory.close()
@@ -481,7 +479,7 @@ memory.close()
 @pytest.mark.parametrize(
     "use", ["lambda m: m.add('x')", "lambda m: m.get('k')", "lambda m: m.search('text')", "lambda m: m.embed()"]
 )
-def test_a_memory_used_after_a_fork_says_so(path: Path, run_python: Any, use: str) -> None:
+def test_memory_used_after_a_fork_raises(path: Path, run_python: Any, use: str) -> None:
     """In the child every use is a StoreError that names the fork, never a hang; the parent goes on."""
     *child, parent = run_python(FORKED, path, use).splitlines()
     assert len(child) == 1, "the child hung until it was ended"
@@ -507,8 +505,8 @@ print("end", flush=True)
 """
 
 
-def test_a_store_that_is_just_being_made_is_not_taken_for_another_programs(path: Path) -> None:
-    """Between two statements of the check for an owner another process makes the store: the check must pass."""
+def test_store_being_created_is_not_refused_as_foreign(path: Path) -> None:
+    """Another process creates the store between two statements of the check."""
     connection = apsw.Connection(str(path))
     statements: list[str] = []
 
@@ -527,8 +525,8 @@ def test_a_store_that_is_just_being_made_is_not_taken_for_another_programs(path:
 
 
 @pytest.mark.ci
-def test_sixteen_processes_make_the_same_store_at_once(tmp_path: Path, open_memory: OpenMemory, start: Any) -> None:
-    """In three rounds all of them succeed, and every record of each is there."""
+def test_sixteen_processes_create_one_store(tmp_path: Path, open_memory: OpenMemory, start: Any) -> None:
+    """In three rounds all succeed, and every record of each is there."""
     workers = [start("-c", CREATE, tmp_path, me, 3) for me in range(16)]
     for n in range(3):
         assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 16
@@ -541,8 +539,8 @@ def test_sixteen_processes_make_the_same_store_at_once(tmp_path: Path, open_memo
             assert memory.status()["vectors"] == {"embedder": "hashing:64", "dimension": 64, "with": 16, "without": 0}
 
 
-def test_a_process_that_stops_in_the_middle_of_a_write_is_waited_for(path: Path, memory: Memory) -> None:
-    """A second writer waits for the first; nothing is lost or refused."""
+def test_writer_waits_for_a_stopped_writer(path: Path, memory: Memory) -> None:
+    """Nothing is lost or refused."""
     blocker = apsw.Connection(str(path))
     blocker.execute("BEGIN IMMEDIATE")
     timer = threading.Timer(0.5, blocker.execute, ("COMMIT",))
@@ -555,8 +553,8 @@ def test_a_process_that_stops_in_the_middle_of_a_write_is_waited_for(path: Path,
     assert [record.text for record in memory.list()] == ["waited for its turn"]
 
 
-def test_a_file_can_be_moved_when_it_is_closed(path: Path, open_memory: OpenMemory) -> None:
-    """A closed store is one file, which holds everything."""
+def test_closed_store_can_be_moved(path: Path, open_memory: OpenMemory) -> None:
+    """It is one file with everything."""
     with open_memory() as memory:
         memory.add("moves house")
     assert os.listdir(path.parent) == [path.name]  # noqa: PTH208

@@ -46,7 +46,7 @@ def corpus() -> Iterator[dict[str, Any]]:
     params=[pytest.param((600, 40), id="short"), pytest.param((5000, 500), id="long", marks=pytest.mark.torture)]
 )
 def asked(request: pytest.FixtureRequest) -> tuple[list[dict[str, Any]], list[str]]:
-    """Records and questions, drawn the same way each time."""
+    """Records and queries, drawn the same way each time."""
     if not (DATA / "openclaw_docs" / "corpus.jsonl").exists() or len(folders()) == 1:
         pytest.skip(f"locomo and openclaw_docs are not in {DATA} (RECOLLECT_DATA)")
     chance, (records, questions) = random.Random(1), request.param
@@ -70,10 +70,10 @@ def same_but_for_ties(first: list[tuple[str, float]], second: list[tuple[str, fl
 @pytest.mark.ci
 @pytest.mark.data
 @pytest.mark.timeout(1200)
-def test_a_file_and_a_server_answer_alike(
+def test_sqlite_and_postgresql_answer_alike(
     tmp_path: Path, new_schema: Callable[[], str], asked: tuple[list[dict[str, Any]], list[str]]
 ) -> None:
-    """The keyword top ten is the same, scores too; the fused top ten shares at least 98 in a hundred."""
+    """The keyword top ten with scores is equal; the fused top ten shares at least 98 of a hundred."""
     records, questions = asked
     with (
         Memory.open(tmp_path / "m.db", embedder="hashing:256", settings=Settings()) as file,

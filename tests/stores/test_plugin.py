@@ -1,4 +1,4 @@
-"""A store of another package, installed by its path: opened by its URL everywhere, and it keeps the contract."""
+"""A store of another package, installed on the path: opened by its URL everywhere, and it passes the contract."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ PLUGIN = Path(__file__).parent / "plugin"
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is on the path of this process and of those that it starts, as an installed one is."""
+    """The package is on the path of this process and its children, like an installed one."""
     monkeypatch.syspath_prepend(PLUGIN)
     monkeypatch.setenv("PYTHONPATH", str(PLUGIN))
 
 
 @pytest.fixture
 def notebook(tmp_path: Path) -> str:
-    """Where the notebook of a test is."""
+    """The place of a test's notebook."""
     return f"notebook://{tmp_path}/notes"
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
-    """Runs a command on a home with nothing in it, and returns what it printed."""
+    """Runs a command in an empty home, and returns its output."""
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
@@ -60,8 +60,8 @@ class TestNotebook(StoreContract):
         return lambda: f"notebook://{tmp_path}/{next(numbers)}"
 
 
-def test_every_command_opens_it_by_its_url(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
-    """Added to, searched, listed and described, with what is its own."""
+def test_every_command_opens_the_plugin_store(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
+    """Add, search, list and status, with its own fields."""
     run("add", "the boiler code is 4711", "--store", notebook)
     results = json.loads(run("search", "boiler", "--store", notebook, "--json"))["results"]
     assert [result["text"] for result in results] == ["the boiler code is 4711"]
@@ -69,8 +69,8 @@ def test_every_command_opens_it_by_its_url(run: Callable[..., str], notebook: st
     assert json.loads((tmp_path / "notes" / "journal.jsonl").read_text())["text"] == "the boiler code is 4711"
 
 
-def test_doctor_examines_it_by_what_every_store_can_do(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
-    """Though it brings no checks of its own; where there is no store, none is made."""
+def test_doctor_checks_the_plugin_store(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
+    """With the checks that every store has; a missing store is not created."""
     checks = {check["check"]: check for check in json.loads(run("doctor", "--store", notebook, "--json"))["checks"]}
     assert checks["store"]["message"] == f"there is no store at {notebook} yet"
     assert checks["keywords"]["message"] == "not checked: there is no store yet"
@@ -91,7 +91,7 @@ def test_doctor_examines_it_by_what_every_store_can_do(run: Callable[..., str], 
     assert "all 2 records" in run("doctor", "--store", notebook)
 
 
-def test_it_is_copied_exported_and_imported(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
+def test_plugin_store_is_copied_exported_and_imported(run: Callable[..., str], notebook: str, tmp_path: Path) -> None:
     """Into a file and back, without a loss."""
     run("add", "the boiler code is 4711", "--store", notebook)
     run("copy", notebook, str(tmp_path / "copy.db"))
@@ -101,15 +101,15 @@ def test_it_is_copied_exported_and_imported(run: Callable[..., str], notebook: s
     assert digests == {moving.export(f"notebook://{tmp_path}/again", tmp_path / "sum.jsonl").sha256}
 
 
-def test_a_process_of_its_own_finds_it(notebook: str, tmp_path: Path) -> None:
-    """By the entry point alone: nothing is imported or registered by hand."""
+def test_separate_process_finds_the_plugin(notebook: str, tmp_path: Path) -> None:
+    """By the entry point alone."""
     command = [sys.executable, "-m", "recollect", "add", "tea", "--store", notebook, "--embedder", "none"]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     assert (tmp_path / "notes" / "journal.jsonl").exists()
 
 
-def test_an_unknown_scheme_lists_what_there_is_and_what_to_install() -> None:
-    """Kinds of other packages too; a package that cannot be imported is named."""
+def test_unknown_scheme_lists_the_known_ones() -> None:
+    """Those of plugins too; a package that cannot be imported is named."""
     with pytest.raises(UsageError) as caught:
         open_store("mysql://host/db")
     assert "unknown kind of store 'mysql'; available: sqlite, " in caught.value.message
@@ -120,16 +120,16 @@ def test_an_unknown_scheme_lists_what_there_is_and_what_to_install() -> None:
         open_store("broken://x")
 
 
-def test_a_package_cannot_take_the_place_of_a_built_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours come first, so installing something never redirects a store that is there."""
+def test_plugin_cannot_replace_a_built_in_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installing a package never redirects an existing store."""
     monkeypatch.setitem(sys.modules, "recollect_notebook", None)
     assert type(kind_of("notes.db")).__name__ == type(kind_of("sqlite:///notes.db")).__name__ == "SqliteKind"
     assert STORES.names()[:4] == list(STORES.builtin)
 
 
 @pytest.mark.parametrize("scheme", STORES.builtin)
-def test_every_built_in_kind_is_a_kind(scheme: str) -> None:
-    """Each can be loaded, describes a place without its password, and knows how to write it for any folder."""
+def test_every_built_in_kind_loads(scheme: str) -> None:
+    """It shows a place without its password, and can write it for any folder."""
     kind = STORES.load(scheme)()
     assert isinstance(kind, StoreKind)
     assert "quiet" not in kind.describe(f"{scheme}://ada:quiet@host/notes")

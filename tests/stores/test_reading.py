@@ -61,7 +61,7 @@ def test_reads_inside_share_one_transaction(store: SqliteStore) -> None:
     assert len(seen) == 3
 
 
-def test_what_others_write_meanwhile_is_not_seen_inside(store: SqliteStore, other: SqliteStore) -> None:
+def test_changes_of_others_are_not_seen_inside(store: SqliteStore, other: SqliteStore) -> None:
     """One state until the block ends, and the new one after it."""
     add(store, "a")
     with store.reading():
@@ -71,8 +71,8 @@ def test_what_others_write_meanwhile_is_not_seen_inside(store: SqliteStore, othe
     assert keys(store) == {"a", "b"}
 
 
-def test_what_one_writes_oneself_is_seen_at_once(store: SqliteStore) -> None:
-    """A search that embeds what is missing, or lets the index catch up, goes on with what it wrote."""
+def test_own_changes_are_seen_inside(store: SqliteStore) -> None:
+    """A search that embeds or updates the index goes on with what it wrote."""
     with store.reading():
         assert keys(store) == set()
         add(store, "a")
@@ -80,8 +80,8 @@ def test_what_one_writes_oneself_is_seen_at_once(store: SqliteStore) -> None:
         assert store.keywords.search(["heron"], Filter(), 5).entries
 
 
-def test_threads_in_a_copy_of_the_context_share_it(store: SqliteStore, other: SqliteStore) -> None:
-    """As the sources of one search do; a thread outside it has a snapshot of its own."""
+def test_threads_in_a_copy_of_the_context_share_the_snapshot(store: SqliteStore, other: SqliteStore) -> None:
+    """As the sources of one search do; other threads have their own."""
     add(store, "a")
     with ThreadPoolExecutor(4) as pool, store.reading():
         assert keys(store) == {"a"}
@@ -91,8 +91,8 @@ def test_threads_in_a_copy_of_the_context_share_it(store: SqliteStore, other: Sq
         assert pool.submit(keys, store).result() == {"a", "b"}
 
 
-def test_a_thread_that_nobody_waited_for_reads_to_its_end(store: SqliteStore) -> None:
-    """It gives the connection back itself, and may read again."""
+def test_abandoned_thread_can_read_to_its_end(store: SqliteStore) -> None:
+    """It returns the connection itself, and may read again."""
     add(store, "a")
     entered, go_on, results = threading.Event(), threading.Event(), []
 
@@ -113,8 +113,8 @@ def test_a_thread_that_nobody_waited_for_reads_to_its_end(store: SqliteStore) ->
     assert len(store._database._idle) == len(store._database._all)
 
 
-def test_a_visible_set_is_built_once_for_many_threads(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sources need it at the same moment; one builds it, the other waits for that."""
+def test_visible_set_is_built_once_for_many_threads(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sources need it at the same moment; one builds it, the other waits."""
     add(store, "a")
     select, built = rows._select, []
 

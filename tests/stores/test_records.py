@@ -1,4 +1,4 @@
-"""What SQLite's tables and file hold of records, and what `Memory` adds; the contract tests every store alike."""
+"""Records in SQLite's tables and file, and what `Memory` adds; the contract tests every store."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def texts(memory: Memory, query: str, **options: Any) -> list[str]:
 # -- putting and reading ------------------------------------------------------------------------------------
 
 
-def test_a_superseded_or_expired_text_is_not_merged_with(memory: Memory) -> None:
-    """Saying again what no longer holds makes a new record that holds."""
+def test_superseded_or_expired_text_is_not_a_duplicate(memory: Memory) -> None:
+    """Adding it again makes a new, valid record."""
     old = memory.add("the office is in Rome")
     memory.supersede(old.id, text="the office is in Oslo")
     gone = memory.add("the lift is broken", expires_at=now() - timedelta(days=1))
@@ -41,8 +41,8 @@ def test_a_superseded_or_expired_text_is_not_merged_with(memory: Memory) -> None
 
 
 @pytest.mark.parametrize("say", ["add", "add_many"])
-def test_an_id_that_is_none_is_no_id(memory: Memory, say: str) -> None:
-    """`id: null` means that one is to be made, so the same text is still one record."""
+def test_null_id_means_no_id(memory: Memory, say: str) -> None:
+    """An id is generated, so the same text is still one record."""
     for _ in range(2):
         if say == "add":
             memory.add("said twice", id=None)
@@ -73,7 +73,7 @@ SECRETS = ("quixotryptic", "zwibblefrotz", "vlorbian", "krelmish", "snorvian", "
 
 
 def test_purge_leaves_nothing_in_any_table(path: Path, memory: Memory, dump: Dump) -> None:
-    """No row of any table, and no term of the index, holds what was purged."""
+    """No row of any table, and no term of the index."""
     key = make_secret(memory)
     assert any(secret in str(dump()).lower() for secret in SECRETS), "the test can see them"
     memory.forget(key, purge=True)
@@ -87,14 +87,14 @@ def test_purge_leaves_nothing_in_any_table(path: Path, memory: Memory, dump: Dum
     assert not [term for term in terms if term.startswith(tuple(secret[:5] for secret in SECRETS))]
 
 
-def test_purge_takes_the_vectors_of_earlier_texts_too(memory: Memory, dump: Dump) -> None:
-    """A vector can be turned back into words, so none of any earlier version stays."""
+def test_purge_removes_the_vectors_of_earlier_texts_too(memory: Memory, dump: Dump) -> None:
+    """A vector can be turned back into words."""
     memory.forget(make_secret(memory), purge=True)
     assert len(dump()["embeddings"]) == 1, "only the bystander's"
 
 
 def test_purge_leaves_no_byte_in_the_file(path: Path, memory: Memory) -> None:
-    """After the store is closed, the raw bytes of its files hold nothing of what was purged."""
+    """After the store is closed, its files hold nothing of the purged record."""
     key = make_secret(memory)
     memory.forget(key, purge=True)
     memory.close()
@@ -105,7 +105,7 @@ def test_purge_leaves_no_byte_in_the_file(path: Path, memory: Memory) -> None:
 
 
 def test_purge_leaves_no_byte_in_the_file_after_vacuum(path: Path, memory: Memory) -> None:
-    """At the very least a VACUUM, as an administrator would run it, leaves nothing of what was purged."""
+    """Also after an administrator's VACUUM."""
     memory.forget(make_secret(memory), purge=True)
     memory.close()
     connection = apsw.Connection(str(path))
@@ -117,8 +117,8 @@ def test_purge_leaves_no_byte_in_the_file_after_vacuum(path: Path, memory: Memor
 
 
 @pytest.mark.ci
-def test_forgetting_touches_nothing_else(path: Path, memory: Memory, dump: Dump) -> None:
-    """In 200 random cases every row of every other record is byte for byte what it was, in the indexes too."""
+def test_forgetting_changes_no_other_record(path: Path, memory: Memory, dump: Dump) -> None:
+    """In 200 random cases every other row is byte for byte the same, in the indexes too."""
     chance = random.Random(20260314)
     words = ["heron", "reed", "lake", "boat", "oar", "mist", "dawn", "ice"]
     made = 0
@@ -168,15 +168,15 @@ def test_forgetting_touches_nothing_else(path: Path, memory: Memory, dump: Dump)
 
 
 def test_add_with_an_unknown_id_to_supersede_stores_nothing(memory: Memory) -> None:
-    """The façade's `add(…, supersedes=…)` holds or fails as one."""
+    """`add(…, supersedes=…)` is all or nothing."""
     with pytest.raises(UnknownRecord):
         memory.add("would be orphaned", supersedes="unknown")
     assert memory.list() == []
     assert texts(memory, "orphaned") == []
 
 
-def test_a_writer_that_waited_for_the_lock_does_its_work_when_it_has_it(path: Path, store: SqliteStore) -> None:
-    """However long it waited, the first transaction it gets does the work; it does not give the lock back unused."""
+def test_writer_uses_the_lock_it_waited_for(path: Path, store: SqliteStore) -> None:
+    """The first transaction it gets does the work."""
     blocker = apsw.Connection(str(path))
     blocker.execute("BEGIN IMMEDIATE")
     begun: list[str] = []
@@ -193,8 +193,8 @@ def test_a_writer_that_waited_for_the_lock_does_its_work_when_it_has_it(path: Pa
 # -- supersession -------------------------------------------------------------------------------------------
 
 
-def test_the_successor_inherits(memory: Memory) -> None:
-    """A text that supersedes takes scope, category, tags, title, importance and decay class; it is always a fact."""
+def test_successor_inherits_fields(memory: Memory) -> None:
+    """Scope, category, tags, title, importance and decay class; it is always a fact."""
     old = memory.add(
         "v1",
         user="ada",
@@ -212,15 +212,15 @@ def test_the_successor_inherits(memory: Memory) -> None:
         assert getattr(new, name) == getattr(old, name), name
 
 
-def test_supersession_takes_effect_at_once_when_no_time_is_given(memory: Memory) -> None:
-    """A fact about a day to come is replaced now, not on that day."""
+def test_supersession_without_a_time_takes_effect_at_once(memory: Memory) -> None:
+    """Also for a fact about a future day."""
     old = memory.add("the party is on Friday", happened_at=now() + timedelta(days=5))
     memory.supersede(old.id, text="the party is on Thursday")
     assert texts(memory, "when is the party") == ["the party is on Thursday"]
 
 
-def test_expired_records_answer_nothing(memory: Memory) -> None:
-    """From its very moment of expiry a record is out of lists and both sources; as of before, it answers."""
+def test_expired_records_are_not_found(memory: Memory) -> None:
+    """From the moment of expiry in lists and both sources; as of before, they are."""
     end = now() + timedelta(hours=1)
     memory.add("parking permit number nine", expires_at=end, created_at=NOON)
     memory.add("parking permit forever", created_at=NOON)

@@ -1,4 +1,4 @@
-"""A store that is deleted, replaced or overwritten while a process has it open: the process notices and says so."""
+"""A store that is deleted, replaced or overwritten while a process has it open: the process detects and reports it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ CHANGES = {
 
 @pytest.fixture
 def talk(path: Path, start: Any) -> Tell:
-    """A process with a store of 400 records and one of its own in the log; `backup.db` holds the first 50."""
+    """A process with a store of 400 records and one more in the log; `backup.db` has the first 50."""
     make(path, 50)
     shutil.copyfile(path, path.with_name("backup.db"))
     make(path, 350, first=50)
@@ -128,8 +128,8 @@ def talk(path: Path, start: Any) -> Tell:
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_write_to_a_store_that_was_deleted_or_replaced_is_refused(talk: Tell, path: Path, name: str) -> None:
-    """Nothing is acknowledged that would be lost; the error says what happened and what to do, each time."""
+def test_write_to_a_deleted_or_replaced_store_is_refused(talk: Tell, path: Path, name: str) -> None:
+    """No lost write is acknowledged; the error says what happened and what to do."""
     change, words = CHANGES[name]
     change(path)
     for attempt in ("add one more", "add and another"):
@@ -141,8 +141,8 @@ def test_a_write_to_a_store_that_was_deleted_or_replaced_is_refused(talk: Tell, 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_search_in_a_store_that_was_deleted_or_replaced_is_refused(talk: Tell, path: Path, name: str) -> None:
-    """No answer comes from a file that is not the store any more."""
+def test_search_in_a_deleted_or_replaced_store_is_refused(talk: Tell, path: Path, name: str) -> None:
+    """No answer comes from a file that is no longer the store."""
     assert talk("search fact number 399") != "found 0"
     change, words = CHANGES[name]
     change(path)
@@ -152,8 +152,8 @@ def test_a_search_in_a_store_that_was_deleted_or_replaced_is_refused(talk: Tell,
 
 
 @pytest.mark.parametrize("change", [replace, replace_all])
-def test_a_store_put_in_the_place_of_another_is_left_as_it_is(talk: Tell, path: Path, change: Any) -> None:
-    """The process that still has the old one open writes nothing into the new one, not even when it closes."""
+def test_store_that_replaced_another_is_unchanged(talk: Tell, path: Path, change: Any) -> None:
+    """The process with the old one open writes nothing into it, not even on close."""
     change(path)
     before = path.read_bytes()
     talk("add one more")
@@ -161,8 +161,8 @@ def test_a_store_put_in_the_place_of_another_is_left_as_it_is(talk: Tell, path: 
     assert path.read_bytes() == before
 
 
-def test_a_copy_written_into_an_open_store_is_kept_as_it_is(talk: Tell, path: Path) -> None:
-    """As the hint says: once the old log is deleted, the copy holds what it held."""
+def test_copy_written_into_an_open_store_is_unchanged(talk: Tell, path: Path) -> None:
+    """As the hint says: once the old log is deleted, the copy is complete."""
     copy_older(path)
     assert "-wal" in talk("add one more").partition("|")[2]
     assert talk("end") == "closed"
@@ -172,8 +172,8 @@ def test_a_copy_written_into_an_open_store_is_kept_as_it_is(talk: Tell, path: Pa
     assert len(texts(path)) == 50
 
 
-def test_a_store_that_comes_back_is_used_again(talk: Tell, path: Path) -> None:
-    """The very file moved away and back is no other: nothing was lost meanwhile."""
+def test_store_that_comes_back_is_used_again(talk: Tell, path: Path) -> None:
+    """The same file, moved away and back."""
     away = path.with_name("away.db")
     path.rename(away)
     assert "was deleted" in talk("add one more")
@@ -184,8 +184,8 @@ def test_a_store_that_comes_back_is_used_again(talk: Tell, path: Path) -> None:
     assert "one more" not in texts(path)
 
 
-def test_a_log_that_is_deleted_costs_nothing_if_the_process_ends_first(talk: Tell, path: Path) -> None:
-    """Writes are refused; when the process ends, what it had acknowledged is brought into the file."""
+def test_deleted_log_loses_nothing_if_the_process_ends_first(talk: Tell, path: Path) -> None:
+    """Writes are refused; at exit acknowledged ones are moved into the file."""
     for part in logs(path):
         part.unlink()
     answer = talk("add one more")
@@ -196,8 +196,8 @@ def test_a_log_that_is_deleted_costs_nothing_if_the_process_ends_first(talk: Tel
     assert "the first of this process" in texts(path)
 
 
-def test_a_log_that_another_process_made_anew_is_left_alone(talk: Tell, path: Path) -> None:
-    """A process that ends with an old log does not write it over what others have acknowledged since."""
+def test_new_log_of_another_process_is_not_overwritten(talk: Tell, path: Path) -> None:
+    """A process that ends with an old log does not overwrite later acknowledged writes."""
     for part in logs(path):
         part.unlink()
     make(path, 3, first=1000)
@@ -206,8 +206,8 @@ def test_a_log_that_another_process_made_anew_is_left_alone(talk: Tell, path: Pa
     assert {f"fact number {n} of {path.name}" for n in range(1000, 1003)} <= texts(path)
 
 
-def test_an_older_state_put_back_by_sqlite_itself_is_noticed(talk: Tell, path: Path) -> None:
-    """`sqlite3 memory.db '.restore backup.db'` changes the file in a transaction; its history goes back in time."""
+def test_older_state_restored_by_sqlite_is_detected(talk: Tell, path: Path) -> None:
+    """`sqlite3 memory.db '.restore backup.db'` changes the file in a transaction; its history goes back."""
     source, target = apsw.Connection(str(path.with_name("backup.db"))), apsw.Connection(str(path))
     with target.backup("main", source, "main") as backup:
         backup.step()
@@ -217,7 +217,7 @@ def test_an_older_state_put_back_by_sqlite_itself_is_noticed(talk: Tell, path: P
 
 
 def test_checkpoints_and_vacuum_of_others_are_no_replacement(talk: Tell, path: Path) -> None:
-    """Another process may write, move the log into the file and make the file smaller; all goes on."""
+    """Another process may write, checkpoint and shrink the file."""
     for n in range(5):
         make(path, 40, first=2000 + 40 * n)
         other = apsw.Connection(str(path))
@@ -231,8 +231,8 @@ def test_checkpoints_and_vacuum_of_others_are_no_replacement(talk: Tell, path: P
     assert len(texts(path)) == 400 + 1 + 5 * 41
 
 
-def test_a_store_named_by_a_relative_path_stays_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process may go to another folder, where there is no such file or another store of that name."""
+def test_store_with_a_relative_path_stays_the_same(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of folder, where there is no such file or another store."""
     monkeypatch.chdir(path.parent)
     elsewhere = path.parent / "elsewhere"
     elsewhere.mkdir()
@@ -246,8 +246,8 @@ def test_a_store_named_by_a_relative_path_stays_the_same(path: Path, monkeypatch
     assert texts(path) == {"before", "after"}
 
 
-def test_a_store_from_before_ids_gets_one_and_keeps_it(path: Path) -> None:
-    """It is written when the store is next opened for writing, once."""
+def test_store_without_an_id_gets_one(path: Path) -> None:
+    """When it is next opened for writing, once."""
 
     def identity() -> list[Any]:
         connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)

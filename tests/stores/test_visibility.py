@@ -1,4 +1,4 @@
-"""Filter, then rank: what one may not see changes nothing of what one sees."""
+"""Filter, then rank: hidden records change nothing in an answer."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def seen_of(answer: Answer) -> list[Any]:
     ]
 
 
-def test_a_scope_admits_what_the_rule_says() -> None:
-    """Every pair of 27 scopes; the contract takes this for its rule."""
+def test_scope_rule() -> None:
+    """Every pair of 27 scopes; the contract uses this as its rule."""
     every = [Scope(*parts) for parts in itertools.product((None, "1", "2"), repeat=3)]
     assert [(a, b) for a in every for b in every if a.admits(b) != may_see(a, b)] == []
 
 
-def test_a_search_returns_what_the_rule_of_scopes_says(tmp_path: Path) -> None:
-    """Through `Memory.search` and `Memory.get`, for every pair of 27 scopes and for each source."""
+def test_search_follows_the_scope_rule(tmp_path: Path) -> None:
+    """Through `Memory.search` and `Memory.get`, for every pair of 27 scopes and each source."""
     scopes = {f"{i:02}": Scope(*parts) for i, parts in enumerate(itertools.product((None, "1", "2"), repeat=3))}
     with Memory.open(tmp_path / "m.db", embedder="hashing:64", settings=Settings()) as memory:
         fill(memory, [Record(key, f"heron number {key}", scope=scope) for key, scope in scopes.items()])
@@ -164,8 +164,8 @@ def bm25(memory: Memory, records: Sequence[Record], query: str) -> dict[str, flo
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_scores_are_those_of_a_plain_computation_over_the_visible_records(tmp_path: Path, seed: int) -> None:
-    """Keyword scores are BM25's and vector scores the exact cosines, under filters of every kind."""
+def test_scores_equal_a_plain_computation_over_visible_records(tmp_path: Path, seed: int) -> None:
+    """Keyword scores are BM25's and vector scores exact cosines, under filters of every kind."""
     chance, maybe = random.Random(seed), [*NEVER, *DAYS]
     records = [
         Record(
@@ -226,7 +226,7 @@ def test_scores_are_those_of_a_plain_computation_over_the_visible_records(tmp_pa
 def test_hidden_records_change_nothing_in_an_answer(
     given_records: list[Record], links: list[tuple[int, int, datetime | None]], questions: list[Asked]
 ) -> None:
-    """Ids, order, scores, shares and snippets are the same, for each source and for both, by rank and by score."""
+    """Ids, order, scores, contributions and snippets are the same, for each source and both, by rank and by score."""
     records = [replace(record, id=f"r{i:02}") for i, record in enumerate(given_records)]
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -258,8 +258,8 @@ def compare(shared: Memory, alone: Memory, asked: Asked) -> None:
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(3, 2), (5, 3), (3, 200)])
-def test_a_cosine_does_not_depend_on_what_else_is_in_the_matrix(tmp_path: Path, mine: int, theirs: int) -> None:
-    """To the last digit, whichever of its kernels a BLAS takes for a row among more or fewer neighbours."""
+def test_cosine_does_not_depend_on_other_rows(tmp_path: Path, mine: int, theirs: int) -> None:
+    """To the last digit, whichever kernel a BLAS chooses for a matrix of more or fewer rows."""
     chance = np.random.default_rng(11)
     space = VectorSpace("random-384", "random", 384)
 
@@ -308,7 +308,7 @@ def record_of(i: int) -> Record:
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
-    """Fifty thousand records, with random unit vectors saved directly: a model plays no part here."""
+    """Fifty thousand records with random unit vectors, saved directly without a model."""
     path = tmp_path_factory.mktemp("crowd") / "m.db"
     with Memory.open(path, embedder="hashing:64", settings=Settings()) as memory:
         records = [record_of(i) for i in range(MANY)]
@@ -325,7 +325,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
 @pytest.mark.ci
 @pytest.mark.xdist_group("crowd")
 def test_three_visible_among_fifty_thousand_are_found(crowd: Memory) -> None:
-    """Exactly those of the three that match, by words; all three, by vector; none of the crowd."""
+    """Exactly the matching ones by words; all three by vector; none of the others."""
     by_words = crowd.search("heron", user="few", sources=["keyword"])
     assert {result.record.text for result in by_words.results} == {"heron by the lake", "heron in the reeds"}
     for sources in (["vector"], ["keyword", "vector"]):
@@ -352,8 +352,8 @@ def test_three_visible_among_fifty_thousand_are_found_fast(crowd: Memory, source
 @pytest.mark.parametrize("limit", [1, 5, 20, 100])
 @pytest.mark.parametrize("sources", [["keyword"], ["vector"], ["keyword", "vector"]], ids="+".join)
 @pytest.mark.xdist_group("crowd")
-def test_a_small_scope_is_never_starved(crowd: Memory, size: tuple[str, int], limit: int, sources: list[str]) -> None:
-    """A scope of 1, 10 or 40 rows among fifty thousand gives as many as were asked for, or all it has."""
+def test_small_scope_gets_all_its_results(crowd: Memory, size: tuple[str, int], limit: int, sources: list[str]) -> None:
+    """A scope of 1, 10 or 40 rows among fifty thousand gives as many as requested, or all it has."""
     user, rows = size
     found = crowd.search("heron number", user=user, limit=limit, fetch_k=limit, sources=sources).results
     assert len(found) == min(limit, rows)

@@ -79,8 +79,8 @@ def assert_complete(memory: Memory, *, without: str | None = None) -> None:
 
 
 @pytest.mark.parametrize("eagerly", [False, True])
-def test_a_folder_opens_as_it_was(opened: Opened, before: Path, request: Any, *, eagerly: bool) -> None:
-    """All records are found by their vectors, also when LanceDB's table is asked for few candidates."""
+def test_folder_of_an_earlier_version_opens(opened: Opened, before: Path, request: Any, *, eagerly: bool) -> None:
+    """All records are found by their vectors, also when LanceDB is queried for few candidates."""
     if eagerly:
         request.getfixturevalue("eager")
     memory = opened(f"lancedb://{before}/folder?batch=5", EMBEDDER)
@@ -90,9 +90,7 @@ def test_a_folder_opens_as_it_was(opened: Opened, before: Path, request: Any, *,
     assert memory.embed() == 0
 
 
-def test_vectors_that_are_in_a_bucket_only_are_copied_into_the_file(
-    opened: Opened, before: Path, bucket_url: str
-) -> None:
+def test_vectors_only_in_a_bucket_are_copied_into_the_file(opened: Opened, before: Path, bucket_url: str) -> None:
     """At the first search; then the bucket is not needed."""
     file = before / "bucket" / "memory.db"
     assert vectors_of(file) == (2, 12)
@@ -104,8 +102,8 @@ def test_vectors_that_are_in_a_bucket_only_are_copied_into_the_file(
     assert_complete(opened(file, EMBEDDER))
 
 
-def test_a_store_that_is_opened_read_only_is_read_as_before(before: Path, bucket_url: str) -> None:
-    """Vectors come from the bucket, and the file does not change."""
+def test_read_only_store_reads_vectors_from_the_bucket(before: Path, bucket_url: str) -> None:
+    """The file does not change."""
     file = before / "bucket" / "memory.db"
     content = file.read_bytes()
     memory = Memory(open_store(bucket_url, read_only=True), Settings(), EMBEDDER, announce=print)
@@ -116,16 +114,18 @@ def test_a_store_that_is_opened_read_only_is_read_as_before(before: Path, bucket
     assert file.read_bytes() == content
 
 
-def test_a_store_is_copied_with_all_its_vectors(opened: Opened, bucket_url: str, tmp_path: Path) -> None:
-    """Also if that is the first thing that is done with it."""
+def test_store_of_an_earlier_version_is_copied_with_all_vectors(
+    opened: Opened, bucket_url: str, tmp_path: Path
+) -> None:
+    """Also if copying is the first operation."""
     copy(bucket_url, str(tmp_path / "plain.db"))
     assert_complete(opened(tmp_path / "plain.db", EMBEDDER))
 
 
-def test_a_bucket_out_of_reach_loses_nothing(
+def test_unreachable_bucket_loses_nothing(
     opened: Opened, bucket_url: str, s3: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The vector search fails with a reason, an add succeeds, and all is well when the bucket can be reached again."""
+    """Vector search fails with a reason, an add succeeds, and all works when the bucket is back."""
     monkeypatch.setenv("OBJECT_STORE_CLIENT_MAX_RETRIES", "0")
     away = opened(bucket_url.replace(f":{s3}", ":9"), EMBEDDER)
     away.add("added meanwhile", id="new")
@@ -137,8 +137,8 @@ def test_a_bucket_out_of_reach_loses_nothing(
     assert_complete(opened(bucket_url, EMBEDDER))
 
 
-def test_a_wrong_address_loses_nothing(opened: Opened, before: Path, bucket_url: str) -> None:
-    """The file says where its vectors are, and the error says so."""
+def test_wrong_address_loses_nothing(opened: Opened, before: Path, bucket_url: str) -> None:
+    """The file has the right address, and the error names it."""
     wrong = opened(bucket_url.replace("/team?", "/teem?"), EMBEDDER)
     answer = wrong.search("otter 5")
     assert "/team, not at" in next(source.reason for source in answer.trace.sources if source.name == "vector")
@@ -147,8 +147,8 @@ def test_a_wrong_address_loses_nothing(opened: Opened, before: Path, bucket_url:
     assert_complete(opened(bucket_url, EMBEDDER))
 
 
-def test_a_purge_reaches_vectors_that_only_the_bucket_has(opened: Opened, before: Path, bucket_url: str) -> None:
-    """No copy of the vector stays in the file, and the other vectors are all there."""
+def test_purge_reaches_vectors_only_in_the_bucket(opened: Opened, before: Path, bucket_url: str) -> None:
+    """No copy of the vector stays in the file, and all other vectors are there."""
     memory = opened(bucket_url, EMBEDDER)
     memory.forget("o7", purge=True)
     memory.close()

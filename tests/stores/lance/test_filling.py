@@ -100,8 +100,8 @@ def test_a_write_is_visible_to_the_next_search_in_another_process(opened: Opened
     assert len(rows(memory)) >= 21
 
 
-def test_a_forgotten_record_never_comes_back(opened: Opened, url: str) -> None:
-    """After commits, after optimizing, and after the folder was lost and built again."""
+def test_forgotten_record_never_comes_back(opened: Opened, url: str) -> None:
+    """After commits, after optimizing, and after the folder was lost and rebuilt."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(40))
     memory.forget("o7")
@@ -125,7 +125,7 @@ for i in range(int(sys.argv[2]), 10**9):
 
 
 @pytest.mark.torture
-def test_a_process_killed_while_it_flushes_loses_nothing(opened: Opened, tmp_path: Path, start: Any) -> None:
+def test_process_killed_during_a_flush_loses_nothing(opened: Opened, tmp_path: Path, start: Any) -> None:
     """Killed four times while writing and committing: every acknowledged record is found, once."""
     url = f"lancedb://{tmp_path}/memory?batch=5"
     said: list[str] = []
@@ -148,9 +148,7 @@ def test_a_process_killed_while_it_flushes_loses_nothing(opened: Opened, tmp_pat
 
 
 @pytest.mark.usefixtures("eager")
-def test_what_died_between_the_two_commits_is_made_good(
-    opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crash_between_the_two_commits_is_repaired(opened: Opened, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """LanceDB has committed and the file has not: the vectors are searched in the file and committed once."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}"} for i in range(30))
@@ -192,7 +190,7 @@ def lose_manifests(folder: Path) -> None:
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("lose", [lose_all, lose_files, lose_manifests])
 @pytest.mark.parametrize("reopened", [True, False])
-def test_a_lost_or_damaged_dataset_is_made_again(
+def test_lost_or_damaged_dataset_is_rebuilt(
     opened: Opened, url: str, lose: Callable[[Path], None], *, reopened: bool
 ) -> None:
     """By the next search, from the vectors in the file, in an open and in a new process."""
@@ -210,8 +208,8 @@ def test_a_lost_or_damaged_dataset_is_made_again(
 
 
 @pytest.mark.usefixtures("eager")
-def test_an_older_dataset_put_back_is_not_believed(opened: Opened, url: str, tmp_path: Path) -> None:
-    """A copy that lacks committed vectors is built again."""
+def test_older_dataset_is_rebuilt(opened: Opened, url: str, tmp_path: Path) -> None:
+    """A restored copy that lacks committed vectors is not used."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}"} for i in range(20))
     shutil.copytree(dataset(memory), tmp_path / "copy")
@@ -243,7 +241,7 @@ def holds(folder: Path, vector: Any) -> bool:
 
 
 @pytest.mark.usefixtures("eager")
-def test_who_may_only_read_searches_and_changes_nothing(opened: Opened, url: str) -> None:
+def test_read_only_store_searches_and_changes_nothing(opened: Opened, url: str) -> None:
     """With LanceDB's folder and without it: the file has every vector."""
     opened(url).add_many({"text": f"otter {i}"} for i in range(25))
     folder = Path(url.partition("://")[2].partition("?")[0])
@@ -260,7 +258,7 @@ def test_who_may_only_read_searches_and_changes_nothing(opened: Opened, url: str
     assert not (folder / "vectors").exists()
 
 
-def test_where_lancedb_cannot_write_the_file_serves(opened: Opened, tmp_path: Path, caplog: Any) -> None:
+def test_file_answers_where_lancedb_cannot_write(opened: Opened, tmp_path: Path, caplog: Any) -> None:
     """An add succeeds, its vector is found, and a warning is logged."""
     memory = opened(f"lancedb://{tmp_path}/memory?batch=5")
     dataset(memory).write_text("a file where the folder should be")
@@ -271,7 +269,7 @@ def test_where_lancedb_cannot_write_the_file_serves(opened: Opened, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("eager")
-def test_threads_that_write_and_search_at_once_see_their_own(opened: Opened, url: str) -> None:
+def test_threads_find_their_own_writes(opened: Opened, url: str) -> None:
     """Each of four threads finds what it has added while commits go on."""
     memory = opened(url)
     missed: list[str] = []
@@ -290,7 +288,7 @@ def test_threads_that_write_and_search_at_once_see_their_own(opened: Opened, url
     assert len(memory.list(Filter(), limit=99)) == 60
 
 
-def test_the_folder_does_not_grow_without_end(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_does_not_grow_without_limit(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small commits are merged, and files of old versions are deleted."""
     from datetime import timedelta
 
@@ -306,7 +304,7 @@ def test_the_folder_does_not_grow_without_end(opened: Opened, tmp_path: Path, mo
     assert len(found(memory, "otter", limit=60)) == 60
 
 
-def test_a_store_is_copied_in_and_out(opened: Opened, url: str, path: Path, tmp_path: Path) -> None:
+def test_store_is_copied_in_and_out(opened: Opened, url: str, path: Path, tmp_path: Path) -> None:
     """Every vector is copied without loss, to LanceDB and back."""
     from recollect.moving import copy
 

@@ -1,4 +1,4 @@
-"""LanceDB on object storage: the file keeps every vector, and a machine with a copy of the file can search."""
+"""LanceDB on object storage: the file has every vector, and a machine with a copy of the file can search."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_file(path: Path) -> int:
 
 @pytest.fixture
 def objects(s3: int, bucket: str) -> Any:
-    """The bucket, read by another client than LanceDB's."""
+    """The bucket, read by a different client than LanceDB's."""
     import boto3
 
     return boto3.resource("s3", endpoint_url=f"http://127.0.0.1:{s3}", region_name="us-east-1").Bucket(bucket).objects
@@ -69,8 +69,8 @@ print(json.dumps([memory.status()["vectors"]["with"], told]))
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("eager")
-def test_another_machine_reads_with_a_copy_of_the_file(opened: Opened, on_s3: OnS3, path: Path, tmp_path: Path) -> None:
-    """A process of its own, with a read-only copy of the file: its answers are the writer's."""
+def test_machine_with_a_copy_of_the_file_can_search(opened: Opened, on_s3: OnS3, path: Path, tmp_path: Path) -> None:
+    """A separate process with a read-only copy of the file gives the writer's answers."""
     memory, plain = opened(on_s3(path)), opened(tmp_path / "plain.db")
     for one in (memory, plain):
         one.add_many({"text": f"otter {i} by river {i % 7}", "id": f"o{i}"} for i in range(500))
@@ -93,10 +93,10 @@ def test_another_machine_reads_with_a_copy_of_the_file(opened: Opened, on_s3: On
 
 
 @pytest.mark.usefixtures("eager")
-def test_an_older_copy_of_the_file_is_served_by_newer_vectors(
+def test_older_copy_of_the_file_works_with_newer_vectors(
     opened: Opened, on_s3: OnS3, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It returns all records that it knows, and no others, also if the version it used is deleted."""
+    """It returns exactly the records it has, even if its version of the table is deleted."""
     monkeypatch.setattr(table, "KEPT_VERSIONS", timedelta(milliseconds=1))
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}"} for i in range(60))
@@ -118,8 +118,8 @@ def backup(source: Path, target: Path) -> None:
     connection.close()
 
 
-def test_the_file_keeps_every_vector(opened: Opened, on_s3: OnS3, path: Path) -> None:
-    """No vector is computed twice, and the bits are those that were saved."""
+def test_file_has_every_vector(opened: Opened, on_s3: OnS3, path: Path) -> None:
+    """No vector is computed twice, and the bits are unchanged."""
     embedder = HashingEmbedder(64)
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(30))
@@ -134,7 +134,7 @@ def test_the_file_keeps_every_vector(opened: Opened, on_s3: OnS3, path: Path) ->
 
 
 @pytest.mark.ci
-def test_a_purge_reaches_object_storage(opened: Opened, on_s3: OnS3, path: Path, objects: Any) -> None:
+def test_purge_reaches_object_storage(opened: Opened, on_s3: OnS3, path: Path, objects: Any) -> None:
     """No object contains the vector any more, and all others are found."""
     memory = opened(on_s3(path))
     memory.add("a most private matter", id="secret")
@@ -147,7 +147,7 @@ def test_a_purge_reaches_object_storage(opened: Opened, on_s3: OnS3, path: Path,
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_wrong_address_gives_nothing_up(opened: Opened, on_s3: OnS3, path: Path) -> None:
+def test_wrong_address_loses_nothing(opened: Opened, on_s3: OnS3, path: Path) -> None:
     """The error names the right address, and the store works with that."""
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}"} for i in range(30))
@@ -163,8 +163,8 @@ def test_a_wrong_address_gives_nothing_up(opened: Opened, on_s3: OnS3, path: Pat
 
 
 @pytest.mark.usefixtures("eager")
-def test_vectors_that_are_gone_are_made_again(opened: Opened, on_s3: OnS3, path: Path, objects: Any) -> None:
-    """The prefix was emptied: the next search builds the table again from the file, and nothing is computed."""
+def test_lost_table_is_rebuilt_from_the_file(opened: Opened, on_s3: OnS3, path: Path, objects: Any) -> None:
+    """After the prefix was emptied, the next search rebuilds it without embedding."""
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}"} for i in range(50))
     objects.delete()
@@ -175,7 +175,7 @@ def test_vectors_that_are_gone_are_made_again(opened: Opened, on_s3: OnS3, path:
     assert any(objects.all())
 
 
-def test_a_store_is_copied_in_and_out(opened: Opened, on_s3: OnS3, path: Path, tmp_path: Path) -> None:
+def test_store_is_copied_in_and_out(opened: Opened, on_s3: OnS3, path: Path, tmp_path: Path) -> None:
     """Every vector is copied without loss, to LanceDB and back."""
     plain = opened(tmp_path / "plain.db")
     plain.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(60))
@@ -192,8 +192,8 @@ def test_a_store_is_copied_in_and_out(opened: Opened, on_s3: OnS3, path: Path, t
 
 
 @pytest.mark.usefixtures("eager")
-def test_storage_out_of_reach_leaves_the_words(opened: Opened, path: Path, on_s3: OnS3, monkeypatch: Any) -> None:
-    """Keyword search answers and the trace has the reason; adds succeed, and no vector is lost."""
+def test_unreachable_storage_leaves_keyword_search(opened: Opened, path: Path, on_s3: OnS3, monkeypatch: Any) -> None:
+    """The trace has the reason; adds succeed, and no vector is lost."""
     memory = opened(on_s3(path))
     memory.add_many({"text": f"otter {i}"} for i in range(30))
     before = in_file(path)

@@ -36,7 +36,7 @@ def pieces() -> Iterator[str]:
     ("records", "asked_for"),
     [pytest.param(3_500, 100, id="short"), pytest.param(5_000, 500, id="long", marks=pytest.mark.torture)],
 )
-def test_the_top_ten_of_real_questions_is_that_of_the_embedded_store(
+def test_top_ten_of_real_questions_equals_the_sqlite_store(
     opened: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records: int, asked_for: int
 ) -> None:
     """At least 98 of 100 with the approximate index; common results have the same score."""

@@ -88,10 +88,10 @@ def told(memory: Memory, query: str, options: dict[str, Any], limit: int) -> lis
 
 @pytest.mark.ci
 @pytest.mark.parametrize("few", [0, 50, 2_000])
-def test_the_answer_is_that_of_the_embedded_store(
+def test_answer_equals_the_sqlite_store(
     both: tuple[Memory, Memory], monkeypatch: pytest.MonkeyPatch, asked: list[bool], few: int
 ) -> None:
-    """For every filter and depth, ties included, whether LanceDB is asked or not."""
+    """For every filter and depth, ties included, whether LanceDB is queried or not."""
     ours, theirs = both
     for name, value in (("SCAN_UP_TO", few), ("CANDIDATES", 1), ("MORE_CANDIDATES", 5)):
         monkeypatch.setattr(vectors, name, value)
@@ -104,7 +104,7 @@ def test_the_answer_is_that_of_the_embedded_store(
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("eager")
-def test_the_index_leaves_nobody_without_an_answer(opened: Opened, url: str, asked: list[bool]) -> None:
+def test_index_finds_all_visible_records(opened: Opened, url: str, asked: list[bool]) -> None:
     """Three visible records among two thousand are all found, however far from the query."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i} by the river", "user": "crowd"} for i in range(2_000))
@@ -119,7 +119,7 @@ def test_the_index_leaves_nobody_without_an_answer(opened: Opened, url: str, ask
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("eager")
-def test_the_index_finds_what_is_near_and_the_cosines_are_exact(opened: Opened, url: str, path: object) -> None:
+def test_index_is_near_and_its_cosines_are_exact(opened: Opened, url: str, path: object) -> None:
     """The index alone finds at least eight of ten; scores are those of the full vectors."""
     ours, theirs = pair(opened, url, path, 2_000)
     assert state(ours).indexed
@@ -131,7 +131,7 @@ def test_the_index_finds_what_is_near_and_the_cosines_are_exact(opened: Opened, 
     assert shared >= 0.8 * 10 * len(WORDS)
 
 
-def test_equal_passages_share_one_vector_and_moving_text_costs_nothing(opened: Opened, url: str) -> None:
+def test_equal_texts_share_one_vector(opened: Opened, url: str) -> None:
     """Duplicates, changes of scope and restored records leave LanceDB's table unchanged."""
     memory = opened(url)
     memory.add_many({"text": f"otter {i}", "id": f"o{i}"} for i in range(20))
@@ -145,7 +145,7 @@ def test_equal_passages_share_one_vector_and_moving_text_costs_nothing(opened: O
     assert memory.search("otter 7", sources=["vector"], user="u7", limit=1).results[0].similarity == pytest.approx(1)
 
 
-def test_vectors_can_be_had_by_record(opened: Opened, url: str, path: object) -> None:
+def test_vectors_can_be_read_by_record(opened: Opened, url: str, path: object) -> None:
     """The same bits as in the SQLite store, of pending and of committed vectors."""
     ours, theirs = opened(url), opened(path)
     for memory in (ours, theirs):
@@ -156,8 +156,8 @@ def test_vectors_can_be_had_by_record(opened: Opened, url: str, path: object) ->
     assert all(np.array_equal(here[key], there[key]) for key in wanted)
 
 
-def test_a_scope_is_a_wall(opened: Opened, url: str) -> None:
-    """A search in a shared store returns only records of its scope."""
+def test_search_returns_only_its_scope(opened: Opened, url: str) -> None:
+    """In a shared store."""
     memory = opened(url)
     memory.add_many({"text": f"heron {i}", "user": f"u{i % 2}"} for i in range(60))
     found = memory.search("heron", sources=["vector"], scope=Scope("u1"), limit=60).results

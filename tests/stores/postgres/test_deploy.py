@@ -1,4 +1,4 @@
-"""What `deploy/` and `docs/postgresql.md` tell an operator to do, done here without containers."""
+"""The steps that `deploy/` and `docs/postgresql.md` give an operator, run here without containers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
-    """A site whose tables are there."""
+    """A site with its tables."""
     site = Site()
     try:
         site.run("main.sh", PGDATA=str(site.server.data), PGHOST=str(site.server.folder), PGPORT=site.port)
@@ -121,8 +121,8 @@ def service(site: Site) -> Callable[..., Any]:
 
 
 @pytest.mark.ci
-def test_the_service_is_behind_the_wall(site: Site, service: Callable[..., Any]) -> None:
-    """It finds and writes what is its caller's, and without a caller's name it sees nothing."""
+def test_service_sees_only_its_callers_scope(site: Site, service: Callable[..., Any]) -> None:
+    """It finds and writes its caller's records, and without a caller it sees nothing."""
     with service() as memory:
         memory.within(Scope("eve")).add("an egret of eve's", id="eve")
         memory.within(Scope("dan")).add("an egret of dan's", id="dan")
@@ -135,7 +135,7 @@ def test_the_service_is_behind_the_wall(site: Site, service: Callable[..., Any])
 
 @pytest.fixture
 def clients(site: Site, tmp_path: Path) -> Iterator[Callable[[str], httpx2.Client]]:
-    """A `recollect serve` as the service's role, and who asks it: the owner and Bob, by their tokens."""
+    """A `recollect serve` under the service's role, and clients of the owner and Bob."""
     tokens = Tokens(tmp_path / "tokens.json")
     made = {"owner": tokens.add(Caller("owner", owner=True)), "bob": tokens.add(Caller("bob", Scope("bob")))}
     place = site.url("recollect", "the service's")
@@ -154,8 +154,8 @@ BOBS = {"user": "bob"}
 
 
 @pytest.mark.ci
-def test_the_owner_writes_for_a_scope_and_is_told_what_was_stored(clients: Callable[[str], httpx2.Client]) -> None:
-    """Behind row-level security, too: 201 with the record and its line of history, and Bob finds it."""
+def test_owner_can_write_for_a_scope(clients: Callable[[str], httpx2.Client]) -> None:
+    """Also with row-level security: 201 with the record and its history entry, and Bob finds it."""
     owner, bob = clients("owner"), clients("bob")
     told = owner.post("/v1/records", json={"text": "A plover for bob.", "scope": BOBS})
     assert told.status_code == 201, told.text
@@ -165,8 +165,8 @@ def test_the_owner_writes_for_a_scope_and_is_told_what_was_stored(clients: Calla
 
 
 @pytest.mark.ci
-def test_the_owner_reaches_a_record_by_naming_its_scope(clients: Callable[[str], httpx2.Client]) -> None:
-    """Reading, history, editing, superseding, forgetting and undoing, with the scope in the address or the body."""
+def test_owner_reaches_a_record_by_naming_its_scope(clients: Callable[[str], httpx2.Client]) -> None:
+    """Read, history, edit, supersede, forget and undo, with the scope in the URL or the body."""
     owner, bob = clients("owner"), clients("bob")
     key = bob.post("/v1/records", json={"text": "A dunlin of bob's."}).json()["id"]
     address, named = f"/v1/records/{key}", {"params": BOBS}
@@ -187,8 +187,8 @@ def test_the_owner_reaches_a_record_by_naming_its_scope(clients: Callable[[str],
 
 
 @pytest.mark.ci
-def test_without_a_scope_the_owner_behind_the_wall_sees_what_is_shared(clients: Callable[[str], httpx2.Client]) -> None:
-    """The database shows a service no row of a scope that was not named; a bound caller can name no other."""
+def test_owner_without_a_scope_sees_global_records(clients: Callable[[str], httpx2.Client]) -> None:
+    """Row-level security shows a service no scope that was not named; a scoped caller can name no other."""
     owner, bob = clients("owner"), clients("bob")
     key = bob.post("/v1/records", json={"text": "A whimbrel of bob's."}).json()["id"]
     shared = owner.post("/v1/records", json={"text": "A whimbrel of everybody's."}).json()["id"]
@@ -204,8 +204,8 @@ def test_without_a_scope_the_owner_behind_the_wall_sees_what_is_shared(clients: 
 
 
 @pytest.mark.torture
-def test_searches_are_answered_by_the_replica(site: Site, service: Callable[..., Any]) -> None:
-    """A main server that is written to, and a replica that follows it, made by the scripts."""
+def test_replica_answers_searches(site: Site, service: Callable[..., Any]) -> None:
+    """A main server and a replica that follows it, both made by the scripts."""
     beside = site.url("recollect", "the service's", replica=True)
     with site.replica():
         wait_for(beside)
@@ -244,8 +244,8 @@ def follow(site: Site, beside: str) -> None:
 
 
 @pytest.mark.ci  # it needs the records of the tests before it
-def test_a_new_model_is_made_by_the_owner_and_used_by_the_service(site: Site) -> None:
-    """Until the owner has made its table the service goes on with the model that answers; then it has the grants."""
+def test_new_model_is_made_by_the_owner_and_used_by_the_service(site: Site) -> None:
+    """Until its table exists the service uses the old model; then it has the grants."""
     place, owner = site.url("recollect", "the service's"), site.url("recollect_owner", "the owner's")
     with Memory.open(place, embedder="hashing:32", settings=Settings()) as memory:
         memory.add("a crane before it", id="before")
@@ -259,8 +259,8 @@ def test_a_new_model_is_made_by_the_owner_and_used_by_the_service(site: Site) ->
         assert {"crane", "before"} <= {result.record.id for result in found}
 
 
-def test_the_guide_has_the_statements_that_the_script_runs() -> None:
-    """The same roles and grants in `docs/postgresql.md`, and the same line at the end."""
+def test_guide_has_the_statements_of_the_script() -> None:
+    """The same roles and grants in `docs/postgresql.md`, and the same final line."""
     guide = (ROOT / "docs" / "postgresql.md").read_text(encoding="utf-8")
     first, last = re.findall(r"```sql\n(.*?)```", guide, re.DOTALL)
     script = (DEPLOY / "main.sh").read_text(encoding="utf-8")
@@ -269,8 +269,8 @@ def test_the_guide_has_the_statements_that_the_script_runs() -> None:
     assert " ".join(last.split()).rstrip(";") in (DEPLOY / "prepare.sh").read_text(encoding="utf-8")
 
 
-def test_the_containers_name_what_is_there() -> None:
-    """Each file, secret, volume and service that the compose file names, and no secret in the image."""
+def test_compose_file_names_existing_things() -> None:
+    """Each file, secret, volume and service exists, and no secret is in the image."""
     said = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
     services = said["services"]
     assert set(services) == {"main", "replica", "prepare", "recollect"}

@@ -1,4 +1,4 @@
-"""What can go wrong between here and a server: each is a clear error with what to do, and nothing is half-written."""
+"""Failures between client and server: each is a clear error with a hint, and nothing is written in part."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROLES = """
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Any]:
-    """A server of this module's own, which asks some roles for a password."""
+    """A server for this module, which requires a password of some roles."""
     server = server_kit.Server.make(fsync="off", max_connections="40")
     try:
         rules = server.data / "pg_hba.conf"
@@ -57,7 +57,7 @@ def own() -> Iterator[Any]:
 
 @pytest.fixture
 def place(own: Any) -> str:
-    """Where the test's store is."""
+    """The place of the test's store."""
     return own.url(schema=f"t{uuid4().hex}")
 
 
@@ -71,7 +71,7 @@ def memory(place: str) -> Iterator[Memory]:
 
 @pytest.fixture
 def other(own: Any, place: str) -> Iterator[psycopg.Connection[Any]]:
-    """Somebody else with SQL in the same schema."""
+    """Another SQL client in the same schema."""
     with psycopg.connect(own.url(), autocommit=True) as connection:
         connection.execute(f"SET search_path TO {place.rpartition('schema=')[2]}, public")
         yield connection
@@ -107,8 +107,8 @@ def refused(place: str) -> StoreError:
     ],
     ids=str,
 )
-def test_a_server_that_does_not_let_us_in(own: Any, said: dict[str, str], words: str, hint: str) -> None:
-    """Each says which it is and what to do, at once."""
+def test_refused_connection_is_explained(own: Any, said: dict[str, str], words: str, hint: str) -> None:
+    """Each error names its cause and a hint, at once."""
     began = time.monotonic()
     error = refused(own.url(**said))
     assert words in error.message
@@ -116,7 +116,7 @@ def test_a_server_that_does_not_let_us_in(own: Any, said: dict[str, str], words:
     assert within(time.monotonic() - began, 10)
 
 
-def test_a_port_where_nobody_listens_is_told_at_once() -> None:
+def test_port_without_a_listener_is_reported_at_once() -> None:
     """Without waiting for anything."""
     began = time.monotonic()
     assert "cannot be reached" in refused("postgresql://postgres:right@127.0.0.1:1/postgres").message
@@ -124,23 +124,23 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("password", ["right%", "ri ght%20right", "right%00", "right@[::1]x"])
-def test_a_password_is_not_in_the_error_of_an_address(password: str) -> None:
-    """PostgreSQL's library quotes the part that it cannot read."""
+def test_password_is_not_in_the_error_of_a_url(password: str) -> None:
+    """PostgreSQL's library quotes the part that it cannot parse."""
     error = refused(f"postgresql://ada:{password}@127.0.0.1/postgres")
     assert "not the address" in error.message
     assert "ght" not in error.message
     assert "%25" in error.hint
 
 
-def test_a_password_with_a_slash_is_taken_for_a_port() -> None:
-    """It says what to write instead, and not the password."""
+def test_password_with_a_slash_gets_a_hint() -> None:
+    """It is read as a port; the hint shows the right spelling, without the password."""
     error = refused("postgresql://ada:se/cret@127.0.0.1/postgres")
     assert "port" in error.message
     assert "cret" not in error.message
     assert "%2F" in error.hint
 
 
-def test_a_place_that_is_no_url() -> None:
+def test_invalid_url_is_a_usage_error() -> None:
     """Wrong use is wrong use."""
     for place in (
         "postgresql://[::1/x",
@@ -163,8 +163,8 @@ def nothing_was_made(url: str) -> None:
         assert connection.execute(made).fetchall() == [("public", None)]
 
 
-def test_a_database_whose_owner_may_not_put_pgvector_there(own: Any) -> None:
-    """An administrator may: it says so, and nothing is made."""
+def test_role_that_may_not_create_pgvector_gets_a_hint(own: Any) -> None:
+    """An administrator has to do it; nothing is created."""
     with psycopg.connect(own.url(), autocommit=True) as owner:
         owner.execute("CREATE DATABASE bare OWNER guest")
     error = refused(own.url(user="guest", database="bare"))
@@ -173,10 +173,10 @@ def test_a_database_whose_owner_may_not_put_pgvector_there(own: Any) -> None:
     nothing_was_made(own.url(database="bare"))
 
 
-def test_an_older_server_is_refused(
+def test_older_server_is_refused(
     place: str, run_command: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Real ones where there are some here, each for what it is; else the newest, which is said to be old."""
+    """Real ones where installed; otherwise the newest, reported as old."""
     programs = server_kit.old_servers()
     for folder in programs:
         server = server_kit.Server.make(folder, **server_kit.QUICK)
@@ -198,7 +198,7 @@ def test_an_older_server_is_refused(
 
 @pytest.fixture
 def run_command() -> Callable[[str], str]:
-    """Runs `recollect status` on a store that cannot be opened, and gives back what it says."""
+    """Runs `recollect status` on a store that cannot be opened, and returns its output."""
 
     def run(url: str) -> str:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
@@ -262,8 +262,8 @@ def old(control: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words", "hint"), [(absent, "no pgvector", "postgresql-XX-pgvector"), (old, "0.7.4", "0.8.0")]
 )
-def test_a_server_without_a_pgvector_of_today(change: Callable[[Path], None], words: str, hint: str) -> None:
-    """It is said before anything is made."""
+def test_server_without_a_recent_pgvector_is_refused(change: Callable[[Path], None], words: str, hint: str) -> None:
+    """Before anything is created."""
     folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
     folder.chmod(0o755)
     try:
@@ -293,8 +293,10 @@ def nothing_has_changed(memory: Memory) -> None:
     assert {result.record.id for result in memory.search("heron").results} == {"first", "next"}
 
 
-def test_a_connection_lost_in_mid_transaction(own: Any, memory: Memory, other: psycopg.Connection[Any]) -> None:
-    """Ended by the server when the record is written and its history is not: a clear error, and no half of it."""
+def test_connection_lost_in_a_transaction_leaves_nothing(
+    own: Any, memory: Memory, other: psycopg.Connection[Any]
+) -> None:
+    """Ended between the record and its history: a clear error, and no part of it is stored."""
     failed: list[BaseException] = []
 
     def write() -> None:
@@ -321,10 +323,8 @@ def test_a_connection_lost_in_mid_transaction(own: Any, memory: Memory, other: p
     nothing_has_changed(memory)
 
 
-def test_connections_lost_while_idle_are_replaced_without_a_word(
-    memory: Memory, other: psycopg.Connection[Any]
-) -> None:
-    """No caller hears of it."""
+def test_connections_lost_while_idle_are_replaced(memory: Memory, other: psycopg.Connection[Any]) -> None:
+    """No caller notices."""
     for _ in range(3):
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'recollect'")
         time.sleep(0.1)
@@ -333,8 +333,8 @@ def test_connections_lost_while_idle_are_replaced_without_a_word(
     nothing_has_changed(memory)
 
 
-def test_a_server_that_goes_down_and_comes_back(own: Any, memory: Memory) -> None:
-    """While it is down each call says so at once; when it is back the same memory works."""
+def test_server_that_goes_down_and_comes_back(own: Any, memory: Memory) -> None:
+    """While it is down each call fails at once; then the same memory works."""
     own.stop()
     try:
         began = time.monotonic()
@@ -354,8 +354,8 @@ def test_a_server_that_goes_down_and_comes_back(own: Any, memory: Memory) -> Non
     nothing_has_changed(memory)
 
 
-def test_a_server_that_was_killed_and_comes_back(own: Any, memory: Memory) -> None:
-    """After kill -9 of the postmaster, too."""
+def test_server_that_was_killed_and_comes_back(own: Any, memory: Memory) -> None:
+    """After kill -9 of the postmaster."""
     own.kill()
     with pytest.raises(StoreError):
         memory.add("while it is dead")
@@ -363,8 +363,8 @@ def test_a_server_that_was_killed_and_comes_back(own: Any, memory: Memory) -> No
     nothing_has_changed(memory)
 
 
-def test_a_role_that_may_only_read(own: Any, place: str, memory: Memory) -> None:
-    """As on a replica: searches answer, a write says where to write."""
+def test_read_only_role_can_search(own: Any, place: str, memory: Memory) -> None:
+    """As on a replica: a write is refused with a hint where to write."""
     timid = place.replace("postgres@", "timid@")
     with Memory.open(timid, embedder="hashing:64", settings=Settings()) as reader:
         assert reader.search("heron").results[0].record.id == "first"
@@ -374,7 +374,7 @@ def test_a_role_that_may_only_read(own: Any, place: str, memory: Memory) -> None
     nothing_has_changed(memory)
 
 
-def test_a_store_opened_to_be_read_writes_nothing(place: str, memory: Memory) -> None:
+def test_store_opened_read_only_writes_nothing(place: str, memory: Memory) -> None:
     """It answers, and refuses to write."""
     store = PostgresStore(place, read_only=True)
     assert [record.id for record in store.records.list(EVERYTHING, limit=9)] == ["first"]
@@ -385,8 +385,8 @@ def test_a_store_opened_to_be_read_writes_nothing(place: str, memory: Memory) ->
     store.close()
 
 
-def test_a_lock_that_is_not_given_back(memory: Memory, other: psycopg.Connection[Any], own: Any) -> None:
-    """Whoever waits too long is told so."""
+def test_lock_that_is_not_released_is_reported(memory: Memory, other: psycopg.Connection[Any], own: Any) -> None:
+    """After a timeout."""
     with psycopg.connect(own.url(), autocommit=True) as blocker, blocker.transaction():
         blocker.execute(f"LOCK TABLE {memory.store._database.schema}.records IN ACCESS EXCLUSIVE MODE")
         pool = memory.store._database._main
@@ -398,8 +398,8 @@ def test_a_lock_that_is_not_given_back(memory: Memory, other: psycopg.Connection
     nothing_has_changed(memory)
 
 
-def test_tables_that_somebody_dropped(memory: Memory, other: psycopg.Connection[Any], place: str) -> None:
-    """It is said, and opening the store makes new ones."""
+def test_dropped_tables_are_reported(memory: Memory, other: psycopg.Connection[Any], place: str) -> None:
+    """Opening the store again creates new ones."""
     other.execute(f"DROP SCHEMA {memory.store._database.schema} CASCADE")
     with pytest.raises(StoreError, match="not there") as error:
         memory.get("first")
@@ -410,8 +410,8 @@ def test_tables_that_somebody_dropped(memory: Memory, other: psycopg.Connection[
 
 
 @pytest.mark.ci
-def test_a_full_disk(own: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The write that does not fit says so and leaves nothing; with room again, the same memory goes on."""
+def test_full_disk_is_reported(own: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The write leaves nothing; with space again, the same memory works."""
     folder = own.folder / "small"
     folder.mkdir()
     mounted = subprocess.run(
@@ -457,8 +457,8 @@ def add_without_end(memory: Memory, stored: list[str]) -> None:
     stored.extend(memory.add(f"heron n{n} {os.urandom(60_000).hex()}", id=f"r{n}").id for n in range(400))
 
 
-def test_a_name_that_no_index_can_hold(memory: Memory) -> None:
-    """An id, a tag or a user of thousands of letters is refused, and says why."""
+def test_too_long_names_are_refused(memory: Memory) -> None:
+    """An id, a tag or a user of thousands of letters does not fit into an index."""
     long = os.urandom(3000).hex()
     for record in (Record(long, "heron"), Record("x", "heron", tags=(long,)), Record("y", "heron", scope=Scope(long))):
         with pytest.raises(StoreError, match="longer than PostgreSQL can index") as error:
@@ -467,15 +467,15 @@ def test_a_name_that_no_index_can_hold(memory: Memory) -> None:
     nothing_has_changed(memory)
 
 
-def test_a_database_that_does_not_hold_every_text(own: Any) -> None:
-    """Another encoding than UTF-8 is refused before anything is made."""
+def test_database_with_another_encoding_is_refused(own: Any) -> None:
+    """Only UTF-8 stores every text; nothing is created."""
     with psycopg.connect(own.url(), autocommit=True) as owner:
         owner.execute("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     assert "LATIN1" in refused(own.url(database="narrow")).message
 
 
-def test_a_purge_is_gone_from_the_tables(own: Any, memory: Memory, other: psycopg.Connection[Any]) -> None:
-    """No byte of the text, of its words, of the whole vector or of the one in half precision."""
+def test_purge_removes_everything_from_the_tables(own: Any, memory: Memory, other: psycopg.Connection[Any]) -> None:
+    """No byte of the text, its words, the full vector or the half-precision one."""
     memory.add("Quokkaword secretpurge bytes", id="secret")
     vector = memory.store.spaces.open(memory.store.spaces.active).vectors(["secret"])["secret"]
     signs = [b"secretpurg", b"quokkaword", vector.astype("<f4").tobytes(), vector.astype("<f2").tobytes()]
@@ -491,8 +491,8 @@ def on_disk(own: Any, other: psycopg.Connection[Any], signs: list[bytes]) -> lis
     return [any(sign in held for held in kept) for sign in signs]
 
 
-def test_a_purge_waits_for_nobody_who_reads(place: str, memory: Memory, other: psycopg.Connection[Any]) -> None:
-    """While somebody holds a snapshot the purge holds at once, others go on, and what stays is said."""
+def test_purge_does_not_wait_for_readers(place: str, memory: Memory, other: psycopg.Connection[Any]) -> None:
+    """With an open snapshot it takes effect at once, others continue, and the remaining rows are reported."""
     told: list[str] = []
     with Memory.open(place, embedder="hashing:64", settings=Settings(), announce=told.append) as purging:
         purging.add("to be purged", id="secret")

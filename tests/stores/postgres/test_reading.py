@@ -86,7 +86,7 @@ def test_a_search_is_few_transactions(place: str, begun: list[str]) -> None:
         assert len([statement for statement in begun if "BEGIN" in statement]) <= 3
 
 
-def test_what_others_write_meanwhile_is_not_seen_inside(store: PostgresStore, other: PostgresStore) -> None:
+def test_changes_of_others_are_not_seen_inside(store: PostgresStore, other: PostgresStore) -> None:
     """One state until the block ends, and the new one after it."""
     with store.reading():
         assert keys(store) == {"a"}
@@ -95,8 +95,8 @@ def test_what_others_write_meanwhile_is_not_seen_inside(store: PostgresStore, ot
     assert keys(store) == {"a", "b"}
 
 
-def test_what_one_writes_oneself_is_seen_at_once(store: PostgresStore) -> None:
-    """A write starts a new snapshot, also after a change of the language by another process."""
+def test_own_changes_are_seen_inside(store: PostgresStore) -> None:
+    """A write starts a new snapshot, also after another process changed the language."""
     with store.reading():
         assert keys(store) == {"a"}
         add(store, "b")
@@ -104,7 +104,7 @@ def test_what_one_writes_oneself_is_seen_at_once(store: PostgresStore) -> None:
         assert len(store.keywords.search(["heron"], Filter(), 5).entries) == 2
 
 
-def test_a_language_that_another_changes_is_followed(store: PostgresStore, other: PostgresStore) -> None:
+def test_language_changed_by_another_process_is_used(store: PostgresStore, other: PostgresStore) -> None:
     """A search inside waits for no snapshot to end."""
     with store.reading():
         assert keys(store) == {"a"}
@@ -113,8 +113,8 @@ def test_a_language_that_another_changes_is_followed(store: PostgresStore, other
     assert store.keywords.search(["heron"], Filter(), 5).entries
 
 
-def test_threads_in_a_copy_of_the_context_share_it(store: PostgresStore, other: PostgresStore) -> None:
-    """A thread outside it has a snapshot of its own."""
+def test_threads_in_a_copy_of_the_context_share_the_snapshot(store: PostgresStore, other: PostgresStore) -> None:
+    """Other threads have their own."""
     with ThreadPoolExecutor(4) as pool, store.reading():
         assert keys(store) == {"a"}
         add(other, "b")
@@ -123,7 +123,7 @@ def test_threads_in_a_copy_of_the_context_share_it(store: PostgresStore, other: 
         assert pool.submit(keys, store).result() == {"a", "b"}
 
 
-def test_a_thread_that_nobody_waited_for_reads_to_its_end(store: PostgresStore) -> None:
+def test_abandoned_thread_can_read_to_its_end(store: PostgresStore) -> None:
     """It returns the connection itself, and may read again."""
     entered, go_on, results = threading.Event(), threading.Event(), []
 
@@ -144,7 +144,7 @@ def test_a_thread_that_nobody_waited_for_reads_to_its_end(store: PostgresStore) 
     assert store._database._main._slots._value == database.MAX_CONNECTIONS
 
 
-def test_a_failed_query_does_not_spoil_the_reads_after_it(store: PostgresStore) -> None:
+def test_failed_query_does_not_break_later_reads(store: PostgresStore) -> None:
     """Its transaction is rolled back, and the next read begins another."""
     with store.reading():
         with pytest.raises(StoreError, match="not there"), store._database.read() as connection:
@@ -153,9 +153,7 @@ def test_a_failed_query_does_not_spoil_the_reads_after_it(store: PostgresStore) 
     assert store._database._main._slots._value == database.MAX_CONNECTIONS
 
 
-def test_an_old_snapshot_is_replaced(
-    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_snapshot_is_replaced(store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the server ends a transaction that was idle for too long."""
     monkeypatch.setattr(database, "MAX_SNAPSHOT_SECONDS", 0)
     with store.reading():

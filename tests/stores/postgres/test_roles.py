@@ -1,4 +1,4 @@
-"""What roles may do to a store in PostgreSQL beside reading and writing tables: functions, and what scopes learnt."""
+"""Roles of a PostgreSQL store: functions, and the paths that scopes learnt."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CHANGING = ("prune_notes(0)", "prune_joins(0)", "attach_vectors(1, ARRAY['x'::by
 
 @pytest.fixture
 def place(new_schema: Callable[[], str]) -> str:
-    """Where the test's store is."""
+    """The place of the test's store."""
     return new_schema()
 
 
 @pytest.fixture
 def role(place: str, postgres_url: str) -> Iterator[Callable[[str], str]]:
-    """Makes roles with these grants on the store's schema, whose password is their name."""
+    """Creates roles with these grants on the store's schema; the password is the name."""
     made: list[str] = []
     with psycopg.connect(postgres_url, autocommit=True) as owner:
 
@@ -61,8 +61,8 @@ def raw(place: str, role: str) -> psycopg.Connection[Any]:
     return connection
 
 
-def test_a_role_that_may_only_read_calls_nothing_that_changes_rows(place: str, role: Callable[[str], str]) -> None:
-    """It cannot empty the caches, take vectors away or attach them by the owner's right; it can search."""
+def test_read_only_role_cannot_call_functions_that_change_rows(place: str, role: Callable[[str], str]) -> None:
+    """It cannot clear caches, delete or attach vectors with the owner's rights; it can search."""
     with opened(place) as owner:
         owner.add("A heron.", id="heron", user="ada")
         owner.store.notes.put("key", "kept")
@@ -76,10 +76,10 @@ def test_a_role_that_may_only_read_calls_nothing_that_changes_rows(place: str, r
             assert [result.record.id for result in memory.within(ADA).search("heron").results] == ["heron"]
 
 
-def test_a_service_goes_on_writing_when_its_store_is_brought_up_to_date(
+def test_service_can_write_after_a_migration(
     place: str, role: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A role that may write records has the functions for that after the migration, and nobody else has."""
+    """A role that may write records gets the functions for that, and no other role does."""
     with monkeypatch.context() as older:
         older.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:4])
         PostgresStore(place).close()
@@ -104,8 +104,8 @@ def test_a_service_goes_on_writing_when_its_store_is_brought_up_to_date(
         connection.execute("SELECT prune_notes(0)")
 
 
-def test_what_a_scope_learnt_of_outside_ids_is_behind_the_wall(place: str, role: Callable[[str], str]) -> None:
-    """SQL without a scope sees none of it, with a scope its own and no other's, and can put nothing there."""
+def test_learnt_paths_are_protected_by_row_level_security(place: str, role: Callable[[str], str]) -> None:
+    """SQL without a scope sees none, with a scope its own only, and cannot insert any."""
     with opened(place) as owner:
         owner.store.joins.learn("s", {"1": "/n/ada.md"}, ADA)
         owner.store.joins.learn("s", {"1": "/n/bob.md"}, BOB)

@@ -1,4 +1,4 @@
-"""What only PostgreSQL can do or must bear: row-level security, listening, other writers in the same moment."""
+"""What is specific to PostgreSQL: row-level security, notifications, concurrent writers."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def as_role(place: str, role: str) -> str:
 
 @pytest.fixture
 def place(new_schema: Callable[[], str]) -> str:
-    """Where the test's store is."""
+    """The place of the test's store."""
     return new_schema()
 
 
 @pytest.fixture
 def memory(place: str) -> Iterator[Memory]:
-    """A memory of the tables' owner, with records of Ada, of Bob and of nobody."""
+    """The table owner's memory, with records of Ada and Bob and global ones."""
     with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("heron of everybody", id="global")
         for user in ("ada", "bob"):
@@ -91,7 +91,7 @@ def memory(place: str) -> Iterator[Memory]:
 
 @pytest.fixture
 def role(place: str, memory: Memory, postgres_url: str) -> Iterator[str]:
-    """A role with the documented grants and no others."""
+    """A role with only the documented grants."""
     name = f"app_{uuid4().hex[:12]}"
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
@@ -103,7 +103,7 @@ def role(place: str, memory: Memory, postgres_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def raw(place: str, role: str) -> Iterator[psycopg.Connection[Any]]:
-    """That role with SQL in its hands."""
+    """An SQL connection of that role."""
     plain, _, schema = as_role(place, role).rpartition("schema=")
     with psycopg.connect(plain.rstrip("?&"), autocommit=True) as connection:
         connection.execute(f"SET search_path TO {schema}, public")
@@ -112,7 +112,7 @@ def raw(place: str, role: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def guarded(place: str, role: str) -> Iterator[Memory]:
-    """A service's memory, as that role."""
+    """A service's memory under that role."""
     with Memory.open(as_role(place, role), embedder="hashing:64", settings=Settings()) as memory:
         yield memory
 
@@ -128,8 +128,8 @@ def tables(connection: psycopg.Connection[Any]) -> list[str]:
 # -- row-level security -------------------------------------------------------------------------------------
 
 
-def test_raw_sql_without_a_scope_sees_nothing_of_anybody(raw: psycopg.Connection[Any]) -> None:
-    """A query that forgets its filter finds what is everybody's, in every table."""
+def test_raw_sql_without_a_scope_sees_only_global_rows(raw: psycopg.Connection[Any]) -> None:
+    """A query that forgets its filter, in every table."""
     names = tables(raw)
     assert {"records", "history", "postings", "tallies", "embeddings", "vectors_1", "scopes", "notes", "files"} <= set(
         names
@@ -144,7 +144,7 @@ def test_raw_sql_without_a_scope_sees_nothing_of_anybody(raw: psycopg.Connection
 
 
 def test_raw_sql_with_a_scope_sees_that_scope(raw: psycopg.Connection[Any]) -> None:
-    """Ada's and everybody's rows in every table, and not a word of Bob's."""
+    """Ada's and global rows in every table, and none of Bob's."""
     raw.execute("SELECT set_config('recollect.user', 'ada', false)")
     for name in tables(raw):
         assert "bob" not in str(raw.execute(f"SELECT * FROM {name}").fetchall()).lower(), name
@@ -158,8 +158,8 @@ def test_raw_sql_with_a_scope_sees_that_scope(raw: psycopg.Connection[Any]) -> N
     assert raw.execute("SELECT value FROM notes").fetchall() == [("note secretada",)]
 
 
-def test_raw_sql_changes_nothing_of_others(raw: psycopg.Connection[Any], memory: Memory) -> None:
-    """Updates and deletes pass over Bob's rows, and none can be put in his name or moved there."""
+def test_raw_sql_cannot_change_other_scopes(raw: psycopg.Connection[Any], memory: Memory) -> None:
+    """Updates and deletes skip Bob's rows, and none can be inserted or moved into his scope."""
     before = memory.store.records.list(EVERYTHING, limit=99)
     bob = memory.store.records.get(["bob1"])[0]
     with memory.store._database.read() as connection:
@@ -196,16 +196,16 @@ def test_raw_sql_changes_nothing_of_others(raw: psycopg.Connection[Any], memory:
     assert bob.text == "heron secretbob first"
 
 
-def test_a_temporary_table_does_not_deceive_what_sees_all(raw: psycopg.Connection[Any], memory: Memory) -> None:
-    """The functions that run as the owner look for their tables in the store's schema, not in the caller's own."""
+def test_temporary_table_does_not_deceive_definer_functions(raw: psycopg.Connection[Any], memory: Memory) -> None:
+    """They look up their tables in the store's schema, not in the caller's."""
     raw.execute("CREATE TEMP TABLE records (passage bytea)")
     raw.execute("SELECT drop_orphan(%s)", (passage_hash(BOBS),))
     index = memory.store.spaces.open(memory.store.spaces.active)
     assert index.known([BOBS]) == {BOBS}
 
 
-def test_who_adds_the_same_at_once_adds_it_once(place: str, memory: Memory) -> None:
-    """Whatever the server's isolation is set to."""
+def test_concurrent_adds_of_one_text_store_it_once(place: str, memory: Memory) -> None:
+    """At every isolation level of the server."""
     name, role = place.rpartition("schema=")[2], f"strict{uuid4().hex}"
     with psycopg.connect(place.rpartition("&schema=")[0], autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {role} LOGIN SUPERUSER")
@@ -221,8 +221,8 @@ def test_who_adds_the_same_at_once_adds_it_once(place: str, memory: Memory) -> N
     assert memory.search("said by two").results
 
 
-def test_a_service_behind_the_wall_finds_and_writes_its_own(guarded: Memory, memory: Memory) -> None:
-    """All that Memory does, as that role, in Ada's name: nothing of Bob's, and everything of hers."""
+def test_service_finds_and_writes_only_its_scope(guarded: Memory, memory: Memory) -> None:
+    """Every method of Memory under that role, as Ada: nothing of Bob's, and all of hers."""
     ada = guarded.within(ADA)
     for sources in (["keyword"], ["vector"], ["keyword", "vector"]):
         found = {result.record.text for result in ada.search("heron secretbob secretada", sources=sources).results}
@@ -254,8 +254,8 @@ def test_a_service_behind_the_wall_finds_and_writes_its_own(guarded: Memory, mem
     assert memory.get("bob1").text == "heron secretbob first"
 
 
-def test_a_store_that_forgets_its_filter_still_answers_for_one_scope(guarded: Memory) -> None:
-    """Asked for everything, the store of a scope gives what that scope sees."""
+def test_unfiltered_query_still_returns_one_scope(guarded: Memory) -> None:
+    """The store of a scope returns only what that scope sees."""
     store = guarded.within(ADA).store
     assert {record.scope for record in store.records.list(EVERYTHING, limit=99)} <= {ADA, Scope()}
     assert store.records.get(["bob1", "ada1"]) == store.records.get(["ada1"]) != []
@@ -266,8 +266,8 @@ def test_a_store_that_forgets_its_filter_still_answers_for_one_scope(guarded: Me
     assert "bob" not in str(store.facets(everybody)).lower()
 
 
-def test_a_memory_with_a_scope_of_its_own_reaches_its_records_by_id(guarded: Memory, place: str, role: str) -> None:
-    """Settings that name Ada name her to the database, too; what is added for Bob is added in his name."""
+def test_memory_with_a_scope_reaches_its_records_by_id(guarded: Memory, place: str, role: str) -> None:
+    """The settings' scope is passed to the database; records for Bob are added in his scope."""
     hers = Settings(scope=ScopeSettings(user="ada"))
     with Memory.open(as_role(place, role), embedder="hashing:64", settings=hers) as memory:
         assert memory.get("ada1").scope == ADA
@@ -278,8 +278,8 @@ def test_a_memory_with_a_scope_of_its_own_reaches_its_records_by_id(guarded: Mem
     assert guarded.search("bob", user="bob").results
 
 
-def test_groups_of_many_scopes_go_in_behind_the_wall(guarded: Memory, memory: Memory) -> None:
-    """A service that writes for many users names each group's own scope."""
+def test_batches_of_many_scopes_are_written_by_a_service(guarded: Memory, memory: Memory) -> None:
+    """Each batch names its own scope."""
     groups = [
         [Put(Record(f"{user}new{i}", f"crane {user} {i}", scope=Scope(user)))]
         for i in range(3)
@@ -290,10 +290,8 @@ def test_groups_of_many_scopes_go_in_behind_the_wall(guarded: Memory, memory: Me
         assert len(memory.search("crane", user=user, sources=["keyword"]).results) == 3
 
 
-def test_a_role_that_may_only_read_can_search_and_says_that_it_cannot_write(
-    place: str, memory: Memory, postgres_url: str
-) -> None:
-    """With SELECT alone: searches answer, an add is refused with what to do, and nothing has changed."""
+def test_read_only_role_can_search_but_not_write(place: str, memory: Memory, postgres_url: str) -> None:
+    """With SELECT alone an add is refused with a hint, and nothing changes."""
     name, schema = f"reader_{uuid4().hex[:12]}", schema_of(place)
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
@@ -317,7 +315,7 @@ def test_a_role_that_may_only_read_can_search_and_says_that_it_cannot_write(
 # -- many at once -------------------------------------------------------------------------------------------
 
 
-def test_who_listens_is_told_of_changes(place: str, memory: Memory) -> None:
+def test_listener_is_notified_of_changes(place: str, memory: Memory) -> None:
     """`True` soon after a commit."""
     told, ready = [], threading.Event()
 
@@ -334,8 +332,8 @@ def test_who_listens_is_told_of_changes(place: str, memory: Memory) -> None:
     assert told == [True]
 
 
-def test_the_role_is_told_of_what_its_scope_sees(memory: Memory, guarded: Memory) -> None:
-    """Ada's service hears of hers and of everybody's, and of Bob's not even that there is something."""
+def test_listener_is_notified_only_of_visible_changes(memory: Memory, guarded: Memory) -> None:
+    """Ada's service gets hers and global ones, and no notice of Bob's."""
     with guarded.within(ADA).changes(quiet=0.05) as ticks:
         memory.add("heron of bob", user="bob")
         assert not any(islice(ticks, 8))
@@ -356,8 +354,8 @@ def test_more_threads_than_connections_take_turns(place: str, monkeypatch: pytes
     store.close()
 
 
-def test_a_store_does_not_survive_a_fork(place: str) -> None:
-    """The child is told, and the parent's connections work on."""
+def test_store_used_after_a_fork_is_an_error(place: str) -> None:
+    """In the child; the parent's connections still work."""
     store = PostgresStore(place)
     store.records.apply([[Put(Record("a", "heron"))]])
     read, write = os.pipe()
@@ -374,8 +372,8 @@ def test_a_store_does_not_survive_a_fork(place: str) -> None:
     store.close()
 
 
-def test_a_vector_does_not_go_while_a_record_comes_that_needs_it(place: str) -> None:
-    """One forgets the last record of a passage while another adds one with it: the newcomer is found by its vector."""
+def test_vector_stays_if_a_new_record_needs_it(place: str) -> None:
+    """One forgets the last record of a text while another adds it: the new one is found by its vector."""
     stores = [PostgresStore(place) for _ in range(2)]
     with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
         for turn in range(25):
@@ -391,8 +389,8 @@ def test_a_vector_does_not_go_while_a_record_comes_that_needs_it(place: str) -> 
         store.close()
 
 
-def test_tallies_and_postings_agree_with_the_records_after_a_storm(place: str) -> None:
-    """After many writers at once the sums that BM25 rests on are those of the records."""
+def test_statistics_agree_with_the_records_after_many_writes(place: str) -> None:
+    """The sums that BM25 uses, after many concurrent writers."""
     stores = [PostgresStore(place) for _ in range(4)]
 
     def work(me: int) -> None:
@@ -420,8 +418,8 @@ def test_tallies_and_postings_agree_with_the_records_after_a_storm(place: str) -
         store.close()
 
 
-def test_machines_that_open_a_new_store_at_once_agree(place: str) -> None:
-    """Eight at once: one makes the tables, all of them can write, and one vector space is made."""
+def test_concurrent_creation_makes_one_store(place: str) -> None:
+    """Eight at once: one creates the tables, all can write, and there is one vector space."""
 
     def open_one(me: int) -> str:
         with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
@@ -436,10 +434,8 @@ def test_machines_that_open_a_new_store_at_once_agree(place: str) -> None:
             assert connection.execute("SELECT count(*) FROM spaces").fetchone() == (1,)
 
 
-def test_a_store_of_an_earlier_schema_is_brought_up(
-    place: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Records, vectors and files of the schema before stay, and what has no vector is known."""
+def test_earlier_schema_is_migrated(place: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records, vectors and files stay, and missing vectors are known."""
     from recollect.stores.postgres import schema
 
     every = schema.MIGRATIONS
@@ -536,8 +532,8 @@ def pair() -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.ci
-def test_searches_go_to_the_replica_and_everything_else_to_the_main_server(pair: tuple[Any, Any]) -> None:
-    """A replica that stands still answers as of then, one that is gone is left out, and no write waits for either."""
+def test_searches_go_to_the_replica_and_the_rest_to_the_main_server(pair: tuple[Any, Any]) -> None:
+    """A stopped replica answers as of then, a missing one is skipped, and no write waits."""
     main, replica = pair
     with (
         Memory.open(main.url(), embedder="hashing:64", settings=Settings()) as first,

@@ -1,4 +1,4 @@
-"""PostgreSQL under many and long records: order of locks, sizes of batches, languages that change meanwhile."""
+"""PostgreSQL with many and long records: lock order, batch sizes, and concurrent changes of the language."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GRANTS = """
 
 @pytest.fixture
 def place(new_schema: Callable[[], str]) -> str:
-    """Where the test's store is."""
+    """The place of the test's store."""
     return new_schema()
 
 
@@ -47,7 +47,7 @@ def store(place: str) -> Iterator[PostgresStore]:
 
 @pytest.fixture
 def raw(place: str, store: PostgresStore) -> Iterator[psycopg.Connection[Any]]:
-    """Another who writes, with SQL in their hands."""
+    """Another writer with an SQL connection."""
     plain, _, schema = place.rpartition("schema=")
     with psycopg.connect(plain.rstrip("?&")) as connection:
         connection.execute(f"SET search_path TO {schema}, public; SET lock_timeout TO '200ms'")
@@ -58,7 +58,7 @@ def raw(place: str, store: PostgresStore) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def walled(place: str, store: PostgresStore, raw: psycopg.Connection[Any]) -> Iterator[str]:
-    """The same place for a service that is behind row-level security."""
+    """The same place for a service under row-level security."""
     role = f"app_{uuid4().hex[:12]}"
     raw.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
     raw.execute(GRANTS.format(schema=place.rpartition("schema=")[2], role=role))
@@ -106,10 +106,10 @@ def in_thread(work: Callable[[], object]) -> Callable[[], None]:
         [Supersede("z", "a")],
     ],
 )
-def test_a_batch_locks_its_records_in_the_order_of_their_ids(
+def test_batch_locks_records_in_id_order(
     store: PostgresStore, raw: psycopg.Connection[Any], changes: Sequence[Change]
 ) -> None:
-    """Whoever waits for a lower id holds no higher one, so that no two wait for each other."""
+    """So that no two writers wait for each other."""
     raw.execute("SELECT 1 FROM records WHERE id = 'a' FOR UPDATE")
     end = in_thread(lambda: store.records.apply([[change] for change in changes]))
     wait_for_one_who_waits(raw)
@@ -118,8 +118,8 @@ def test_a_batch_locks_its_records_in_the_order_of_their_ids(
     end()
 
 
-def test_new_records_go_in_in_the_order_of_their_ids(store: PostgresStore, raw: psycopg.Connection[Any]) -> None:
-    """Whoever waits for another's new record has put in none with a higher id; the history is in the order told."""
+def test_new_records_are_inserted_in_id_order(store: PostgresStore, raw: psycopg.Connection[Any]) -> None:
+    """So that no two writers wait for each other; the history has the order of the call."""
     fields = "kind, text, title, tags, scope, importance, time, created_at, fold, passage, length"
     insert = f"INSERT INTO records (id, {fields}) SELECT %s, {fields} FROM records WHERE id = 'a'"
     raw.execute(insert, ("new1",))
@@ -132,8 +132,8 @@ def test_new_records_go_in_in_the_order_of_their_ids(store: PostgresStore, raw: 
     assert lines == [("new2",), ("new1",)]
 
 
-def test_a_large_batch_takes_few_locks(store: PostgresStore) -> None:
-    """The server's table of locks has room for all who add many texts at once."""
+def test_large_batch_takes_few_locks(store: PostgresStore) -> None:
+    """The server's lock table has room for many such writers."""
     puts = [Put(Record(f"r{number}", f"text {number}"), merge=True) for number in range(1000)]
 
     def held(connection: Connection) -> int:
@@ -146,8 +146,8 @@ def test_a_large_batch_takes_few_locks(store: PostgresStore) -> None:
     assert 0 < store._database.write(held) <= SLOTS
 
 
-def test_an_id_of_another_scope_is_told_at_once(store: PostgresStore, walled: str) -> None:
-    """Behind row-level security the record that has it cannot be seen; it is not tried again and again."""
+def test_id_of_another_scope_is_refused_at_once(store: PostgresStore, walled: str) -> None:
+    """With row-level security its record is invisible; the insert is not retried."""
     store.records.apply([[Put(Record("bobs", "egret", scope=Scope("bob")))]])
     service = PostgresStore(walled)
     try:
@@ -160,30 +160,30 @@ def test_an_id_of_another_scope_is_told_at_once(store: PostgresStore, walled: st
         service.close()
 
 
-def test_batches_are_bounded_by_their_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten million characters are enough for one transaction."""
+def test_batches_are_limited_by_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most ten million in one transaction."""
     monkeypatch.setattr(records, "MAX_SECONDS", 60)
     long = "x" * 4_000_000
     groups = [[Put(Record(f"r{number}", long))] for number in range(7)]
     assert [len(some) for some in records._batches(iter(groups))] == [3, 3, 1]
 
 
-def test_many_terms_go_in_by_several_statements(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JSON value of PostgreSQL has an end; every record of a batch is found, however many terms there are."""
+def test_many_terms_are_inserted_by_several_statements(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A JSON value in PostgreSQL is limited; every record of a batch is found."""
     monkeypatch.setattr(keywords, "MAX_JSON_LETTERS", 50)
     store.records.apply([[Put(Record(f"r{number}", f"egret number{number} word{number}")) for number in range(9)]])
     assert len(store.keywords.search(["egret"], Filter(), 20).entries) == 9
     assert [match.record.id for match in store.keywords.search(["word7"], Filter(), 20).entries] == ["r7"]
 
 
-def test_parts_are_as_large_as_may_be() -> None:
-    """What is too large for any part is one of its own."""
+def test_parts_are_filled_to_the_limit() -> None:
+    """An item above the limit is a part by itself."""
     assert list(keywords.parted([3, 3, 3, 9, 1, 6, 1], lambda size: size, 7)) == [[3, 3], [3], [9], [1, 6], [1]]
     assert list(keywords.parted([], lambda size: size, 7)) == []
 
 
-def test_words_are_read_again_in_parts(store: PostgresStore, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction reads so many characters, not so many records; in the end all words were read."""
+def test_reindexing_is_done_in_parts(store: PostgresStore, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction reads a number of characters, not of records; in the end all words are indexed."""
     store.records.apply([[Put(Record(f"r{number}", f"die häuser {number}"))] for number in range(5)])
     asked: list[int] = []
     monkeypatch.setattr(keywords, "REINDEX_CHARACTERS", 30)
@@ -198,10 +198,10 @@ def test_words_are_read_again_in_parts(store: PostgresStore, place: str, monkeyp
     assert len(asked) == 4, "the two short ones and a long one, then two at a time; and none is left"
 
 
-def test_the_owner_reads_the_words_of_all_again(
+def test_only_the_owner_can_reindex_all_words(
     store: PostgresStore, raw: psycopg.Connection[Any], place: str, walled: str
 ) -> None:
-    """A service that sees a part of the records says at once who has to do it; `embed` by the owner does."""
+    """A service that sees some of the records names who has to do it; the owner's `embed` does."""
     store.records.apply([[Put(Record("adas", "heron of Ada", scope=Scope("ada")))]])
     raw.execute("DELETE FROM postings; UPDATE meta SET value = 'older' WHERE key = 'keywords'")
     raw.commit()
@@ -217,8 +217,8 @@ def test_the_owner_reads_the_words_of_all_again(
         service.close()
 
 
-def test_the_counts_of_terms_come_once(store: PostgresStore) -> None:
-    """Not with every row of a ranking, however many there are."""
+def test_term_counts_are_read_once(store: PostgresStore) -> None:
+    """Not with every row of a ranking."""
     hits = keywords._HITS.format(name="hits", scoped="true")
     scored = keywords._SCORED.format(hits=hits, precision=keywords.PRECISION, k1=keywords.K1, b=keywords.B)
     with store._database.read() as connection:
@@ -227,8 +227,8 @@ def test_the_counts_of_terms_come_once(store: PostgresStore) -> None:
     assert [match.record.id for match in store.keywords.search(["heron", "z"], Filter(), 9).entries] == ["z", "a"]
 
 
-def test_a_transaction_writes_in_the_language_that_it_has_heard(store: PostgresStore, place: str) -> None:
-    """Another thread may hear of the language before, late, in the same moment."""
+def test_transaction_uses_the_language_it_read(store: PostgresStore, place: str) -> None:
+    """Another thread may read the language earlier, later or at the same moment."""
     other = PostgresStore(place)
     other.keywords.change_language("german")
     other.keywords.catch_up()

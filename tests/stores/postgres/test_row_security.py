@@ -1,4 +1,4 @@
-"""Behind row-level security a service's answers are the owner's, and the embedded store's: no fewer and no more."""
+"""With row-level security a service gives the owner's answers, and those of the SQLite store: no fewer and no more."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Three:
 
 @pytest.fixture
 def three(new_schema: Callable[[], str], postgres_url: str, tmp_path: Path) -> Iterator[Three]:
-    """Ada's herons and her file, and what is Bob's."""
+    """Ada's herons and her file, and Bob's records."""
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "note.md").write_text("# Lake\n\nthe heron stands in the lake\n")
@@ -82,8 +82,8 @@ def _filled(place: str, folder: Path) -> Memory:
     return memory
 
 
-def test_variety_is_measured_by_vectors_there_too(three: Three) -> None:
-    """MMR reads the vectors of what Ada sees, whether she is named in the call or by a wall; of Bob's it reads none."""
+def test_mmr_uses_only_visible_vectors(three: Three) -> None:
+    """Whether Ada is named in the call or by the database; none of Bob's."""
     how = {"mmr": True, "mmr_lambda": 0.3, "limit": 5, "kind": "fact"}
     for ask in (
         lambda memory: memory.within(ADA).search("heron river bank", **how),
@@ -96,8 +96,8 @@ def test_variety_is_measured_by_vectors_there_too(three: Three) -> None:
 
 
 @pytest.mark.parametrize("by", ["id", "text", "path"])
-def test_an_outside_document_that_is_bobs_record_is_not_brought_to_ada(three: Three, by: str) -> None:
-    """That a record is there is known though it is not seen; what nobody has comes in, and what is Ada's is hers."""
+def test_external_document_of_bobs_record_is_not_shown_to_ada(three: Three, by: str) -> None:
+    """A hidden record is recognised; an unknown document is shown, and Ada's is hers."""
     rows = {
         "id": [
             ExternalRow("bobs", "the wiki's words of bob"),
@@ -127,8 +127,8 @@ def test_an_outside_document_that_is_bobs_record_is_not_brought_to_ada(three: Th
     assert "bob" not in str(service)
 
 
-def test_a_file_that_has_changed_is_told_and_shown(three: Three, tmp_path: Path) -> None:
-    """Freshness, lag and excerpt know the state of Ada's files; what is shown was indexed. Bob learns of none."""
+def test_changed_file_is_reported_to_its_scope(three: Three, tmp_path: Path) -> None:
+    """Freshness, lag and excerpt cover Ada's files; the indexed text is shown. Bob gets none."""
     note = tmp_path / "notes" / "note.md"
     note.write_text("# Lake\n\nthe heron has flown\n")
     os.utime(note, (1, 1))
@@ -146,8 +146,8 @@ def test_a_file_that_has_changed_is_told_and_shown(three: Three, tmp_path: Path)
     assert three.service.store.within(BOB).files.states([str(note.resolve())]) == {}
 
 
-def test_what_has_no_vector_yet_is_counted_for_all(three: Three) -> None:
-    """A list of which most is missing stands back, and a vector that is kept is not computed again."""
+def test_missing_vectors_are_counted_for_all(three: Three) -> None:
+    """A vector list with most missing is not used, and a stored vector is not computed again."""
     with Memory.open(three.owned, embedder="none", settings=Settings()) as owner:
         owner.add_many([{"text": f"kite number {i}", "user": "ada"} for i in range(300)])
     answers = [memory.within(ADA).search("kite") for memory in (three.owner, three.service)]
@@ -160,22 +160,22 @@ def test_what_has_no_vector_yet_is_counted_for_all(three: Three) -> None:
 
 
 def test_another_model_waits_for_the_owner(three: Three) -> None:
-    """The old one's vectors are there, whoever sees them, so that it answers on."""
+    """The old vectors exist, so the old model still answers."""
     with Memory.open(three.served, embedder="hashing:32", settings=Settings()) as other:
         answer = other.search("heron city", user="ada", sources=["vector"])
     assert "hashing:64 still answers" in str(answer.trace.warnings)
     assert answer.results[0].record.id == "r3"
 
 
-def test_a_record_is_got_by_who_may_see_it(three: Three) -> None:
-    """A scope that is named in the call is the one that is asked for."""
+def test_record_can_be_read_by_who_may_see_it(three: Three) -> None:
+    """The scope named in the call is used."""
     assert three.answers(lambda memory: getattr(memory.get("r1", user="ada"), "id", None)) == ["r1"] * 3
     assert three.answers(lambda memory: memory.get("r1", user="bob")) == [None] * 3
     assert three.answers(lambda memory: memory.why_not("heron", "r1", user="ada").stage) == ["found"] * 3
 
 
-def test_kept_answers_do_not_grow_without_bound(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest go, though a service sees each of them only by its key."""
+def test_cached_answers_are_bounded(three: Three, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are removed, although a service sees each only by its key."""
     monkeypatch.setattr(records, "MAX_NOTES", 5)
     notes = three.service.store.notes
     for number in range(12):
@@ -183,8 +183,8 @@ def test_kept_answers_do_not_grow_without_bound(three: Three, monkeypatch: pytes
     assert [number for number in range(12) if notes.get(f"note {number}")] == [7, 8, 9, 10, 11]
 
 
-def test_the_records_of_a_path_come_in_one_order(three: Three) -> None:
-    """By their lines, those without any first, then by id."""
+def test_records_of_a_path_have_one_order(three: Three) -> None:
+    """By line, those without lines first, then by id."""
     lines = MappingProxyType({"a": ("/y/n.md", (5, 6)), "b": ("/x/n.md", (9, 9)), "c": ("/x/n.md", None)})
     put = [[Put(Record(key, key, path=path, lines=at))] for key, (path, at) in lines.items()]
     for memory in (three.embedded, three.owner):
@@ -193,8 +193,8 @@ def test_the_records_of_a_path_come_in_one_order(three: Three) -> None:
     assert [[record.id for record in records] for records in found] == [["c", "a", "A", "b"]] * 3
 
 
-def test_a_replica_that_does_not_know_of_a_space_yet_is_not_asked(new_schema: Callable[[], str]) -> None:
-    """Another database with the same tables and no vectors is what a replica is until it has heard of them."""
+def test_replica_without_the_vector_space_is_not_used(new_schema: Callable[[], str]) -> None:
+    """A database with the same tables and no vectors stands for a replica that lags."""
     main, name = new_schema(), f"late_{uuid4().hex}"
     parts = urlsplit(main)
     with psycopg.connect(main.partition("schema=")[0].rstrip("?&"), autocommit=True) as server:

@@ -15,8 +15,8 @@ from recollect.stores import open_store
 from recollect.stores.lance.table import LanceUrl, parse_url
 
 
-def test_a_folder_holds_the_file_and_the_vectors(tmp_path: Path) -> None:
-    """Absolute, relative, and with a space in its name; the file may be elsewhere."""
+def test_folder_has_the_file_and_the_vectors(tmp_path: Path) -> None:
+    """Absolute, relative, and with a space in its name; the file may be in another place."""
     assert parse_url("lancedb:///srv/my%20memory") == LanceUrl(
         Path("/srv/my memory/memory.db"), "/srv/my memory/vectors"
     )
@@ -26,8 +26,8 @@ def test_a_folder_holds_the_file_and_the_vectors(tmp_path: Path) -> None:
     assert parse_url(f"lancedb:///srv/lance?truth={tmp_path}/a.db").truth == tmp_path / "a.db"
 
 
-def test_object_storage_is_named_with_the_file_of_the_records() -> None:
-    """The URL may name endpoint and region, but no keys."""
+def test_url_of_object_storage_names_the_records_file() -> None:
+    """It may name endpoint and region, but no keys."""
     place = parse_url("lancedb://s3://team/memory/?truth=/srv/a.db&endpoint=http://10.0.0.7:9000&region=eu-west-1")
     assert (place.dataset, place.truth, place.remote) == ("s3://team/memory", Path("/srv/a.db"), True)
     assert place.options == {"endpoint": "http://10.0.0.7:9000", "region": "eu-west-1", "allow_http": "true"}
@@ -45,14 +45,14 @@ def test_object_storage_is_named_with_the_file_of_the_records() -> None:
         ("lancedb:///srv?batch=0", "batch"),
     ],
 )
-def test_a_wrong_url_is_wrong_use(url: str, said: str) -> None:
-    """The error says what is wrong. Keys are refused because lists of processes show URLs."""
+def test_wrong_url_is_a_usage_error(url: str, said: str) -> None:
+    """The error says what is wrong. Keys are refused because process lists show URLs."""
     with pytest.raises(UsageError, match=said) as raised:
         open_store(url)
     assert raised.value.hint
 
 
-def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+def test_file_is_refused_as_a_folder(tmp_path: Path) -> None:
     """The hint shows how to use an existing file with LanceDB."""
     file = tmp_path / "memory.db"
     Memory.open(file, embedder="none", settings=Settings()).close()
@@ -61,7 +61,7 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     open_store(raised.value.hint).close()
 
 
-def test_the_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is created."""
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(UsageError, match="'lancedb'") as raised:
@@ -70,7 +70,7 @@ def test_the_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lancedb_is_loaded_when_vectors_are_handed_to_it_and_not_before(tmp_path: Path) -> None:
+def test_lancedb_is_loaded_on_the_first_commit(tmp_path: Path) -> None:
     """Importing it takes a second or more; a store without committed vectors does not need it."""
     import subprocess
 
@@ -85,7 +85,7 @@ def test_lancedb_is_loaded_when_vectors_are_handed_to_it_and_not_before(tmp_path
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes of files are POSIX's")
-def test_the_folder_of_the_vectors_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_folder_of_the_vectors_is_private(tmp_path: Path) -> None:
     """Also in an existing folder, whose mode does not change."""
     tmp_path.chmod(0o755)
     with Memory.open(f"lancedb://{tmp_path}?batch=10", embedder="hashing:64", settings=Settings()) as memory:
