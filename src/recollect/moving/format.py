@@ -99,9 +99,8 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def _is_path(value: Any) -> bool:
     """Whether it is an absolute path of this or another system, without steps upwards."""
-    paths = PurePosixPath(text(value)), PureWindowsPath(value)
-    absolute = next((path for path in paths if path.is_absolute()), None)
-    return absolute is not None and ".." not in absolute.parts
+    absolute = [path for path in (PurePosixPath(text(value)), PureWindowsPath(value)) if path.is_absolute()]
+    return bool(absolute) and ".." not in absolute[0].parts
 
 
 def _micros(value: Any) -> int:
@@ -281,18 +280,15 @@ def from_object(line: Any) -> Part:
     match kind_:
         case "meta" if values["name"] == "language" and values["value"] not in LANGUAGES:
             raise ValueError(f"the language {values['value']!r} is not known; there are {', '.join(LANGUAGES)}")
-        case "record":
-            _check_record(values)
+        case "record" if (values["first_line"] is None) != (values["last_line"] is None):
+            raise ValueError("'first_line' and 'last_line' go together")
+        case "record" if values["purged"] and (
+            values["text"] or values["title"] or values["tags"] or values["forgotten_at"] is None
+        ):
+            raise ValueError("a purged record has no content")
         case "history" if values["detail"]:  # an empty one passes: a purge wipes the details before it
             _check_detail(values["detail"], *ACTIONS[values["action"]])
     return Part(kind_, tuple(values.values()))
-
-
-def _check_record(values: Mapping[str, Any]) -> None:
-    if (values["first_line"] is None) != (values["last_line"] is None):
-        raise ValueError("'first_line' and 'last_line' go together")
-    if values["purged"] and (values["text"] or values["title"] or values["tags"] or values["forgotten_at"] is None):
-        raise ValueError("a purged record has no content")
 
 
 def _check_detail(detail: Mapping[str, Any], required: Mapping[str, Reader], more: Mapping[str, Reader]) -> None:

@@ -7,13 +7,11 @@ latest version if the file names a newer one, or if its own version has been cle
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -41,7 +39,6 @@ BITS = 1
 KEPT_VERSIONS = timedelta(minutes=1)
 """How long the files of old versions are kept for open readers. A reader whose version is gone takes the latest."""
 
-MAX_NUMBERS_PER_QUERY = 10_000
 NO_LIMIT = 1_000_000_000
 MAX_MESSAGE = 300
 
@@ -161,15 +158,11 @@ class LanceTable:
 
     def fetch(self, numbers: NDArray[np.int64], version: int) -> NumberedVectors:
         """The vectors with these numbers, in no particular order."""
-
-        def query(table: Any, some: NDArray[np.int64]) -> NumberedVectors:
-            among = f"number IN ({','.join(map(str, some.tolist()))})"
-            rows = table.search().where(among).select(["number", "vector"]).limit(len(some)).to_arrow()
-            flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            return NumberedVectors(_numbers(rows), flat.reshape(len(rows), self._dimension))
-
-        parts = np.array_split(numbers, math.ceil(len(numbers) / MAX_NUMBERS_PER_QUERY))
-        return self._read(version, lambda table: reduce(NumberedVectors.joined, [query(table, some) for some in parts]))
+        among = f"number IN ({','.join(map(str, numbers.tolist()))})"
+        columns = ["number", "vector"]
+        rows = self._read(version, lambda table: table.search().where(among).select(columns).limit(NO_LIMIT).to_arrow())
+        flat = rows["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        return NumberedVectors(_numbers(rows), flat.reshape(len(rows), self._dimension))
 
     def numbers(self, version: int) -> NDArray[np.int64]:
         return _numbers(self._read(version, lambda table: table.search().select(["number"]).limit(NO_LIMIT).to_arrow()))
@@ -234,7 +227,7 @@ class LanceTable:
         with self._lock:
             if self._table is not None:
                 self._table.checkout_latest()
-            elif self.name in _table_names(database := self._database()):
+            elif self.name in (database := self._database()).list_tables(limit=NO_LIMIT).tables:
                 self._table = database.open_table(self.name)
             if self._table is not None:
                 # Cached: asking LanceDB for these takes longer than a search.
@@ -294,14 +287,3 @@ def short_message(error: BaseException | None) -> str:
 def _numbers(rows: Any) -> NDArray[np.int64]:
     numbers: NDArray[np.int64] = rows["number"].to_numpy()
     return numbers
-
-
-def _table_names(database: Any) -> list[str]:
-    names: list[str] = []
-    page = None
-    while True:
-        answer = database.list_tables(page_token=page)
-        names += answer.tables
-        page = answer.page_token
-        if not page:
-            return names

@@ -58,7 +58,8 @@ class LanceVectors(SqliteVectors):
         self.updater = updater
         self._numbers = RecordVectors(number)
         self._sets: dict[tuple[int, int], tuple[Visible, NDArray[np.int64], VisibleVectors]] = {}
-        self._pending = PendingVectors(number, space.dimension)
+        none = NumberedVectors(np.zeros(0, dtype=np.int64), np.zeros((0, space.dimension), dtype=np.float32))
+        self._pending = ((-1, -1), none)
         self._without_lance = False
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
@@ -70,7 +71,10 @@ class LanceVectors(SqliteVectors):
                     matches = self._search(connection, vector, where, depth)
                 if matches is not None:
                     # A copy, or a process that died, may have left a great number pending.
-                    if self._pending.count >= PENDING_BATCHES * self.updater.url.batch and not self._database.read_only:
+                    if (
+                        len(self._pending[1].numbers) >= PENDING_BATCHES * self.updater.url.batch
+                        and not self._database.read_only
+                    ):
                         self.updater.update_if_due()
                     return matches
             except TableLost:
@@ -127,54 +131,50 @@ class LanceVectors(SqliteVectors):
         """The matches; None if another thread has read past this snapshot, so that a new one is needed."""
         last = sequence(connection)
         visible = self._visible.get(connection, where, last)
-        numbers, ahead = self._numbers.at(connection, last)
+        record_numbers, ahead = self._numbers.at(connection, last)
         if ahead:
             return None
-        records = self._visible_vectors(visible, numbers)
+        records, state = self._visible_vectors(visible, record_numbers), self._state(connection)
+        pending = self._pending_vectors(connection, state.number)
+        pending = pending.only(_contained(pending.numbers, records.numbers))
+        indexed = records.numbers[: np.searchsorted(records.numbers, state.number, side="right")]
         query, wanted = vector.astype(np.float64), depth
         while True:
-            parts = self._candidates(connection, records.numbers, vector, CANDIDATES * wanted + MORE_CANDIDATES)
-            both = parts[0].vectors.joined(parts[1].vectors)
-            matches = best(connection, *records.scored(both.numbers, _cosines(both.matrix, query)), depth)
-            if all(part.complete for part in parts):
-                return matches
+            count = CANDIDATES * wanted + MORE_CANDIDATES
+            near, rest = self._fetch(connection, state, self._nearest(state, indexed, vector, count)), pending
+            if len(rest.numbers) > max(count, SCAN_UP_TO):
+                rest = rest.only(np.argpartition(-(rest.matrix @ vector), count)[:count])
+            scores = [_cosines(part.matrix, query) for part in (near, rest)]
+            numbers = np.concatenate([near.numbers, rest.numbers])
+            matches = best(connection, *records.scored(numbers, np.concatenate(scores)), depth)
+            incomplete = len(scores[0]) < len(indexed), len(scores[1]) < len(pending.numbers)
+            floors = [part.min() for part, more in zip(scores, incomplete, strict=True) if more]
             # Records that tie for the last place must all be candidates: their age and id decide which is returned.
-            floor = max(_cosines(part.vectors.matrix, query).min() for part in parts if not part.complete)
-            if len(matches.entries) == depth and floor < matches.scores[-1] - MARGIN:
+            if not floors or (len(matches.entries) == depth and max(floors) < matches.scores[-1] - MARGIN):
                 return matches
             wanted *= 4
 
     def _visible_vectors(self, visible: Visible, numbers: NDArray[np.int64]) -> VisibleVectors:
-        """The visible records that have a vector; the last few sets are cached."""
+        """The visible records that have a vector; a few sets are cached."""
         key = (id(visible), id(numbers))  # the cache holds both objects, so their ids are not reused
         with self._lock:
-            if key in self._sets:
-                self._sets[key] = self._sets.pop(key)  # the most recent is the last
-                return self._sets[key][2]
-        rows = np.flatnonzero(visible.mask & (numbers[: len(visible.mask)] > WITHOUT))
-        rows = rows[np.argsort(numbers[rows], kind="stable")]
-        of = numbers[rows]
-        vectors = VisibleVectors(rows, of, of[np.flatnonzero(np.diff(of, prepend=0))])
-        with self._lock:
-            self._sets[key] = (visible, numbers, vectors)
-            while len(self._sets) > CACHED_SETS:
-                self._sets.pop(next(iter(self._sets)))
-        return vectors
+            if key not in self._sets:
+                rows = np.flatnonzero(visible.mask & (numbers[: len(visible.mask)] > WITHOUT))
+                rows = rows[np.argsort(numbers[rows], kind="stable")]
+                of = numbers[rows]
+                if len(self._sets) == CACHED_SETS:
+                    self._sets.pop(next(iter(self._sets)))
+                self._sets[key] = visible, numbers, VisibleVectors(rows, of, of[np.flatnonzero(np.diff(of, prepend=0))])
+            return self._sets[key][2]
 
-    def _candidates(
-        self, connection: apsw.Connection, visible: NDArray[np.int64], vector: Vector, count: int
-    ) -> tuple[_Candidates, _Candidates]:
-        """About the `count` nearest visible vectors of those pending and of those in LanceDB; all if there are few."""
-        state = self._state(connection)
-        pending = self._pending.at(connection, state.number)
-        pending = pending.only(_contained(pending.numbers, visible))
-        cut = len(pending.numbers) > max(count, SCAN_UP_TO)
-        if cut:
-            pending = pending.only(np.argpartition(-(pending.matrix @ vector), count)[:count])
-        indexed = visible[: np.searchsorted(visible, state.number, side="right")]
-        near = self._nearest(state, indexed, vector, count)
-        complete = len(near) == len(indexed)
-        return _Candidates(pending, not cut), _Candidates(self._fetch(connection, state, near), complete)
+    def _pending_vectors(self, connection: apsw.Connection, indexed_to: int) -> NumberedVectors:
+        """The vectors that LanceDB does not have yet, read again when some were added; perhaps also purged ones."""
+        bounds = (indexed_to, last_number(connection))
+        cached = self._pending
+        if cached[0] != bounds:
+            vectors = NumberedVectors.above(connection, self._number, self._space.dimension, indexed_to)
+            cached = self._pending = (bounds, vectors)
+        return cached[1]
 
     def _nearest(self, state: TableState, indexed: NDArray[np.int64], vector: Vector, count: int) -> NDArray[np.int64]:
         """The nearest `count` of the visible numbers, in LanceDB's order.
@@ -211,13 +211,6 @@ class LanceVectors(SqliteVectors):
                 raise TableLost
             vectors = vectors.joined(fetched)
         return vectors
-
-
-class _Candidates(NamedTuple):
-    """Candidates from one place, and whether they are all there is."""
-
-    vectors: NumberedVectors
-    complete: bool
 
 
 class RecordVectors:
@@ -290,43 +283,9 @@ class VisibleVectors(NamedTuple):
         return self.rows[positions], np.repeat(scores, count)
 
 
-class PendingVectors:
-    """The vectors of one space that LanceDB does not have yet, cached in memory."""
-
-    def __init__(self, space: int, dimension: int) -> None:
-        self._space = space
-        self._dimension = dimension
-        self._lock = threading.Lock()
-        self._cached = NumberedVectors(np.zeros(0, dtype=np.int64), np.zeros((0, dimension), dtype=np.float32))
-        self._indexed_to = 0
-
-    @property
-    def count(self) -> int:
-        """How many there were at the last search."""
-        return len(self._cached.numbers)
-
-    def at(self, connection: apsw.Connection, indexed_to: int) -> NumberedVectors:
-        """Those of this snapshot above a number; perhaps more, deleted ones or ones that were added later."""
-        with self._lock:
-            if indexed_to < self._indexed_to:  # an older snapshot than another thread has read
-                return NumberedVectors.above(connection, self._space, self._dimension, indexed_to)
-            if indexed_to > self._indexed_to:
-                self._cached = self._cached.only(self._cached.numbers > indexed_to)
-                self._indexed_to = indexed_to
-            last = int(self._cached.numbers[-1]) if self.count else indexed_to
-            added = NumberedVectors.above(connection, self._space, self._dimension, last)
-            if len(added.numbers):
-                self._cached = self._cached.joined(added)
-            return self._cached
-
-
 def _contained(numbers: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
     """For each number whether it is in `among`, which is ascending."""
-    if not len(among):
-        return np.zeros(len(numbers), dtype=np.bool_)
-    position = np.searchsorted(among, numbers).clip(max=len(among) - 1)
-    result: NDArray[np.bool_] = among[position] == numbers
-    return result
+    return np.searchsorted(among, numbers, side="right") > np.searchsorted(among, numbers)
 
 
 def _cosines(matrix: Matrix, query: NDArray[np.float64]) -> NDArray[np.float64]:
