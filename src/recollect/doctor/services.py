@@ -54,13 +54,12 @@ def reranker(setup: Setup) -> Iterator[Finding]:
 
 def _in_use(setup: Setup) -> bool:
     """Whether there is a store that needs the model; a server is not asked."""
-    try:
+    with contextlib.suppress(RecollectError):
         if setup.kind.shared:
             return True
         with setup.kind.inspect(setup.place):
             return True
-    except RecollectError:
-        return False
+    return False
 
 
 def _local(check: str, registry: Registry[Any], spec: str, *, needed: bool) -> Finding:

