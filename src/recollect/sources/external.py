@@ -60,7 +60,7 @@ class Breaker:
     clock: Callable[[], float] = time.time
     _state: BreakerState | None = None
     _probing: bool = False
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
     _scoped: dict[Scope, Breaker] = field(default_factory=dict)
 
     def within(self, scope: Scope) -> Breaker:
@@ -71,7 +71,7 @@ class Breaker:
     def enter(self) -> None:
         """Raise `LeftAlone` during a pause. After it, one caller passes as a probe, and the others wait for it."""
         with self._lock:
-            state = self._load()
+            state = self.state()
             if state.failures < FAILURES:
                 return
             left = state.until - self.clock()
@@ -88,14 +88,14 @@ class Breaker:
         """The system answered: reset the state."""
         with self._lock:
             self._probing = False
-            if self._load() != BreakerState():
+            if self.state() != BreakerState():
                 self._store(BreakerState())
 
     def failed(self, reason: str) -> None:
         """Count a failure; from `FAILURES` in a row on, the system is paused."""
         with self._lock:
             probed, self._probing = self._probing, False
-            state = self._load()
+            state = self.state()
             state = replace(state, failures=state.failures + 1, reason=reason[:160])
             # Of many queries in progress, only the first failure begins the pause; a failed probe makes it longer.
             if state.failures == FAILURES or (probed and state.failures > FAILURES):
@@ -109,19 +109,15 @@ class Breaker:
             self._probing = False
 
     def state(self) -> BreakerState:
-        """The present state, for a report."""
+        """The present state; a new one if there is no note, or none that can be read."""
         with self._lock:
-            return self._load()
-
-    def _load(self) -> BreakerState:
-        """The state; a new one if there is no note, or none that can be read."""
-        if self._state is None:
-            try:
-                failures, rest, until, reason = json.loads(self.notes.get(f"breaker:{self.name}") or "")
-                self._state = BreakerState(int(failures), float(rest), float(until), str(reason))
-            except (ValueError, TypeError):
-                self._state = BreakerState()
-        return self._state
+            if self._state is None:
+                try:
+                    failures, rest, until, reason = json.loads(self.notes.get(f"breaker:{self.name}") or "")
+                    self._state = BreakerState(int(failures), float(rest), float(until), str(reason))
+                except (ValueError, TypeError):
+                    self._state = BreakerState()
+            return self._state
 
     def _store(self, state: BreakerState) -> None:
         self._state = state
