@@ -9,7 +9,8 @@ from typing import Any
 
 from recollect.errors import StoreError
 from recollect.ranking import fold_hash
-from recollect.stores.rows import Dialect, passage_hash
+from recollect.stores.database import SqlKeywords
+from recollect.stores.rows import Dialect, analyzer_of, meta, passage_hash, set_meta
 from recollect.types import Record
 from recollect.types.protocols import FIELDS, MOVED_META, Part, Snapshot
 
@@ -85,6 +86,15 @@ def columns_of(part: Part) -> dict[str, Any]:
         "fold": b"" if purged else fold_hash(columns["text"]),
         "passage": b"" if purged else passage_hash(passage),
     }
+
+
+def load_meta(connection: Any, parts: Sequence[Part], keywords: SqlKeywords) -> None:
+    """The language is that of the first records, and the space the first that searches use."""
+    values = dict(part.values for part in parts)
+    if "language" in values and connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None:
+        keywords.store_language(connection, analyzer_of(values["language"]))
+    if "space" in values and meta(connection, "space") is None:
+        set_meta(connection, "space", values["space"])
 
 
 def check_dimensions(parts: Sequence[Part], dimensions: Mapping[str, int]) -> None:

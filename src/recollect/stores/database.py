@@ -188,14 +188,14 @@ class SqlKeywords(KeywordIndex):
         with database.read() as connection:
             stored = usable_language(meta(connection, "language"), language, database.address)
         if stored is None and not database.read_only:
-            stored = database.transact(lambda connection: self._store_language(connection, analyzer, new=True))
+            stored = database.transact(lambda connection: self.store_language(connection, analyzer, new=True))
         self._analyzer = analyzer if stored is None else analyzer_of(stored)
 
     def change_language(self, language: str) -> None:
         analyzer = analyzer_of(language)
-        self._database.transact(lambda connection: self._store_language(connection, analyzer))
+        self._database.transact(lambda connection: self.store_language(connection, analyzer))
 
-    def _store_language(self, connection: Any, analyzer: Analyzer, *, new: bool = False) -> str:
+    def store_language(self, connection: Any, analyzer: Analyzer, *, new: bool = False) -> str:
         """Store the language (with `new` only if no other process has), and return the one that the store has now."""
         stored = meta(connection, "language")
         if new and stored in LANGUAGES:

@@ -119,27 +119,6 @@ class Table(ABC):
     def note(self, key: str, action: str, detail: Mapping[str, Any]) -> None:
         """Write an event to the history."""
 
-    def set_file_state(self, change: SetFileState) -> None:
-        """Store the state of a file."""
-        self.connection.execute("DELETE FROM files WHERE path = %s", (change.path,))
-        if (state := change.state) is not None:
-            values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
-            self.connection.execute("INSERT INTO files VALUES (%s, %s, %s, %s, %s)", values)
-
-    def set_folder_options(self, change: SetFolderOptions) -> None:
-        """Store how a folder is mirrored."""
-        self.connection.execute(
-            "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",
-            (change.root, json.dumps(change.options, ensure_ascii=False)),
-        )
-
-    def mark_ingested(self, digest: str) -> None:
-        """Store that a text was read for facts."""
-        self.connection.execute(
-            "INSERT INTO ingested VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
-            (digest, micros(now())),
-        )
-
 
 def encoded(detail: Mapping[str, Any]) -> str:
     """The detail of an event as JSON."""
@@ -158,16 +137,32 @@ def apply(table: Table, change: Change) -> list[Record]:
         case Restore():
             _restore(table, change)
         case ExpectUnchanged():
-            _still(table, change)
+            if table.last(change.id) != change.seq:
+                raise Overtaken(f"{change.id!r} was changed at the same time", hint="try again")
         case MarkUndo():
             table.note(change.id, "undo", {"undoes": change.seq})
-        case SetFolderOptions():
-            table.set_folder_options(change)
-        case SetFileState():
-            table.set_file_state(change)
-        case MarkIngested():
-            table.mark_ingested(change.digest)
+        case _:
+            _set_state(table.connection, change)
     return []
+
+
+def _set_state(connection: Any, change: Change) -> None:
+    match change:
+        case SetFolderOptions():
+            connection.execute(
+                "INSERT INTO roots VALUES (%s, %s) ON CONFLICT (root) DO UPDATE SET told = excluded.told",
+                (change.root, json.dumps(change.options, ensure_ascii=False)),
+            )
+        case SetFileState():
+            connection.execute("DELETE FROM files WHERE path = %s", (change.path,))
+            if (state := change.state) is not None:
+                values = (state.path, state.root, state.mtime_ns, state.size, state.digest)
+                connection.execute("INSERT INTO files VALUES (%s, %s, %s, %s, %s)", values)
+        case MarkIngested():
+            connection.execute(
+                "INSERT INTO ingested VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET at = excluded.at",
+                (change.digest, micros(now())),
+            )
 
 
 def _put(table: Table, change: Put) -> Record:
@@ -272,11 +267,6 @@ def _restore(table: Table, change: Restore) -> None:
         table.note(change.id, "restore", {"undid": "supersede", "by": stored.record.superseded_by})
     else:
         raise UsageError(f"{change.id!r} is neither forgotten nor superseded", hint="there is nothing to restore")
-
-
-def _still(table: Table, change: ExpectUnchanged) -> None:
-    if table.last(change.id) != change.seq:
-        raise Overtaken(f"{change.id!r} was changed at the same time", hint="try again")
 
 
 def _require(table: Table, key: str) -> Record:

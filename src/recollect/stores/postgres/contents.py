@@ -13,21 +13,18 @@ import psycopg
 from psycopg import errors as pg
 
 from recollect.errors import StoreError
-from recollect.stores.contents import (
-    KEYS,
-    SqlSnapshot,
-    check_dimensions,
-    columns_of,
-    insert_rows,
-    part_of,
-    selects,
-)
+from recollect.stores import contents
 from recollect.stores.postgres.database import BEGIN_READ, DIALECT, Connection, PostgresDatabase, translated
-from recollect.stores.postgres.keywords import MERGE_TALLIES, PostgresKeywords, TermCounts, space_numbers
+from recollect.stores.postgres.keywords import (
+    MERGE_TALLIES,
+    IndexedRecord,
+    IndexWriter,
+    PostgresKeywords,
+    space_numbers,
+)
 from recollect.stores.postgres.records import CHANNEL
 from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
-from recollect.stores.rows import meta, set_meta
 from recollect.types import Progress, Record, Scope, VectorSpace
 from recollect.types.protocols import Contents, Part
 
@@ -44,7 +41,7 @@ _INDEX_MEMORY = """
 """
 """A graph that does not fit into memory is built slowly. A higher setting of the server is used."""
 
-_SELECTS = selects(DIALECT, "embeddings JOIN spaces USING (space)")
+_SELECTS = contents.selects(DIALECT, "embeddings JOIN spaces USING (space)")
 
 _SAME_EVENT = (
     "SELECT DISTINCT ON (n) n, same.seq, same.id, same.action, same.at, same.detail"
@@ -66,7 +63,6 @@ class PostgresContents(Contents):
 
     @property
     def identity(self) -> str:
-        """The start time of the server, the database and the schema."""
         row = self._database.one(
             f"SELECT extract(epoch FROM pg_postmaster_start_time()), oid, '{self._database.schema}'::regnamespace::oid"
             " FROM pg_database WHERE datname = current_database()"
@@ -96,19 +92,31 @@ class PostgresContents(Contents):
     def load(self, parts: Sequence[Part], *, renumber: bool = False) -> None:
         if not parts:
             return
-        match parts[0].kind:
-            case "meta":
-                self._load_meta(dict(part.values for part in parts))
-            case "space":
-                self._database.write(lambda connection: _load_spaces(connection, parts))
-            case "record":
-                self._load_records(parts)
-            case "history":
-                self._database.write(lambda connection: self._load_events(connection, parts, renumber))
-            case "vector":
-                self._database.write(lambda connection: _load_vectors(connection, _new(connection, parts)))
-            case _:
-                self._database.write(lambda connection: insert_rows(connection, parts))
+        # Texts are analysed before the transaction begins, so that it is short.
+        records = {part: Record("", part.values[2], title=part.values[3]) for part in parts if part.kind == "record"}
+        writer = self._keywords.writer.ahead(records.values())
+
+        def work(connection: Connection) -> None:
+            match parts[0].kind:
+                case "meta":
+                    contents.load_meta(connection, parts, self._keywords)
+                case "space":
+                    for part in _new(connection, parts):  # `finish` builds the indexes when the vectors are there
+                        number = create_space(connection, VectorSpace(*part.values))
+                        connection.execute(f"DROP INDEX IF EXISTS vectors_{number}_near")
+                case "record":
+                    locked = writer.by(self._keywords.lock_language(connection))
+                    _insert_records(connection, {part: records[part] for part in _new(connection, parts)}, locked)
+                case "history":
+                    _insert_events(connection, parts if renumber else _new(connection, parts), renumber=renumber)
+                case "vector":
+                    _load_vectors(connection, _new(connection, parts))
+                case _:
+                    contents.insert_rows(connection, parts)
+            if parts[0].kind in ("record", "history"):
+                connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
+
+        self._database.write(work)
 
     def finish(self, progress: Progress | None = None) -> None:
         """Build the indexes of new spaces, and update the planner's statistics."""
@@ -119,47 +127,23 @@ class PostgresContents(Contents):
             connection.execute(lock, (INDEX_LOCK,))
             spaces = connection.execute("SELECT space, dimension FROM spaces ORDER BY space").fetchall()
             for done, (space, dimension) in enumerate(spaces):
-                _build_index(connection, space, dimension)
+                try:
+                    create_index(connection, space, dimension)
+                except (pg.DiskFull, pg.OutOfMemory):  # no shared memory for several workers
+                    connection.execute("SET max_parallel_maintenance_workers TO 0")
+                    create_index(connection, space, dimension)
                 connection.execute(f"ANALYZE vectors_{space}")
                 if progress:
                     progress(done + 1, len(spaces))
             connection.execute(MERGE_TALLIES)
             connection.execute("ANALYZE records, history, postings, embeddings, tallies")
 
-    def _load_meta(self, values: Mapping[str, str]) -> None:
-        with self._database.read() as connection:
-            empty = connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None
-            active = meta(connection, "space")
-        if "language" in values and empty:
-            self._keywords.change_language(values["language"])
-        if "space" in values and active is None:
-            self._database.write(lambda connection: set_meta(connection, "space", values["space"]))
 
-    def _load_records(self, parts: Sequence[Part]) -> None:
-        """Texts are analysed before the transaction begins, so that it is short."""
-        records = {part: Record("", part.values[2], title=part.values[3]) for part in parts}
-        writer = self._keywords.writer.ahead(records.values())
-
-        def work(connection: Connection) -> None:
-            locked = writer.by(self._keywords.lock_language(connection))
-            _insert_records(connection, {part: locked.terms(records[part]) for part in _new(connection, parts)})
-            self._notify(connection)
-
-        self._database.write(work)
-
-    def _load_events(self, connection: Connection, parts: Sequence[Part], renumber: bool) -> None:
-        _insert_events(connection, parts if renumber else _new(connection, parts), renumber=renumber)
-        self._notify(connection)
-
-    def _notify(self, connection: Connection) -> None:
-        connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._database.schema))
-
-
-class PostgresSnapshot(SqlSnapshot):
+class PostgresSnapshot(contents.SqlSnapshot):
     """Fetches rows through a cursor of the server."""
 
     def rows(self, kind: str) -> Iterator[Sequence[Any]]:
-        order = ", ".join(ascending(column, sql_type) for column, sql_type in KEYS[kind].items())
+        order = ", ".join(ascending(column, sql_type) for column, sql_type in contents.KEYS[kind].items())
         cursor = self.connection.cursor(binary=True)
         cursor.execute(f"DECLARE parts NO SCROLL CURSOR FOR {self.selects[kind]} ORDER BY {order}")
         try:
@@ -192,12 +176,12 @@ def _unpacked(row: Sequence[Any]) -> tuple[str, bytes, bytes]:
 def _by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
     """The stored parts with the keys of these parts, which are of one kind."""
     kind = parts[0].kind
-    keys = ", ".join(f"%s::{sql_type}[]" for sql_type in KEYS[kind].values())
+    keys = ", ".join(f"%s::{sql_type}[]" for sql_type in contents.KEYS[kind].values())
     rows: Iterable[Any] = connection.cursor(binary=True).execute(
-        f"{_SELECTS[kind]} AND ({', '.join(KEYS[kind])}) IN (SELECT * FROM unnest({keys}))",
+        f"{_SELECTS[kind]} AND ({', '.join(contents.KEYS[kind])}) IN (SELECT * FROM unnest({keys}))",
         [list(column) for column in zip(*(part.key for part in parts), strict=True)],
     )
-    found = (part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
+    found = (contents.part_of(kind, row) for row in (map(_unpacked, rows) if kind == "vector" else rows))
     stored = {part.key: part for part in found}
     return [stored.get(part.key) for part in parts]
 
@@ -205,7 +189,7 @@ def _by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
 def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
     """Stored events with the same id, action and time; of several, the one with the same number."""
     values = [list(column) for column in zip(*(part.values[:4] for part in parts), strict=True)]
-    stored = {number: part_of("history", row) for number, *row in connection.execute(_SAME_EVENT, values)}
+    stored = {number: contents.part_of("history", row) for number, *row in connection.execute(_SAME_EVENT, values)}
     return [stored.get(number) for number in range(1, len(parts) + 1)]
 
 
@@ -214,62 +198,36 @@ def _new(connection: Connection, parts: Sequence[Part]) -> list[Part]:
     return [part for part, stored in zip(parts, _by_key(connection, parts), strict=True) if stored is None]
 
 
-def _build_index(connection: Connection, space: int, dimension: int) -> None:
-    """With parallel workers, or with one if there is no shared memory for several."""
-    try:
-        create_index(connection, space, dimension)
-    except (pg.DiskFull, pg.OutOfMemory):
-        connection.execute("SET max_parallel_maintenance_workers TO 0")
-        create_index(connection, space, dimension)
-
-
-def _load_spaces(connection: Connection, parts: Sequence[Part]) -> None:
-    """Without approximate indexes, which `finish` builds when the vectors are there."""
-    for part in _new(connection, parts):
-        number = create_space(connection, VectorSpace(*part.values))
-        connection.execute(f"DROP INDEX IF EXISTS vectors_{number}_near")
-
-
-def _insert_records(connection: Connection, parts: Mapping[Part, TermCounts]) -> None:
+def _insert_records(connection: Connection, parts: Mapping[Part, Record], writer: IndexWriter) -> None:
     """Insert new records with their postings, tallies and vectors."""
     if not parts:
         return
     rows = []
-    for part, terms in parts.items():
-        columns = columns_of(part)
+    for part, record in parts.items():
+        columns = contents.columns_of(part)
         scope = Scope(*(columns.pop(name) for name in ("user", "agent", "session")))
-        rows.append((scope, columns, terms))
+        rows.append((scope, columns, record, writer.terms(record)))
     # In a fixed order, so that two transactions that create the same scopes do not deadlock.
     ordered = sorted({scope for scope, *_ in rows}, key=lambda scope: sorted(scope.as_dict().items()))
     scopes = {scope: scope_number(connection, scope) for scope in ordered}
     with connection.cursor().copy(f"COPY records ({', '.join(rows[0][1])}, scope, length) FROM STDIN") as copy:
-        for scope, columns, terms in rows:
+        for scope, columns, _, terms in rows:
             copy.write_row([*columns.values(), scopes[scope], terms.length])
-    live = {columns["id"]: (scopes[scope], terms) for scope, columns, terms in rows if columns["forgotten_at"] is None}
-    numbers: dict[int, str] = dict(
-        connection.execute("SELECT row, id FROM records WHERE id = ANY(%s)", (list(live),)).fetchall()
-    )
+    live = {columns["id"]: row for row in rows if (columns := row[1])["forgotten_at"] is None}
+    numbers = connection.execute("SELECT row, id FROM records WHERE id = ANY(%s)", (list(live),))
+    stored = [
+        IndexedRecord(row, scopes[scope], record, terms)
+        for row, (scope, _, record, terms) in ((row, live[key]) for row, key in numbers)
+    ]
     postings = [
-        (term, scope, row, count, terms.length)
-        for row, (scope, terms) in ((row, live[key]) for row, key in numbers.items())
-        for term, count in terms.counts.items()
+        (term, each.scope, each.row, count, each.terms.length)
+        for each in stored
+        for term, count in each.terms.counts.items()
     ]
     with connection.cursor().copy("COPY postings (term, scope, row, often, length) FROM STDIN") as copy:
         for posting in sorted(postings):  # in the order of the index, so that neighbours share a page
             copy.write_row(posting)
-    connection.execute(
-        "INSERT INTO tallies (scope, records, length)"
-        " SELECT scope, count(*), sum(length) FROM records WHERE row = ANY(%s) GROUP BY scope",
-        (list(numbers),),
-    )
-    for space in space_numbers(connection):
-        connection.execute(
-            f"INSERT INTO vectors_{space} (row, scope, vector)"
-            " SELECT row, scope, (SELECT vector::halfvec FROM embeddings WHERE space = %s"
-            " AND embeddings.passage = records.passage FOR KEY SHARE)"  # keeps the vector from being deleted now
-            " FROM records WHERE row = ANY(%s) ON CONFLICT DO NOTHING",
-            (space, list(numbers)),
-        )
+    writer.add_derived(connection, stored, space_numbers(connection))
 
 
 def _insert_events(connection: Connection, parts: Sequence[Part], *, renumber: bool) -> None:
@@ -300,7 +258,7 @@ def _load_vectors(connection: Connection, parts: Sequence[Part]) -> None:
     if not parts:
         return
     rows = connection.execute("SELECT fingerprint, space, dimension FROM spaces").fetchall()
-    check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
+    contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
     spaces = {fingerprint: space for fingerprint, space, _ in rows}
     with connection.cursor().copy("COPY embeddings (space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
         copy.write(_COPY_HEADER)

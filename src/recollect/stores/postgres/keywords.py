@@ -143,12 +143,16 @@ class IndexWriter:
     def _key(self, record: Record) -> tuple[str, str, str]:
         return self.analyzer().fingerprint, record.title, record.text
 
-    @staticmethod
-    def add(connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
-        """Add records to all indexes. A record without a vector gets an empty row in each vector table."""
+    def add(self, connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
+        """Add records to all indexes."""
         entries = [(each.scope, each.row, each.terms.length, each.terms.counts) for each in stored]
         for part in parted(entries, lambda entry: sum(10 + len(term) for term in entry[3]), MAX_JSON_LETTERS):
             connection.execute(_POSTINGS, (json.dumps(part, ensure_ascii=False),))
+        self.add_derived(connection, stored, spaces)
+
+    @staticmethod
+    def add_derived(connection: Connection, stored: Sequence[IndexedRecord], spaces: Sequence[int]) -> None:
+        """Add tallies and vectors. A record without a vector gets an empty row in each vector table."""
         rows, scopes = [each.row for each in stored], [each.scope for each in stored]
         lengths = Counter[int]()
         for each in stored:
@@ -316,10 +320,10 @@ class PostgresKeywords(SqlKeywords):
             self._analyzer = analyzer = Analyzer(row[0])
         return analyzer
 
-    def _store_language(self, connection: Connection, analyzer: Analyzer, *, new: bool = False) -> str:
+    def store_language(self, connection: Connection, analyzer: Analyzer, *, new: bool = False) -> str:
         """The lock waits for running writes; later ones use the new language."""
         connection.execute("LOCK TABLE records IN SHARE ROW EXCLUSIVE MODE")
-        language = super()._store_language(connection, analyzer, new=new)
+        language = super().store_language(connection, analyzer, new=new)
         if language == analyzer.language and not _record_count(connection):
             set_meta(connection, "keywords", analyzer.fingerprint)
         return language

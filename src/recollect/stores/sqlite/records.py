@@ -14,10 +14,9 @@ from typing import Any
 import apsw
 
 from recollect.errors import RecollectError, StoreError
-from recollect.stores import ledger
-from recollect.stores.contents import KEYS, SqlSnapshot, check_dimensions, columns_of, insert_rows, part_of, selects
+from recollect.stores import contents, ledger
 from recollect.stores.records import SqlChanges, SqlJoins, SqlRecords
-from recollect.stores.rows import COLUMNS, Condition, meta, micros, passage_hash, set_meta, to_row, visible_to
+from recollect.stores.rows import COLUMNS, Condition, micros, passage_hash, to_row, visible_to
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import DIALECT, sequence
@@ -43,10 +42,6 @@ class SqliteRecords(SqlRecords):
         self._follow = follow
 
     def apply(self, groups: Iterable[Sequence[Change]]) -> list[Record]:
-        """Make changes, each group atomically. Returns the records that were put, as they are now stored.
-
-        Many groups take several transactions. An error tells by `applied` how many groups were stored before it.
-        """
         waiting, stored, applied = iter(groups), list[Record](), 0
         group = next(waiting, None)
         try:
@@ -110,7 +105,6 @@ class SqliteChanges(SqlChanges):
 
     @contextlib.contextmanager
     def listen(self, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
-        """Yields True when something has changed, False after `quiet` seconds without a change."""
         yield self._poll(quiet, self.newest())
 
     def _poll(self, quiet: float, last: int) -> Iterator[bool]:
@@ -149,7 +143,6 @@ class SqliteJoins(SqlJoins):
         self._read_to = 0
 
     def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
-        """Id → path of one source, as queries of this scope have learnt it in any process."""
         with self._database.read() as connection, self._lock:
             newest = connection.execute("SELECT ifnull(max(number), 0) FROM joins").get  # the numbers only rise
             changed = connection.execute("SELECT source, scope, id, path FROM joins WHERE number > ?", (self._read_to,))
@@ -161,7 +154,6 @@ class SqliteJoins(SqlJoins):
     def taken(
         self, ids: Sequence[str], folds: Sequence[bytes], paths: Sequence[str], within: Scope | None = None
     ) -> tuple[set[str], set[bytes], dict[str, int]]:
-        """Which ids and texts exist, and how many records each path has; `within` limits it to one scope."""
         where = replace(EVERYTHING, any_scope=within is None, scope=within or GLOBAL)
         visible, values = ("true", []) if within is None else visible_to(within)
         with self._database.read() as connection:
@@ -171,7 +163,7 @@ class SqliteJoins(SqlJoins):
         return keys, set(self.by_text(folds, where)), counts
 
 
-_SELECTS = selects(DIALECT, "spaces CROSS JOIN embeddings USING (space)")
+_SELECTS = contents.selects(DIALECT, "spaces CROSS JOIN embeddings USING (space)")
 _SAME_EVENT = " AND id = ?2 AND action = ?3 AND at = ?4 ORDER BY seq = ?1 DESC, seq LIMIT 1"
 
 _INSERT_VECTOR = (
@@ -198,10 +190,9 @@ class SqliteContents(Contents):
         return f"sqlite {state.st_dev} {state.st_ino}"
 
     @contextlib.contextmanager
-    def snapshot(self) -> Iterator[SqlSnapshot]:
-        """The file as it is now."""
+    def snapshot(self) -> Iterator[contents.SqlSnapshot]:
         with self._database.read() as connection:
-            yield SqlSnapshot(connection, _SELECTS)
+            yield contents.SqlSnapshot(connection, _SELECTS)
 
     def find(self, parts: Sequence[Part]) -> list[Part | None]:
         with self._database.read() as connection:
@@ -213,17 +204,19 @@ class SqliteContents(Contents):
         with self._database.write() as connection:
             match parts[0].kind:
                 case "meta":
-                    _set_meta(connection, dict(part.values for part in parts))
+                    contents.load_meta(connection, parts, self._keywords)
                 case "record":
                     for part in parts:
                         _add_record(connection, part)
                 case "history":
                     _add_events(connection, parts, renumber)
                 case "vector":
-                    check_dimensions(parts, dict(connection.execute("SELECT fingerprint, dimension FROM spaces")))
+                    contents.check_dimensions(
+                        parts, dict(connection.execute("SELECT fingerprint, dimension FROM spaces"))
+                    )
                     connection.executemany(_INSERT_VECTOR, [part.values for part in parts])
                 case _:
-                    insert_rows(connection, parts)
+                    contents.insert_rows(connection, parts)
 
     def finish(self, progress: Progress | None = None) -> None:
         """Bring the keyword index up to date, in short transactions."""
@@ -244,20 +237,13 @@ def _stored(connection: apsw.Connection, part: Part) -> Part | None:
     if part.kind == "history":
         find, values = _SELECTS["history"] + _SAME_EVENT, part.values[:4]
     else:
-        find, values = _SELECTS[part.kind] + "".join(f" AND {key} = ?" for key in KEYS[part.kind]), part.key
+        find, values = _SELECTS[part.kind] + "".join(f" AND {key} = ?" for key in contents.KEYS[part.kind]), part.key
     row: Any = connection.execute(find, values).fetchone()
-    return None if row is None else part_of(part.kind, row)
-
-
-def _set_meta(connection: apsw.Connection, fields: Mapping[str, str]) -> None:
-    if "language" in fields and not connection.execute("SELECT EXISTS (SELECT 1 FROM records)").get:
-        set_meta(connection, "language", fields["language"])
-    if "space" in fields and meta(connection, "space") is None:
-        set_meta(connection, "space", fields["space"])
+    return None if row is None else contents.part_of(part.kind, row)
 
 
 def _add_record(connection: apsw.Connection, part: Part) -> None:
-    columns = columns_of(part)
+    columns = contents.columns_of(part)
     connection.execute(
         f"INSERT OR IGNORE INTO records ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})",
         tuple(columns.values()),
