@@ -74,8 +74,7 @@ class StoreKind(ABC):
             return []
         shown = self.describe(examination.place)
         if check == "store" and not self.exists(examination.place):
-            mend = f"recollect index FOLDER{examination.flags}, or recollect add TEXT{examination.flags}"
-            return [Finding("store", "note", f"there is no store at {shown} yet", mend)]
+            return [examination.no_store(shown)]
         with self.inspect(examination.place) as store:
             return examine_any(check, store, shown, examination)
 

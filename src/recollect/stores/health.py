@@ -96,6 +96,10 @@ class Examination:
     def fix_command(self) -> str:
         return f"recollect doctor --fix{self.flags}"
 
+    def no_store(self, shown: str) -> Finding:
+        mend = f"recollect index FOLDER{self.flags}, or recollect add TEXT{self.flags}"
+        return Finding("store", "note", f"there is no store at {shown} yet", mend)
+
     def schema(self, shown: str, applied: int, known: int) -> Finding | None:
         """What to do about a store whose schema is not that of this version."""
         if applied > known:

@@ -13,28 +13,19 @@ from typing import Any
 
 from recollect.stores.database import SqlDatabase
 from recollect.stores.rows import EPOCH, Condition, from_row, meta, micros, reader
-from recollect.types import (
-    GLOBAL,
-    Changes,
-    Event,
-    Files,
-    FileState,
-    Filter,
-    Joins,
-    Notes,
-    Record,
-    Records,
-    Scope,
-    now,
-)
+from recollect.types import GLOBAL, Changes, Event, Files, FileState, Filter, Joins, Notes, Record, Records, Scope, now
 
 
-class SqlRecords(Records):
-    """Reads the records of one store, as one scope."""
+class SqlPart:
+    """A part of a store, read as one scope."""
 
     def __init__(self, database: SqlDatabase, scope: Scope | None = None) -> None:
         self._database = database
         self._scope = scope
+
+
+class SqlRecords(SqlPart, Records):
+    """Reads the records of one store, as one scope."""
 
     def get(self, ids: Sequence[str], where: Filter | None = None) -> list[Record]:
         condition, values = self._database.dialect.matching(where) if where else ("forgotten_at IS NULL", [])
@@ -68,11 +59,8 @@ class SqlRecords(Records):
         return self._select(page, [*values, limit, offset], where)
 
 
-class SqlChanges(Changes):
+class SqlChanges(SqlPart, Changes):
     """Reads which events a scope may see."""
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self._database = database
 
     @abstractmethod
     def _visible(self, connection: Any, scope: Scope) -> Condition:
@@ -113,12 +101,8 @@ _STATE = "SELECT path, root, mtime_ns, size, digest FROM files"
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-class SqlFiles(Files):
+class SqlFiles(SqlPart, Files):
     """Reads the states of files and their chunks, as one scope. Both are written as changes to the records."""
-
-    def __init__(self, database: SqlDatabase, scope: Scope | None = None) -> None:
-        self._database = database
-        self._scope = scope
 
     def known(self, root: str) -> dict[str, FileState]:
         return self._states(f"{_STATE} WHERE root = %s", root)
@@ -173,13 +157,10 @@ def _create_chunk_key(connection: Any) -> str:
     return meta(connection, "chunk_key") or ""
 
 
-class SqlNotes(Notes):
+class SqlNotes(SqlPart, Notes):
     """A small cache in the store."""
 
     prune = "DELETE FROM notes WHERE key IN (SELECT key FROM notes ORDER BY at DESC LIMIT -1 OFFSET %s)"
-
-    def __init__(self, database: SqlDatabase) -> None:
-        self._database = database
 
     def get(self, key: str) -> str | None:
         with self._database.read() as connection:
@@ -203,14 +184,10 @@ class SqlNotes(Notes):
         """Tell the database which note is used."""
 
 
-class SqlJoins(Joins):
+class SqlJoins(SqlPart, Joins):
     """Finds the records that results of external sources stand for, and remembers which path an id means."""
 
     prune = "DELETE FROM joins WHERE number <= (SELECT max(number) FROM joins) - %s"
-
-    def __init__(self, database: SqlDatabase, scope: Scope | None = None) -> None:
-        self._database = database
-        self._scope = scope
 
     def paths(self, source: str, scope: Scope = GLOBAL) -> Mapping[str, str]:
         with self._database.read(scope) as connection:

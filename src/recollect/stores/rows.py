@@ -207,6 +207,13 @@ def moment(value: int | None) -> datetime | None:
     return None if value is None else EPOCH + timedelta(microseconds=value)
 
 
+def refuse_newer(schema: int, known: int) -> None:
+    """Refuse a store whose schema is of a later version."""
+    if schema > known:
+        hint = "upgrade: pip install -U recollect"
+        raise StoreError(f"the store has schema {schema}, this version knows {known}", hint=hint)
+
+
 def analyzer_of(language: str) -> Analyzer:
     """The analyzer of a language that the user named."""
     try:

@@ -107,7 +107,6 @@ class PostgresKind(StoreKind):
 
     @contextlib.contextmanager
     def inspect(self, place: str) -> Iterator[PostgresStore]:
-        """The store on the main server, opened read only."""
         from recollect.stores.postgres.health import quick_url, require_ready
 
         require_ready(place)
@@ -139,10 +138,7 @@ class PostgresChanges(SqlChanges):
 
     @contextlib.contextmanager
     def listen(self, quiet: float = 1.0) -> Iterator[Iterator[bool]]:
-        """An iterator of True for each possible change, and of False after each `quiet` seconds without one.
-
-        A lost connection is made again and yields True, because changes may have been missed.
-        """
+        """A lost connection is made again and yields True, because changes may have been missed."""
         with contextlib.ExitStack() as stack:
             yield self._notices(stack, self._connect(stack), quiet)
 

@@ -15,13 +15,7 @@ from psycopg import errors as pg
 from recollect.errors import StoreError
 from recollect.stores import contents
 from recollect.stores.postgres.database import BEGIN_READ, DIALECT, Connection, PostgresDatabase, translated
-from recollect.stores.postgres.keywords import (
-    MERGE_TALLIES,
-    IndexedRecord,
-    IndexWriter,
-    PostgresKeywords,
-    space_numbers,
-)
+from recollect.stores.postgres.keywords import MERGE_TALLIES, IndexedRecord, IndexWriter, PostgresKeywords
 from recollect.stores.postgres.records import CHANNEL
 from recollect.stores.postgres.rows import scope_number
 from recollect.stores.postgres.vectors import create_index, create_space
@@ -187,14 +181,13 @@ def _by_key(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
 
 
 def _same_events(connection: Connection, parts: Sequence[Part]) -> list[Part | None]:
-    """Stored events with the same id, action and time; of several, the one with the same number."""
+    """Those with the same id, action and time; of several, the one with the same number."""
     values = [list(column) for column in zip(*(part.values[:4] for part in parts), strict=True)]
     stored = {number: contents.part_of("history", row) for number, *row in connection.execute(_SAME_EVENT, values)}
     return [stored.get(number) for number in range(1, len(parts) + 1)]
 
 
 def _new(connection: Connection, parts: Sequence[Part]) -> list[Part]:
-    """The parts whose keys are not stored."""
     return [part for part, stored in zip(parts, _by_key(connection, parts), strict=True) if stored is None]
 
 
@@ -227,11 +220,11 @@ def _insert_records(connection: Connection, parts: Mapping[Part, Record], writer
     with connection.cursor().copy("COPY postings (term, scope, row, often, length) FROM STDIN") as copy:
         for posting in sorted(postings):  # in the order of the index, so that neighbours share a page
             copy.write_row(posting)
-    writer.add_derived(connection, stored, space_numbers(connection))
+    spaces = [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
+    writer.add_derived(connection, stored, spaces)
 
 
 def _insert_events(connection: Connection, parts: Sequence[Part], *, renumber: bool) -> None:
-    """Insert new events with their own numbers, or with new ones."""
     if not parts:
         return
     ids = list({part.values[1] for part in parts})

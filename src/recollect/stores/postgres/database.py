@@ -55,7 +55,7 @@ CONNECTION_DEFAULTS = {
 """Parameters that apply unless the URL sets them."""
 
 MAX_TRIES = 10
-"""Attempts of a transaction that conflicts with others."""
+"""Attempts of a transaction that conflicts with others, and of a search that does with a change of the language."""
 
 REPLICA_PAUSE_SECONDS = 30.0
 """How long a replica that could not be reached is not used."""
@@ -290,7 +290,7 @@ class PostgresDatabase(SqlDatabase):
             failed = True
             try:
                 if snapshot.scope != scope:
-                    self.set_scope(snapshot.connection, scope)
+                    snapshot.connection.execute(set_scope(scope))
                     snapshot.scope = scope
                 yield snapshot.connection
                 failed = False
@@ -316,7 +316,7 @@ class PostgresDatabase(SqlDatabase):
             if attempt:
                 time.sleep(random.uniform(0, 0.005 * 2**attempt))  # noqa: S311  (not a secret)
             try:
-                begin = f"{_BEGIN_WRITE}; {_set_scope(scope)}"
+                begin = f"{_BEGIN_WRITE}; {set_scope(scope)}"
                 with translated(self.address, CONFLICTS), self._main.transaction(begin) as connection:
                     return work(connection)
             except CONFLICTS as error:
@@ -337,15 +337,9 @@ class PostgresDatabase(SqlDatabase):
     def one(self, statement: str) -> Any:
         self.check()
         if self._reading is not None:
-            with self.read() as connection:
-                return connection.execute(statement).fetchone()
+            return super().one(statement)
         with translated(self.address):
             return self._main.one(statement)
-
-    @staticmethod
-    def set_scope(connection: Connection, scope: Scope | None) -> None:
-        """From here on the transaction acts as this scope."""
-        connection.execute(_set_scope(scope))
 
     def row_security(self, connection: Connection) -> bool:
         """Whether row-level security applies to our role."""
@@ -373,7 +367,7 @@ class PostgresDatabase(SqlDatabase):
 
     def _begin(self, stack: contextlib.ExitStack, scope: Scope | None, replica: bool) -> Connection:
         """Begin a snapshot on the replica if it answers, else on the main server; then the replica pauses."""
-        begin = f"{BEGIN_READ}; {_set_scope(scope)}"
+        begin = f"{BEGIN_READ}; {set_scope(scope)}"
         if replica and time.monotonic() > self._no_replica_until:
             try:
                 return stack.enter_context(self._replica.transaction(begin))
@@ -392,7 +386,7 @@ class PostgresDatabase(SqlDatabase):
         )
 
 
-def _set_scope(scope: Scope | None) -> str:
+def set_scope(scope: Scope | None) -> str:
     """The statement that names the transaction's scope to row-level security; without a scope it names none."""
     caller = scope or GLOBAL
     parts = {"user": caller.user, "agent": caller.agent, "session": caller.session}

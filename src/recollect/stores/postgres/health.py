@@ -1,7 +1,4 @@
-"""Health checks of a PostgreSQL store: server, role and replica, the keyword index, the vectors.
-
-A check only reads, and none of its queries may take long.
-"""
+"""Health checks of a PostgreSQL store, which only read: server, role and replica, the keyword index, the vectors."""
 
 from __future__ import annotations
 
@@ -39,8 +36,6 @@ from recollect.types import Record
 
 CONNECT_S = 5
 """How long to wait for a server, unless the URL says otherwise."""
-
-SERVICE_ROLE = "let a service use a role that owns nothing: see Roles in docs/postgresql.md"
 
 MAX_BEHIND_BYTES, MAX_BEHIND_S = 64_000_000, 30.0
 """How far a replica may be behind without a warning."""
@@ -202,14 +197,14 @@ def require_ready(url: str) -> None:
 
 def store(server: Server, examination: Examination) -> Iterator[Finding]:
     """Check the schema version, the texts, the role and the replica."""
-    applied, known = version(server.database), len(MIGRATIONS)
+    applied = version(server.database)
     number = server.number("SELECT current_setting('server_version_num')")
     (vector,) = server.row("SELECT max(extversion) FROM pg_extension WHERE extname = 'vector'")
     engine = f"PostgreSQL {number // 10_000}.{number % 10_000}, pgvector {vector or 'not created yet'}"
     if not applied:
         mend = f"the first command creates it, as a role that may: recollect status{examination.flags}"
         yield Finding("store", "note", f"there is no store at {server.address} yet ({engine})", mend)
-    elif other := examination.schema(server.address, applied, known):
+    elif other := examination.schema(server.address, applied, len(MIGRATIONS)):
         yield other
     else:
         count = server.number("SELECT coalesce(sum(records), 0) FROM tallies")
@@ -222,16 +217,14 @@ def store(server: Server, examination: Examination) -> Iterator[Finding]:
             yield Finding("store", "warning", f"row-level security is switched off for {tables}", mend)
     named = dict(parameters(examination.place))
     if "read" in named:
-        schema = {"schema": named["schema"]} if "schema" in named else {}
         try:
-            with inspecting(_with_parameters(named["read"], **schema)) as replica:
+            with inspecting(_with_parameters(named["read"], schema=named.get("schema", "recollect"))) as replica:
                 yield _replication(server, replica)
         except RecollectError as error:
             yield Finding("store", "warning", f"the replica: {error.message}", error.hint)
 
 
 def _texts(server: Server) -> Iterator[Finding]:
-
     def stored() -> Iterator[tuple[Any, ...]]:
         last = 0
         while rows := server.rows(_TEXTS, last):
@@ -243,11 +236,9 @@ def _texts(server: Server) -> Iterator[Finding]:
         failure, finished = altered(stored())
     except QueryTooSlow:
         failure, finished = None, False
-    if failure:
-        yield failure
-    elif not finished:
+    if failure or not finished:
         message = f"the texts that were read in {LONGEST_S:g} s are what was stored; there are more"
-        yield Finding("store", "note", message)
+        yield failure or Finding("store", "note", message)
 
 
 def _role(server: Server) -> Finding:
@@ -256,15 +247,15 @@ def _role(server: Server) -> Finding:
         suffix = "" if writes else ", which may only read"
         return Finding("store", "ok", f"row-level security applies to the role {name}{suffix}")
     power = "is a superuser" if superuser else "has BYPASSRLS" if bypasses else "owns the tables" if owner else ""
-    message = f"row-level security does not apply to the role {name}"
-    if power:
-        message = f"the role {name} {power}: row-level security does not apply to it"
+    message = f"the role {name} {power}: row-level security does not apply to it"
+    if not power:
+        message = f"row-level security does not apply to the role {name}"
     state: State = "note" if owner and not (superuser or bypasses) else "warning"
-    return Finding("store", state, message, SERVICE_ROLE)
+    mend = "let a service use a role that owns nothing: see Roles in docs/postgresql.md"
+    return Finding("store", state, message, mend)
 
 
 def _replication(server: Server, replica: Server) -> Finding:
-    """How far the replica is behind what the main server had written just before."""
     (written,) = server.row("SELECT pg_current_wal_lsn()::text WHERE NOT pg_is_in_recovery()") or (None,)
     follows, has_store, replayed, seconds = replica.row(_REPLAYED)
     name = f"the replica {shown_place(replica.address)}"
@@ -273,10 +264,8 @@ def _replication(server: Server, replica: Server) -> Finding:
     if not follows or written is None:
         return Finding("store", "note", f"{name} is no replica: it does not follow another server")
     behind = max(0, server.number("SELECT pg_wal_lsn_diff(%s::pg_lsn, %s::pg_lsn)", written, replayed))
-    if not behind:
-        return Finding("store", "ok", f"{name} is up to date")
-    message = f"{name} is {behind / 1e6:,.1f} MB and {seconds:,.0f} s behind"
-    if behind > MAX_BEHIND_BYTES or seconds > MAX_BEHIND_S:
+    message = f"{name} is {behind / 1e6:,.1f} MB and {seconds:,.0f} s behind" if behind else f"{name} is up to date"
+    if behind and (behind > MAX_BEHIND_BYTES or seconds > MAX_BEHIND_S):
         return Finding("store", "warning", message, "look at pg_stat_replication on the main server")
     return Finding("store", "ok", message)
 
@@ -296,13 +285,11 @@ def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
     complete = True
     for check, fix in ((_wrong_tallies, _recount), (_wrong_terms, _rebuild)):
         try:
-            problem = check(server, analyzer)
+            if problem := check(server, analyzer):
+                yield examination.keywords(problem, partial(fix, examination.place))
+                return
         except QueryTooSlow:
             complete = False
-            continue
-        if problem:
-            yield examination.keywords(problem, partial(fix, examination.place))
-            return
     if complete:
         yield examination.keywords("", partial(_rebuild, examination.place))
     else:
@@ -345,9 +332,8 @@ def _rebuild(url: str, reporter: Reporter) -> None:
 
 
 def _recount(url: str, reporter: Reporter) -> None:
-    """Count the records of each scope again, under a lock: tallies that others add would be counted twice."""
     reporter.announce("counting the records of each scope again")
-    lock = "LOCK TABLE records, tallies IN SHARE ROW EXCLUSIVE MODE"
+    lock = "LOCK TABLE records, tallies IN SHARE ROW EXCLUSIVE MODE"  # tallies that others add would be counted twice
     _write(url, lock, "DELETE FROM tallies", f"INSERT INTO tallies (scope, records, length) {_SUMS}")
 
 
@@ -393,7 +379,6 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
 
 
 def _build_index(url: str, space: int, reporter: Reporter) -> None:
-    """Build the approximate index of a space, in place of an unfinished one."""
     reporter.announce("building the approximate index")
     index = f"vectors_{space}_near"
     invalid = f"SELECT 1 FROM pg_index WHERE indexrelid = to_regclass('{index}') AND NOT indisvalid"

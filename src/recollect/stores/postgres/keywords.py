@@ -18,16 +18,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError
-from recollect.stores.database import SqlKeywords
-from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
+from recollect.stores.database import K1, TITLE_WEIGHT, B, SqlKeywords
+from recollect.stores.postgres.database import DIALECT, MAX_TRIES, Connection, PostgresDatabase
 from recollect.stores.postgres.rows import best, filtered_rows
 from recollect.stores.rows import from_row, meta, passage_hash, set_meta
 from recollect.types import Filter, RankedList, Record
 
 T = TypeVar("T")
-
-TITLE_WEIGHT = 2.0
-K1, B = 1.2, 0.75
 
 PRECISION = 1e9
 """Scores are rounded to nine places, as in the SQLite store, so that the order of summation does not matter."""
@@ -44,9 +41,6 @@ TALLY_MERGE_CHANCE = 256
 REINDEX_BATCH = 200
 REINDEX_CHARACTERS = 2_000_000
 """Records that are analysed again in one transaction, which takes a few seconds at most."""
-
-MAX_TRIES = 10
-"""Attempts of a search that finds an index of another language or analysis."""
 
 WORK_MEMORY = "64MB"
 """Memory for the sums of one search. A term that every fourth record has does not fit into a server's default."""
@@ -193,11 +187,6 @@ def term_key(term: str) -> str:
     return f"#{hashlib.blake2b(term.encode(), digest_size=16).hexdigest()}"
 
 
-def space_numbers(connection: Connection) -> list[int]:
-    """The numbers of all vector spaces."""
-    return [space for (space,) in connection.execute("SELECT space FROM spaces ORDER BY space")]
-
-
 def reindex(connection: Connection, writer: IndexWriter, after: int) -> int:
     """Analyse the next records again; return the last row, or -1 if there are no more."""
     sizes: list[Any] = connection.execute(
@@ -264,7 +253,7 @@ class PostgresKeywords(SqlKeywords):
 
     def search(self, terms: Sequence[str], where: Filter, depth: int) -> RankedList:
         keys = list(dict.fromkeys(map(term_key, terms)))
-        for attempt in range(MAX_TRIES):
+        for attempt in range(MAX_TRIES):  # until the index is of the store's language and analysis
             # A replica may not have the new index yet; the main server has.
             with self._database.read(where.scope, replica=attempt == 0) as connection:
                 if meta(connection, "keywords") == self._analyzer.fingerprint:

@@ -13,23 +13,12 @@ from psycopg import errors as pg
 
 from recollect.errors import RecollectError, UsageError
 from recollect.stores import ledger
-from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase
+from recollect.stores.postgres.database import DIALECT, Connection, PostgresDatabase, set_scope
 from recollect.stores.postgres.keywords import IndexedRecord, IndexWriter, PostgresKeywords
 from recollect.stores.postgres.rows import find_scope, scope_number, visible_scopes
 from recollect.stores.records import SqlJoins, SqlNotes, SqlRecords, path_forms
 from recollect.stores.rows import COLUMNS, micros, passage_hash, to_row
-from recollect.types import (
-    GLOBAL,
-    Change,
-    ExpectUnchanged,
-    Forget,
-    Put,
-    Record,
-    Restore,
-    Scope,
-    Supersede,
-    now,
-)
+from recollect.types import GLOBAL, Change, ExpectUnchanged, Forget, Put, Record, Restore, Scope, Supersede, now
 
 MAX_CHANGES = 200
 MAX_CHARACTERS = 10_000_000
@@ -252,7 +241,7 @@ class PostgresRecords(SqlRecords):
             return
         lock_texts(connection, chain.from_iterable(groups))
         for scope, some in groupby(groups, lambda group: _scope_of(group, self._scope)):
-            self._database.set_scope(connection, scope)
+            connection.execute(set_scope(scope))
             yield list(chain.from_iterable(some))
 
 

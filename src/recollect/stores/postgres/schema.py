@@ -6,6 +6,7 @@ from functools import partial
 
 from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, PostgresDatabase
+from recollect.stores.rows import refuse_newer
 
 LOCK = 0x52434C54
 """The advisory lock for migrations: 'RCLT'."""
@@ -269,11 +270,7 @@ def migrate(database: PostgresDatabase) -> None:
     if done < len(MIGRATIONS):
         for number in range(1, len(MIGRATIONS) + 1):
             database.write(partial(_apply, schema=database.schema, number=number))
-    if done > len(MIGRATIONS):
-        raise StoreError(
-            f"the store has schema {done}, this version knows {len(MIGRATIONS)}",
-            hint="upgrade: pip install -U recollect",
-        )
+    refuse_newer(done, len(MIGRATIONS))
 
 
 def version(database: PostgresDatabase) -> int:

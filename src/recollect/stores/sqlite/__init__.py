@@ -68,7 +68,6 @@ class SqliteStore(SqlStore):
         return None
 
     def close(self) -> None:
-        """Close the file; closing twice is harmless."""
         super().close()
         if self._folder is not None:
             self._folder.cleanup()
@@ -94,7 +93,6 @@ class SqliteKind(StoreKind):
 
     @contextlib.contextmanager
     def inspect(self, place: str) -> Iterator[SqliteStore]:
-        """The store, read without leaving a trace."""
         from recollect.stores.sqlite.health import require_readable
 
         if place == ":memory:":

@@ -36,7 +36,6 @@ PATIENCE_MS = 50
 """How long an optional write, such as a cached answer, waits for other writers."""
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
-OPENING_ATTEMPTS = 3
 
 
 class Database(SqlDatabase):
@@ -92,7 +91,7 @@ class Database(SqlDatabase):
                     self._end(reading)
 
     def _shared(self, reading: Reading) -> apsw.Connection:
-        """The shared connection, in a snapshot that holds all that this process wrote before."""
+        """Its connection, in a snapshot that holds all that this process wrote before."""
         begun, connection = reading.snapshots.popitem() if reading.snapshots else (-1, self._take())
         writes = self._writes if reading.depth == 1 else begun
         reading.snapshots[writes] = connection
@@ -140,7 +139,7 @@ class Database(SqlDatabase):
                 self._roll_back(self._writer)
             # Once more, so that an acknowledged write is in the file at the path.
             self._presence.check_write(self._writer)
-            self._presence.committed(last)
+            self._presence.highest = max(self._presence.highest, last)
 
     def transact(self, work: Callable[[Any], T], scope: Scope | None = None) -> T:  # noqa: ARG002
         with self.write() as connection:
@@ -159,10 +158,9 @@ class Database(SqlDatabase):
 
     def files(self) -> list[Path]:
         """The file, and those that SQLite keeps beside it."""
-        return [part for end in ("", "-wal", "-shm") if (part := Path(f"{self._place}{end}")).exists()]
+        return [part for part in parts_of(self._place) if part.exists()]
 
     def close(self) -> None:
-        """Close every connection; closing twice is harmless."""
         if self._closed or self._pid != os.getpid():
             return
         self._closed = True
@@ -193,8 +191,7 @@ class Database(SqlDatabase):
         self._presence.check()
 
     def _open_steadily(self) -> tuple[apsw.Connection, Identity]:
-        """A connection and the identity of the file that it has open."""
-        for _ in range(OPENING_ATTEMPTS):
+        for _ in range(3):
             before = identity_of(self._place)
             connection = self._connect()
             if before is not None and identity_of(self._place) == before:
@@ -220,14 +217,12 @@ class Database(SqlDatabase):
                 _prepare(connection)
             try:
                 os.link(name, target)
-            except FileExistsError:
-                pass
-            except OSError:  # a file system without hard links
+            except OSError:  # there is one already, or the file system has no hard links
                 if not target.exists():
                     os.rename(name, target)  # noqa: PTH104
         finally:
-            for end in ("", "-wal", "-shm"):
-                Path(f"{name}{end}").unlink(missing_ok=True)
+            for part in parts_of(name):
+                part.unlink(missing_ok=True)
 
     def _connect(self, name: str | None = None) -> apsw.Connection:
         if self.read_only:
@@ -241,9 +236,7 @@ class Database(SqlDatabase):
         return connection
 
     def _open_to_read(self) -> apsw.Connection:
-        """A connection that changes nothing, not even on closing."""
-        frozen = "?immutable=1" if self._frozen else ""
-        place = f"file:{quote(str(self._place))}{frozen}"
+        place = f"file:{quote(str(self._place))}{'?immutable=1' if self._frozen else ''}"
         connection = Connection(place, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
         connection.set_busy_timeout(self._timeout_ms)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -260,6 +253,11 @@ class Database(SqlDatabase):
             # A file in WAL mode needs an index file beside it; where that cannot be made, the file is read as it is.
             self._frozen = True
             self._refuse_foreign()
+
+
+def parts_of(path: str | Path) -> list[Path]:
+    """The file of a store and its log files, in this order, whether they exist or not."""
+    return [Path(f"{path}{end}") for end in ("", "-wal", "-shm")]
 
 
 def check_engine(version: str) -> None:
@@ -303,7 +301,7 @@ _USED_UP = (
 
 
 def _numbers_used_up(path: Path) -> bool:
-    """Whether a table has used up its numbers, which SQLite reports like a full disk."""
+    """SQLite reports that like a full disk."""
     with contextlib.suppress(apsw.Error), contextlib.closing(Connection(str(path), apsw.SQLITE_OPEN_READONLY)) as file:
         return bool(file.execute("SELECT max(seq) = ? FROM sqlite_sequence", (2**63 - 1,)).get)
     return False

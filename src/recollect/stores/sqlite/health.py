@@ -1,7 +1,4 @@
-"""The health of a store in a file: the file itself, the keyword index, the vectors, and the room on its disk.
-
-Nothing is changed by looking: not the file, and not what lies beside it.
-"""
+"""The health of a store in a file, which looking does not change: the file, both indexes, the room on its disk."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from recollect.stores.health import (
 )
 from recollect.stores.rows import meta
 from recollect.stores.sqlite import SqliteStore
-from recollect.stores.sqlite.database import WAL_LIMIT_BYTES, Database
+from recollect.stores.sqlite.database import WAL_LIMIT_BYTES, Database, parts_of
 from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import VisibleSets
 from recollect.stores.sqlite.schema import MIGRATIONS
@@ -62,8 +59,7 @@ def examine(check: str, path: Path, examination: Examination) -> list[Finding]:
     if path.is_dir():
         return [Finding("store", "failure", f"{path} is a folder", "name a file, for example memory.db")]
     if not path.exists():
-        mend = f"recollect index FOLDER{examination.flags}, or recollect add TEXT{examination.flags}"
-        return [Finding("store", "note", f"there is no store at {path} yet", mend)]
+        return [examination.no_store(str(path))]
     return steadily(path, lambda: [_file(path, examination)])
 
 
@@ -124,7 +120,7 @@ def _file(path: Path, examination: Examination) -> Finding:
 
 
 def _damage(connection: apsw.Connection, table: str | None = None) -> tuple[list[str], bool]:
-    """What the engine finds wrong with a store or one of its tables, and whether there was time to read it all."""
+    """What the engine finds wrong, and whether there was time to read it all."""
     end = time.monotonic() + LONGEST_S
     connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
     try:
@@ -218,7 +214,7 @@ def vectors(
 
 def disk(path: Path) -> Iterator[Finding]:
     """Whether there is room, whether the store can be written, and who else may read it."""
-    sizes = [part.stat().st_size if is_file(part) else 0 for part in _parts(path)]
+    sizes = [part.stat().st_size if is_file(part) else 0 for part in parts_of(path)]
     folder = next((folder for folder in path.absolute().parents if folder.is_dir()), Path(path.anchor or "."))
     yield room(shutil.disk_usage(folder).free, sum(sizes))
     if sizes[1] > 2 * WAL_LIMIT_BYTES:
@@ -237,13 +233,9 @@ def disk(path: Path) -> Iterator[Finding]:
 
 
 def _close(path: Path, reporter: Reporter) -> None:
-    for part in filter(is_file, _parts(path)):
+    for part in filter(is_file, parts_of(path)):
         reporter.announce(f"removing access to {part} for everyone but you")
         part.chmod(0o600)
-
-
-def _parts(path: Path) -> list[Path]:
-    return [Path(f"{path}{end}") for end in ("", "-wal", "-shm")]
 
 
 def room(free: int, size: int) -> Finding:

@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 
 from recollect.analysis import Analyzer
 from recollect.errors import StoreError
-from recollect.stores.database import SqlKeywords
+from recollect.stores.database import K1, TITLE_WEIGHT, B, SqlKeywords
 from recollect.stores.rows import meta, set_meta
 from recollect.stores.sqlite.database import Database
 from recollect.stores.sqlite.rows import Visible, VisibleSets, best, integers, sequence
 from recollect.types import Filter, RankedList
 
-K1, B = 1.2, 0.75
-TITLE_WEIGHT = 2.0
 BATCH_SECONDS = 0.1
 BATCH_CHANGES = 256
 MERGE_PAGES = 500

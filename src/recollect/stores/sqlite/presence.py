@@ -25,11 +25,8 @@ from recollect.stores.sqlite.schema import APPLICATION_ID
 Identity: TypeAlias = tuple[int, int]
 """Device and inode. No new file gets the inode of a deleted one while a process has that open."""
 
-LOG_ENDINGS = ("-wal", "-shm")
 READ_SECONDS = 0.01
 """How long one check of the path covers other reads: one search reads several times."""
-
-HEADER_BYTES = 100
 
 
 class Presence:
@@ -41,17 +38,17 @@ class Presence:
         self._identity = identity
         self._logs: dict[str, Identity | None] = {}
         self._id: str | None = None
-        self._schema, self._pages = 0, 0
         self._comparing = threading.Lock()
-        self._modified_ns = -1
-        self._highest = 0
+        self._schema, self._pages, self._modified_ns = 0, 0, -1
+        self.highest = 0
         self._is_overwritten = False
         self._checked_at = -math.inf
+        self._no_logs = f" and delete {path.name}-wal and {path.name}-shm"
 
     def begin(self, connection: apsw.Connection) -> None:
         """Remember the log files and the content. While a connection is open, SQLite keeps the same log files."""
-        self._logs = {name: identity_of(name) for name in (f"{self._name}{end}" for end in LOG_ENDINGS)}
-        self._id, self._highest = meta(connection, "id"), sequence(connection)
+        self._logs = {name: identity_of(name) for name in (f"{self._name}{end}" for end in ("-wal", "-shm"))}
+        self._id, self.highest = meta(connection, "id"), sequence(connection)
         self.check(connection)
 
     def check(self, connection: apsw.Connection | None = None) -> None:
@@ -83,20 +80,16 @@ class Presence:
         self.check(connection)
         for name, known in self._logs.items():
             if identity_of(name) != known:
-                hint = (
-                    "stop this process before any other opens the store: it then saves what is in the log."
-                    " Never delete this file while a process uses the store"
+                raise StoreError(
+                    f"{name} was deleted while the store was in use; nothing was written",
+                    hint="stop this process before any other opens the store: it then saves what is in the log."
+                    " Never delete this file while a process uses the store",
                 )
-                raise StoreError(f"{name} was deleted while the store was in use; nothing was written", hint=hint)
 
     def check_sequence(self, connection: apsw.Connection) -> None:
         """Refuse a history that is shorter than before: the store was replaced by an older state of it."""
-        if sequence(connection) < self._highest:
+        if sequence(connection) < self.highest:
             raise self._overwritten()
-
-    def committed(self, last: int) -> None:
-        """Remember the number of the last event that was committed."""
-        self._highest = max(self._highest, last)
 
     def may_checkpoint(self, connection: apsw.Connection) -> bool:
         """Whether closing may write the log into the file: not into another file, and not beside a newer log."""
@@ -113,7 +106,7 @@ class Presence:
         Only what is certain even then is compared: the first page by itself, and the id of the store.
         """
         with self._comparing:
-            whole, data = connection.read("main", 0, 0, HEADER_BYTES)  # the main file, without its log
+            whole, data = connection.read("main", 0, 0, 100)  # the header of the main file, without its log
             pages, schema, application = (int.from_bytes(data[at : at + 4], "big") for at in (28, 40, 68))
             # SQLite counts changes of the schema. VACUUM adds one; VACUUM INTO and the backup API give copies another.
             # Only VACUUM makes a file smaller.
@@ -127,10 +120,6 @@ class Presence:
         self._is_overwritten = True  # for good: this process has pages of both
         hint = f"stop every process that uses the store, then put the right file in place{self._no_logs}"
         return self._changed("was overwritten", hint)
-
-    @property
-    def _no_logs(self) -> str:
-        return f" and delete {self._path.name}-wal and {self._path.name}-shm"
 
     def _changed(self, what: str, hint: str) -> StoreError:
         restart = "" if "process" in hint else ", and restart this process"

@@ -11,7 +11,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -107,13 +107,22 @@ class Visible:
         return inside & self.mask[np.where(inside, rows, 0)]
 
 
+@dataclass(slots=True)
+class _CachedSet:
+    """A set that is valid from `start` until `end`, and the lock of who builds it."""
+
+    visible: Visible | None = None
+    start: int = 0
+    end: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class VisibleSets:
     """A cache of the sets of recent filters, each valid until a record changes or the clock reaches its end."""
 
     def __init__(self) -> None:
-        self._sets: OrderedDict[tuple[Filter, int], tuple[Visible, int, int]] = OrderedDict()
+        self._sets: OrderedDict[tuple[Filter, int], _CachedSet] = OrderedDict()
         self._lock = threading.Lock()
-        self._building: dict[tuple[Filter, int], threading.Lock] = {}
 
     def get(self, connection: apsw.Connection, where: Filter, sequence: int) -> Visible:
         """The set of `where` in this connection's snapshot, whose last change is `sequence`.
@@ -123,31 +132,15 @@ class VisibleSets:
         key = (replace(where, now=_NEVER), sequence)
         moment = micros(where.moment) or 0
         with self._lock:
-            if visible := self._cached(key, moment):
-                return visible
-            building = self._building.setdefault(key, threading.Lock())
-        with building:
-            with self._lock:
-                if visible := self._cached(key, moment):
-                    return visible
-            try:
-                visible = _select(connection, where)
-                until = _next_event(connection, moment)
-                with self._lock:
-                    self._sets[key] = (visible, moment, until)
-                    while len(self._sets) > CACHED_SETS:
-                        self._sets.popitem(last=False)
-            finally:
-                with self._lock:
-                    self._building.pop(key, None)
-        return visible
-
-    def _cached(self, key: tuple[Filter, int], moment: int) -> Visible | None:
-        visible, start, end = self._sets.get(key, (None, 0, 0))
-        if visible is None or not start <= moment < end:
-            return None
-        self._sets.move_to_end(key)
-        return visible
+            cached = self._sets.setdefault(key, _CachedSet())
+            self._sets.move_to_end(key)
+            if len(self._sets) > CACHED_SETS:
+                self._sets.popitem(last=False)
+        with cached.lock:
+            if cached.visible is None or not cached.start <= moment < cached.end:
+                cached.visible = _select(connection, where)
+                cached.start, cached.end = moment, _next_event(connection, moment)
+            return cached.visible
 
 
 def _select(connection: apsw.Connection, where: Filter) -> Visible:

@@ -7,7 +7,7 @@ import time
 
 import apsw
 
-from recollect.errors import StoreError
+from recollect.stores.rows import refuse_newer
 
 APPLICATION_ID = 0x52434C54
 """'RCLT' in the file's header, which distinguishes a store from the database of another program."""
@@ -152,11 +152,7 @@ def migrate(connection: apsw.Connection) -> None:
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-    if done > len(MIGRATIONS):
-        raise StoreError(
-            f"the store has schema {done}, this version knows {len(MIGRATIONS)}",
-            hint="upgrade: pip install -U recollect",
-        )
+    refuse_newer(done, len(MIGRATIONS))
 
 
 def mark(connection: apsw.Connection) -> None:

@@ -32,7 +32,7 @@ GATHER_BELOW = 0.5
 
 
 class SqliteSpaces(SqlSpaces):
-    """The vector spaces of one SQLite store."""
+    """The vector spaces of one file."""
 
     def __init__(self, database: Database, visible: VisibleSets) -> None:
         super().__init__(database)
