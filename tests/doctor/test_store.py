@@ -6,6 +6,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -95,6 +96,25 @@ def test_a_store_of_a_newer_version_is_left_alone(doctor, kept, sql, untouched):
     assert (told.code, told["store"]["mend"]) == (3, "pip install -U recollect")
     assert f"schema {len(MIGRATIONS) + 1}" in told["store"]["message"]
     assert told["keywords"]["message"].startswith("not checked")
+
+
+def test_a_locked_store_is_reported_soon(doctor, kept):
+    """A person waits: not as long as a writer waits for its turn."""
+    code = (
+        "import sqlite3, sys; other = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "other.execute('PRAGMA locking_mode=EXCLUSIVE'); other.execute('BEGIN IMMEDIATE')\n"
+        "other.execute('DELETE FROM notes'); print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(kept)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"locked\n"
+        start = time.monotonic()
+        told = doctor()
+        assert time.monotonic() - start < 20
+        other.stdin.close()
+    assert (told.code, told["store"]["state"]) == (3, "failure")
+    assert told["store"]["message"] == f"{kept} is locked by another process"
 
 
 def test_a_store_of_an_older_version_is_a_note(doctor, path, sql):

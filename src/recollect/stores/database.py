@@ -187,9 +187,8 @@ class SqlStore:
 class SqlKeywords(KeywordIndex):
     """A keyword index in the language of its store. A store that has none yet takes `language`, or English."""
 
-    _database: Any
-
     def __init__(self, database: SqlDatabase, language: str | None) -> None:
+        self._database = database
         analyzer = analyzer_of(language or "english")
         with database.read() as connection:
             stored = usable_language(meta(connection, "language"), language, database.address)

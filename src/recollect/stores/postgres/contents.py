@@ -43,10 +43,6 @@ _SAME_EVENT = (
     " JOIN history AS same USING (id, action, at) ORDER BY n, same.seq = given.seq DESC, same.seq"
 )
 
-_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
-_COPY_TRAILER = struct.pack("!h", -1)
-"""The first and last bytes of PostgreSQL's binary COPY format."""
-
 
 class PostgresContents(Contents):
     """Dumps and loads one PostgreSQL store."""
@@ -254,16 +250,10 @@ def _load_vectors(connection: Connection, parts: Sequence[Part]) -> None:
     contents.check_dimensions(parts, {fingerprint: dimension for fingerprint, _, dimension in rows})
     spaces = {fingerprint: space for fingerprint, space, _ in rows}
     with connection.cursor().copy("COPY embeddings (space, passage, vector) FROM STDIN (FORMAT BINARY)") as copy:
-        copy.write(_COPY_HEADER)
-        copy.write(b"".join(_packed(spaces[part.values[0]], *part.values[1:]) for part in parts))
-        copy.write(_COPY_TRAILER)
+        copy.set_types(["int4", "bytea", "bytea"])  # a vector is written in pgvector's binary format, as it is
+        for fingerprint, passage, vector in (part.values for part in parts):
+            numbers = np.frombuffer(vector, dtype="<f4").astype(">f4").tobytes()
+            copy.write_row((spaces[fingerprint], passage, struct.pack("!hh", len(vector) // 4, 0) + numbers))
     for fingerprint in {part.values[0] for part in parts}:
         passages = [part.values[1] for part in parts if part.values[0] == fingerprint]
         connection.execute("SELECT attach_vectors(%s, %s)", (spaces[fingerprint], passages))
-
-
-def _packed(space: int, passage: bytes, vector: bytes) -> bytes:
-    """A row of `embeddings` in binary COPY format: the number of fields, then each field after its length."""
-    numbers = np.frombuffer(vector, dtype="<f4").astype(">f4").tobytes()
-    head: bytes = struct.pack("!hiii", 3, 4, space, len(passage))
-    return head + bytes(passage) + struct.pack("!ihh", 4 + len(numbers), len(vector) // 4, 0) + numbers

@@ -230,9 +230,7 @@ def parted(items: Iterable[T], size: Callable[[T], int], limit: int) -> Iterator
 class PostgresKeywords(SqlKeywords):
     """Keyword search in one PostgreSQL store."""
 
-    def __init__(self, database: PostgresDatabase, language: str | None) -> None:
-        self._database = database
-        super().__init__(database, language)
+    _database: PostgresDatabase
 
     @property
     def analyzer(self) -> Analyzer:

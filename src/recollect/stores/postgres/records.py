@@ -247,20 +247,19 @@ class PostgresRecords(SqlRecords):
 
 def _batches(groups: Iterator[Sequence[Change]]) -> Iterator[list[Sequence[Change]]]:
     """Groups that are written together. The transaction starts when all of them are available."""
-    for first in groups:
-        batch, deadline = [first], time.monotonic() + MAX_SECONDS
-        count, characters = len(first), _characters(first)
-        while count < MAX_CHANGES and characters < MAX_CHARACTERS and time.monotonic() < deadline:
-            if (group := next(groups, None)) is None:
-                break
-            batch.append(group)
-            count += len(group)
-            characters += _characters(group)
+    batch: list[Sequence[Change]] = []
+    count, characters, deadline = 0, 0, 0.0
+    for group in groups:
+        deadline = deadline if batch else time.monotonic() + MAX_SECONDS
+        batch.append(group)
+        count += len(group)
+        puts = (change.record for change in group if isinstance(change, Put))
+        characters += sum(len(record.title) + len(record.text) for record in puts)
+        if count >= MAX_CHANGES or characters >= MAX_CHARACTERS or time.monotonic() >= deadline:
+            yield batch
+            batch, count, characters = [], 0, 0
+    if batch:
         yield batch
-
-
-def _characters(group: Sequence[Change]) -> int:
-    return sum(len(change.record.title) + len(change.record.text) for change in group if isinstance(change, Put))
 
 
 def _scope_of(group: Sequence[Change], caller: Scope | None) -> Scope:

@@ -57,8 +57,9 @@ _TABLE_NAMES = ("terms", "terms_instance", "terms_docsize", "lengths")
 class SqliteKeywords(SqlKeywords):
     """Search by words in one SQLite store."""
 
+    _database: Database
+
     def __init__(self, database: Database, visible: VisibleSets, language: str | None) -> None:
-        self._database = database
         self._visible = visible
         self._lock = threading.Lock()
         self._postings: dict[str, Postings] = {}
