@@ -50,7 +50,7 @@ else says what is meant.
 - Write in the language of the note. One line, at most 20 words, ending with a question mark. Nothing else.
 If there is nothing in it that one could ask for, answer with the single word NONE."""
 
-_QUESTION_MARKS = ("?", "？", "؟", ";", "՞")
+_MARKS = "?？؟;՞"  # that end a question
 _SUFFIXES = MARKDOWN | {".txt", ".py", ".html", ".pdf"}
 
 _CODE = re.compile(r"://|\w\(|[{}=<>|]")  # occurs in addresses, calls and formulas, but not in questions
@@ -73,20 +73,16 @@ class VisibleRecords:
         self.aliases = _aliases(memory.store, self.listed)
         self.fingerprint = _digest("\0".join(record.id for record in self.listed), 8)
 
-    def leaks(self, questions: Sequence[tuple[str, str | None]], progress: Progress | None = None) -> list[Leak | None]:
-        """Return what each question gives away about its target; None without one."""
-        leaks: list[Leak | None] = []
-        for text, target in questions:
-            if target is None:
-                leaks.append(None)
-            else:
-                matches = self.keywords.search(self.vocabulary.analyzer.query(text), self.where, DEPTH).entries
-                ranked = list(dict.fromkeys(target_of(match.record) for match in matches))
-                rank = ranked.index(target) + 1 if target in ranked else None
-                share, giveaway = self.vocabulary.share(text, target), self.vocabulary.gives_away(text, target)
-                leaks.append(Leak(share, giveaway, rank))
+    def leaks(self, questions: Sequence[tuple[str, str]], progress: Progress | None = None) -> list[Leak]:
+        """Return what each question gives away about its target."""
+        leaks = []
+        for done, (text, target) in enumerate(questions, 1):
+            matches = self.keywords.search(self.vocabulary.analyzer.query(text), self.where, DEPTH).entries
+            ranked = list(dict.fromkeys(target_of(match.record) for match in matches))
+            rank = ranked.index(target) + 1 if target in ranked else None
+            leaks.append(Leak(self.vocabulary.share(text, target), self.vocabulary.gives_away(text, target), rank))
             if progress:
-                progress(len(leaks), len(questions))
+                progress(done, len(questions))
         return leaks
 
     def to_send(self, count: int, used: Collection[object], seed: int) -> list[Record]:
@@ -299,7 +295,14 @@ class Paraphraser:
                 if failures >= min(FAILURES, len(records)):
                     raise LlmError(f"the language model does not answer: {error.message}", hint=error.hint) from error
                 continue
-            if reason := self._fault(text, target) or ("asked already" if fold(text) in known else ""):
+            faults = {
+                "nothing to ask": not text or fold(text).strip(".") == "none",
+                "not one question": text.splitlines() != [text] or len(text) > LONGEST or text[-1] not in _MARKS,
+                "says too little": len(self.vocabulary.content(text)) < prose.LEAST_CONTENT - 1,
+                "copies its target": self.vocabulary.share(text, target) > prose.MOST,
+                "asked already": fold(text) in known,
+            }
+            if reason := next((name for name, holds in faults.items() if holds), ""):
                 self.rejected[reason] += 1
             else:
                 known.add(fold(text))
@@ -317,16 +320,6 @@ class Paraphraser:
             answer = self.llm.chat(messages)
             self.notes.put(key, answer)
         return answer
-
-    def _fault(self, text: str, target: str) -> str:
-        """Why an answer is rejected; empty if it is a usable question."""
-        if not text or fold(text).strip(".") == "none":
-            return "nothing to ask"
-        if len(text.splitlines()) > 1 or len(text) > LONGEST or not text.endswith(_QUESTION_MARKS):
-            return "not one question"
-        if len(self.vocabulary.content(text)) < prose.LEAST_CONTENT - 1:
-            return "says too little"
-        return "copies its target" if self.vocabulary.share(text, target) > prose.MOST else ""
 
 
 def prompt(record: Record) -> list[dict[str, str]]:

@@ -105,10 +105,6 @@ class Targets:
             for key, ranking in run.items()
         }
 
-    def external(self, run: Run) -> Run:
-        """Name the files of an external run by their paths in the store."""
-        return {key: by_place(self.paths.get(name, name) for name in ranking) for key, ranking in run.items()}
-
 
 def find_targets(memory: Memory, dataset: Dataset) -> Targets:
     """Look up every judged document. A path may be absolute, relative, or the unambiguous end of one file's path."""

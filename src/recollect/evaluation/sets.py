@@ -172,15 +172,15 @@ def _check(
     records: VisibleRecords, masked: MaskedRecords | None, entries: Sequence[_Line], bar: Progress | None
 ) -> list[dict[str, Any]]:
     """Return what the questions give away, by kind; generated questions also get it in their metadata."""
-    pairs = [(str(line.row["text"]), line.target) for line in entries]
+    judged = {line: line.target for line in entries if line.target}
+    pairs = [(str(line.row["text"]), target) for line, target in judged.items()]
     leaks = masked.leaks(records, pairs, bar) if masked else records.leaks(pairs, bar)
     kinds: dict[str, list[Leak]] = {kind: [] for kind in (*KINDS, "own")}
-    for line, leak in zip(entries, leaks, strict=True):
-        if leak:
-            kinds.setdefault(line.kind, []).append(leak)
-            if line.kind != "own":
-                figures = {"shared": round(leak.share, 3), "giveaway": leak.giveaway, "keyword_rank": leak.rank}
-                line.row["metadata"] = {**line.metadata, **figures}
+    for line, leak in zip(judged, leaks, strict=True):
+        kinds.setdefault(line.kind, []).append(leak)
+        if line.kind != "own":
+            figures = {"shared": round(leak.share, 3), "giveaway": leak.giveaway, "keyword_rank": leak.rank}
+            line.row["metadata"] = {**line.metadata, **figures}
     return leak_table(kinds)
 
 
@@ -250,8 +250,8 @@ class MaskedRecords:
         return [] if len(chunks) == 1 else None
 
     def leaks(
-        self, visible: VisibleRecords, entries: Sequence[tuple[str, str | None]], progress: Progress | None
-    ) -> list[Leak | None]:
+        self, visible: VisibleRecords, entries: Sequence[tuple[str, str]], progress: Progress | None
+    ) -> list[Leak]:
         """Return what each question gives away when the masked records are all there is."""
         settings = Settings(language=visible.keywords.analyzer.language)
         with Memory.open(":memory:", embedder="none", settings=settings) as memory:

@@ -5,7 +5,6 @@ Each source answers each question once; every system ranks these recorded answer
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -140,8 +139,10 @@ def run_trials(
     qrels = {key: grades for corpus in corpora for key, grades in corpus.dataset.qrels.items()}
     selves = {key: key.removeprefix(corpus.dataset.prefix) for corpus in corpora for key in corpus.dataset.qrels}
     theirs = [replace(one) for one in external]
-    for trial, corpus in itertools.product(theirs, corpora):
-        trial.run = corpus.targets.external(trial.run) if corpus.targets else trial.run
+    paths = {name: path for one in corpora if one.targets for name, path in one.targets.paths.items()}
+    for trial in theirs:  # judged files are named by their paths in the store
+        rankings = trial.run.items()
+        trial.run = {key: scoring.by_place(paths.get(name, name) for name in ranking) for key, ranking in rankings}
     for trial in (*ours, *theirs):
         trial.run = scoring.without_self(trial.run, selves) if plan.exclude_self else trial.run
         trial.values = scoring.evaluate(qrels, trial.run, plan.measures)
@@ -192,12 +193,26 @@ def make_report(
 ) -> dict[str, Any]:
     """Make the JSON report of docs/evaluation.md: figures, data and settings."""
     names = [trial.system for trial in trials]
+    unknown = sum(corpus.unknown for corpus in corpora)
     left_out = {
         "unjudged": sum(corpus.dataset.unjudged for corpus in corpora),
         "without_text": sum(corpus.dataset.without_text for corpus in corpora),
-        "unknown_documents": sum(corpus.unknown for corpus in corpora),
+        "unknown_documents": unknown,
     }
     base = trials[names.index(plan.against or ("default" if "default" in names else names[0]))]
+    deep, fetch_k = scoring.deepest(plan.measures), settings.search.fetch_k
+    questions = [key for corpus in corpora for key in corpus.dataset.queries]
+    empty = {trial.system: sum(not trial.run.get(key) for key in questions) for trial in trials}
+    warnings = {
+        f"{left_out['unjudged']:,} questions without judgments are left out": left_out["unjudged"],
+        f"{left_out['without_text']:,} judged questions have no text and are left out": left_out["without_text"],
+        f"{unknown:,} judged documents are missing and count as not found": unknown,
+        f"a measure reads {deep:,} results, but each source returns at most {fetch_k}: raise --fetch-k": (
+            plan.systems and deep > fetch_k
+        ),
+        **{f"{name} has no results for {zero:,} questions, which count as zero": zero for name, zero in empty.items()},
+        **{warning: True for corpus in corpora for warning in corpus.warnings},
+    }
     return {
         "format": FORMAT,
         "version": __version__,
@@ -207,7 +222,7 @@ def make_report(
             "split": split,
             "fingerprint": fingerprint_of(corpus.dataset for corpus in corpora),
             "documents": sum(corpus.documents for corpus in corpora),
-            "questions": sum(len(corpus.dataset.queries) for corpus in corpora),
+            "questions": len(questions),
             "corpora": [
                 {"name": corpus.dataset.name, "fingerprint": corpus.mark, "documents": corpus.documents,
                  "questions": len(corpus.dataset.queries)}
@@ -230,7 +245,7 @@ def make_report(
             for measure, values in trial.values.items()
             if trial is not base
         ],
-        "warnings": _warnings(plan, settings, trials, corpora, left_out),
+        "warnings": [text for text, holds in warnings.items() if holds],
     }  # fmt: skip
 
 
@@ -264,29 +279,6 @@ def _system(trial: Trial) -> dict[str, Any]:
         "per_query": {measure: dict(values) for measure, values in trial.values.items()},
         "latency_ms": latency,
     }
-
-
-def _warnings(
-    plan: TrialPlan,
-    settings: Settings,
-    trials: Sequence[Trial],
-    corpora: Sequence[MeasuredCorpus],
-    left: Mapping[str, int],
-) -> list[str]:
-    deep, fetch_k = scoring.deepest(plan.measures), settings.search.fetch_k
-    questions = [key for corpus in corpora for key in corpus.dataset.queries]
-    empty = {trial.system: sum(not trial.run.get(key) for key in questions) for trial in trials}
-    warnings = {
-        f"{left['unjudged']:,} questions without judgments are left out": left["unjudged"],
-        f"{left['without_text']:,} judged questions have no text and are left out": left["without_text"],
-        f"{left['unknown_documents']:,} judged documents are missing and count as not found": left["unknown_documents"],
-        f"a measure reads {deep:,} results, but each source returns at most {fetch_k}: raise --fetch-k": (
-            plan.systems and deep > fetch_k
-        ),
-        **{f"{name} has no results for {zero:,} questions, which count as zero": zero for name, zero in empty.items()},
-    }
-    sources = dict.fromkeys(warning for corpus in corpora for warning in corpus.warnings)
-    return [*(text for text, holds in warnings.items() if holds), *sources]
 
 
 # -- the gate -----------------------------------------------------------------------------------------------

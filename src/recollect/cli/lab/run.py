@@ -14,15 +14,7 @@ import click
 
 from recollect.cli import flags
 from recollect.cli.flags import command, filters_of, load_settings, read_input, search_flags
-from recollect.cli.lab import (
-    dataset_options,
-    eval_,
-    interval,
-    open_set,
-    print_findings,
-    question_options,
-    read_sets,
-)
+from recollect.cli.lab import dataset_options, eval_, interval, open_set, print_findings, question_options, read_sets
 from recollect.cli.terminal import echo, emit, notice, plain, print_table, progress
 from recollect.errors import FailedError, UsageError
 
