@@ -1,4 +1,4 @@
-"""What most tests need: a real file, memories that close themselves, and processes that do not outlive their test."""
+"""Common fixtures: a real file, memories that are closed, and processes that end with their test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ settings.load_profile("busy")
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """A shell that runs the tests in the background has Ctrl-C ignored, in all they start too; tests send it."""
+    """A background shell ignores Ctrl-C in all its children, but tests send it."""
     with contextlib.suppress(ValueError):  # not in the main thread
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,13 +38,13 @@ def _interruptible() -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the store of a test is."""
+    """The path of a test's store."""
     return tmp_path / "memory.db"
 
 
 @pytest.fixture(scope="session")
 def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with nothing in it, made once: to copy it is faster than to make one."""
+    """An empty store, made once: copying it is faster than creating one."""
     place = tmp_path_factory.mktemp("blank") / "memory.db"
     Memory.open(place, embedder="none", settings=Settings()).close()
     return place
@@ -52,7 +52,7 @@ def blank(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def open_memory(path: Path) -> Iterator[Callable[..., Memory]]:
-    """Opens memories on the test's store, and closes them all when the test ends."""
+    """Opens memories on the test's store, and closes them when the test ends."""
     opened: list[Memory] = []
 
     def open_one(place: Path = path, *, embedder: Any = "hashing:64", **options: Any) -> Memory:
@@ -66,7 +66,7 @@ def open_memory(path: Path) -> Iterator[Callable[..., Memory]]:
 
 @pytest.fixture
 def sealed() -> Iterator[Callable[[Path], Path]]:
-    """Copies a store to a folder where all may read and none may write."""
+    """Copies a store to a folder that is readable but not writable."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-sealed-"))
 
     def seal(path: Path) -> Path:
@@ -88,7 +88,7 @@ def memory(open_memory: Callable[..., Memory]) -> Memory:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts Python processes that can be talked to, and ends those that are left when the test ends."""
+    """Starts Python processes with pipes, and ends the remaining ones when the test ends."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: object) -> subprocess.Popen[str]:
@@ -107,7 +107,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    """A server of the test's own that speaks OpenAI's protocol, and no key or address from the environment."""
+    """A server with OpenAI's protocol for the test, and no key or address in the environment."""
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -118,13 +118,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 @pytest.fixture
 def reply() -> Any:
-    """How a test writes one line of the server's script."""
+    """Writes one line of the server's script."""
     return Reply
 
 
 @pytest.fixture
 def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], ModuleType]:
-    """Installs a package on the path that offers its `open` in an entry point group; gives back the package."""
+    """Installs a package on the path with its `open` as an entry point; returns the package."""
     site = tmp_path / "site-packages"
     site.mkdir()
     monkeypatch.syspath_prepend(site)
@@ -160,7 +160,7 @@ class open:
 
 @pytest.fixture
 def stand(offer: Callable[..., ModuleType]) -> ModuleType:
-    """A package with a kind of source, "stand", that answers what a test says: `stand.ASK[name] = lambda asked: …`."""
+    """A package with a source kind "stand", whose answers a test sets: `stand.ASK[name] = lambda asked: …`."""
     return offer("recollect.sources", "stand", STAND)
 
 
@@ -176,6 +176,6 @@ def postgres_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
 
 @pytest.fixture
 def new_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
-    """Names a place in PostgreSQL where nothing is kept yet, a new one at each call."""
+    """Returns an unused place in PostgreSQL, a new one at each call."""
     with postgres.new_schemas(postgres_url) as name:
         yield name

@@ -133,23 +133,23 @@ def test_different_things_share_no_term(one, other):
 
 
 @pytest.mark.parametrize("word", ["नमस्ते", "हिन्दी", "السلام", "мой", "1.0.21", "c++", "❤"])
-def test_words_kept_whole(word):
+def test_words_stay_whole(word):
     """Marks stay with their letters, and dots with their numbers: one word, one term."""
     assert terms(word) == [word]
 
 
-def test_a_possessive_is_its_word():
-    """What is somebody's is indexed under the name, and under nothing else."""
+def test_possessive_is_indexed_as_its_word():
+    """Under the name and no other term."""
     assert terms("Carlos's") == terms("CARLOS’S") == terms("Carlos")
 
 
-def test_an_identifier_meets_in_its_whole_and_shares_its_parts():
-    """The three ways to write a compound give the same terms: the whole first, then the parts."""
+def test_identifier_is_indexed_whole_and_in_parts():
+    """Three spellings of a compound give the same terms: the whole first, then the parts."""
     assert terms("snake_case") == terms("snakeCase") == terms("snake-case") == ["snakecas", "snake", "case"]
 
 
-def test_a_query_of_cjk_asks_for_pairs_and_for_one_character_alone():
-    """Pairs are precise enough for a query; a single character is asked for only where it is all there is."""
+def test_cjk_query_uses_pairs_or_a_single_character():
+    """Pairs are precise enough; a single character is used only if there is no pair."""
     assert ENGLISH.query("北京工") == ["北京", "京工"]
     assert ENGLISH.query("京") == ["京"]
     assert ENGLISH.query("コーヒー") == ENGLISH.query("ｺｰﾋｰ") == ["コー", "ーヒ", "ヒー"]
@@ -165,8 +165,8 @@ def test_a_query_of_cjk_asks_for_pairs_and_for_one_character_alone():
         ("don't", ["dont"]),
     ],
 )
-def test_stop_words_go_unless_there_is_nothing_else(text, expected):
-    """A query keeps its better words; one of stop words only keeps them, and finds its own text by them."""
+def test_stop_words_are_dropped_unless_alone(text, expected):
+    """A query of stop words only keeps them, and finds its own text."""
     assert ENGLISH.query(text) == expected
     assert meet(text, text)
 
@@ -176,25 +176,25 @@ def test_stop_words_go_unless_there_is_nothing_else(text, expected):
     ["don't", "it's", "we've", "you'll", "they're", "wouldn't", "I'd", "she'll", "who's", "let's", "isn’t"],
 )
 def test_contractions_are_stop_words(contraction):
-    """What is made of stop words is one: "she'll" is not the word "shell", and outweighs no real word of a query."""
+    """A contraction such as she'll is not the word `shell`, and outweighs no real word of a query."""
     assert ENGLISH.query(f"{contraction} sauna") == ["sauna"]
 
 
 @pytest.mark.parametrize("word", ["id", "ill", "well", "shell"])
 def test_words_that_look_like_contractions_are_words(word):
-    """An `id`, or being ill, can be searched for, though "I'd" and "I'll" cannot."""
+    """The words `id` and `ill` can be searched for, although I'd and I'll cannot."""
     assert ENGLISH.query(f"{word} of the patient") == [word, "patient"]
 
 
 @pytest.mark.parametrize("text", ["", " \n", "\x00", "\ud800", "?!…", "''", "_", "AND", '"', "NEAR(", "*", "col:"])
-def test_queries_of_nothing_much_are_harmless(text):
-    """Nothing, NUL, a lone surrogate, and the signs of a query language give plain words or no terms."""
+def test_queries_without_words_are_harmless(text):
+    """Nothing, NUL, a lone surrogate, and query syntax give plain words or no terms."""
     assert ENGLISH.query(text) in ([], ["and"], ["near"], ["col"])
     assert ENGLISH.query(text + " sauna")[-1] == "sauna"
 
 
-def test_a_nul_or_a_surrogate_parts_words():
-    """Characters that are no text stand between words like a space."""
+def test_nul_or_surrogate_separates_words():
+    """Like a space."""
     assert ENGLISH.query("cat\x00dog\ud800sauna") == ["cat", "dog", "sauna"]
 
 
@@ -206,8 +206,8 @@ def test_a_nul_or_a_surrogate_parts_words():
         "é", "नमस्ते", "北京工作", "ภาษา", "🎉",
     ],
 )  # fmt: skip
-def test_a_megabyte_is_read_in_time_and_bounded(unit):
-    """One megabyte of anything is analysed as a query in less than 3 s, into at most 512 terms."""
+def test_megabyte_is_analysed_in_time(unit):
+    """Any megabyte as a query in less than 3 s, into at most 512 terms."""
     text = unit * (MEGABYTE // len(unit.encode()))
     began = time.thread_time()
     found = ENGLISH.query(text)
@@ -216,15 +216,15 @@ def test_a_megabyte_is_read_in_time_and_bounded(unit):
 
 
 def test_a_query_has_at_most_512_terms():
-    """Of a hundred thousand different words the first 512 are asked for."""
+    """Of a hundred thousand different words the first 512 are used."""
     words = [f"word{number}" for number in range(100_000)]
     found = ENGLISH.query(" ".join(words))
     assert len(found) == MAX_QUERY_TERMS == 512
     assert found[0] == "word0"
 
 
-def test_hostile_marks_are_read_in_time():
-    """Forty thousand combining marks on one letter, which Unicode would sort one by one, do not stop a search."""
+def test_hostile_marks_are_analysed_in_time():
+    """Forty thousand combining marks on one letter do not stop a search."""
     text = "a" + "\u0301\u0316" * 20_000
     began = time.thread_time()
     ENGLISH.query(text)
@@ -261,8 +261,8 @@ def test_stop_words_are_by_language(language, text, kept):
     assert len(Analyzer(language).query(text)) < len(ENGLISH.query(text))
 
 
-def test_none_keeps_words_as_they_are():
-    """Without a language nothing is stemmed and nothing is a stop word; only case and accents go."""
+def test_language_none_changes_no_word():
+    """No stemming and no stop words; only case and accents are removed."""
     assert Analyzer("none").query("The runners are Running to Cafés") == [
         "the", "runners", "are", "running", "to", "cafes",
     ]  # fmt: skip
@@ -283,8 +283,8 @@ def test_every_language_has_its_stemmer(language):
 
 
 @pytest.mark.parametrize(("language", "word"), [("nepali", "का"), ("nepali", "छ"), ("arabic", "ـ")])
-def test_a_word_of_which_the_stemmer_leaves_nothing_is_kept(language, word):
-    """Some stemmers take a short word for an ending; the word is then its own stem, for a term cannot be empty."""
+def test_word_without_a_stem_is_kept(language, word):
+    """Some stemmers remove a short word as an ending; a term cannot be empty."""
     assert terms(word, language) == [word]
 
 
@@ -293,15 +293,15 @@ def test_a_word_of_which_the_stemmer_leaves_nothing_is_kept(language, word):
 
 @MANY
 @given(text=ANY_TEXT)
-def test_a_text_is_found_by_itself(text):
-    """Every term of a text as a query is among the terms of the same text as a document."""
+def test_text_is_found_by_its_own_terms(text):
+    """Every query term of a text is among its document terms."""
     assert set(ENGLISH.query(text)) <= set(terms(text))
 
 
 @MANY
 @given(text=ANY_TEXT)
-def test_tokens_stand_where_they_say(text):
-    """Every token's span lies inside the text, is not empty, and does not go back behind the one before."""
+def test_token_spans_are_valid(text):
+    """Every span is inside the text, not empty, and does not start before the previous one."""
     tokens = list(ENGLISH.tokens(text))
     assert all(0 <= token.start < token.end <= len(text) for token in tokens)
     assert [token.start for token in tokens] == sorted(token.start for token in tokens)
@@ -309,8 +309,8 @@ def test_tokens_stand_where_they_say(text):
 
 @MANY
 @given(text=ANY_TEXT, language=st.sampled_from(LANGUAGES))
-def test_terms_are_fit_for_an_index(text, language):
-    """No term is empty or holds white space, which would break it in two in an index that joins terms by spaces."""
+def test_terms_are_valid_for_an_index(text, language):
+    """No term is empty or has white space, which would split it in the index."""
     found = terms(text, language)
     assert all(found)
     assert not [term for term in found if term.split() != [term]]
@@ -331,8 +331,8 @@ def test_case_and_composition_do_not_matter(text):
 
 
 @pytest.mark.ci
-def test_one_analyzer_serves_many_threads():
-    """Eight threads with one analyzer get the tokens that one thread gets, each time."""
+def test_analyzer_is_thread_safe():
+    """Eight threads with one analyzer get the tokens that one thread gets."""
     texts = [f"Runners number{n} were running snake_case{n} relational stories 北京 v1.0.{n}" for n in range(200)]
     analyzer = Analyzer()
     alone = [list(Analyzer().tokens(text)) for text in texts]
@@ -381,8 +381,8 @@ def test_a_snippet_shows_all_the_terms_that_fit(before, gap):
     assert "sauna" in line
 
 
-def test_a_snippet_is_where_most_terms_are():
-    """Each term alone comes earlier, and the place where they stand together is shown."""
+def test_snippet_is_where_most_terms_are():
+    """Also if each term alone comes earlier."""
     apart = f"the sauna {FILLER * 5} the dishwasher {FILLER * 5}"
     assert "a sauna beside the dishwasher" in shown(f"{apart} a sauna beside the dishwasher", "sauna dishwasher")
 
@@ -419,8 +419,8 @@ def test_a_snippet_of_anything_is_one_bounded_line(text, times, width):
     assert len(lead(text * times, width=width)) <= width + 2
 
 
-def test_a_snippet_of_a_very_long_text_is_looked_for_in_its_beginning():
-    """To look through a million characters takes half a second, and a search shows many results."""
+def test_snippet_of_a_very_long_text_is_searched_in_its_beginning():
+    """Reading a million characters takes half a second, and a search shows many results."""
     analyzer = Analyzer("english")
     late = "filler " * 150_000 + "sauna"
     assert snippet(late, {"sauna"}, analyzer) == lead(late)

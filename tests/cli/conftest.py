@@ -1,4 +1,4 @@
-"""Every command runs as in a new user's home: no settings, no store, and keyword search unless a test says more."""
+"""Every command runs in an empty home: no settings, no store, and keyword search unless a test changes it."""
 
 import json
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Ran:
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A home with nothing in it, and the current folder."""
+    """An empty home and current folder."""
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "store.db"))
@@ -38,7 +38,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(home, capsys, monkeypatch):
-    """Run a command in this process and give back what it printed."""
+    """Runs a command in this process and returns its output."""
 
     def call(*words, stdin=""):
         import io

@@ -5,8 +5,8 @@ import pytest
 from recollect.sample import NOTES
 
 
-def test_a_fact_is_added_found_superseded_and_forgotten(run):
-    """The life of a fact, as a person types it."""
+def test_life_of_a_fact(run):
+    """Added, found, superseded and forgotten by commands."""
     assert run("add", "The spare key is under the blue pot.", "--id", "key", "--tag", "home").out == "key\n"
     found = run("search", "spare key", "--json")
     assert (found.code, [result["id"] for result in found.json["results"]]) == (0, ["key"])
@@ -19,8 +19,8 @@ def test_a_fact_is_added_found_superseded_and_forgotten(run):
     assert run("search", "spare key").code == 1
 
 
-def test_one_supersedes_another_by_id(run):
-    """`supersede OLD NEW` joins two records that are there, and a cycle is refused with exit 2."""
+def test_supersede_joins_two_records_by_id(run):
+    """`supersede OLD NEW`; a cycle is refused with exit code 2."""
     run("add", "Ada lives in Rome.", "--id", "old")
     run("add", "Ada lives in Lisbon.", "--id", "new")
     assert run("supersede", "old", "new").out == "new\n"
@@ -31,7 +31,7 @@ def test_one_supersedes_another_by_id(run):
 
 
 def test_json_lines_are_added_all_or_none(run):
-    """One bad line is named by its number, and nothing of the batch is stored."""
+    """An invalid line is named by its number, and nothing is stored."""
     good = json.dumps({"text": "Ada likes tea.", "scope": {"user": "ada"}, "tags": ["taste"], "category": "person"})
     refused = run("add", "-", "--json", stdin=f"{good}\nnot json\n")
     assert (refused.code, "line 2" in refused.error["message"]) == (2, True)
@@ -43,8 +43,8 @@ def test_json_lines_are_added_all_or_none(run):
 
 
 @pytest.mark.parametrize("line", ['{"txt": "x"}', '["x"]', '{"text": 5}', '{"text": "x", "tags": "a"}', '{"text": ""}'])
-def test_a_line_that_is_no_record_is_refused(run, line):
-    """Wrong fields and wrong types are wrong use, not a crash."""
+def test_line_that_is_no_record_is_refused(run, line):
+    """Wrong fields and types are usage errors, not a crash."""
     refused = run("add", "-", "--json", stdin=line)
     assert refused.code == 2
     assert refused.error["message"]
@@ -74,7 +74,7 @@ def test_search_filters_and_ranking_flags(run):
 
 
 def test_decay_flag_takes_on_off_or_a_half_life(run):
-    """`--decay 30d` lets a record without a class fade; `off` lets none."""
+    """`--decay 30d` applies to records without a class; `off` to none."""
     run("add", "Tea", "--happened-at", "2020-01-01")
     run("add", "Tea in the session", "--decay", "session", "--happened-at", "2020-01-01")
     whole = run("search", "tea", "--fusion", "rrf", "--decay", "off", "--json").json["results"]
@@ -83,7 +83,7 @@ def test_decay_flag_takes_on_off_or_a_half_life(run):
     assert max(result["score"] for result in faded) < 0.1
 
 
-def test_without_a_model_the_answer_says_keyword_only(run):
+def test_without_a_model_the_answer_is_keyword_only(run):
     """The mode and the reason are in the trace, and on the terminal."""
     run("add", "Tea")
     answer = run("search", "tea", "--json").json
@@ -95,8 +95,8 @@ def test_without_a_model_the_answer_says_keyword_only(run):
     assert "keyword-only" in run("search", "tea").err
 
 
-def test_a_folder_is_indexed_and_followed(run, home):
-    """A second run reads nothing; an edited, a new and a deleted file are followed."""
+def test_folder_is_indexed_and_updated(run, home):
+    """A second run reads nothing; edited, new and deleted files are handled."""
     notes = home / "notes"
     notes.mkdir()
     for name in ("one", "two"):
@@ -113,15 +113,15 @@ def test_a_folder_is_indexed_and_followed(run, home):
     assert run("search", "two").code == 1
 
 
-def test_index_needs_a_path_that_is_there(run, home):
-    """Nothing, or what is not there, is wrong use; a single file is not."""
+def test_index_needs_an_existing_path(run, home):
+    """Nothing, or a missing path, is a usage error; a single file is accepted."""
     (home / "x.md").write_text("x")
     assert run("index").code == 2
     assert run("index", home / "nowhere").code == 2
 
 
-def test_status_counts_what_is_there(run):
-    """Counts, index lag and sizes of the sample notes."""
+def test_status_counts_the_store(run):
+    """Counts, lag and sizes of the sample notes."""
     run("index", NOTES)
     state = run("status", "--json").json
     assert state["files"] == 32
@@ -130,7 +130,7 @@ def test_status_counts_what_is_there(run):
     assert "SQLite" in run("status").out
 
 
-def test_human_output_shows_ranks_and_places(run, monkeypatch):
+def test_text_output_shows_ranks_and_places(run, monkeypatch):
     """A result shows its title, score, ranks, file and lines."""
     run("index", NOTES)
     shown = run("search", "E4031", "--limit", "1")
@@ -156,8 +156,8 @@ def test_get_with_a_scope_sees_only_that_scope(run):
 
 
 @pytest.mark.ci
-def test_demo_answers_and_says_what_to_try_next(run):
-    """The first minute ends with the next command to type."""
+def test_demo_answers_and_names_the_next_command(run):
+    """Its last line is the next command to type."""
     shown = run("demo", "--embedder", "arctic-embed-s")
     assert shown.code == 0
     assert "vector #1" in shown.out
@@ -169,7 +169,7 @@ def test_demo_answers_and_says_what_to_try_next(run):
 
 
 def test_models_are_listed(run):
-    """The default is marked, and each says whether it is here."""
+    """The default is marked, and each line says whether the model is installed."""
     rows = run("model", "list", "--json").json
     assert [row["name"] for row in rows if row["default"]] == ["arctic-embed-s"]
     assert {"installed", "licence", "bytes"} <= rows[0].keys()
@@ -177,7 +177,7 @@ def test_models_are_listed(run):
     assert (unknown.code, unknown.error["code"]) == (2, "usage")
 
 
-def test_a_scope_named_by_flags_bounds_every_command(run):
+def test_scope_flags_apply_to_every_command(run):
     """With `--user bob`, Ada's record can be neither read, forgotten nor superseded."""
     run("add", "Secret", "--id", "s", "--user", "ada")
     for words in (["get", "s"], ["forget", "s"], ["history", "s"], ["supersede", "s", "--text", "x"]):
@@ -185,15 +185,15 @@ def test_a_scope_named_by_flags_bounds_every_command(run):
     assert run("get", "s", "--user", "ada", "--json").json["text"] == "Secret"
 
 
-def test_an_empty_scope_is_refused_not_taken_as_global(run):
-    """`--user "$UNSET"` must not store for everybody."""
+def test_empty_scope_is_refused(run):
+    """`--user "$UNSET"` must not store a global record."""
     assert run("add", "Secret", "--user", "").code == 2
     assert run("add", "-", stdin='{"text": "Secret", "scope": {"user": ""}}').code == 2
     assert run("list", "--any-scope").code == 1
 
 
-def test_reading_makes_no_store(run, home):
-    """A search in a store that is not there finds nothing, says so, and leaves no file behind."""
+def test_reading_creates_no_store(run, home):
+    """A search in a missing store finds nothing, says so, and leaves no file."""
     answer = run("search", "tea", "--store", "typo.db")
     assert answer.code == 1
     assert "no store at typo.db" in answer.err
@@ -202,15 +202,15 @@ def test_reading_makes_no_store(run, home):
     assert not (home / "deep").exists()
 
 
-def test_an_expiry_span_counts_forward(run):
+def test_expiry_duration_counts_forward(run):
     """`--expires-at 2w` is in two weeks, not two weeks ago."""
     run("add", "Tea until then", "--expires-at", "2w", "--id", "t")
     assert run("search", "tea").code == 0
     assert run("get", "t", "--json").json["expires_at"] > run("get", "t", "--json").json["created_at"]
 
 
-def test_superseding_in_the_past_leaves_no_hole(run):
-    """The new record dates from when it took over, so that every day has its answer."""
+def test_supersession_in_the_past_leaves_no_gap(run):
+    """The new record dates from when it took over, so every day has an answer."""
     run("add", "Ada lives in Rome", "--id", "old", "--happened-at", "2020-01-01")
     run("supersede", "old", "--text", "Ada lives in Lisbon", "--at", "2022-01-01")
 
@@ -225,7 +225,7 @@ def test_superseding_in_the_past_leaves_no_hole(run):
 
 
 def test_control_characters_do_not_reach_the_terminal(run):
-    """A note that holds escape codes is shown without them, and kept with them."""
+    """A note with escape codes is shown without them, and stored with them."""
     run("add", "tea \x1b]0;owned\x07 \x1b[31mred", "--title", "t\x1b[2J", "--id", "x")
     for shown in (run("search", "tea"), run("get", "x"), run("list"), run("history", "x")):
         assert "\x1b" not in shown.out
@@ -233,35 +233,35 @@ def test_control_characters_do_not_reach_the_terminal(run):
     assert "\x1b[31m" in run("get", "x", "--json").json["text"]
 
 
-def test_a_bad_record_of_many_is_named_by_its_number(run):
-    """The mistake in the second line is said with its number, and that nothing was stored."""
+def test_invalid_record_of_many_is_named_by_its_number(run):
+    """With the note that nothing was stored."""
     refused = run("add", "-", "--json", stdin='{"text": "good"}\n{"txt": "bad"}')
     assert "record 2" in refused.error["message"]
     assert "nothing was stored" in refused.error["hint"]
 
 
-def test_lines_can_supersede(run):
-    """A JSON line may name the record whose place it takes."""
+def test_json_line_can_supersede(run):
+    """It may name the record that it supersedes."""
     run("add", "Ada lives in Rome", "--id", "old")
     run("add", "-", stdin='{"text": "Ada lives in Lisbon", "id": "new", "supersedes": "old"}')
     assert [result["id"] for result in run("search", "Ada", "--json").json["results"]] == ["new"]
 
 
-def test_vectors_that_are_missing_are_counted(run):
-    """Before anything was embedded, every record is one without a vector."""
+def test_missing_vectors_are_counted(run):
+    """Before `embed`, every record is one without a vector."""
     run("add", "tea")
     assert run("status", "--json").json["vectors"]["without"] == 1
 
 
 def test_without_a_command_the_help_is_shown(run):
-    """`recollect`, `recollect model` and `recollect config` show what there is."""
+    """`recollect`, `recollect model` and `recollect config`."""
     for words in ([], ["model"], ["config"]):
         shown = run(*words)
         assert (shown.code, shown.err) == (0, "")
         assert "Usage: recollect" in shown.out
 
 
-def test_a_misspelt_variable_is_said(run, monkeypatch):
+def test_misspelt_variable_is_reported(run, monkeypatch):
     """A variable that looks like a setting and is none is named by `config show`."""
     monkeypatch.setenv("RECOLLECT_SEARCH_FETCHK", "5")
     assert "RECOLLECT_SEARCH_FETCHK" in run("config", "show").err

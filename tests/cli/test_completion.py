@@ -1,4 +1,4 @@
-"""Completion in real shells: the script that is printed is sourced, and the shell is asked what it would offer."""
+"""Completion in real shells: the printed script is sourced, and the shell is asked for its completions."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
 
 @pytest.fixture
 def environment(tmp_path):
-    """A new user's, with our command on the path."""
+    """A new user's environment, with our command on the path."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")},
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
@@ -62,7 +62,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
-    """What `recollect completion bash` prints, in a file."""
+    """The output of `recollect completion bash`, in a file."""
     path = tmp_path_factory.mktemp("completion") / "recollect.bash"
     with path.open("w") as file:
         subprocess.run([BIN / "recollect", "completion", "bash"], stdout=file, check=True, timeout=60)
@@ -71,7 +71,7 @@ def script(tmp_path_factory):
 
 @pytest.fixture
 def bash(environment, script):
-    """What bash offers after these words, the last of which is begun."""
+    """The completions of bash after these words, the last of which is unfinished."""
 
     def ask(*words):
         command = ["bash", "--norc", "-c", ASK_BASH, script, "recollect", *words]
@@ -84,7 +84,7 @@ def bash(environment, script):
 
 @pytest.mark.ci
 @in_bash
-def test_bash_completes_commands_and_their_commands(bash):
+def test_bash_completes_commands_and_subcommands(bash):
     """From the tables, in their order."""
     assert bash("") == list(COMMANDS)
     assert bash("se") == [name for name in COMMANDS if name.startswith("se")]
@@ -95,7 +95,7 @@ def test_bash_completes_commands_and_their_commands(bash):
 
 @in_bash
 def test_bash_completes_flags(bash):
-    """Those of the command, those of every command, and those before the command."""
+    """Of the command, of every command, and those before the command."""
     assert bash("search", "--fus") == ["--fusion"]
     assert bash("eval", "run", "--comp") == ["--compare"]
     assert bash("doctor", "--f") == ["--fix"]
@@ -104,8 +104,8 @@ def test_bash_completes_flags(bash):
 
 @pytest.mark.ci
 @in_bash
-def test_bash_completes_what_a_flag_can_be_given(bash, environment):
-    """Choices, and words that only the settings know: methods, models, classes, sources."""
+def test_bash_completes_values_of_flags(bash, environment):
+    """Choices, and values from the settings: methods, models, classes, sources."""
     assert bash("list", "--kind", "") == ["fact", "chunk"]
     assert bash("completion", "") == ["bash", "zsh", "fish"]
     assert bash("service", "install", "x", "--platform", "s") == ["systemd"]
@@ -121,7 +121,7 @@ def test_bash_completes_what_a_flag_can_be_given(bash, environment):
 
 @in_bash
 def test_bash_completes_the_users_own_sources(bash, environment):
-    """Several, by commas; settings that cannot be read take none of ours away."""
+    """Several, by commas; unreadable settings remove none of the built-in ones."""
     assert bash("search", "--sources", "keyword,") == ["keyword,vector"]
     path = Path(environment["XDG_CONFIG_HOME"]) / "recollect" / "config.toml"
     path.parent.mkdir(parents=True)
@@ -141,16 +141,16 @@ def answers(environment, words, shell="bash"):
     return ran.stdout.splitlines()
 
 
-def test_a_file_is_left_to_the_shell(environment):
-    """The store, the settings and what is indexed are paths."""
+def test_files_are_completed_by_the_shell(environment):
+    """Store, settings and indexed paths."""
     assert answers(environment, ["recollect", "search", "--store", "x"]) == ["file,x"]
     assert answers(environment, ["recollect", "--config", "x"]) == ["file,x"]
     assert answers(environment, ["recollect", "index", "x"]) == ["file,x"]
 
 
 @pytest.mark.ci
-def test_a_completion_is_quick(environment):
-    """It takes less processor time than a person would notice."""
+def test_completion_is_fast(environment):
+    """In processor time."""
     for words in (["recollect", ""], ["recollect", "search", "--fusion", ""], ["recollect", "eval", "run", "--"]):
         assert child_cpu_seconds(lambda words=words: answers(environment, words)) < 0.3, words
 
@@ -166,8 +166,8 @@ print(json.dumps([sorted(heavy), sorted(name for name in sys.modules if name.sta
 """
 
 
-def test_completing_loads_no_more_than_the_command_that_is_completed(environment):
-    """The list of commands imports none of them; a flag's words import its command alone, and nothing heavy."""
+def test_completion_loads_only_the_completed_command(environment):
+    """The list of commands imports none of them; a flag imports its command, and nothing heavy."""
 
     def loaded(words):
         command = [sys.executable, "-c", LOADED, " ".join(words), str(len(words) - 1)]
@@ -186,7 +186,7 @@ def test_completing_loads_no_more_than_the_command_that_is_completed(environment
 
 @needs("fish")
 def test_fish_completes(environment):
-    """`complete -C` is what fish offers for a line, with the help beside it."""
+    """`complete -C`, with the help beside it."""
 
     def ask(line):
         code = f"recollect completion fish | source; complete -C '{line}'"
@@ -204,7 +204,7 @@ def test_fish_completes(environment):
 
 @needs("zsh")
 def test_zsh_completes(environment, tmp_path):
-    """In an interactive zsh on a terminal, with its own completion system: keys in, a finished line out."""
+    """In an interactive zsh on a terminal, with its own completion system."""
     keyboard, screen = pty.openpty()
     shell = subprocess.Popen(
         ["zsh", "--no-rcs", "-i"], env={**environment, "PS1": "> "}, stdin=screen, stdout=screen, stderr=screen,
@@ -241,8 +241,8 @@ def wait_for(terminal, word):
     return ""
 
 
-def test_the_script_is_clean_on_standard_output(environment):
-    """It can be piped to a file; an unknown shell is wrong use."""
+def test_script_is_clean_on_standard_output(environment):
+    """It can be piped to a file; an unknown shell is a usage error."""
     for shell in ("bash", "zsh", "fish"):
         ran = subprocess.run(
             [BIN / "recollect", "completion", shell], env=environment, capture_output=True, text=True, check=True
@@ -255,8 +255,8 @@ def test_the_script_is_clean_on_standard_output(environment):
     assert "bash" in wrong.stderr
 
 
-def test_a_bash_that_is_too_old_is_said(environment, tmp_path):
-    """The script is printed all the same, for another bash; standard error says which is needed."""
+def test_too_old_bash_is_reported(environment, tmp_path):
+    """On standard error; the script is printed all the same."""
     old = tmp_path / "bin" / "bash"
     old.parent.mkdir()
     old.write_text("#!/bin/sh\necho 3.2.57\n")

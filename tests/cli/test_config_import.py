@@ -1,4 +1,4 @@
-"""`recollect config import`: shown first, written when asked, and nothing lost that was there."""
+"""`recollect config import`: shows the changes first, writes on request, and loses no existing setting."""
 
 import json
 import os
@@ -24,8 +24,8 @@ def file(home):
     return place
 
 
-def test_it_shows_what_became_of_each_key_and_changes_nothing(run, file):
-    """Mapped, ignored and why, and the file that would be written; no secret is repeated."""
+def test_import_shows_each_key_and_changes_nothing(run, file):
+    """Mapped, ignored with the reason, and the file that would be written; secrets are not repeated."""
     ran = run("config", "import", file)
     assert ran.code == 0
     for words in (
@@ -43,16 +43,16 @@ def test_it_shows_what_became_of_each_key_and_changes_nothing(run, file):
     assert not user_file().exists()
 
 
-def test_print_is_the_file_and_nothing_else(run, file):
-    """So that it can be sent into a file."""
+def test_print_outputs_only_the_file(run, file):
+    """So that it can be redirected."""
     ran = run("config", "import", file, "--print")
     assert ran.out.startswith("# From openclaw.json")
     assert tomllib.loads(ran.out)["search"]["fusion"] == "weighted"
     assert ran.err == ""
 
 
-def test_write_makes_the_users_file_and_show_says_where_values_come_from(run, file):
-    """After it `config show` has the values, each with the file it came from; once more changes nothing."""
+def test_write_creates_the_users_file(run, file):
+    """`config show` then has the values with their file; writing again changes nothing."""
     ran = run("config", "import", file, "--write")
     assert (ran.code, str(user_file()) in ran.err) == (0, True)
     shown = run("config", "show", "--json").json
@@ -65,8 +65,8 @@ def test_write_makes_the_users_file_and_show_says_where_values_come_from(run, fi
     assert os.listdir(user_file().parent) == ["config.toml"]  # noqa: PTH208
 
 
-def test_settings_that_are_there_are_changed_with_force_only(run, file):
-    """Without it nothing happens; with it the others stay, external sources and comments too, and a copy is kept."""
+def test_existing_settings_are_changed_only_with_force(run, file):
+    """Other settings, external sources and comments stay, and a backup is made."""
     target = user_file()
     target.parent.mkdir(parents=True)
     old = (
@@ -96,7 +96,7 @@ def test_settings_that_are_there_are_changed_with_force_only(run, file):
 
 
 def test_output_writes_a_file_for_config(run, file, home):
-    """Any file, folder and all; a link is followed, and the user's own file is left alone."""
+    """With its folder; a link is followed, and the user's own file is unchanged."""
     place = home / "new" / "claw.toml"
     assert run("config", "import", file, "--output", place).code == 0
     assert run("--config", place, "config", "show", "--json").json["search.limit"]["value"] == 8
@@ -110,8 +110,8 @@ def test_output_writes_a_file_for_config(run, file, home):
     assert not user_file().exists()
 
 
-def test_write_goes_into_the_file_that_config_names(run, file, home):
-    """`--config` and RECOLLECT_CONFIG mean here what they mean everywhere."""
+def test_write_uses_the_file_that_config_names(run, file, home):
+    """`--config` and RECOLLECT_CONFIG as in every command."""
     place = home / "mine.toml"
     assert run("--config", place, "config", "import", file, "--write").code == 0
     assert place.is_file()
@@ -128,15 +128,15 @@ def test_json_has_everything(run, file):
     assert (said["written"], said["changed"], said["backup"]) == (None, False, None)
 
 
-def test_what_goes_before_the_file_is_said(run, file, monkeypatch):
-    """A variable that says otherwise would make the import look broken."""
+def test_overriding_variables_are_reported(run, file, monkeypatch):
+    """A variable with another value would make the import look broken."""
     monkeypatch.setenv("RECOLLECT_SEARCH_FUSION", "borda")
     ran = run("config", "import", file, "--write")
     assert "search.fusion is borda here: RECOLLECT_SEARCH_FUSION overrides the file" in ran.err
 
 
-def test_wrong_use_is_said_in_a_line(run, file, home):
-    """Two places at once, no file, a file that is not it, a broken settings file, a folder that cannot be written."""
+def test_wrong_use_is_reported_in_one_line(run, file, home):
+    """Two targets, no file, an unrelated file, broken settings, an unwritable folder."""
     assert run("config", "import", file, "--write", "--print", "--json").error["message"].startswith("--print and --w")
     assert run("config", "import", home / "none.json", "--json").code == 2
     bad = home / "bad.json"
@@ -153,8 +153,8 @@ def test_wrong_use_is_said_in_a_line(run, file, home):
     assert not list(home.glob(".*.new"))
 
 
-def test_a_write_that_fails_leaves_the_old_file(run, file, home, monkeypatch):
-    """The new file takes the old one's place at once or not at all."""
+def test_failed_write_leaves_the_old_file(run, file, home, monkeypatch):
+    """The file is replaced atomically."""
     from pathlib import Path
 
     place = home / "mine.toml"

@@ -36,7 +36,7 @@ import pytest
     ],
 )
 def test_wrong_use_is_named_and_changes_nothing(run, words, code, part):
-    """Each mistake exits 2, names what was wrong in JSON and in words, and stores nothing."""
+    """Exit code 2, the mistake in JSON and in text, and nothing stored."""
     run("add", "something to find", "--id", "kept")
     before = run("list", "--json", "--superseded").out
     in_words = run(*words)
@@ -47,8 +47,8 @@ def test_wrong_use_is_named_and_changes_nothing(run, words, code, part):
     assert run("list", "--json", "--superseded").out == before
 
 
-def test_unknown_settings_are_refused_nested_ones_too(run, home):
-    """A typo in a file names the file and the nearest setting there is."""
+def test_unknown_settings_are_refused_also_nested_ones(run, home):
+    """The error names the file and the nearest setting."""
     for text, near in (
         ("fusoin = 'rrf'", ""),
         ("[search]\nfetchk = 5", "search.fetch_k"),
@@ -70,8 +70,8 @@ def test_a_settings_file_that_is_not_toml_is_refused(run, home):
         assert "mine.toml" in refused.error["message"]
 
 
-def test_a_project_may_not_say_where_data_goes(run, home):
-    """A cloned repository's settings cannot redirect the store or the embedder."""
+def test_project_file_cannot_redirect_data(run, home):
+    """A cloned repository's settings cannot set the store or the embedder."""
     for text in (
         "store = 'x.db'",
         "embedder = 'openai:x'",
@@ -91,8 +91,8 @@ def test_a_project_may_not_say_where_data_goes(run, home):
     assert run("config", "show", "--json").json["search.limit"] == {"value": 1, "from": str(home / "recollect.toml")}
 
 
-def test_a_store_that_cannot_be_is_exit_3_and_untouched(run, home):
-    """A folder, another program's database and a text file are refused, byte for byte as they were."""
+def test_invalid_store_is_exit_3_and_unchanged(run, home):
+    """A folder, another program's database and a text file."""
     foreign = home / "foreign.db"
     connection = apsw.Connection(str(foreign))
     connection.execute("CREATE TABLE t (x); INSERT INTO t VALUES (1)")

@@ -10,14 +10,14 @@ from recollect.sample import NOTES
 
 @pytest.fixture
 def notes(run, monkeypatch):
-    """A store of some sample notes with vectors of the hashing embedder."""
+    """A store of sample notes with vectors of the hashing embedder."""
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
     assert run("index", NOTES / "home").code == 0
 
 
 @pytest.fixture
 def model(server, monkeypatch):
-    """A language model that asks the same unlike question about everything, unless a test says more."""
+    """A language model that returns the same question about everything, unless a test changes it."""
     monkeypatch.setenv("RECOLLECT_LLM_BASE_URL", server.url)
     monkeypatch.setenv("RECOLLECT_LLM_MODEL", "stand-in")
     monkeypatch.setenv("RECOLLECT_LLM_RETRIES", "0")
@@ -32,8 +32,8 @@ def questions(folder, kind):
     return [row["text"] for row in rows if row["metadata"]["kind"] == kind]
 
 
-def test_a_set_is_made_and_can_be_run(run, notes, home):
-    """The table, the counts, the warnings; and `eval run` measures on what was written."""
+def test_set_is_made_and_can_be_run(run, notes, home):
+    """Table, counts and warnings; `eval run` measures the written set."""
     ran = run("eval", "make-set", "-o", "set", "-n", "30")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[0].split()[:2] == ["kind", "questions"]
@@ -48,7 +48,7 @@ def test_a_set_is_made_and_can_be_run(run, notes, home):
     assert measured.json["systems"]["default"]["measures"]["nDCG@10"]["mean"] > 0.8
 
 
-def test_json_has_all_of_it(run, notes):
+def test_json_has_everything(run, notes):
     ran = run("eval", "make-set", "-o", "set", "--json")
     assert ran.code == 0
     said = ran.json
@@ -56,8 +56,8 @@ def test_json_has_all_of_it(run, notes):
     assert any("can be made of this store, of 200 asked for" in warning for warning in said["warnings"])
 
 
-def test_a_second_run_refuses(run, notes, home):
-    """What is there is somebody's work: --update or --force, and a folder of another's making never."""
+def test_second_run_needs_update_or_force(run, notes, home):
+    """Existing files are somebody's work; a foreign folder is never overwritten."""
     assert run("eval", "make-set", "-o", "set", "-n", "20").code == 0
     refused = run("eval", "make-set", "-o", "set", "--json")
     assert (refused.code, refused.error["hint"].split()[0]) == (2, "--update")
@@ -85,8 +85,8 @@ def test_a_second_run_refuses(run, notes, home):
         ("manifest.json", "{}", "was not made by this version of make-set"),
     ],
 )
-def test_an_edit_that_cannot_be_read_is_named(run, notes, home, edit):
-    """File and line are said, and nothing is changed."""
+def test_unreadable_edit_is_named(run, notes, home, edit):
+    """With file and line, and nothing is changed."""
     name, text, words = edit
     run("eval", "make-set", "-o", "set", "-n", "20")
     (home / "set" / name).write_text(text)
@@ -95,14 +95,14 @@ def test_an_edit_that_cannot_be_read_is_named(run, notes, home, edit):
     assert words in ran.error["message"]
 
 
-def test_an_empty_store_says_what_to_do(run, home):
+def test_empty_store_shows_what_to_do(run, home):
     ran = run("eval", "make-set", "-o", "set", "--json")
     assert ran.code == 2
     assert "recollect index" in ran.error["hint"]
     assert not (home / "set").exists()
 
 
-def test_a_store_of_code_gives_no_question(run, home):
+def test_store_of_code_gives_no_questions(run, home):
     (home / "src").mkdir()
     (home / "src" / "a.py").write_text(
         "def f():\n    # a comment that says something about nothing at all\n    return 1\n"
@@ -112,8 +112,8 @@ def test_a_store_of_code_gives_no_question(run, home):
     assert (ran.code, ran.error["message"]) == (2, "no question can be made of 1 records")
 
 
-def test_scope_flags_are_honoured(run, home):
-    """Another user's facts are neither asked for nor counted."""
+def test_scope_flags_apply(run, home):
+    """Another user's facts are neither used nor counted."""
     run("add", "Ada keeps the spare key under the third flower pot.", "--user", "ada")
     run("add", "The spare key opens both the shed and the cellar.", "--user", "ada")
     run("add", "Bob hid the cellar key behind the third flower mosaic.", "--user", "bob")
@@ -125,8 +125,8 @@ def test_scope_flags_are_honoured(run, home):
     assert json.loads((home / "set" / "manifest.json").read_text())["scope"] == {"user": "ada"}
 
 
-def test_the_model_asks_half_of_the_questions(run, notes, home, model):
-    """The number of calls is said before; the same set again costs none."""
+def test_language_model_writes_half_of_the_questions(run, notes, home, model):
+    """The number of calls is shown before; the same set again costs none."""
     ran = run("eval", "make-set", "-o", "set", "-n", "16", "--llm")
     assert ran.code == 0, ran.err
     assert "at most 8 calls of stand-in, about " in ran.err
@@ -144,8 +144,8 @@ def copied(prompt: str) -> str:
     return f"{' '.join(words[:14])}?"
 
 
-def test_answers_that_do_not_fit_are_left_out(run, notes, home, model, reply):
-    """Two lines, no question, a copy, a repetition, nothing: each is counted, and the others fill the set."""
+def test_unsuitable_answers_are_left_out(run, notes, home, model, reply):
+    """Two lines, no question, a copy, a repetition, nothing: each is counted, and others fill the set."""
     waiting = [copied]  # the first that is not scripted; which record that is depends on where the notes are
     model.answer = lambda prompt: waiting.pop()(prompt) if waiting else "Which strange gadget helped?"
     model.script = [reply("Two?\nLines?"), reply("No question."), reply("NONE"), reply("Why?"), reply("")]
@@ -158,8 +158,8 @@ def test_answers_that_do_not_fit_are_left_out(run, notes, home, model, reply):
     assert sum(ran.json["kinds"].values()) == 18
 
 
-def test_the_prompt_keeps_the_note_apart(run, notes, model):
-    """What is sent is the record between marks, after rules that forbid copying."""
+def test_prompt_separates_the_note(run, notes, model):
+    """The record is between marks, after rules that forbid copying."""
     run("eval", "make-set", "-o", "set", "-n", "2", "--llm")
     (asked,) = model.asked
     rules = asked.body["messages"][0]["content"]
@@ -176,8 +176,8 @@ def test_a_plan_sends_and_writes_nothing(run, notes, home, model):
     assert not (home / "set").exists()
 
 
-def test_a_model_that_does_not_answer_is_left_alone(run, notes, home, model, reply):
-    """Three failures in a row end it, and nothing is written; one among others is only counted."""
+def test_failing_language_model_ends_the_run(run, notes, home, model, reply):
+    """After three failures in a row, and nothing is written; a single failure is only counted."""
     model.script = [reply(status=500)] * 3
     ran = run("eval", "make-set", "-o", "set", "-n", "16", "--llm", "--json")
     assert (ran.code, ran.error["code"], len(model.asked)) == (3, "llm", 3)
@@ -188,14 +188,14 @@ def test_a_model_that_does_not_answer_is_left_alone(run, notes, home, model, rep
     assert ran.json["kinds"]["paraphrase"] == 7
 
 
-def test_without_a_model_it_is_said_at_once(run, notes, server):
+def test_missing_language_model_is_reported_at_once(run, notes, server):
     ran = run("eval", "make-set", "-o", "set", "--llm", "--json")
     assert ran.code == 2
     assert "no language model is set up" in ran.error["message"]
 
 
-def test_a_folder_of_notes_is_left_alone_and_a_set_is_not_indexed(run, notes, home):
-    """What holds anything else is not written to, and `index` takes no questions for notes."""
+def test_other_folders_are_not_written_and_a_set_is_not_indexed(run, notes, home):
+    """A folder with other files is refused, and `index` ignores questions."""
     (home / "mine").mkdir()
     (home / "mine" / "note.md").write_text("# A note\n\nOf mine.\n")
     refused = run("eval", "make-set", "-o", "mine")

@@ -28,13 +28,13 @@ def write_set(folder, *, corpus=True):
 
 @pytest.fixture
 def data(home, monkeypatch):
-    """A set in BEIR's layout, and a cache of the test's own."""
+    """A set in BEIR's layout, and a cache for the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     return write_set(home / "notes")
 
 
-def test_a_set_is_measured_and_the_report_says_on_what(run, data):
-    """The table has a line a system with its intervals, the last line n, fingerprint and embedder."""
+def test_set_is_measured_and_described(run, data):
+    """One table line per system with its intervals; the last has n, fingerprint and embedder."""
     ran = run("eval", "run", data, "--embedder", "hashing:64", "--compare", "keyword,vector,rrf,weighted,default")
     assert ran.code == 0, ran.err
     assert [line.split()[0] for line in ran.out.splitlines()[1:6]] == [
@@ -53,8 +53,8 @@ def test_a_set_is_measured_and_the_report_says_on_what(run, data):
     assert again.json["data"]["fingerprint"] in ran.err
 
 
-def test_the_default_system_alone_needs_no_embedder(run, data):
-    """`--embedder none` is keyword search; the store of the set is in the cache, and not the user's own."""
+def test_default_system_alone_needs_no_embedder(run, data):
+    """`--embedder none` is keyword search; the set's store is in the cache, not the user's own."""
     ran = run("eval", "run", data, "--json")
     assert list(ran.json["systems"]) == ["default"]
     assert ran.json["comparisons"] == []
@@ -71,8 +71,8 @@ def test_the_default_system_alone_needs_no_embedder(run, data):
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
 @pytest.mark.torture  # ranx is compiled anew for it, for most of a minute
-def test_other_tools_read_our_run_and_find_the_same(run, data):
-    """pytrec_eval, ir_measures and ranx, given our files alone, give our values question by question."""
+def test_other_tools_score_our_run_alike(run, data):
+    """pytrec_eval, ir_measures and ranx, from our files alone, give our values for each question."""
     import ir_measures
     import pytrec_eval
     import ranx
@@ -99,7 +99,7 @@ def test_other_tools_read_our_run_and_find_the_same(run, data):
 
 
 def test_runs_of_others_are_scored_beside_ours(run, data):
-    """Our own run read as a rival ties on every question; with `--compare none` judgments are all that is needed."""
+    """Our own run as a rival ties on every question; `--compare none` needs only judgments."""
     run("eval", "run", data, "--save-run", "ours.trec")
     both = run("eval", "run", data, "--run", "them=ours.trec", "--json").json
     assert [(one["ties"], one["p"]) for one in both["comparisons"]] == [(8, 1.0)] * 3
@@ -109,15 +109,15 @@ def test_runs_of_others_are_scored_beside_ours(run, data):
     assert alone.json["settings"]["embedder"] is None
 
 
-def test_several_systems_are_saved_in_a_file_each(run, data):
-    """The system's name goes before the suffix, and is the run's tag."""
+def test_each_system_is_saved_in_its_own_file(run, data):
+    """The system's name is before the suffix, and is the run's tag."""
     run("eval", "run", data, "--compare", "keyword,default", "--save-run", "r.trec")
     assert (data.parent / "r-keyword.trec").read_text().split("\n")[0].endswith(" keyword")
     assert (data.parent / "r-default.trec").is_file()
 
 
-def test_the_users_own_store_is_measured(run, home):
-    """Judgments name records or files; a folder without a corpus, or two files, say so."""
+def test_users_own_store_is_measured(run, home):
+    """Judgments name records or files; a folder without a corpus, or two files, is reported as such."""
     notes = home / "files"
     notes.mkdir()
     for topic in TOPICS:
@@ -142,8 +142,8 @@ NOTHING = ("--text-weight", "0", "--vector-weight", "0")
 """Flags with which no source counts, so that nothing is found."""
 
 
-def test_the_gate_passes_and_fails(run, data):
-    """Exit 0 when nothing changed, 1 when a measure fell by more than the noise, measured again or from a report."""
+def test_gate_passes_and_fails(run, data):
+    """Exit code 0 without a change, 1 after a significant fall, measured again or from a report."""
     run("eval", "run", data, "--save", "old.json", "--compare", "default,keyword", "-m", "P@1 AP")
     same = run("eval", "gate", "--baseline", "old.json", data)
     assert same.code == 0, same.err
@@ -160,8 +160,8 @@ def test_the_gate_passes_and_fails(run, data):
     assert (other.code, "cannot be compared: filters" in other.err) == (2, True)
 
 
-def test_the_gate_refuses_other_data(run, data, home):
-    """Other judgments are another fingerprint: exit 2, and what to do."""
+def test_gate_refuses_other_data(run, data, home):
+    """Other judgments have another fingerprint: exit code 2 with a hint."""
     run("eval", "run", data, "--save", "old.json")
     (data / "qrels.tsv").write_text("q0\ttea0\t1\n")
     ran = run("eval", "gate", "--baseline", "old.json", data, "--json")
@@ -188,8 +188,8 @@ def test_the_gate_refuses_other_data(run, data, home):
         (("notes", "--fusion", "magic"), "magic"),
     ],
 )
-def test_wrong_use_is_said(run, data, words, said):
-    """What was wrong, with exit 2."""
+def test_wrong_use_is_reported(run, data, words, said):
+    """With exit code 2."""
     ran = run("eval", "run", *words, "--json")
     assert ran.code == 2
     assert said in ran.error["message"]

@@ -49,7 +49,7 @@ def write(folder, documents=60, questions=36):
 
 
 @pytest.mark.ci
-def test_a_sweep_is_a_table_a_plot_a_knee_and_a_certificate(run, small):
+def test_sweep_prints_a_table_a_plot_a_knee_and_a_certificate(run, small):
     ran = run("eval", "sweep", small, "--fetch-k", "5,50,100", "--k", "1,60", "--fusion", "rrf,weighted")
     assert ran.code == 0, ran.err
     assert "rrf k=60  50       0." in ran.out
@@ -59,7 +59,7 @@ def test_a_sweep_is_a_table_a_plot_a_knee_and_a_certificate(run, small):
     assert "36 questions" in ran.err
 
 
-def test_a_sweep_as_json_has_what_plots_need(run, small):
+def test_sweep_as_json_has_the_data_of_the_plots(run, small):
     ran = run("eval", "sweep", small, "--fetch-k", "5,50", "--k", "60", "--fusion", "rrf,weighted", "--json")
     told = ran.json
     assert set(told) == {"data", "measure", "rows", "knee", "knees", "churn", "prefix"}
@@ -76,8 +76,8 @@ def test_a_sweep_as_json_has_what_plots_need(run, small):
     assert told["prefix"]["questions"] <= 20
 
 
-def test_a_sweep_begins_with_the_settings_in_force(run, small):
-    """Whatever the default is, it is among what is swept where no method is named."""
+def test_sweep_includes_the_current_settings(run, small):
+    """If no method is named."""
     ran = run("eval", "sweep", small, "--fetch-k", "10", "--k", "60", "--json")
     fusion = config.SearchOptions().fusion
     assert ran.json["rows"][0]["options"]["fusion"] == fusion
@@ -85,7 +85,7 @@ def test_a_sweep_begins_with_the_settings_in_force(run, small):
 
 
 @pytest.mark.ci
-def test_a_sweep_is_drawn_where_that_is_asked_for(run, small):
+def test_sweep_is_plotted_on_request(run, small):
     pytest.importorskip("matplotlib")
     ran = run("eval", "sweep", small, "--fetch-k", "5,50", "--k", "60", "--plot", "sweep.svg")
     assert ran.code == 0, ran.err
@@ -108,7 +108,7 @@ def test_a_sweep_is_drawn_where_that_is_asked_for(run, small):
         ("--measure", "nDCG@10 R@5"),
     ],
 )
-def test_a_sweep_refuses_what_cannot_be_swept(run, small, flags):
+def test_sweep_refuses_invalid_options(run, small, flags):
     ran = run("eval", "sweep", small, *flags, "--json")
     assert ran.code in (2, 3)
     assert ran.error["message"]
@@ -150,7 +150,7 @@ def few_settings(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_settings")
-def test_tune_keeps_the_default_where_nothing_is_gained(run, home, small):
+def test_tune_keeps_the_default_without_a_gain(run, home, small):
     ran = run("eval", "tune", small, "-o", "tuned.toml", "--json")
     assert ran.code == 0, ran.err
     told = ran.json
@@ -162,7 +162,7 @@ def test_tune_keeps_the_default_where_nothing_is_gained(run, home, small):
     assert not (home / "tuned.toml").exists()
 
 
-def test_tune_does_not_judge_by_few_questions(run, home, small):
+def test_tune_refuses_too_few_questions(run, home, small):
     ran = run("eval", "tune", write(home / "few", 20, 8), "-o", "tuned.toml")
     assert ran.code == 0, ran.err
     assert "keep the default: 8 questions are too few to tell (at least 30)" in ran.out
@@ -171,7 +171,7 @@ def test_tune_does_not_judge_by_few_questions(run, home, small):
 
 @pytest.fixture
 def mirrored(home, small):
-    """A set in which the keyword source alone knows: every question is of rare words, and vectors are of a few."""
+    """A set that only keyword search can answer: rare words in the questions, common ones in the vectors."""
     draw = random.Random(5)
     folder = home / "rare"
     folder.mkdir()
@@ -186,8 +186,8 @@ def mirrored(home, small):
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("few_settings")
-def test_tune_writes_settings_that_are_read_again(run, home, mirrored, monkeypatch):
-    """A gain on held-out questions is written with what speaks for it, and not over a file that is there."""
+def test_tune_writes_valid_settings(run, home, mirrored, monkeypatch):
+    """A gain on held-out questions is written with its evidence, and not over an existing file."""
     monkeypatch.setenv("RECOLLECT_SEARCH_VECTOR_WEIGHT", "9")
     ran = run("eval", "tune", mirrored, "-o", "tuned.toml", "--json")
     assert ran.code == 0, ran.err
@@ -208,8 +208,8 @@ def test_tune_writes_settings_that_are_read_again(run, home, mirrored, monkeypat
     assert "tuned.toml exists already" in again.error["message"]
 
 
-def test_a_study_of_the_own_store_reads_files(run, home, small):
-    """Questions to one's own notes, judged by the names of files."""
+def test_study_of_the_users_store_reads_files(run, home, small):
+    """Questions about one's own notes, judged by file names."""
     notes = home / "notes"
     notes.mkdir()
     for word in WORDS:
@@ -232,8 +232,8 @@ def test_a_study_needs_questions(run, small):
     assert run("eval", "overlap", "nowhere", "--json").code == 2
 
 
-def test_a_set_that_favours_words_is_said_to(run, tmp_path):
-    """A set whose questions are made of their answers' words must not decide between words and meaning."""
+def test_set_biased_to_words_is_reported(run, tmp_path):
+    """Questions made of their answers' words must not decide between keyword and vector search."""
     from recollect.evaluation.sets import bias
 
     assert bias(tmp_path) == ""
@@ -271,8 +271,8 @@ def long_files(home, run, monkeypatch):
 
 
 @pytest.mark.usefixtures("few_settings")
-def test_run_sweep_and_tune_have_one_figure_for_one_configuration(run, long_files):
-    """The default on the same questions is the default, also where ten chunks are fewer than ten files."""
+def test_run_sweep_and_tune_agree_on_one_configuration(run, long_files):
+    """The default on the same questions, also where ten chunks are fewer than ten files."""
     measured = run("eval", "run", long_files, "-m", "nDCG@10", "--json").json["systems"]["default"]["measures"]
     tuned = run("eval", "tune", long_files, "--json").json["default"]
     search = config.SearchOptions()

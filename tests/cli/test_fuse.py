@@ -32,7 +32,7 @@ def files(home):
 
 
 def test_three_formats_are_fused_in_one_command(run, files):
-    """The command of the documentation, with the contribution of each list."""
+    """The documented command, with the contribution of each list."""
     ran = run("fuse", "a.json", "b.jsonl", "run.trec", "--method", "rrf", "--k", "60", "--json")
     assert (ran.code, ids(ran)) == (0, ["x", "y", "z"])
     assert ran.json["fusion"] == {"method": "rrf", "k": 60, "weights": {"a": 1.0, "b": 1.0, "run": 1.0}}
@@ -47,7 +47,7 @@ def test_three_formats_are_fused_in_one_command(run, files):
 @pytest.mark.parametrize(
     ("ranks", "fused"), [((1,), 0.016393), ((1, 1), 0.032787), ((1, 5), 0.031778), ((10, 10), 0.028571)]
 )
-def test_a_rank_that_is_given_counts_as_it_is(run, home, ranks, fused):
+def test_explicit_rank_is_used_unchanged(run, home, ranks, fused):
     """The project's test vectors, with files of a single document each."""
     names = [f"{number}.json" for number in range(len(ranks))]
     for name, rank in zip(names, ranks, strict=True):
@@ -55,8 +55,8 @@ def test_a_rank_that_is_given_counts_as_it_is(run, home, ranks, fused):
     assert run("fuse", *names, "--json").json["results"][0]["fused"] == pytest.approx(fused, abs=5e-7)
 
 
-def test_borda_with_given_ranks_is_never_below_absence(run, home):
-    """A rank beyond the documents that are here still earns something."""
+def test_borda_with_explicit_ranks_is_never_below_absence(run, home):
+    """A rank beyond the number of documents still earns something."""
     (home / "a.json").write_text(listed({"id": "deep", "rank": 50}))
     (home / "b.json").write_text(listed({"id": "top", "rank": 1}))
     results = run("fuse", "a.json", "b.json", "--method", "borda", "--json").json["results"]
@@ -64,7 +64,7 @@ def test_borda_with_given_ranks_is_never_below_absence(run, home):
 
 
 def test_standard_input_is_a_list_of_any_format(run, files):
-    """`-` reads whichever format comes, and is called stdin."""
+    """`-` is named stdin."""
     for text in (listed("x"), '["x"]', '"x"\n', '{"id": "x"}', "q Q0 x 1 1 t\n", "\ufeff" + listed("x")):
         ran = run("fuse", "b.jsonl", "-", "--json", stdin=text)
         assert ran.code == 0, ran.err
@@ -73,12 +73,12 @@ def test_standard_input_is_a_list_of_any_format(run, files):
 
 
 def test_ids_are_texts_or_whole_numbers(run):
-    """A number is an id too, alone or in an object, in every kind of list."""
+    """Alone or in an object, in every kind of list."""
     assert order("[3, 1]") == order("3\n1\n") == order('{"id": 3}\n{"id": 1}') == ["3", "1"]
 
 
-def test_a_list_is_ordered_by_rank_then_score_then_as_listed():
-    """Rank wins over score; equal scores stay as listed; FTS5's negative scores, best first, are left as they stand."""
+def test_list_is_ordered_by_rank_then_score_then_position():
+    """FTS5's negative scores, best first, are left in place."""
     assert order(listed({"id": "a", "rank": 2, "score": 9}, {"id": "b", "rank": 1, "score": 1})) == ["b", "a"]
     assert order(listed({"id": "a", "score": 1}, {"id": "b", "score": 9}, {"id": "c", "score": 9})) == ["b", "c", "a"]
     assert order(listed({"id": "b"}, {"id": "a"})) == order('["b", "a"]') == ["b", "a"]
@@ -94,16 +94,16 @@ def test_a_list_is_ordered_by_rank_then_score_then_as_listed():
     ]
 
 
-def test_an_id_named_twice_keeps_its_better_place():
-    """In every format; what follows in a list without ranks moves up."""
+def test_repeated_id_keeps_its_better_rank():
+    """In every format; in a list without ranks the following ones move up."""
     assert order('["a", "b", "a", "c"]') == ["a", "b", "c"]
     assert order(listed({"id": "a", "rank": 3}, {"id": "b", "rank": 2}, {"id": "a", "rank": 1})) == ["a", "b"]
     run = read_run(b"q Q0 a 1 1 t\nq Q0 b 2 2 t\nq Q0 a 3 3 t\n", "f")
     assert [(entry.id, entry.score) for entry in run["q"]] == [("a", 3.0), ("b", 2.0)]
 
 
-def test_a_trec_run_is_ordered_as_trec_eval_orders_it():
-    """By falling score, equal scores by falling id, whatever the ranks say; comments and blank lines are left out."""
+def test_trec_run_is_ordered_like_trec_eval():
+    """By falling score, equal scores by falling id, whatever the ranks; comments and blank lines are ignored."""
     text = (
         "# made by hand\r\n\r\nq Q0 a 1 2.0 t\r\nq\tQ0\tb\t2\t2.0\tt\r\nq Q0 c 3 5 t\r\np Q0 no\u00a0break 9 1e-3 t\r\n"
     )
@@ -115,7 +115,7 @@ def test_a_trec_run_is_ordered_as_trec_eval_orders_it():
 
 
 def test_our_order_is_what_trec_eval_reads_from_our_run():
-    """Ties that we broke stay broken: pytrec_eval finds each document at the place that we gave it."""
+    """Broken ties stay: pytrec_eval finds each document at its rank."""
     import pytrec_eval
 
     ranking = [("b", 0.5), ("c", 0.5), ("a", 0.5 - 1e-9), ("d", 0.0), ("e", 0.0), ("f", -0.25), ("g", -0.25)]
@@ -128,7 +128,7 @@ def test_our_order_is_what_trec_eval_reads_from_our_run():
 
 
 def test_our_own_answers_can_be_fused(run, home):
-    """The JSON of `search`, and that of `fuse` for one question and for many, go back in."""
+    """The JSON of `search`, and that of `fuse` for one question and for many."""
     run("add", "Tea with Ada", "--id", "ada")
     run("add", "Tea with Bob and milk", "--id", "bob")
     (home / "s.json").write_text(run("search", "tea milk", "--json").out)
@@ -142,8 +142,8 @@ def test_our_own_answers_can_be_fused(run, home):
     assert {key: [one["id"] for one in of] for key, of in again.items()} == {"p": ["a"], "q": ["b", "c"]}
 
 
-def test_runs_of_many_questions_are_fused_question_by_question(run, home):
-    """A question that one run lacks is answered by the other; the output is by question, in every form."""
+def test_runs_of_many_questions_are_fused_per_question(run, home):
+    """A question missing in one run is answered by the other."""
     (home / "a.trec").write_text("1 Q0 x 1 2 a\n1 Q0 y 2 1 a\n2 Q0 x 1 2 a\n")
     (home / "b.trec").write_text("1 Q0 y 1 2 b\n3 Q0 z 1 2 b\n")
     answers = run("fuse", "a.trec", "b.trec", "--json").json["queries"]
@@ -161,8 +161,8 @@ def test_runs_of_many_questions_are_fused_question_by_question(run, home):
     assert "4 results for 3 queries · rrf k=60" in shown.err
 
 
-def test_a_list_without_a_question_goes_with_one_question_only(run, home):
-    """With a run of several questions nobody knows where it belongs: wrong use, and said."""
+def test_list_without_a_question_needs_a_single_question(run, home):
+    """With a run of several questions it is a usage error."""
     (home / "plain.json").write_text('["x"]')
     (home / "one.trec").write_text("q7 Q0 y 1 2 a\n")
     (home / "two.trec").write_text("q7 Q0 y 1 2 a\nq8 Q0 y 1 2 a\n")
@@ -176,15 +176,15 @@ def test_a_list_without_a_question_goes_with_one_question_only(run, home):
 
 
 def test_weights_go_by_name_or_in_order(run, files):
-    """Both ways mean the same; what is not named has weight 1, and weight 0 is absence."""
+    """Unnamed lists have weight 1, and weight 0 is absence."""
     named = run("fuse", "a.json", "b.jsonl", "--weights", "b=3", "--json")
     assert named.json == run("fuse", "a.json", "b.jsonl", "--weights", "1,3", "--json").json
     assert ids(named)[0] == "y"
     assert ids(run("fuse", "a.json", "b.jsonl", "--weights", "b=0", "--json")) == ["x", "y"]
 
 
-def test_lists_are_named_after_their_files_or_as_asked(run, home):
-    """Two files of one stem have names that differ; --names gives others."""
+def test_lists_are_named_after_their_files_or_by_option(run, home):
+    """Two files of one stem get different names; --names sets others."""
     for folder in ("one", "two"):
         (home / folder).mkdir()
         (home / folder / "r.json").write_text('["x"]')
@@ -196,7 +196,7 @@ def test_lists_are_named_after_their_files_or_as_asked(run, home):
 
 
 def test_every_method_and_normalisation(run, files):
-    """Fusing by score needs scores in every list, and says so; `--bounded` takes them as they are."""
+    """Fusing by score needs scores in every list; `--bounded` uses them unchanged."""
     (files / "c.json").write_text(listed({"id": "x", "score": 3.0}, {"id": "z", "score": 1.0}))
     for method in METHODS:
         ran = run("fuse", "b.jsonl", "c.json", "--method", method, "--normalisation", "minmax", "--json")
@@ -216,8 +216,8 @@ def test_limit_is_a_prefix(run, files):
     assert len(run("fuse", "a.json", "b.jsonl", "--trec", "-n", "2").out.splitlines()) == 2
 
 
-def test_human_output_is_a_table_of_ranks(run, files):
-    """One line a document, with its rank in each list."""
+def test_text_output_is_a_table_of_ranks(run, files):
+    """One line per document, with its rank in each list."""
     shown = run("fuse", "a.json", "b.jsonl")
     assert [line.split() for line in shown.out.splitlines()] == [
         ["id", "score", "fused", "a", "b"],
@@ -228,14 +228,14 @@ def test_human_output_is_a_table_of_ranks(run, files):
     assert shown.err == "3 results · rrf k=60\n"
 
 
-def test_an_id_cannot_steer_the_terminal(run, home):
-    """Control characters of an id are not printed in the table."""
+def test_id_cannot_control_the_terminal(run, home):
+    """Control characters are not printed."""
     (home / "a.json").write_text(json.dumps(["evil\x1b[2J", "fine"]))
     assert "\x1b" not in run("fuse", "a.json").out
 
 
 def test_nothing_to_fuse_is_exit_1(run, home):
-    """Empty files, lists and lines count as empty lists, said in a note; with something beside them that is found."""
+    """Empty files and lists count as empty lists, with a note."""
     (home / "some.json").write_text('["x"]')
     for text in ("", "\n \n", "[]", '{"results": []}', "\ufeff", "# only a comment\n"):
         (home / "empty.json").write_text(text)
@@ -284,8 +284,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "part"), BAD)
-def test_a_file_that_is_no_list_is_named_with_its_line(run, home, text, part):
-    """Wrong use, exit 2: the file, the place in it, what is wrong, and what a file may be."""
+def test_invalid_file_is_named_with_its_line(run, home, text, part):
+    """Exit code 2: the file, the place, the mistake, and the valid formats."""
     (home / "bad.txt").write_text(text)
     refused = run("fuse", "bad.txt", "--json")
     assert (refused.code, refused.out) == (2, "")
@@ -295,7 +295,7 @@ def test_a_file_that_is_no_list_is_named_with_its_line(run, home, text, part):
     assert "TREC run" in refused.error["hint"]
 
 
-def test_bytes_that_are_no_text_are_refused(run, home):
+def test_invalid_encoding_is_refused(run, home):
     """Not UTF-8 is named with its line; UTF-16 with its mark, as PowerShell writes it, is read."""
     (home / "bad.json").write_bytes(b'["a",\n "\xff"]')
     assert "bad.json: line 2 is not text" in run("fuse", "bad.json", "--json").error["message"]
@@ -334,13 +334,13 @@ def test_wrong_use_is_named(run, files, words, code, part):
     assert part in run(*words).err
 
 
-def test_two_forms_of_output_are_one_too_many(run, files):
+def test_json_and_trec_exclude_each_other(run, files):
     """--json and --trec exclude each other."""
     assert run("fuse", "a.json", "--trec", "--json").code == 2
 
 
-def test_an_id_with_a_space_cannot_be_written_as_trec(run, home):
-    """Rather than a run that nobody can read: wrong use, and nothing printed."""
+def test_id_with_a_space_cannot_be_written_as_trec(run, home):
+    """A usage error, and nothing printed."""
     (home / "a.json").write_text('["good", "not good"]')
     refused = run("fuse", "a.json", "--trec")
     assert (refused.code, refused.out) == (2, "")
@@ -348,14 +348,14 @@ def test_an_id_with_a_space_cannot_be_written_as_trec(run, home):
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="only Linux has a file that even root cannot read")
-def test_a_file_that_cannot_be_read_is_exit_3(run):
+def test_unreadable_file_is_exit_3(run):
     """The request was right, the world was not."""
     refused = run("fuse", "/proc/self/mem", "--json")
     assert (refused.code, refused.error["code"]) == (3, "failed")
     assert "/proc/self/mem cannot be read" in refused.error["message"]
 
 
-def test_a_large_file_is_read(run, home):
+def test_large_file_is_read(run, home):
     """Seventeen megabytes of JSON lines, of which the best is last."""
     lines = [json.dumps({"id": f"d{number}", "score": number, "text": "x" * 1000}) for number in range(17_000)]
     (home / "large.jsonl").write_text("\n".join(lines))
@@ -363,8 +363,8 @@ def test_a_large_file_is_read(run, home):
     assert ids(run("fuse", "large.jsonl", "--json", "--limit", "2")) == ["d16999", "d16998"]
 
 
-def test_no_store_is_opened_or_made_and_nothing_loaded_but_click(files):
-    """In a process of its own: only the standard library, click and Recollect are loaded, and no file appears."""
+def test_fuse_opens_no_store_and_loads_only_click(files):
+    """In a separate process: only the standard library, click and Recollect, and no new file."""
     code = (
         "import sys\nbefore = set(sys.modules)\nfrom recollect.cli import main\n"
         "code = main(['fuse', 'a.json', 'b.jsonl', 'run.trec', '--json'])\n"
@@ -378,8 +378,8 @@ def test_no_store_is_opened_or_made_and_nothing_loaded_but_click(files):
     assert sorted(files.rglob("*")) == before
 
 
-def test_the_same_from_python_loads_no_other_package(files):
-    """`recollect.fuse` gives what the command gives, with the standard library alone."""
+def test_fuse_from_python_loads_no_other_package(files):
+    """`recollect.fuse` gives the command's result with the standard library alone."""
     code = (
         "import sys\nbefore = set(sys.modules)\nimport recollect\n"
         "found = recollect.fuse({'a': ['x', 'y'], 'b': ['y', 'z']}, k=60)\n"

@@ -1,4 +1,4 @@
-"""The way of `recollect fuse`, from files to a ranking, beside ranx and beside the formula in exact fractions."""
+"""`recollect fuse` from files to a ranking, compared with ranx and with the formula in exact fractions."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def test_runs_of_three_systems_fuse_as_ranx_does(k):
 
 
 @pytest.mark.parametrize("k", KS)
-def test_weights_enter_as_the_formula_says(k):
-    """With weights, one of them 0 at times, scores and order are those of Σ w / (k + rank) in fractions."""
+def test_weights_follow_the_formula(k):
+    """Scores and order equal Σ w / (k + rank) in fractions, also with a weight of 0."""
     cases, rng = rankings(k), random.Random(k + 2)
     weights = {system: rng.choice([0.0, 0.1, 0.3, 0.7, 1.0, 2.5, 100.0]) for system in SYSTEMS} | {"dense": 0.5}
     runs = {system: read_run(trec(system, cases, rng), system) for system in SYSTEMS}
@@ -111,7 +111,7 @@ def write_files(folder, lists: dict[str, list[str]], rng: random.Random) -> list
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("k", KS[:10])
-def test_the_command_gives_ranxs_ranking(k, tmp_path, capsys):
+def test_command_gives_ranxs_ranking(k, tmp_path, capsys):
     """`recollect fuse a.json b.jsonl c.trec --k … --json` on five questions for each of ten k, and with weights."""
     rng = random.Random(k + 3)
     for key, lists in list(rankings(k).items())[:5]:

@@ -1,4 +1,4 @@
-"""`recollect history --follow`: what happened, then what happens, until Ctrl-C."""
+"""`recollect history --follow`: past changes, then new ones, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from recollect.config import Settings
 
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.torture)])
-def test_what_happens_is_told_line_by_line_until_it_is_ended(tmp_path: Path, number: int) -> None:
-    """A change of another process is one more line; others' records are none; the end is quiet, with exit code 0."""
+def test_changes_are_printed_until_interrupted(tmp_path: Path, number: int) -> None:
+    """One line per change of another process; other scopes' records are not shown; exit code 0."""
     store = tmp_path / "store.db"
     environment = {**os.environ, "RECOLLECT_STORE": str(store), "RECOLLECT_EMBEDDER": "none", "HOME": str(tmp_path)}
     with Memory.open(store, embedder="none", settings=Settings()) as memory:

@@ -1,4 +1,4 @@
-"""Whatever a name or a text holds, a command prints nothing that steers a terminal or forges a line."""
+"""Whatever a name or a text contains, no command prints characters that control a terminal or forge a line."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def hidden(text):
 
 @pytest.fixture
 def clean(run):
-    """Runs a command and looks at every character of what it printed."""
+    """Runs a command and checks every character of its output."""
 
     def call(*words, code=None, stdin=""):
         ran = run(*words, stdin=stdin)
@@ -49,7 +49,7 @@ def clean(run):
 
 @pytest.fixture
 def evil(run):
-    """A store in which every name is hostile, in a record and in a chunk's path."""
+    """A store with only hostile names, in a record and in a chunk's path."""
     line = {
         "id": FORGED, "text": f"tea {EVIL}", "title": f"Title {FORGED}", "category": FORGED, "tags": [FORGED],
         "source": FORGED, "scope": {"user": FORGED},
@@ -61,7 +61,7 @@ def evil(run):
 
 
 def test_commands_on_records_print_no_hidden_character(clean, evil):
-    """In words and in JSON; what a program reads is what was stored."""
+    """In text and in JSON; parsed JSON has the stored values."""
     as_user = ("--user", evil)
     asked = ("tea", *as_user)
     for flags in ((), ("--json",)):
@@ -112,7 +112,7 @@ def test_errors_print_no_hidden_character(clean, evil, home, flags):
         assert ran.code in (0, 1, 2, 3), words
 
 
-def test_settings_and_their_places_are_plain(clean, run, home, monkeypatch):
+def test_settings_commands_print_no_hidden_character(clean, run, home, monkeypatch):
     """`config show`, `config path`, `trust`, `doctor` and `config import` in a folder with a hostile name."""
     folder = home / f"repo {EVIL}"
     folder.mkdir()
@@ -137,8 +137,8 @@ def test_settings_and_their_places_are_plain(clean, run, home, monkeypatch):
         clean("config", "import", folder / f"{EVIL}.json", *flags)
 
 
-def test_outside_sources_and_tokens_are_plain(clean, home):
-    """What a program wrote to standard error is a source's reason; scopes are shown beside a token's name."""
+def test_external_sources_and_tokens_print_no_hidden_character(clean, home):
+    """A program's standard error, and scopes beside a token's name."""
     user_file().parent.mkdir(parents=True, exist_ok=True)
     say = f"import sys; sys.stderr.write({EVIL!r}); sys.exit(3)"
     command = json.dumps([sys.executable, "-c", say, "{query}"])
@@ -154,8 +154,8 @@ def test_outside_sources_and_tokens_are_plain(clean, home):
     clean("token", "list", "--json", code=0)
 
 
-def test_moving_and_fusing_are_plain(clean, evil, home):
-    """Ids that differ, files that are named, runs and their questions."""
+def test_moving_and_fusing_print_no_hidden_character(clean, evil, home):
+    """Differing ids, named files, runs and their questions."""
     place = home / f"export {EVIL}.jsonl"
     clean("export", place, code=0)
     clean("copy", home / "store.db", home / f"copy {EVIL}.db", code=0)
@@ -170,8 +170,8 @@ def test_moving_and_fusing_are_plain(clean, evil, home):
     clean("fuse", *files, "--json", code=0)
 
 
-def test_an_evaluation_is_plain(clean, home):
-    """The set's name, its questions, and the folder of a set that is made."""
+def test_evaluation_prints_no_hidden_character(clean, home):
+    """The set's name, its questions, and the folder of a new set."""
     folder = home / f"set {EVIL}"
     (folder / "qrels").mkdir(parents=True)
     (folder / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "text": f"tea {EVIL}"}) + "\n")
@@ -213,8 +213,8 @@ def on_terminal(*words):
 
 
 @pytest.mark.ci
-def test_a_real_terminal_gets_colours_of_ours_only(run, evil):
-    """With colours on, a record's own escape sequences are not among those that arrive."""
+def test_terminal_gets_only_our_colours(run, evil):
+    """A record's own escape sequences do not arrive."""
     for words in (
         ["get", evil, "--user", evil],
         ["list", "--user", evil],
@@ -231,8 +231,8 @@ def test_a_real_terminal_gets_colours_of_ours_only(run, evil):
         assert "\nerror: forged line" not in rest
 
 
-def test_every_invisible_character_of_unicode_is_known():
-    """Each control and format character is hidden, but for joiners and marks that are seen."""
+def test_every_invisible_character_of_unicode_is_covered():
+    """Each control and format character, except visible joiners and marks."""
     signs = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
     hieroglyphs = "".join(map(chr, range(0x13430, 0x13440)))
     seen = {*signs, *hieroglyphs, *SEEN}
@@ -245,7 +245,7 @@ def test_every_invisible_character_of_unicode_is_known():
     assert wrong == []
 
 
-def test_ordinary_text_stays_as_it_is():
+def test_ordinary_text_is_unchanged():
     """Words of every script, emoji, symbols and backslashes."""
     text = "naïve café, 日本語, עברית, العربية, می\u200cخواهم, 👩\u200d👩\u200d👧, a\\nb, x < y | z → 100 %"
     assert plain(text) == plain_text(text) == one_line(text) == text
@@ -254,8 +254,8 @@ def test_ordinary_text_stays_as_it_is():
     assert json.loads(to_json({"text": f"{text}{EVIL}"}, indent=2)) == {"text": f"{text}{EVIL}"}
 
 
-def test_no_command_prints_past_the_guard():
-    """Every module of the command line prints with `echo`; a few that are named clean their names themselves."""
+def test_no_command_prints_without_cleaning():
+    """Every module prints with `echo`; a few named ones clean their names themselves."""
     import recollect.cli
 
     allowed = {"terminal.py"}
@@ -264,8 +264,8 @@ def test_no_command_prints_past_the_guard():
     assert direct <= allowed
 
 
-def test_what_is_echoed_without_care_is_cleaned_too(capsys):
-    """The guard of last resort leaves colours and line breaks, and nothing else that is hidden."""
+def test_uncleaned_output_is_cleaned_too(capsys):
+    """The last filter leaves colours and line breaks, and no other hidden character."""
     echo(f"one\n{EVIL}")
     shown = capsys.readouterr().out
     assert hidden(shown) == []

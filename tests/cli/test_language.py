@@ -1,4 +1,4 @@
-"""The language of a store is set when it is made, and changed by one command only."""
+"""The language of a store is set when it is created, and changed by one command only."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from recollect.config import user_file
 
 @pytest.fixture
 def german():
-    """The user's own settings ask for German."""
+    """The user's settings name German."""
     user_file().parent.mkdir(parents=True, exist_ok=True)
     user_file().write_text('language = "german"\n')
 
@@ -16,8 +16,8 @@ def found(run, query):
     return [one["id"] for one in run("search", query, "--json").json["results"]]
 
 
-def test_a_changed_setting_is_told_and_the_store_keeps_its_language(run, home, request):
-    """Every command says so in one line on standard error; the explicit command then changes it."""
+def test_changed_setting_is_reported_and_the_store_keeps_its_language(run, home, request):
+    """One line on standard error; the explicit command changes it."""
     run("add", "Die Häuser am See", "--id", "houses")
     request.getfixturevalue("german")
     for words in (["status"], ["search", "Haus"], ["list"], ["add", "x", "--id", "x"]):
@@ -33,21 +33,21 @@ def test_a_changed_setting_is_told_and_the_store_keeps_its_language(run, home, r
     assert run("language").out == "german\n"
 
 
-def test_a_new_store_takes_the_language_of_the_settings(run, home, german):
+def test_new_store_uses_the_language_of_the_settings(run, home, german):
     """The setting counts when a store is made."""
     run("add", "Die Häuser am See", "--id", "houses")
     assert run("language", "--json").json == {"language": "german"}
     assert found(run, "Haus") == ["houses"]
 
 
-def test_asking_for_the_language_makes_no_store(run, home):
+def test_showing_the_language_creates_no_store(run, home):
     """It only reads."""
     assert run("language").out == "english\n"
     assert not (home / "store.db").exists()
 
 
-def test_an_unknown_language_is_refused_and_changes_nothing(run):
-    """By name, with those that there are."""
+def test_unknown_language_is_refused_and_changes_nothing(run):
+    """By name, with the known ones."""
     run("add", "the keys", "--id", "keys")
     refused = run("language", "klingon", "--json")
     assert (refused.code, refused.error["code"]) == (2, "usage")

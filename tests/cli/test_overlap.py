@@ -25,8 +25,8 @@ def searched(run, query, source, depth, *flags):
     return [result["id"] for result in ran.json["results"]]
 
 
-def test_counts_are_those_of_the_sources_asked_alone(run, notes):
-    """|both|, only A, only B and the share follow from what each source finds by itself."""
+def test_counts_equal_those_of_single_sources(run, notes):
+    """Both, only A, only B and the share follow from what each source finds alone."""
     for word in WORDS:
         one = pair(run("overlap", f"the {word} and the day", "--fetch-k", "10", "--json"))
         keyword, vector = (set(searched(run, f"the {word} and the day", name, 10)) for name in ("keyword", "vector"))
@@ -36,8 +36,8 @@ def test_counts_are_those_of_the_sources_asked_alone(run, notes):
         assert one["share"] == pytest.approx(both / max(len(keyword), len(vector)))
 
 
-def test_the_table_and_the_words(run, notes):
-    """One line a pair, then what it means with the real fetch_k and k."""
+def test_table_and_explanation(run, notes):
+    """One line per pair, then its meaning with the real fetch_k and k."""
     shown = run("overlap", "night train to the mountains", "--fetch-k", "20")
     assert shown.code == 0
     assert shown.out.splitlines()[0].split() == ["sources", "both", "only", "keyword", "only", "vector", "share", "RBO"]
@@ -51,8 +51,8 @@ def test_the_table_and_the_words(run, notes):
     )
 
 
-def test_weights_of_the_settings_enter_the_words(run, notes, monkeypatch):
-    """The claim is checked for the weights that search would use."""
+def test_weights_of_the_settings_are_used_in_the_explanation(run, notes, monkeypatch):
+    """The claim is checked for the weights that search uses."""
     monkeypatch.setenv("RECOLLECT_SEARCH_TEXT_WEIGHT", "0.1")
     one = pair(run("overlap", "night train", "--fetch-k", "20", "--json"))
     assert "the weights keyword 0.1, vector 1 what one alone puts first can under rrf come before" in one["advice"][0]
@@ -62,8 +62,8 @@ def test_weights_of_the_settings_enter_the_words(run, notes, monkeypatch):
     assert "keyword has weight 0 and takes no part in fusing" in weightless["advice"]
 
 
-def test_queries_come_from_words_files_and_standard_input(run, notes, home):
-    """Plain lines and JSON lines, with a mark and CRLF; each query has its own numbers, the pair their means."""
+def test_queries_come_from_arguments_files_and_standard_input(run, notes, home):
+    """Plain lines and JSON lines, with a BOM and CRLF; each query has its own numbers."""
     (home / "plain.txt").write_text("\ufeffnight train\r\n\r\nwater for the garden\r\n", encoding="utf-8")
     (home / "lines.jsonl").write_text('{"_id": "1", "text": "night train"}\n{"query": "water for the garden"}\n')
     plain = run("overlap", "--queries", "plain.txt", "--json").json
@@ -76,8 +76,8 @@ def test_queries_come_from_words_files_and_standard_input(run, notes, home):
     assert "2 queries; means over those with results" in run("overlap", "--queries", "plain.txt").err
 
 
-def test_settings_that_move_or_drop_results_change_no_number(run, notes, monkeypatch):
-    """A source's list is its own: not decayed, not weighed by importance, not cut by a threshold, not diversified."""
+def test_settings_after_fusion_change_no_number(run, notes, monkeypatch):
+    """Decay, importance, threshold and MMR do not apply to a source's own list."""
     plain = run("overlap", *WORDS, "--fetch-k", "15", "--json").json["pairs"][0]
     for name, value in (("MIN_SCORE", "0.9"), ("MMR", "true"), ("IMPORTANCE_WEIGHT", "1"), ("LIMIT", "2")):
         monkeypatch.setenv(f"RECOLLECT_SEARCH_{name}", value)
@@ -87,8 +87,8 @@ def test_settings_that_move_or_drop_results_change_no_number(run, notes, monkeyp
     assert {**other, "advice": ()} == {**plain, "advice": ()}
 
 
-def test_importance_does_not_move_a_sources_own_ranks(run, monkeypatch):
-    """RBO is that of the sources' ranks, also where importance turns the results around."""
+def test_importance_does_not_change_a_sources_ranks(run, monkeypatch):
+    """RBO uses the sources' ranks, also where importance reverses the results."""
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
     monkeypatch.setenv("RECOLLECT_SEARCH_IMPORTANCE_WEIGHT", "1")
     for number in range(6):
@@ -98,8 +98,8 @@ def test_importance_does_not_move_a_sources_own_ranks(run, monkeypatch):
     assert pair(run("overlap", "tea", "--json"))["rbo"] == weighed
 
 
-def test_much_overlap_says_that_fusing_gains_little(run, monkeypatch):
-    """Three records that both sources find: all is shared."""
+def test_much_overlap_is_reported(run, monkeypatch):
+    """Three records that both sources find: all is shared, so fusion gains little."""
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
     for name in ("Ada", "Bob", "Cyd"):
         run("add", f"Tea with {name}")
@@ -109,7 +109,7 @@ def test_much_overlap_says_that_fusing_gains_little(run, monkeypatch):
 
 
 def test_filters_and_scope_reach_every_source(run, monkeypatch):
-    """Only what the query may see is compared."""
+    """Only visible records are compared."""
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
     for number in range(4):
         run("add", f"Tea number {number}", "--tag", "odd" if number % 2 else "even", "--user", "ada")
@@ -120,7 +120,7 @@ def test_filters_and_scope_reach_every_source(run, monkeypatch):
 
 
 def test_two_sources_are_needed(run, notes):
-    """One source asked is wrong use; one that cannot answer is a failure, with its reason."""
+    """One source is a usage error; one that cannot answer is a failure with its reason."""
     refused = run("overlap", "tea", "--sources", "keyword", "--json")
     assert (refused.code, refused.out) == (2, "")
     assert "only keyword is searched" in refused.error["message"]
@@ -129,7 +129,7 @@ def test_two_sources_are_needed(run, notes):
     assert "vector: no embedder is configured" in failed.error["message"]
 
 
-def test_nothing_found_is_exit_1_and_makes_no_store(run, home, monkeypatch):
+def test_nothing_found_is_exit_1_and_creates_no_store(run, home, monkeypatch):
     """An empty memory has nothing to compare, and reading does not make one."""
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
     ran = run("overlap", "tea")
@@ -154,7 +154,7 @@ def test_nothing_found_is_exit_1_and_makes_no_store(run, home, monkeypatch):
     ],
 )
 def test_wrong_use_is_named(run, home, words, part):
-    """Each mistake exits 2, and its words say where it is."""
+    """Exit code 2 with the place of the mistake."""
     (home / "empty.txt").write_text("\n\n")
     (home / "broken.jsonl").write_text('{"text": "a"}\n{"text": \n')
     (home / "wrong.jsonl").write_text(json.dumps({"text": 5}))
@@ -165,7 +165,7 @@ def test_wrong_use_is_named(run, home, words, part):
 
 
 def test_hyde_is_a_third_source(run, notes, server, reply, monkeypatch):
-    """Three pairs; a question for which the model fails is left out for hyde, not counted as the vector source's."""
+    """Three pairs; a query for which the model fails is left out for hyde."""
     for name, value in (("SEARCH_HYDE", "true"), ("LLM_BASE_URL", server.url), ("LLM_MODEL", "scripted")):
         monkeypatch.setenv(f"RECOLLECT_{name}", value)
     monkeypatch.setenv("RECOLLECT_LLM_RETRIES", "0")
@@ -181,8 +181,8 @@ def test_hyde_is_a_third_source(run, notes, server, reply, monkeypatch):
     assert [one["queries"] for one in failed.json["pairs"]] == [2, 1, 1]
 
 
-def test_an_outside_source_is_compared_at_its_own_depth(run, notes, home):
-    """Another system's list is one of the pair, and its own fetch_k enters the words."""
+def test_external_source_is_compared_at_its_own_depth(run, notes, home):
+    """Its own fetch_k is used in the explanation."""
     found = searched(run, "night train", "keyword", 3)
     answer = json.dumps([{"id": key, "score": 1.0} for key in found])
     (home / "wiki.py").write_text(f"print({answer!r})")

@@ -1,4 +1,4 @@
-"""Stores that are not files, on the command line: no password is shown, and looking makes nothing."""
+"""Stores that are not files, on the command line: no password is shown, and reading creates nothing."""
 
 import pytest
 
@@ -6,8 +6,8 @@ URL = "postgresql://ada:quiet@127.0.0.1:9/memory"
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_config_show_does_not_show_a_password(run, form):
-    """Where it came from is said all the same."""
+def test_config_show_hides_passwords(run, form):
+    """Their origin is shown."""
     shown = run("config", "show", *form, "--store", URL)
     assert shown.code == 0
     assert "postgresql://ada@127.0.0.1:9/memory" in shown.out
@@ -16,7 +16,7 @@ def test_config_show_does_not_show_a_password(run, form):
 
 @pytest.mark.parametrize("words", [["search", "tea"], ["status"], ["add", "tea"], ["doctor"]])
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_server_out_of_reach_is_told_without_its_password(run, words, form):
+def test_unreachable_server_is_reported_without_its_password(run, words, form):
     """In text and in JSON."""
     told = run(*words, *form, "--store", URL)
     assert told.code == 3
@@ -24,8 +24,8 @@ def test_a_server_out_of_reach_is_told_without_its_password(run, words, form):
     assert "quiet" not in told.out + told.err
 
 
-def test_a_service_is_not_given_a_password_that_is_in_the_settings(run, home, monkeypatch):
-    """What the user's own file says is left to it; where a flag or the environment says it, that is warned of."""
+def test_password_of_the_settings_is_not_written_into_a_service(run, home, monkeypatch):
+    """The user's file is used at run time; a flag or variable with a password gets a warning."""
     monkeypatch.delenv("RECOLLECT_STORE")
     notes, file = home / "notes", home / "xdg_config_home" / "recollect" / "config.toml"
     notes.mkdir()
@@ -41,8 +41,8 @@ def test_a_service_is_not_given_a_password_that_is_in_the_settings(run, home, mo
 
 
 @pytest.mark.parametrize("form", ["{}/made/memory.db", "sqlite://{}/made/memory.db", "lancedb://{}/made"])
-def test_who_only_reads_makes_no_store(run, home, form):
-    """Whatever way it is named: a file, a URL, a folder of LanceDB's."""
+def test_reading_creates_no_store(run, home, form):
+    """A file, a URL, or a LanceDB folder."""
     told = run("status", "--json", "--store", form.format(home))
     assert (told.code, told.json["records"]["total"]) == (0, 0)
     assert "there is no store at" in told.err
@@ -50,8 +50,8 @@ def test_who_only_reads_makes_no_store(run, home, form):
 
 
 @pytest.mark.parametrize("place", ["postgresql:/x/memory", "lancedb:memory"])
-def test_a_url_without_its_slashes_leaves_no_folder_behind(run, home, place):
-    """It is wrong use, and said at once."""
+def test_url_without_slashes_leaves_no_folder_behind(run, home, place):
+    """It is a usage error."""
     told = run("add", "tea", "--store", place)
     assert told.code == 2
     assert "a URL with its ://" in told.err
@@ -62,8 +62,8 @@ def test_a_url_without_its_slashes_leaves_no_folder_behind(run, home, place):
     "words", [["search", "tea"], ["list"], ["status"], ["get", "x"], ["add", "tea"], ["export", "-"], ["doctor"]]
 )
 @pytest.mark.parametrize("form", ["{}/empty.db", "sqlite://{}/empty.db"])
-def test_an_empty_file_is_not_taken_for_a_store_that_is_not_there_yet(run, home, words, form):
-    """It may be what is left of one: every command says so with exit code 3, and none makes a new store of it."""
+def test_empty_file_is_not_treated_as_a_missing_store(run, home, words, form):
+    """It may be the remains of one: exit code 3, and no command creates a store in it."""
     (home / "empty.db").touch()
     told = run(*words, "--store", form.format(home))
     assert told.code == 3

@@ -47,14 +47,14 @@ def test_import_recollect_loads_no_third_party_package():
 
 
 @pytest.mark.ci
-def test_a_cold_keyword_search_is_quick(environment):
-    """A new process answers by keyword with less than a second of processor time."""
+def test_cold_keyword_search_is_fast(environment):
+    """A new process answers with less than a second of processor time."""
     run(environment, "add", "tea with Ada", "--embedder", "none")
     assert child_cpu_seconds(lambda: run(environment, "search", "tea", "--embedder", "none")) < 1.0
 
 
 @pytest.mark.ci
-def test_a_cold_hybrid_search_is_quick(environment):
+def test_cold_hybrid_search_is_fast(environment):
     """A new process loads the model and answers with less than 3 s of processor time."""
     model_home = {**environment, "HOME": os.environ["HOME"]}
     run(model_home, "add", "tea with Ada")
@@ -63,7 +63,7 @@ def test_a_cold_hybrid_search_is_quick(environment):
 
 
 @pytest.mark.ci
-def test_data_goes_to_standard_output_and_talk_to_standard_error(environment):
+def test_data_goes_to_standard_output_and_messages_to_standard_error(environment):
     """With `--json` standard output is one JSON document; an error leaves it empty."""
     run(environment, "add", "tea", "--embedder", "none")
     found = run(environment, "search", "tea", "--embedder", "none", "--json")
@@ -75,8 +75,8 @@ def test_data_goes_to_standard_output_and_talk_to_standard_error(environment):
 
 
 @pytest.mark.ci
-def test_a_closed_pipe_is_no_error(environment):
-    """`recollect … | head` ends quietly and well, though the answer is larger than a pipe holds."""
+def test_closed_pipe_is_no_error(environment):
+    """`recollect … | head` ends without a message, though the answer is larger than a pipe."""
     lines = "\n".join(json.dumps({"text": f"tea number {n} {'and more ' * 40}"}) for n in range(400))
     run(environment, "add", "-", "--embedder", "none", input=lines)
     command = f"set -o pipefail; '{RECOLLECT}' list --limit 400 --json --embedder none | head -c 1"
@@ -85,8 +85,8 @@ def test_a_closed_pipe_is_no_error(environment):
 
 
 @pytest.mark.ci
-def test_an_answer_that_cannot_be_written_is_exit_3(environment):
-    """A full disk behind standard output is an error in words."""
+def test_unwritable_output_is_exit_3(environment):
+    """A full disk behind standard output is an error message."""
     run(environment, "add", "tea", "--embedder", "none")
     command = f"'{RECOLLECT}' list --json --embedder none >/dev/full"
     shown = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)

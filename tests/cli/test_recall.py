@@ -1,4 +1,4 @@
-"""`recollect recall`: the block on standard output, everything else beside it."""
+"""`recollect recall`: the block on standard output, messages on standard error."""
 
 import pytest
 
@@ -8,8 +8,8 @@ def kept(run):
     return run("add", "The spare key is under the blue pot.", "--title", "Key", "--user", "ada", "--json").json
 
 
-def test_the_block_is_printed(run, kept):
-    """Fenced and cited, in the scope asked for."""
+def test_block_is_printed(run, kept):
+    """Fenced and cited, in the given scope."""
     ran = run("recall", "spare key", "--user", "ada")
     assert ran.code == 0
     assert ran.out.startswith("<recalled-memory ")
@@ -17,7 +17,7 @@ def test_the_block_is_printed(run, kept):
     assert run("recall", "spare key", "--user", "bob").code == 1
 
 
-def test_json_says_what_the_numbers_stand_for(run, kept):
+def test_json_has_the_citations(run, kept):
     """The block, its size and its citations."""
     ran = run("recall", "spare key", "--user", "ada", "--json")
     assert ran.json["citations"] == [{"number": 1, "id": kept["id"], "title": "Key"}]
@@ -32,8 +32,8 @@ def test_nothing_found_is_exit_code_one(run, kept):
     assert "Nothing in memory answers this." in ran.out
 
 
-def test_the_budget_holds_and_what_had_no_room_is_counted(run):
-    """--tokens bounds the block; a note on standard error says what is missing."""
+def test_budget_is_respected_and_omissions_are_counted(run):
+    """--tokens limits the block; a note on standard error counts what is missing."""
     for number in range(8):
         run("add", f"spare key number {number} " + "is under a pot " * 30)
     ran = run("recall", "spare key", "--tokens", "300")
@@ -42,13 +42,13 @@ def test_the_budget_holds_and_what_had_no_room_is_counted(run):
     assert len(ran.out) < 300 * 4
 
 
-def test_flags_of_search_narrow_it(run, kept):
-    """A filter and a limit mean what they mean in search."""
+def test_search_flags_apply(run, kept):
+    """A filter and a limit as in search."""
     assert run("recall", "spare key", "--user", "ada", "--kind", "chunk").code == 1
     assert run("recall", "spare key", "--user", "ada", "--limit", "0").code == 2
 
 
-def test_a_budget_out_of_bounds_is_wrong_use(run):
+def test_budget_out_of_bounds_is_a_usage_error(run):
     """With the bounds in the hint."""
     ran = run("recall", "key", "--tokens", "5", "--json")
     assert (ran.code, ran.error["code"]) == (2, "usage")

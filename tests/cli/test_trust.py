@@ -1,4 +1,4 @@
-"""A project's settings file has no effect until the user trusts it, and never more than it may have."""
+"""A project's settings file has no effect until the user trusts it, and never sets more than it may."""
 
 import hashlib
 import json
@@ -51,8 +51,8 @@ def rows(path, sql):
         connection.close()
 
 
-def test_a_cloned_repository_changes_neither_the_store_nor_a_search(run, home, project):
-    """Its language is not written into the store by commands that read, and the same search finds the same."""
+def test_untrusted_project_file_changes_neither_store_nor_search(run, home, project):
+    """Reading commands do not store its language, and a search finds the same."""
     run("add", "The spare key is under the pot", "--id", "key")
     before = rows(home / "store.db", "SELECT * FROM meta ORDER BY key")
     project('language = "german"\n[search]\nlimit = 1\n')
@@ -63,8 +63,8 @@ def test_a_cloned_repository_changes_neither_the_store_nor_a_search(run, home, p
 
 
 @pytest.mark.ci
-def test_a_cloned_repository_shows_nobody_the_records_of_a_scope(run, home, project):
-    """Neither a search, nor the hook, nor a server of MCP reads the scope that the file names."""
+def test_untrusted_project_file_cannot_choose_a_scope(run, home, project):
+    """Not for a search, the hook or an MCP server."""
     run("add", "Ada salary is 123", "--user", "ada", "--agent", "finance")
     project('[scope]\nuser = "ada"\nagent = "finance"\n')
     assert run("search", "salary", "--json").json["results"] == []
@@ -78,8 +78,8 @@ def test_a_cloned_repository_shows_nobody_the_records_of_a_scope(run, home, proj
     assert served.stderr.count(NOT_TRUSTED) == 1
 
 
-def test_the_note_is_one_line_on_standard_error(run, project):
-    """Standard output and JSON are those of a folder without the file."""
+def test_note_is_one_line_on_standard_error(run, project):
+    """Standard output and JSON equal those of a folder without the file."""
     run("add", "tea")
     alone = [run("list"), run("list", "--json"), run("config", "show", "--json")]
     project("[search]\nlimit = 1\n")
@@ -88,8 +88,8 @@ def test_the_note_is_one_line_on_standard_error(run, project):
     assert [one.err.splitlines()[0] for one in beside] == [NOT_TRUSTED] * 3
 
 
-def test_trust_shows_the_settings_and_lets_them_have_effect(run, home, project):
-    """Until one byte of the file changes; then it is shown and trusted anew."""
+def test_trust_shows_the_settings_and_applies_them(run, home, project):
+    """Until one byte of the file changes; then it must be trusted again."""
     file = project('[search]\nlimit = 1\n[scope]\nagent = "helper"\n')
     run("add", "tea one")
     run("add", "tea two")
@@ -134,7 +134,7 @@ def test_trust_belongs_to_one_path(run, home, project):
         ("[ingest]\nchunk_size = 900", "ingest.chunk_size (line 2)"),
     ],
 )
-def test_what_no_project_may_set_cannot_be_trusted(run, project, text, name):
+def test_forbidden_settings_cannot_be_trusted(run, project, text, name):
     """The error names the setting and its line, and nothing is recorded."""
     project(f"{text}\n")
     refused = run("trust", "--json")
@@ -143,14 +143,14 @@ def test_what_no_project_may_set_cannot_be_trusted(run, project, text, name):
     assert TrustedFiles().all() == {}
 
 
-def test_all_that_a_project_may_not_set_is_named_at_once(run, project):
-    """So that one reads the whole answer before editing the file."""
+def test_all_forbidden_settings_are_named_at_once(run, project):
+    """So that one edit is enough."""
     project('language = "german"\nstore = "x.db"\n[search]\nlimit = 3\nhyde = true\n[scope]\nuser = "ada"\n')
     message = run("trust", "--json").error["message"]
     assert "language (line 1), store (line 2), search.hyde (line 5), scope.user (line 7)" in message
 
 
-def test_a_file_that_was_trusted_under_looser_rules_is_an_error(run, home, project):
+def test_file_trusted_under_looser_rules_is_an_error(run, home, project):
     """A later version may allow less: the file is refused by name, and not used in part."""
     file = project('[scope]\nuser = "ada"\n')
     (TrustedFiles().path).parent.mkdir(parents=True, exist_ok=True)
@@ -161,8 +161,8 @@ def test_a_file_that_was_trusted_under_looser_rules_is_an_error(run, home, proje
     assert "may not set scope.user (line 2)" in refused.error["message"]
 
 
-def test_a_project_names_no_part_of_the_scope_that_the_user_has_set(run, project, monkeypatch):
-    """Neither in the user's file, nor in the environment, nor by a flag."""
+def test_project_cannot_set_a_scope_part_the_user_has_set(run, project, monkeypatch):
+    """In the user's file, the environment or a flag."""
     project('[scope]\nagent = "theirs"\nsession = "theirs"\n')
     assert run("trust").code == 0
     user_file().parent.mkdir(parents=True, exist_ok=True)
@@ -178,8 +178,8 @@ def test_a_project_names_no_part_of_the_scope_that_the_user_has_set(run, project
     assert scope("--session", "now", "--agent", "other") == ("other", "now")
 
 
-def test_a_named_file_needs_no_trust(run, home, monkeypatch):
-    """`--config` and RECOLLECT_CONFIG are the user's own word."""
+def test_named_file_needs_no_trust(run, home, monkeypatch):
+    """`--config` and RECOLLECT_CONFIG are the user's own choice."""
     (home / "mine.toml").write_text('[search]\nlimit = 3\n[scope]\nuser = "ada"\n')
     shown = run("config", "show", "--json", "--config", home / "mine.toml")
     assert shown.json["scope.user"]["value"] == "ada"
@@ -189,8 +189,8 @@ def test_a_named_file_needs_no_trust(run, home, monkeypatch):
 
 
 @pytest.mark.ci
-def test_what_is_no_regular_file_is_not_used_and_not_waited_for(home):
-    """A link, a folder, a FIFO, a large file: each command goes on with one line that says so."""
+def test_special_files_are_not_used(home):
+    """A link, a folder, a FIFO, a large file: each command goes on with one line about it."""
     file = home / "recollect.toml"
     (home / "target.toml").write_text("[search]\nlimit = 1\n")
 
@@ -226,7 +226,7 @@ print(*config.load(environment={}, folder=Path(sys.argv[1])).notes)
 """
 
 
-def test_a_file_that_may_not_be_read_is_not_used():
+def test_unreadable_file_is_not_used():
     """It is named, and the command goes on."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
@@ -238,8 +238,8 @@ def test_a_file_that_may_not_be_read_is_not_used():
     assert ran.stdout == f"{file} cannot be read (Permission denied) and was not used\n"
 
 
-def test_a_trusted_file_that_becomes_a_link_is_not_used(run, home, project):
-    """Though the link leads to the very content that was trusted."""
+def test_trusted_file_that_becomes_a_link_is_not_used(run, home, project):
+    """Even if the link leads to the trusted content."""
     file = project("[search]\nlimit = 1\n")
     run("trust")
     file.rename(home / "moved.toml")
@@ -250,7 +250,7 @@ def test_a_trusted_file_that_becomes_a_link_is_not_used(run, home, project):
 
 
 def test_trust_is_listed_and_revoked(run, home, project):
-    """By path, with what has become of each file; a file that is gone can be revoked too."""
+    """By path, with the state of each file; also for a missing file."""
     file = project("[search]\nlimit = 1\n")
     assert run("trust", "--list").out == ""
     run("trust", file)
@@ -265,15 +265,15 @@ def test_trust_is_listed_and_revoked(run, home, project):
 
 
 def test_wrong_use_of_trust_is_refused(run, home):
-    """A file of another name, a file that is not there, and flags that do not go together."""
+    """A file of another name, a missing file, and conflicting flags."""
     (home / "mine.toml").write_text("")
     for words in ([home / "mine.toml"], [], ["--list", "--revoke"], ["--list", home]):
         refused = run("trust", *words, "--json")
         assert (refused.code, refused.error["code"]) == (2, "usage")
 
 
-def test_the_list_of_trusted_files_is_the_users_alone(run, home, project):
-    """Its mode is 0600, it is replaced in one step, and a list that others may write trusts nothing."""
+def test_list_of_trusted_files_is_private(run, home, project):
+    """Mode 0600, replaced atomically; a list that others may write trusts nothing."""
     project("[search]\nlimit = 1\n")
     run("trust")
     path = TrustedFiles().path
@@ -292,8 +292,8 @@ def test_the_list_of_trusted_files_is_the_users_alone(run, home, project):
 
 
 @pytest.mark.ci
-def test_several_who_trust_at_once_lose_nothing(home):
-    """Each process adds its file to the list that the others have written."""
+def test_concurrent_trust_loses_nothing(home):
+    """Each process adds its file to the list."""
     folders = [home / f"project{number}" for number in range(4)]
     for folder in folders:
         folder.mkdir()
@@ -304,8 +304,8 @@ def test_several_who_trust_at_once_lose_nothing(home):
     assert set(TrustedFiles().all()) == {str(folder / "recollect.toml") for folder in folders}
 
 
-def test_the_library_does_not_use_an_untrusted_file_either(home, project):
-    """`Memory.open` without settings says so to whoever it announces to."""
+def test_library_does_not_use_an_untrusted_file_either(home, project):
+    """`Memory.open` without settings reports it."""
     project('[scope]\nuser = "ada"\n')
     told = []
     with Memory.open(announce=told.append) as memory:
@@ -329,8 +329,8 @@ def test_the_library_does_not_use_an_untrusted_file_either(home, project):
     ],
     ids=["name", "table", "quoted", "inline", "open arrays", "arrays", "tables", "spaces", "spaced table", "digits"],
 )
-def test_a_file_made_to_be_slow_is_refused_at_once(run, home, project, text):
-    """Long dotted names and deep nesting cost little processor time, in a project's file and in the user's."""
+def test_file_made_to_be_slow_is_refused_at_once(run, home, project, text):
+    """Long dotted names and deep nesting cost little time, in a project's file and in the user's."""
     project(f"{text}\n")
     begun = time.process_time()
     assert NOT_TRUSTED in run("config", "show").err
@@ -341,7 +341,7 @@ def test_a_file_made_to_be_slow_is_refused_at_once(run, home, project, text):
     assert time.process_time() - begun < 5
 
 
-def test_a_settings_file_larger_than_any_is_refused_unread(run, home):
-    """The user's own file is bounded too."""
+def test_too_large_settings_file_is_refused_unread(run, home):
+    """The user's own file is limited too."""
     (home / "large.toml").write_text("#" * (1024 * 1024 + 1))
     assert "larger than 1024 KiB" in run("config", "show", "--config", home / "large.toml", "--json").error["message"]

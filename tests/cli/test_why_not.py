@@ -1,4 +1,4 @@
-"""`recollect why-not`: what it prints, how it exits, and that its advice works when it is typed as it stands."""
+"""`recollect why-not`: its output, its exit codes, and that its advice works as printed."""
 
 import json
 import re
@@ -13,21 +13,21 @@ from recollect.types import Put, Record, Scope
 
 @pytest.fixture(autouse=True)
 def _ranked_by_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stages are tested by scores; that newer facts come first has tests of its own."""
+    """Stages are tested by score; newer-first has separate tests."""
     monkeypatch.setenv("RECOLLECT_SEARCH_PREFER_NEWER", "false")
     monkeypatch.setenv("RECOLLECT_SEARCH_FUSION", "rrf")
 
 
 @pytest.fixture
 def memory(home):
-    """The store that the commands see, opened beside them."""
+    """The store of the commands, opened beside them."""
     with Memory.open(home / "store.db", embedder="none", settings=Settings()) as memory:
         yield memory
 
 
 @pytest.fixture
 def herons(memory):
-    """Records r000 to r029, of which each ranks one lower than the one before."""
+    """Records r000 to r029, in rank order."""
     memory.store.records.apply([[Put(Record(f"r{i:03}", "heron" + " reed" * i + f" n{i}")) for i in range(30)]])
     return memory
 
@@ -57,8 +57,8 @@ def brought_back(run, query, target, *said):
     return shown
 
 
-def test_a_record_that_is_there_is_found(run, herons):
-    """Its name, its id, its rank and each source's, and nothing to do."""
+def test_record_in_the_answer_is_found(run, herons):
+    """Name, id, rank and each source's rank, and no advice."""
     shown = run("why-not", "heron", "r001")
     assert shown.code == 0
     lines = shown.out.splitlines()
@@ -67,8 +67,8 @@ def test_a_record_that_is_there_is_found(run, herons):
     assert lines[5:] == ["    vector     no embedder is configured"]
 
 
-def test_the_same_as_json(run, herons):
-    """One document with the verdict, the sources' ranks, the change and the record."""
+def test_verdict_as_json(run, herons):
+    """The verdict, the sources' ranks, the change and the record."""
     said = run("why-not", "heron", "r011", "--json")
     assert said.code == 0
     assert said.json.keys() == {
@@ -82,7 +82,7 @@ def test_the_same_as_json(run, herons):
 
 
 def test_exit_codes(run, herons, home):
-    """0 where something is explained, found or lost; 2 where it was asked wrongly; 3 where no source answers."""
+    """0 for an explanation, 2 for wrong use, 3 if no source answers."""
     for target in ("r000", "r029"):
         assert run("why-not", "heron", target).code == 0
     assert run("why-not", "stork", "r000").code == 0
@@ -106,8 +106,8 @@ def test_exit_codes(run, herons, home):
 
 
 @pytest.mark.parametrize("target", ["~no_such_user_here/x.md", "x" * 5000, "bad\udcff.md"], ids=["home", "long", "raw"])
-def test_a_name_that_cannot_be_looked_up_is_wrong_use(run, herons, target):
-    """Bytes that are no text, a home of nobody, a name beyond what a disk takes."""
+def test_name_that_cannot_be_looked_up_is_a_usage_error(run, herons, target):
+    """Undecodable bytes, an unknown home, a name too long for the disk."""
     assert run("why-not", "heron", target).code == 2
 
 
@@ -118,14 +118,14 @@ def test_errors_as_json(run, herons):
     assert refused.error["hint"]
 
 
-def test_a_store_that_is_not_there_is_not_made(run, home):
+def test_missing_store_is_not_created(run, home):
     """Asking is reading."""
     assert run("why-not", "heron", "a").code == 2
     assert not (home / "store.db").exists()
 
 
-def test_help_names_it(run):
-    """In the list of commands, and by itself with the flags of `search`."""
+def test_help_lists_the_command(run):
+    """And shows the flags of `search`."""
     assert "why-not" in run("--help").out
     shown = run("why-not", "--help")
     assert shown.code == 0
@@ -156,13 +156,13 @@ def test_help_names_it(run):
     ],
     ids=str,
 )
-def test_the_flags_that_are_advised_work(run, herons, target, said, stage):
-    """Added to the same search, less those to be left out, they bring the record back."""
+def test_advised_flags_work(run, herons, target, said, stage):
+    """Added to the same search, less those to remove, they bring the record back."""
     assert f"lost at: {stage}" in brought_back(run, "heron", target, *said).out
 
 
-def test_the_scope_that_is_advised_works(run, memory):
-    """Names with spaces and quotes are written as a shell reads them."""
+def test_advised_scope_works(run, memory):
+    """Names with spaces and quotes are quoted for the shell."""
     memory.add("heron", id="a", user="Ana María", agent="o'clock", session="$HOME")
     shown = brought_back(run, "heron", "a")
     assert "lost at: scope" in shown.out
@@ -170,8 +170,8 @@ def test_the_scope_that_is_advised_works(run, memory):
     brought_back(run, "heron", "a", "--user", "Ana María")
 
 
-def test_what_another_owns_is_not_shown(run, memory):
-    """Asked as bob, ana's record is out of scope and no more is printed of it."""
+def test_record_of_another_scope_is_not_shown(run, memory):
+    """Asked as bob, ana's record is out of scope, without any detail."""
     memory.add("heron secret", id="a", user="ana", category="hush", path="/hidden/x.md")
     for flags in ((), ("--json",), ("--category", "work"), ("--path", "y", "--json")):
         shown = run("why-not", "heron", "a", "--user", "bob", *flags)
@@ -180,7 +180,7 @@ def test_what_another_owns_is_not_shown(run, memory):
         assert not [word for word in ("secret", "ana", "hush", "hidden") if word in shown.out], shown.out
 
 
-def test_superseded_and_expired_are_brought_back(run, memory):
+def test_superseded_and_expired_records_are_brought_back(run, memory):
     """By `--superseded`, and by `--as-of` the moment before."""
     memory.add("heron on the lake", id="old", created_at="2026-01-01")
     memory.add("heron in the oak", id="new", created_at="2026-02-01")
@@ -194,7 +194,7 @@ def test_superseded_and_expired_are_brought_back(run, memory):
 
 
 def test_mmr_is_turned_off(run, memory):
-    """By `--no-mmr`, after whatever had turned it on."""
+    """By `--no-mmr`, whatever turned it on."""
     memory.add("heron lake reeds dawn", id="top")
     memory.add("heron lake reeds dawn yonder", id="near")
     memory.add("heron harbour oar boat winter snow", id="new")
@@ -214,21 +214,21 @@ def test_mmr_is_turned_off(run, memory):
     ],
     ids=str,
 )
-def test_what_is_to_be_left_out_is_said_in_words(run, memory, said, words):
-    """A flag that is only in the way is named, and none is added for it."""
+def test_flags_to_remove_are_named(run, memory, said, words):
+    """In words, and no flag is added."""
     memory.add("heron", id="first")
     memory.add("heron reed", id="a", tags=["red"], category="work")
     assert f"brings it back: {words}" in brought_back(run, "heron", "a", *said).out
 
 
-def test_of_several_tags_only_the_wrong_one_is_left_out(run, memory):
-    """Repeating the right one does not take the other away: the other must go."""
+def test_only_the_wrong_tag_is_to_be_removed(run, memory):
+    """Repeating the right one does not remove the other."""
     memory.add("heron", id="a", tags=["red"])
     brought_back(run, "heron", "a", "--tag", "red", "--tag", "blue")
 
 
-def test_what_cannot_be_brought_back_says_what_to_do(run, memory, home):
-    """Words of advice where no flag helps, and never an empty line."""
+def test_lost_record_without_a_flag_gets_advice(run, memory, home):
+    """Never an empty line."""
     memory.add("heron", id="a")
     assert "what to do: use words that occur in it" in run("why-not", "stork", "a").out
     memory.add("Heron ", id="twin", created_at="2020-01-01")
@@ -238,8 +238,8 @@ def test_what_cannot_be_brought_back_says_what_to_do(run, memory, home):
     assert "what to do: add it again" in run("why-not", "heron", "a").out
 
 
-def test_indexing_that_is_advised_works(run, home):
-    """Also for a path with a space: what is printed can be pasted."""
+def test_advised_index_command_works(run, home):
+    """Also for a path with a space."""
     folder = home / "my notes"
     folder.mkdir()
     (folder / "a b.md").write_text("# Heron\n\nA heron by the lake.\n")
@@ -260,7 +260,7 @@ STEERING = "\x1b]0;owned\x07\x1b[31m\x9b31m\x08\r"
 
 
 def test_control_characters_are_not_printed(run, memory):
-    """Wherever they stand in a record: text, title, id, category, scope, tags or path."""
+    """From text, title, id, category, scope, tags or path."""
     evil = f"heron{STEERING}evil"
     memory.store.records.apply(
         [
@@ -281,8 +281,8 @@ def test_control_characters_are_not_printed(run, memory):
             assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown.out), (target, flags, shown.out)
 
 
-def test_control_characters_of_a_name_are_not_printed_in_an_error(run, memory, home):
-    """Nor where the target is refused: a folder may be named by anybody."""
+def test_control_characters_are_not_printed_in_errors(run, memory, home):
+    """The name of a folder may contain them."""
     folder = home / f"notes{STEERING}"
     folder.mkdir()
     for target in (folder, f"nothing{STEERING}"):
@@ -291,16 +291,16 @@ def test_control_characters_of_a_name_are_not_printed_in_an_error(run, memory, h
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown.err), shown.err
 
 
-def test_json_keeps_what_is_there(run, memory):
-    """A program gets the text as it is, escaped as JSON escapes."""
+def test_json_has_the_exact_text(run, memory):
+    """Escaped as JSON."""
     memory.add(f"heron{STEERING}", id="a")
     said = run("why-not", "heron", "a", "--json")
     assert json.loads(said.out)["record"]["text"] == f"heron{STEERING}"
     assert "\x1b" not in said.out
 
 
-def test_a_long_text_is_one_line(run, memory):
-    """The first words, cut to the width, whatever lines it has."""
+def test_long_text_is_one_line(run, memory):
+    """The first words, cut to the width."""
     memory.add("heron\n\n" + "and another heron\n" * 90, id="a")
     first, second, *_ = run("why-not", "heron", "a").out.splitlines()
     assert first.startswith("heron and another heron")

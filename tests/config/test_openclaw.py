@@ -1,4 +1,4 @@
-"""OpenClaw's memory settings: what each key becomes here, what is refused, and that the blend is OpenClaw's own."""
+"""OpenClaw's memory settings: the mapping of each key, what is refused, and that the blend is OpenClaw's own."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def changed(imported: Imported) -> dict[str, object]:
     return {name: value for name, value in imported.settings.items() if DEFAULTS.get(name, object()) != value}
 
 
-def test_without_fusion_it_is_openclaws_blend():
-    """An absent `fusion`, and an empty memorySearch altogether, are weighted 0.7 / 0.3 as before."""
+def test_default_is_openclaws_blend():
+    """Without `fusion`, or with an empty memorySearch: weighted 0.7 / 0.3."""
     imported = search()
     assert dict(imported.settings) == DEFAULTS
     assert imported.ignored == ()
@@ -112,15 +112,15 @@ KEYS: dict[str, tuple[Imported, dict[str, object]]] = {
 
 @pytest.mark.parametrize("name", KEYS)
 def test_each_key_becomes_its_setting(name):
-    """Beyond the defaults just what the key says, each with a reason, and all of it accepted by the settings."""
+    """Only what the key says, each with a reason, and all valid settings."""
     imported, expected = KEYS[name]
     assert changed(imported) == expected
     assert all(line.why for line in (*imported.mapped, *imported.ignored))
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_what_is_imported_is_read_back_as_it_was_meant(name, tmp_path):
-    """Every import makes a settings file that `config.load` takes."""
+def test_imported_settings_can_be_loaded(name, tmp_path):
+    """Every import makes a settings file that `config.load` accepts."""
     imported, _ = KEYS[name]
     write_settings(tmp_path / "config.toml", imported.settings)
     loaded = config.load(config=tmp_path / "config.toml", environment={})
@@ -162,15 +162,15 @@ IGNORED: dict[str, tuple[Imported, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", IGNORED)
-def test_what_has_no_counterpart_is_named_with_a_reason(name):
-    """By its path in the file, and without its value, which may be a secret."""
+def test_unmapped_keys_are_named_with_a_reason(name):
+    """By their path, without their value, which may be a secret."""
     imported, keys = IGNORED[name]
     assert list(ignored(imported)) == [f"{PLACE}{key}" if key.startswith("[") else f"{PLACE}.{key}" for key in keys]
     assert all(ignored(imported).values())
     assert "sk-secret" not in repr(imported)
 
 
-def test_what_stands_elsewhere_is_named():
+def test_settings_in_other_places_are_named():
     """Single agents, includes, the other engine, and an old place for the same settings."""
     document = {
         "$include": "more.json",
@@ -188,8 +188,8 @@ def test_what_stands_elsewhere_is_named():
     assert read_openclaw({"memorySearch": {"query": {"maxResults": 99}}}).settings["search.limit"] == 99
 
 
-def test_the_plugins_ingest_and_hyde_are_taken():
-    """Under either name of the plugin, or as a file of its own; nothing of the blend is touched."""
+def test_plugins_ingest_and_hyde_are_imported():
+    """Under either name of the plugin, or as its own file; the blend is unchanged."""
     keys = {
         "ingest": {"paths": ["skills/**/*.md", "TOOLS.md"], "chunkSize": 900, "overlap": 50},
         "search": {"hydeEnabled": True, "hydeModel": "openai/gpt-4.1-nano"},
@@ -208,8 +208,8 @@ def test_the_plugins_ingest_and_hyde_are_taken():
     assert dict(read_openclaw(both).settings) == DEFAULTS | expected
 
 
-def test_the_plugins_newer_name_for_hyde_goes_first():
-    """`queryExpansion` is what the plugin reads where both are said."""
+def test_plugins_newer_name_for_hyde_wins():
+    """`queryExpansion`, as in the plugin itself."""
     imported = plugin(
         search={"hydeEnabled": True, "hydeModel": "old", "other": 1},
         queryExpansion={"enabled": False, "model": "new", "timeoutMs": 15000, "mode": "always"},
@@ -287,8 +287,8 @@ for _path, _value, _words in (
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_value_of_the_wrong_kind_is_refused_by_its_path(name):
-    """The message says where it stands and what is expected, in one short line."""
+def test_wrong_type_is_refused_by_its_path(name):
+    """With the expected type, in one short line."""
     document, path, words = WRONG[name]
     with pytest.raises(ConfigError) as caught:
         read_openclaw(document)
@@ -299,8 +299,8 @@ def test_a_value_of_the_wrong_kind_is_refused_by_its_path(name):
 
 
 @pytest.mark.parametrize("document", [{}, {"name": "package"}, {"agents": {"defaults": {}}}, {"search": {"x": 1}}])
-def test_a_file_without_memory_settings_is_not_taken_for_one(document):
-    """Somebody else's JSON does not silently become OpenClaw's defaults."""
+def test_file_without_memory_settings_is_refused(document):
+    """Unrelated JSON does not become OpenClaw's defaults."""
     with pytest.raises(ConfigError, match=PLACE.replace(".", r"\.")):
         read_openclaw(document)
 
@@ -323,7 +323,7 @@ def test_json5_is_read_with_comments_and_trailing_commas(tmp_path):
 
 
 def test_plain_json_needs_no_package(tmp_path, monkeypatch):
-    """JSON is read by Python itself, also with a byte order mark; JSON5 names the extra that brings its parser."""
+    """Also with a byte order mark; for JSON5 the error names the extra."""
     monkeypatch.setitem(__import__("sys").modules, "json5", None)
     assert read_document(written(tmp_path, b'\xef\xbb\xbf{"a": [1, 2.5, null]}')) == {"a": [1, 2.5, None]}
     with pytest.raises(UsageError) as caught:
@@ -347,8 +347,8 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_that_is_no_settings_is_refused_in_one_line(name, tmp_path):
-    """Nothing crashes, hangs, or prints the file back."""
+def test_invalid_file_is_refused_in_one_line(name, tmp_path):
+    """No crash, no hang, and the file is not printed."""
     data, words = HOSTILE[name]
     with pytest.raises(RecollectError) as caught:
         read_document(written(tmp_path, data))
@@ -357,8 +357,8 @@ def test_a_file_that_is_no_settings_is_refused_in_one_line(name, tmp_path):
     assert caught.value.hint
 
 
-def test_not_a_number_is_refused_where_it_stands(tmp_path):
-    """JSON5 has NaN and Infinity, and Python's JSON takes them; a weight does not."""
+def test_not_a_number_is_refused_by_its_path(tmp_path):
+    """JSON5 and Python's JSON accept NaN and Infinity; a weight does not."""
     for word in ("NaN", "Infinity", "-Infinity", "1e999"):
         text = f'{{"agents": {{"defaults": {{"memorySearch": {{"query": {{"hybrid": {{"textWeight": {word}}}}}}}}}}}}}'
         with pytest.raises(ConfigError, match="textWeight must be a number from 0 to 1"):
@@ -426,8 +426,8 @@ def expected(memory: Memory, question: str, vector_weight: float, text_weight: f
         ({"candidateMultiplier": 1}, (0.7, 0.3)),
     ],
 )
-def test_an_import_ranks_by_openclaws_blend(tmp_path, question, said, weights):
-    """Every result's score is vectorWeight · cosine + textWeight · textScore, and that is their order."""
+def test_import_ranks_by_openclaws_blend(tmp_path, question, said, weights):
+    """Every score is vectorWeight · cosine + textWeight · textScore, and the order follows."""
     document = {"agents": {"defaults": {"memorySearch": {"query": {"maxResults": 4, "hybrid": said}}}}}
     with remembered(tmp_path, read_openclaw(document)) as memory:
         assert memory.settings.search.fetch_k == 4 * said.get("candidateMultiplier", 4)
@@ -441,7 +441,7 @@ def test_an_import_ranks_by_openclaws_blend(tmp_path, question, said, weights):
 
 
 def test_without_hybrid_the_score_is_the_cosine(tmp_path):
-    """As OpenClaw answers then: by vectors alone, in their order."""
+    """As in OpenClaw: by vectors alone."""
     document = {"agents": {"defaults": {"memorySearch": {"query": {"hybrid": {"enabled": False}}}}}}
     with remembered(tmp_path, read_openclaw(document)) as memory:
         answer = memory.search("where is the spare key")
@@ -449,8 +449,8 @@ def test_without_hybrid_the_score_is_the_cosine(tmp_path):
     assert all(result.fused == pytest.approx(result.similarity) for result in answer.results)
 
 
-def test_the_page_shows_what_an_import_makes():
-    """docs/openclaw.md: its example becomes the settings beside it, and every setting that can come of one is named."""
+def test_page_shows_what_an_import_makes():
+    """docs/openclaw.md: its example gives the settings beside it, and every possible setting is named."""
     import re
     import tomllib
 
@@ -464,7 +464,7 @@ def test_the_page_shows_what_an_import_makes():
         assert all(setting.rpartition(".")[2] in page for setting in imported.settings)
 
 
-def test_the_text_of_the_file_is_its_settings():
+def test_text_of_the_file_equals_its_settings():
     """Strings, lists and numbers are written so that TOML reads the same."""
     import tomllib
 

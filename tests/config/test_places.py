@@ -1,4 +1,4 @@
-"""Places as they may be shown: without passwords, and else as they were written."""
+"""Places as they are shown: without passwords, otherwise as written."""
 
 import pytest
 
@@ -26,27 +26,27 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("place", "shown"), SECRETS)
-def test_a_password_is_not_shown(place, shown):
-    """Wherever a URL may carry it: before the host, as a parameter, in a URL within."""
+def test_password_is_not_shown(place, shown):
+    """Before the host, as a parameter, or in a nested URL."""
     assert (shown_place(place), has_secret(place)) == (shown, True)
 
 
 @pytest.mark.parametrize("place", PLAIN)
-def test_what_has_no_password_is_shown_as_it_was_written(place):
+def test_place_without_a_password_is_unchanged(place):
     """To the letter."""
     assert (shown_place(place), has_secret(place)) == (place, False)
 
 
 @pytest.mark.parametrize("place", ["postgresql:/memory", "lancedb:memory", "postgres:ada:quiet@host/memory"])
-def test_a_url_without_its_slashes_is_no_file(place):
-    """Taken for one, it would leave a folder of that name behind."""
+def test_url_without_slashes_is_not_a_file(place):
+    """It would leave a folder of that name."""
     with pytest.raises(ConfigError, match="--store must be a file, or a URL") as caught:
         config.load(flags={"store": place}, environment={})
     assert "quiet" not in str(caught.value)
 
 
-def test_a_peer_may_be_named_by_a_url(tmp_path):
-    """A path is seen from the settings file; a URL is left as it is, and shown without its password."""
+def test_external_recollect_may_be_named_by_a_url(tmp_path):
+    """A path is relative to the settings file; a URL is unchanged, and shown without its password."""
     file = tmp_path / "config.toml"
     table = '[[sources]]\nname = "{0}"\nkind = "recollect"\nstore = "{1}"\n'
     file.write_text(table.format("one", "other.db") + table.format("two", "postgresql://ada:quiet@host/memory"))

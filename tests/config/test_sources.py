@@ -1,4 +1,4 @@
-"""`[[sources]]` in a settings file: what is wrong is refused at start with the file, the line and what to write."""
+"""`[[sources]]` in a settings file: mistakes are refused at startup with the file, the line and a correction."""
 
 from __future__ import annotations
 
@@ -394,7 +394,7 @@ LINES: dict[str, tuple[str, int]] = {
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with nothing in it, and the current folder."""
+    """An empty home and current folder."""
     for name in list(os.environ):
         if name.startswith("RECOLLECT_") and name != "RECOLLECT_MODELS":
             monkeypatch.delenv(name)
@@ -438,8 +438,8 @@ def source_of(place: Path) -> SourceSettings:
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_bad_source_is_refused_with_file_line_and_advice(file: Callable[[str], Path], what: str) -> None:
-    """The message names the file, the line and the mistake, and the hint says what to write instead."""
+def test_invalid_source_is_refused_with_file_line_and_hint(file: Callable[[str], Path], what: str) -> None:
+    """The hint says what to write instead."""
     text, line, message, hint = BAD[what]
     place = file(text)
     error = refused(place)
@@ -451,8 +451,8 @@ def test_a_bad_source_is_refused_with_file_line_and_advice(file: Callable[[str],
 
 
 @pytest.mark.parametrize("where", LINES)
-def test_the_line_is_right_however_the_file_is_written(file: Callable[[str], Path], where: str) -> None:
-    """Comments, arrays over many lines, sub-tables and inline tables do not move the line that is named."""
+def test_line_number_is_right_in_any_notation(file: Callable[[str], Path], where: str) -> None:
+    """Comments, long arrays, sub-tables and inline tables."""
     text, line = LINES[where]
     assert line_of(refused(file(text)).message) == line
 
@@ -461,10 +461,10 @@ def test_the_line_is_right_however_the_file_is_written(file: Callable[[str], Pat
     "what",
     ["no mapping", "a negative timeout", "the same name twice", "an unknown kind", "an unknown field in a command"],
 )
-def test_the_command_line_refuses_it_before_anything_runs(
+def test_command_line_refuses_it_before_anything_runs(
     file: Callable[[str], Path], capsys: pytest.CaptureFixture[str], home: Path, what: str
 ) -> None:
-    """Exit 2 with the error as JSON on standard error, nothing on standard output, and no store is made."""
+    """Exit code 2 with the error as JSON on standard error, and no store is created."""
     text, line, message, hint = BAD[what]
     place = file(text)
     for words in (["search", "heron"], ["add", "heron"], ["config", "show"], ["status"]):
@@ -479,8 +479,8 @@ def test_the_command_line_refuses_it_before_anything_runs(
     assert not (home / "new.db").exists()
 
 
-def test_a_real_process_refuses_it(file: Callable[[str], Path], home: Path) -> None:
-    """The same from outside, in words."""
+def test_separate_process_refuses_it(file: Callable[[str], Path], home: Path) -> None:
+    """In text."""
     place = file(BAD["an unknown kind"][0])
     ran = subprocess.run(
         [sys.executable, "-m", "recollect", "search", "heron", "--config", place, "--store", home / "new.db"],
@@ -520,15 +520,15 @@ def test_broken_toml_names_the_line(file: Callable[[str], Path]) -> None:
     assert "line 3" in refused(file('[[sources]]\nname = "a"\nkind = = "b"\n')).message
 
 
-def test_a_number_no_parser_reads_is_an_error_in_words(file: Callable[[str], Path]) -> None:
+def test_unreadable_number_is_reported(file: Callable[[str], Path]) -> None:
     """Python reads no whole number of 5,000 digits."""
     with pytest.raises(RecollectError):
         config.load(config=file(f"[[sources]]\nweight = 1{'0' * 5000}\n"))
 
 
 @pytest.mark.parametrize("budget", ["0", "-5", "nan", "inf", "soon"])
-def test_a_budget_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], budget: str) -> None:
-    """By flag and by setting, exit 2."""
+def test_invalid_budget_is_refused(capsys: pytest.CaptureFixture[str], budget: str) -> None:
+    """By flag and by setting, exit code 2."""
     for words in (["--budget-ms", budget], ["--budget-ms", budget, "--sources", "keyword"]):
         assert main(["search", "heron", "--embedder", "none", "--store", "new.db", "--json", *words]) == 2
         said = capsys.readouterr()
@@ -539,8 +539,8 @@ def test_a_budget_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], bu
 # -- what is right ------------------------------------------------------------------------------------------
 
 
-def test_the_defaults_are_those_that_are_promised(file: Callable[[str], Path]) -> None:
-    """`fetch_k` is 20, the join by id, the weight 1."""
+def test_defaults_are_the_documented_ones(file: Callable[[str], Path]) -> None:
+    """`fetch_k` 20, join by id, weight 1."""
     source = source_of(file(f"{WIKI}"))
     assert (source.fetch_k, source.weight, source.join, source.bounded) == (20, 1.0, "id", False)
     assert source.timeout_ms > 0
@@ -549,7 +549,7 @@ def test_the_defaults_are_those_that_are_promised(file: Callable[[str], Path]) -
 
 
 def test_every_setting_of_a_source_is_read(file: Callable[[str], Path]) -> None:
-    """All that may be said, with braces that are meant doubled."""
+    """With doubled braces as literal ones."""
     text = (
         '[[sources]]\nname = "a-wiki_2"\nkind = "http"\nurl = "https://x/?q={query}&f={{}}"\nmethod = "POST"\n'
         'body = { size = "{fetch_k}", who = ["{scope}"] }\nheaders = { X-Q = "{query}" }\ntoken_env = "TOKEN"\n'
@@ -563,19 +563,19 @@ def test_every_setting_of_a_source_is_read(file: Callable[[str], Path]) -> None:
     assert set(source.options) == {"url", "method", "body", "headers", "token_env"}
 
 
-def test_another_recollect_needs_no_mapping(file: Callable[[str], Path]) -> None:
-    """It answers in our own words."""
+def test_recollect_source_needs_no_mapping(file: Callable[[str], Path]) -> None:
+    """It uses our own format."""
     source = source_of(file('[[sources]]\nname = "home"\nkind = "recollect"\nstore = "a.db"\n'))
     assert source.fields == {name: name for name in ("id", "text", "title", "path", "score")}
 
 
-def test_an_empty_list_is_no_source(file: Callable[[str], Path]) -> None:
+def test_empty_list_means_no_sources(file: Callable[[str], Path]) -> None:
     """One may say that there are none."""
     assert config.load(config=file("sources = []\n")).settings.sources == ()
 
 
-def test_a_kind_that_a_package_adds_is_known(file: Callable[[str], Path], stand: ModuleType) -> None:
-    """It is told its own settings, which are its own business, and the common ones are checked as for any."""
+def test_kind_of_a_package_is_known(file: Callable[[str], Path], stand: ModuleType) -> None:
+    """It gets its own settings, and the common ones are checked."""
     table = '[[sources]]\nname = "mine"\nkind = "stand"\n'
     source = source_of(file(f"{table}anything = {{ goes = [1] }}\nfetch_k = 3\n"))
     assert (source.kind, source.fetch_k, source.options) == ("stand", 3, {"anything": {"goes": [1]}})
@@ -588,7 +588,7 @@ def test_a_kind_that_a_package_adds_is_known(file: Callable[[str], Path], stand:
 # -- where they come from -----------------------------------------------------------------------------------
 
 
-def test_a_projects_file_may_not_set_sources(home: Path) -> None:
+def test_project_file_may_not_set_sources(home: Path) -> None:
     """It can come with a cloned repository, and a source runs a program."""
     (home / "recollect.toml").write_text(f"{WIKI}")
     TrustedFiles().add(read_project_file(home / "recollect.toml"))
@@ -598,8 +598,8 @@ def test_a_projects_file_may_not_set_sources(home: Path) -> None:
     assert "--config" in caught.value.hint
 
 
-def test_the_users_own_file_may(home: Path) -> None:
-    """And what a project's file tunes does not touch them."""
+def test_users_own_file_may_set_sources(home: Path) -> None:
+    """A project's file does not change them."""
     own = config.user_file()
     own.parent.mkdir(parents=True)
     own.write_text('[[sources]]\nname = "home"\nkind = "recollect"\nstore = "a.db"\n')
@@ -611,8 +611,8 @@ def test_the_users_own_file_may(home: Path) -> None:
     assert loaded.settings.search.limit == 3
 
 
-def test_a_named_file_replaces_the_users_sources(home: Path, file: Callable[[str], Path]) -> None:
-    """They are one setting: a later file's list stands in place of an earlier one's."""
+def test_named_file_replaces_the_users_sources(home: Path, file: Callable[[str], Path]) -> None:
+    """They are one setting: a later list replaces an earlier one."""
     own = config.user_file()
     own.parent.mkdir(parents=True)
     own.write_text('[[sources]]\nname = "home"\nkind = "recollect"\nstore = "a.db"\n')
@@ -621,16 +621,16 @@ def test_a_named_file_replaces_the_users_sources(home: Path, file: Callable[[str
     assert config.load(config=file("")).settings.sources == ()
 
 
-def test_the_environment_cannot_set_sources(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A table does not fit into a variable: it is said to be ignored, as any variable that is no setting."""
+def test_environment_cannot_set_sources(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The variable is reported as ignored."""
     assert config.load(environment={"RECOLLECT_SOURCES": "wiki"}).settings.sources == ()
     assert config.unknown_variables({"RECOLLECT_SOURCES": "wiki"}) == ["RECOLLECT_SOURCES"]
 
 
-def test_config_show_lists_them_and_where_they_came_from(
+def test_config_show_lists_sources_with_their_origin(
     file: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each setting of each source by its dotted name, as JSON and as a table."""
+    """Each setting by its dotted name, as JSON and as a table."""
     text = f"{WIKI}weight = 0.5\n\n"
     place = file(f'{text}[[sources]]\nname = "home"\nkind = "recollect"\nstore = "a.db"\n')
     assert main(["config", "show", "--config", str(place), "--json"]) == 0
@@ -650,7 +650,7 @@ def test_config_show_lists_them_and_where_they_came_from(
     assert any("sources.wiki.weight" in line and "0.5" in line and str(place) in line for line in table.splitlines())
 
 
-def test_config_show_names_no_sources_where_there_are_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_show_without_sources_lists_none(capsys: pytest.CaptureFixture[str]) -> None:
     """And says nothing of them."""
     assert main(["config", "show", "--json"]) == 0
     assert not [name for name in json.loads(capsys.readouterr().out) if name.startswith("sources")]
@@ -665,8 +665,8 @@ LATE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", LATE)
-def test_what_is_asked_may_not_choose_what_is_run_or_who_is_asked(what: str) -> None:
-    """Refused when the source is first used, before anything is run or asked."""
+def test_templates_cannot_choose_the_program_or_host(what: str) -> None:
+    """Refused when the source is first used, before anything is run or sent."""
     settings = Settings(embedder="none", sources=(SourceSettings("wiki", fields={"id": "id"}, **LATE[what]),))
     with Memory.open(":memory:", settings=settings) as memory, pytest.raises(UsageError) as caught:
         memory.search("true")
@@ -676,8 +676,8 @@ def test_what_is_asked_may_not_choose_what_is_run_or_who_is_asked(what: str) -> 
     gc.collect()  # a store that was left open complains here
 
 
-def test_a_package_that_cannot_be_opened_is_an_error_in_words(offer: Callable[..., ModuleType]) -> None:
-    """Whatever its constructor raises, the caller gets one of our errors that names the source."""
+def test_package_that_cannot_be_opened_is_a_recollect_error(offer: Callable[..., ModuleType]) -> None:
+    """Whatever its constructor raises; the source is named."""
     offer("recollect.sources", "broken", "def open(said):\n    raise KeyError('no key')\n")
     settings = Settings(embedder="none", sources=(SourceSettings("mine", "broken"),))
     with Memory.open(":memory:", settings=settings) as memory, pytest.raises(RecollectError) as caught:

@@ -1,4 +1,4 @@
-"""A settings file is changed where it must be, and nowhere else."""
+"""A settings file is changed only where needed."""
 
 import tomllib
 
@@ -43,20 +43,20 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_comments_order_and_notation_survive(name):
-    """Only the values that are set change; new ones stand at the end of their table."""
+    """Only set values change; new ones are at the end of their table."""
     text, expected = FILES[name]
     assert set_values(text, SETTINGS) == expected
 
 
 def test_windows_line_ends_stay():
-    """The lines that were there end as they did, and the text is TOML."""
+    """And the text is valid TOML."""
     changed = set_values("[search]\r\nlimit = 3  # three\r\n", SETTINGS)
     assert "limit = 8  # three\r\n" in changed
     assert tomllib.loads(changed)["search"] == {"limit": 8, "fusion": "weighted"}
 
 
-def test_setting_the_same_values_again_changes_nothing():
-    """So that an import can be repeated."""
+def test_setting_the_same_values_changes_nothing():
+    """An import can be repeated."""
     for text, _ in FILES.values():
         once = set_values(text, SETTINGS)
         assert set_values(once, SETTINGS) == once

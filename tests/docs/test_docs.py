@@ -1,4 +1,4 @@
-"""Documents that cannot drift: every block of the README runs, the reference is the code's own words."""
+"""Checked documentation: every block of the README runs, and the reference is generated from the code."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def blocks(kind):
 
 @pytest.fixture
 def shell(tmp_path_factory):
-    """A shell in a copy of nothing: the project's folder, a store of its own, the environment's commands first."""
+    """A shell in the project's folder, with its own store and the environment's commands first."""
     folder = tmp_path_factory.mktemp("readme")
     environment = {
         **os.environ,
@@ -54,8 +54,8 @@ def sessions(page):
 @pytest.mark.ci
 @pytest.mark.xdist_group("readme")
 @pytest.mark.parametrize("name", ["README.md", "docs/tutorial.md"])
-def test_every_console_block_runs_and_prints_what_it_says(shell, name):
-    """Each command ends well, and its output begins as the page shows; … stands for anything."""
+def test_every_console_block_prints_its_output(shell, name):
+    """Each command succeeds, and its output begins as shown; … stands for anything."""
     steps = [step for session in sessions((ROOT / name).read_text(encoding="utf-8")) for step in session]
     assert len(steps) >= 8
     for command, shown in steps:
@@ -66,8 +66,8 @@ def test_every_console_block_runs_and_prints_what_it_says(shell, name):
 
 
 @pytest.mark.xdist_group("readme")
-def test_the_two_make_commands_run(shell):
-    """`make demo` runs for real; `make test` is the run we are in, so make is only asked what it would do."""
+def test_make_commands_run(shell):
+    """`make demo` runs; `make test` is the current run, so it is a dry run only."""
     (block,) = (text for text in blocks("console") if "make demo" in text)
     commands = [line.partition("#")[0].strip() for line in block.splitlines()]
     assert commands == ["make demo", "make test"]
@@ -80,8 +80,8 @@ def test_the_two_make_commands_run(shell):
 
 
 @pytest.mark.ci
-def test_the_serving_block_serves(tmp_path):
-    """The extra is there, and the command answers with the page; here at a port that is free."""
+def test_serving_block_serves(tmp_path):
+    """The command answers with the page, at a free port."""
     (block,) = (text for text in blocks("console") if "recollect serve" in text)
     commands = [line.partition("#")[0].strip() for line in block.splitlines()]
     assert commands == ["pip install '.[serve]'", "recollect serve"]
@@ -95,8 +95,8 @@ def test_the_serving_block_serves(tmp_path):
             process.terminate()
 
 
-def test_the_agents_block_starts_a_server(tmp_path):
-    """What is registered with the agent answers the protocol's first message."""
+def test_agents_block_starts_a_server(tmp_path):
+    """The registered command answers the protocol's first message."""
     (block,) = (text for text in blocks("console") if "mcp add" in text)
     install, command = block.splitlines()
     assert install == "pip install '.[mcp]'"
@@ -110,8 +110,8 @@ def test_the_agents_block_starts_a_server(tmp_path):
 
 
 @pytest.mark.ci
-def test_the_block_beyond_one_file_moves_and_finds(new_schema, tmp_path):
-    """The commands as they stand, but for the server's address."""
+def test_server_block_moves_and_finds(new_schema, tmp_path):
+    """The commands as they stand, except for the server's address."""
     (block,) = (text for text in blocks("console") if "recollect copy" in text)
     install, *commands = block.splitlines()
     assert install == "pip install '.[postgres]'"
@@ -129,8 +129,8 @@ def test_the_block_beyond_one_file_moves_and_finds(new_schema, tmp_path):
 
 
 @pytest.mark.ci
-def test_the_install_block_installs(shell, tmp_path):
-    """`pip install .` builds the package, with its notes and its type marker, from a clean copy."""
+def test_install_block_installs(shell, tmp_path):
+    """`pip install .` builds the package with its data and type marker, from a clean copy."""
     assert "pip install .\n" in blocks("console")
     ran = shell(f"'{sys.executable}' -m pip install --quiet --no-deps --target '{tmp_path}' .")
     assert ran.returncode == 0, ran.stderr
@@ -141,28 +141,28 @@ def test_the_install_block_installs(shell, tmp_path):
 @pytest.mark.ci
 @pytest.mark.parametrize("code", blocks("python"))
 def test_every_python_block_runs(code, tmp_path):
-    """The examples run as they stand, in a new folder."""
+    """As it stands, in a new folder."""
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout
 
 
 @pytest.mark.parametrize("text", blocks("toml"))
-def test_every_settings_block_is_understood(text, tmp_path):
+def test_every_settings_block_is_valid(text, tmp_path):
     """The settings shown are settings there are."""
     (tmp_path / "config.toml").write_text(text)
     loaded = config.load(config=tmp_path / "config.toml", environment={})
     assert loaded.settings != config.Settings()
 
 
-def test_no_block_is_left_out():
+def test_every_block_is_tested():
     """Every block of the README is of a kind that a test here runs."""
     assert {language for language, _ in BLOCKS} == {"console", "python", "toml"}
     assert len(README.splitlines()) <= 150
 
 
-def test_the_reference_is_what_the_code_says():
-    """docs/reference is `make docs`' output; run it after changing a command, a setting, a route or an error."""
+def test_reference_is_up_to_date():
+    """docs/reference is the output of `make docs`; run it after changing a command, setting, route or error."""
     assert render_reference.written() == render_reference.render()
 
 
@@ -178,15 +178,15 @@ def test_every_dependency_has_its_decision():
         assert found[1] in numbers, line
 
 
-def test_links_between_documents_lead_somewhere():
-    """Every relative link in the documents names a file that is there."""
+def test_links_between_documents_resolve():
+    """Every relative link names an existing file."""
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), (page.name, target)
 
 
-def test_every_promise_names_tests_that_exist():
-    """docs/guarantees.md names no test that is not there."""
+def test_every_guarantee_names_existing_tests():
+    """docs/guarantees.md."""
     named = re.findall(r"`(test_\w+)`", (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8"))
     places = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "src" / "recollect" / "testing").glob("*.py")]
     code = "".join(path.read_text(encoding="utf-8") for path in places)

@@ -18,8 +18,8 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTA
 
 @pytest.mark.ci
 @pytest.mark.xdist_group("readme")
-def test_every_command_of_the_page_prints_what_it_says(tmp_path):
-    """All end well; where output is shown, it is the whole of it."""
+def test_every_command_of_the_page_prints_its_output(tmp_path):
+    """All succeed; shown output is complete."""
     shutil.copytree(NOTES, tmp_path / "src" / "recollect" / "sample" / "notes")
     environment = {
         **os.environ,
@@ -40,7 +40,7 @@ def test_every_command_of_the_page_prints_what_it_says(tmp_path):
             assert ran.stdout == shown, command
 
 
-def test_the_python_of_the_page_runs(tmp_path):
+def test_python_of_the_page_runs(tmp_path):
     """As it stands, in a new folder."""
     (code,) = [code for language, code in BLOCKS if language == "python"]
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The how-to pages, followed to the letter on a copy of the source."""
+"""The how-to pages, followed exactly on a copy of the source."""
 
 import json
 import os
@@ -15,7 +15,7 @@ BLOCK = re.compile(r"^```python\n# (src/\S+), before `([^`\n]*)`\n(.*?)^```$", f
 
 @pytest.fixture
 def follow(tmp_path):
-    """Makes the changes of a page in a copy of the package; runs commands with it, and gives back what they print."""
+    """Makes the changes of a page in a copy of the package; runs commands with it and returns their output."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "HOME": str(tmp_path), "XDG_CONFIG_HOME": ""}
     environment |= {"RECOLLECT_STORE": str(tmp_path / "memory.db"), "RECOLLECT_EMBEDDER": "none"}
@@ -37,8 +37,8 @@ def follow(tmp_path):
     return change
 
 
-def test_a_fusion_method_is_added_in_one_place(follow, tmp_path):
-    """The flag, its help and `fuse` know it, and it fuses."""
+def test_fusion_method_is_added_in_one_place(follow, tmp_path):
+    """The flag, its help and `fuse` have it, and it fuses."""
     files, run = follow("add-a-fusion-method.md")
     assert files == {"src/recollect/fusion.py"}
     assert "isr" in run("search", "--help")
@@ -47,8 +47,8 @@ def test_a_fusion_method_is_added_in_one_place(follow, tmp_path):
     assert (result["fused"], result["score"]) == (1.0, 1.0)
 
 
-def test_a_stage_is_added_in_two_places(follow):
-    """The flag, the settings and the trace know it, and it changes scores."""
+def test_stage_is_added_in_two_places(follow):
+    """The flag, the settings and the trace have it, and it changes scores."""
     files, run = follow("add-a-stage.md")
     assert files == {"src/recollect/options.py", "src/recollect/stages.py"}
     run("add", "heron")
@@ -60,8 +60,8 @@ def test_a_stage_is_added_in_two_places(follow):
     assert "search.short_penalty" in run("config", "show")
 
 
-def test_a_store_is_added_by_an_entry_point():
-    """The page's names are those of the plug-in that the tests of stores install and open."""
+def test_store_is_added_by_an_entry_point():
+    """The page's names are those of the plugin in the tests of stores."""
     page = (DOCS / "howto" / "add-a-store.md").read_text(encoding="utf-8")
     plugin = ROOT / "tests" / "stores" / "plugin"
     (code,) = plugin.glob("*.py")

@@ -1,4 +1,4 @@
-"""Pages of the docs that describe settings and words of the code: they must be the code's own."""
+"""Documentation pages that describe settings and names: they agree with the code."""
 
 import re
 import subprocess
@@ -12,8 +12,8 @@ from recollect import config
 from recollect.memory import explain
 
 
-def test_the_sources_page_shows_settings_that_are_accepted(tmp_path):
-    """Its example is read as it stands, and every setting of a source has its row."""
+def test_sources_page_shows_valid_settings(tmp_path):
+    """Its example is loaded, and every setting of a source has its row."""
     page = (DOCS / "sources.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```toml\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     file = tmp_path / "config.toml"
@@ -26,7 +26,7 @@ def test_the_sources_page_shows_settings_that_are_accepted(tmp_path):
         assert f"`{name}" in page or f"{name} =" in page, name
 
 
-def test_the_why_not_page_names_every_stage():
+def test_why_not_page_names_every_stage():
     """A verdict's word can be looked up."""
     page = (DOCS / "why-not.md").read_text(encoding="utf-8")
     code = Path(explain.__file__).read_text(encoding="utf-8")
@@ -38,8 +38,8 @@ def test_the_why_not_page_names_every_stage():
 
 
 @pytest.mark.ci
-def test_the_site_builds_without_a_warning(tmp_path):
-    """Every link between pages leads somewhere, every page is in the navigation, every docstring can be rendered."""
+def test_site_builds_without_a_warning(tmp_path):
+    """Links, navigation and docstrings."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", DOCS, tmp_path]
     built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert (built.returncode, built.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Every check is run as in a new user's home, on real files that a test then damages."""
+"""Every check runs in an empty home, on real files that a test then damages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Told:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with nothing in it, and the current folder; nothing is set but keyword search and the store."""
+    """An empty home and current folder; only keyword search and the store are set."""
     for name in [name for name in os.environ if name.startswith("RECOLLECT_")]:
         monkeypatch.delenv(name)
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
@@ -58,7 +58,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def doctor(capsys: pytest.CaptureFixture[str]) -> Callable[..., Told]:
-    """Runs `recollect doctor` and gives back what it found."""
+    """Runs `recollect doctor` and returns its findings."""
 
     def run(*words: object) -> Told:
         capsys.readouterr()
@@ -85,7 +85,7 @@ def settings(home: Path) -> Callable[[str], Path]:
 
 @pytest.fixture
 def kept(path: Path) -> Path:
-    """A store with forty records and their vectors, closed."""
+    """A closed store with forty records and their vectors."""
     with Memory.open(path, embedder="hashing:64", settings=Settings()) as memory:
         memory.add_many([{"text": f"the heron number {n} stands in the reeds"} for n in range(40)])
         memory.search("heron")
@@ -94,7 +94,7 @@ def kept(path: Path) -> Path:
 
 @pytest.fixture
 def sql() -> Callable[..., None]:
-    """Changes a store behind its back."""
+    """Changes a store with SQL."""
 
     def run(path: Path, *statements: str) -> None:
         connection = apsw.Connection(str(path))
@@ -109,7 +109,7 @@ def sql() -> Callable[..., None]:
 
 @pytest.fixture
 def untouched() -> Iterator[Callable[[Path], None]]:
-    """Says which folder must be the same after the test as when this was called: names, bytes and modes."""
+    """Checks that a folder has the same names, bytes and modes at the end of the test."""
     before: dict[Path, object] = {}
     yield lambda folder: before.update({folder: _state(folder)})
     for folder, state in before.items():

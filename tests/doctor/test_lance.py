@@ -1,4 +1,4 @@
-"""What doctor says of a store with LanceDB: of its file as of any, and of the vectors beside it."""
+"""`doctor` on a store with LanceDB: the checks of the file, and of the vectors beside it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytest.importorskip("lancedb")
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A store that commits every ten vectors, with forty records, closed; the one that the settings name."""
+    """A closed store, named by the settings, that commits every ten vectors, with forty records."""
     url = f"lancedb://{tmp_path}/store?batch=10"
     with Memory.open(url, embedder="hashing:64", settings=Settings()) as memory:
         memory.add_many([{"text": f"the heron number {n} stands in the reeds"} for n in range(40)])
@@ -26,8 +26,8 @@ def place(tmp_path, monkeypatch):
     return tmp_path / "store"
 
 
-def test_a_sound_store_is_left_as_it_is(doctor, place, untouched):
-    """The file's checks hold for it, and LanceDB has what the file says."""
+def test_intact_store_is_unchanged(doctor, place, untouched):
+    """All checks pass, and LanceDB agrees with the file."""
     untouched(place)
     told = doctor()
     assert (told.code, told.state) == (0, "ok")
@@ -37,14 +37,14 @@ def test_a_sound_store_is_left_as_it_is(doctor, place, untouched):
     assert there["message"] == f"40 of hashing:64 are at {place}/vectors"
 
 
-def test_a_place_without_a_store_is_a_note_and_none_is_made(doctor, tmp_path):
+def test_missing_store_is_a_note_and_not_created(doctor, tmp_path):
     """Not even a folder."""
     assert doctor("--store", f"lancedb://{tmp_path}/nowhere", "--fix")["store"]["state"] == "note"
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_vectors_that_are_gone_are_made_again(doctor, place):
-    """From the file, which has them all; looking does not make the folder."""
+def test_missing_vectors_are_rebuilt(doctor, place):
+    """From the file; checking alone does not create the folder."""
     shutil.rmtree(place / "vectors")
     found = doctor().all("vectors")[1]
     assert (found["state"], found["message"]) == (
@@ -57,8 +57,8 @@ def test_vectors_that_are_gone_are_made_again(doctor, place):
     assert (place / "vectors").is_dir()
 
 
-def test_vectors_that_wait_in_great_numbers_are_handed_on(doctor, place, monkeypatch):
-    """As many as make a commit: then the last commit failed, or whoever saved them had no LanceDB."""
+def test_many_pending_vectors_are_committed(doctor, place, monkeypatch):
+    """A whole batch is pending if the last commit failed or LanceDB was not installed."""
     with Memory.open(place / "memory.db", embedder="hashing:64", settings=Settings()) as memory:
         memory.add_many([{"text": f"a boat, number {n}"} for n in range(20)])
         memory.embed()
@@ -68,8 +68,8 @@ def test_vectors_that_wait_in_great_numbers_are_handed_on(doctor, place, monkeyp
     assert doctor("--fix").all("vectors")[-1]["message"] == f"60 of hashing:64 are at {place}/vectors"
 
 
-def test_a_bucket_that_does_not_answer_is_a_failure_in_time(doctor, tmp_path, monkeypatch):
-    """Nobody waits for all the times that it is asked again."""
+def test_unreachable_bucket_is_a_failure_in_time(doctor, tmp_path, monkeypatch):
+    """It does not wait for all retries."""
     monkeypatch.setattr("recollect.stores.lance.WAIT_S", 0.3)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "quiet")
@@ -88,8 +88,8 @@ def test_a_bucket_that_does_not_answer_is_a_failure_in_time(doctor, tmp_path, mo
 
 
 @pytest.mark.parametrize(("url", "extra"), [("lancedb:///tmp/x", "lancedb"), ("postgresql://127.0.0.1:9", "postgres")])
-def test_what_a_store_needs_and_is_not_installed_is_said(doctor, monkeypatch, url, extra):
-    """With the extra to install, and the other checks are made all the same."""
+def test_missing_package_is_reported(doctor, monkeypatch, url, extra):
+    """With the extra to install, and the other checks still run."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "/" not in name else find_spec(name))
     told = doctor("--store", url)
     assert (told["extras"]["state"], told["extras"]["mend"]) == ("failure", f"pip install 'recollect[{extra}]'")

@@ -1,4 +1,4 @@
-"""What doctor says of disk, permissions, versions and itself; its exit codes, its form and its speed."""
+"""`doctor`: disk, permissions, versions; its exit codes, its output and its speed."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def tokens(home):
 
 
 @posix
-def test_a_token_file_of_everyone_is_a_warning_and_closed(doctor, tokens):
+def test_public_token_file_is_a_warning_and_fixed(doctor, tokens):
     """Its content stays, its mode becomes 600."""
     told = doctor()
     assert (told.code, told["tokens"]["state"]) == (1, "warning")
@@ -46,8 +46,8 @@ def test_a_token_file_of_everyone_is_a_warning_and_closed(doctor, tokens):
 
 
 @posix
-def test_a_store_that_every_user_may_read_is_a_warning_and_closed(doctor, kept):
-    """Only where every folder above lets them through; --fix takes it from everyone but its owner."""
+def test_public_store_is_a_warning_and_fixed(doctor, kept):
+    """Only if every folder above is open; --fix removes others' rights."""
     assert [found["state"] for found in doctor("--store", kept).all("disk")] == ["ok"]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -66,16 +66,16 @@ def test_a_store_that_every_user_may_read_is_a_warning_and_closed(doctor, kept):
         assert stat.S_IMODE(place.stat().st_mode) == 0o640
 
 
-def test_a_disk_that_is_nearly_full_is_said():
-    """Less than a log needs is a failure, less than the store again a warning."""
+def test_nearly_full_disk_is_reported():
+    """Less than a log needs is a failure, less than the store's size a warning."""
     gigabyte = 10**9
     assert room(100 * gigabyte, gigabyte).state == "ok"
     assert room(gigabyte, gigabyte).state == "warning"
     assert room(10**6, 0).state == "failure"
 
 
-def test_a_log_that_has_grown_is_a_warning(doctor, kept):
-    """A file that is made to look large stands in for a reader that never ends."""
+def test_large_log_is_a_warning(doctor, kept):
+    """A sparse file stands in for a reader that never ends."""
     log = Path(f"{kept}-wal")
     with log.open("wb") as file:
         file.truncate(200_000_000)
@@ -85,13 +85,13 @@ def test_a_log_that_has_grown_is_a_warning(doctor, kept):
 
 
 def test_versions_are_shown(doctor):
-    """What a report of a mistake needs."""
+    """What a bug report needs."""
     said = doctor()["versions"]["message"]
     assert re.search(r"recollect \d.*Python \d.*SQLite 3\.\d", said)
 
 
-def test_a_check_that_fails_itself_is_a_finding():
-    """And the others are still told, in their order."""
+def test_check_that_fails_is_a_finding():
+    """And the others still run, in their order."""
 
     def broken(setup):
         yield Finding("broken", "ok", "so far")
@@ -111,21 +111,21 @@ def test_a_check_that_fails_itself_is_a_finding():
     assert found[0].mend
 
 
-def test_the_worst_finding_is_the_state():
+def test_worst_finding_is_the_state():
     """And each state has its exit code."""
     assert worst([]) == "ok"
     assert worst(Finding("x", state, "") for state in reversed(STATES)) == "failure"
     assert EXIT_CODES == {"ok": 0, "note": 0, "warning": 1, "failure": 3}
 
 
-def test_every_check_says_something_under_its_own_name(doctor, kept):
-    """One line at the least, in the order of the tuple."""
+def test_every_check_has_a_finding(doctor, kept):
+    """At least one, in the order of the tuple."""
     names = [found["check"] for found in doctor().checks]
     assert list(dict.fromkeys(names)) == [check.__name__ for check in CHECKS]
 
 
-def test_a_person_reads_signs_and_words(capsys, kept, tokens, sql):
-    """A line a finding, its mend below, a sum at the end; the words say it without the signs."""
+def test_text_output_has_signs_and_words(capsys, kept, tokens, sql):
+    """A line per finding, its fix below, a sum at the end; the words are enough without signs."""
     sql(kept, "DELETE FROM lengths")
     assert main(["doctor"]) == 3
     shown = capsys.readouterr()
@@ -142,8 +142,8 @@ def test_a_person_reads_signs_and_words(capsys, kept, tokens, sql):
 
 
 @pytest.mark.ci
-def test_a_cold_look_at_a_small_store_is_quick(kept):
-    """A new process, all checks, takes less than two seconds of processor time."""
+def test_check_of_a_small_store_is_fast(kept):
+    """A new process with all checks takes less than two seconds of processor time."""
     command = [Path(sys.executable).parent / "recollect", "doctor", "--json", "--embedder", "hashing:64"]
 
     def look():

@@ -1,4 +1,4 @@
-"""What doctor says of models: real files with a flipped byte, a server of embeddings, a language model."""
+"""`doctor` on models: real files with a flipped byte, an embedding server, a language model."""
 
 import os
 import shutil
@@ -18,18 +18,18 @@ NAME = ARCTIC_EMBED_S.name
 
 @pytest.fixture(scope="session")
 def arctic():
-    """The default model's folder in the user's cache, fetched there once if it is not there yet."""
+    """The default model's folder in the user's cache, downloaded once."""
     return fetch(NAME, announce=lambda _: None)
 
 
 @pytest.fixture(autouse=True)
 def _first(arctic, home):
-    """The user's own cache is found before the home is a new one."""
+    """Finds the user's own cache before the home is replaced."""
 
 
 @pytest.fixture
 def models(arctic, tmp_path, monkeypatch):
-    """A copy of the model in a cache of the test's own, and no index to fetch it from."""
+    """A copy of the model in a cache for the test, and no index to download from."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
     monkeypatch.setenv("RECOLLECT_EMBEDDER", NAME)
     for setting in [name for name in os.environ if name.startswith("PIP_")]:
@@ -44,7 +44,7 @@ def models(arctic, tmp_path, monkeypatch):
 
 @pytest.fixture
 def hub(arctic, monkeypatch):
-    """A hub on this machine that serves the model's files at their pinned revision."""
+    """A local hub that serves the model's files at their pinned revision."""
     with Hub.of_default_model(arctic) as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         yield
@@ -59,15 +59,15 @@ def flip(path: Path) -> None:
         file.write(bytes([byte ^ 0xFF]))
 
 
-def test_a_whole_model_is_in_order(doctor, models):
+def test_intact_model_passes(doctor, models):
     """Every file is hashed."""
     assert doctor()["model"]["message"] == f"{NAME}: 2 files, every SHA-256 as pinned"
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("file", [file.name for file in ARCTIC_EMBED_S.files])
-def test_a_flipped_byte_is_found_and_the_model_fetched_again(doctor, models, hub, file):
-    """It is not loaded, either; after --fix it is used again."""
+def test_flipped_byte_is_found_and_the_model_downloaded_again(doctor, models, hub, file):
+    """It is not loaded either; after --fix it is used again."""
     flip(models / file)
     with pytest.raises(ModelError):
         model_path(NAME)
@@ -81,8 +81,8 @@ def test_a_flipped_byte_is_found_and_the_model_fetched_again(doctor, models, hub
     assert model_path(NAME) == models
 
 
-def test_a_missing_file_is_a_failure_and_no_network_says_why(doctor, models, monkeypatch):
-    """--fix that may not fetch leaves the finding, with the reason."""
+def test_missing_file_without_network_is_a_failure(doctor, models, monkeypatch):
+    """--fix without a network leaves the finding, with the reason."""
     (models / "tokenizer.json").unlink()
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
     told = doctor("--fix")
@@ -92,8 +92,8 @@ def test_a_missing_file_is_a_failure_and_no_network_says_why(doctor, models, mon
 
 
 @pytest.mark.ci
-def test_a_model_that_is_not_here_is_a_note_until_a_store_needs_it(doctor, models, hub, kept):
-    """Without a store there is time; with one, search by meaning waits for it. --fix fetches it."""
+def test_missing_model_is_a_note_until_a_store_needs_it(doctor, models, hub, kept):
+    """With a store it is a warning; --fix downloads it."""
     shutil.rmtree(models)
     assert doctor("--store", "none-yet.db")["model"]["state"] == "note"
     assert not models.exists()
@@ -106,8 +106,8 @@ def test_a_model_that_is_not_here_is_a_note_until_a_store_needs_it(doctor, model
     assert mended.code == 0
 
 
-def test_a_reranker_counts_where_it_is_switched_on(doctor, settings, tmp_path, monkeypatch):
-    """Off, it is not looked for; on, its files must be there; a name that nothing has is a failure."""
+def test_reranker_is_checked_if_switched_on(doctor, settings, tmp_path, monkeypatch):
+    """Its files must be there; an unknown name is a failure."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
     assert doctor()["reranker"]["message"] == "switched off"
     settings("[search]\nrerank = true\n")
@@ -118,15 +118,15 @@ def test_a_reranker_counts_where_it_is_switched_on(doctor, settings, tmp_path, m
     assert doctor()["reranker"]["state"] == "failure"
 
 
-def test_an_embedder_that_nothing_has_is_a_failure(doctor):
-    """With the names that there are."""
+def test_unknown_embedder_is_a_failure(doctor):
+    """With the known names."""
     told = doctor("--embedder", "magic:1")
     assert (told.code, told["model"]["state"]) == (3, "failure")
     assert "available" in told["model"]["message"]
 
 
-def test_an_extra_that_a_setting_needs_is_named(doctor):
-    """The setting, and what to install."""
+def test_missing_extra_is_named(doctor):
+    """The setting that needs it, and what to install."""
     found = doctor("--embedder", "fastembed:BAAI/bge-small-en")["extras"]
     try:
         import fastembed  # noqa: F401
@@ -140,8 +140,8 @@ def test_an_extra_that_a_setting_needs_is_named(doctor):
 # -- language models ----------------------------------------------------------------------------------------
 
 
-def test_a_language_model_that_answers_is_in_order(doctor, settings, server):
-    """It is asked once, for one token, and how long it took is said."""
+def test_language_model_that_answers_passes(doctor, settings, server):
+    """It is called once, for one token, and the time is shown."""
     settings(f'[llm]\nbase_url = "{server.url}"\nmodel = "tiny"\n')
     found = doctor()["llm"]
     assert found["state"] == "ok"
@@ -150,8 +150,8 @@ def test_a_language_model_that_answers_is_in_order(doctor, settings, server):
 
 
 @pytest.mark.parametrize("case", [(401, "API key"), (404, "base_url"), (503, "later")])
-def test_a_language_model_that_refuses_is_a_warning(doctor, settings, server, reply, case):
-    """With its words and what to look at; it is not asked again and again."""
+def test_language_model_that_refuses_is_a_warning(doctor, settings, server, reply, case):
+    """With its message and a hint; it is not retried."""
     status, word = case
     settings(f'[llm]\nbase_url = "{server.url}"\nmodel = "tiny"\n')
     server.script.append(reply("no", status=status))
@@ -162,8 +162,8 @@ def test_a_language_model_that_refuses_is_a_warning(doctor, settings, server, re
     assert len(server.asked) == 1
 
 
-def test_what_is_no_chat_is_a_warning(doctor, settings, server, reply):
-    """An address that answers JSON of another kind."""
+def test_other_json_endpoint_is_a_warning(doctor, settings, server, reply):
+    """An address that is no chat endpoint."""
     settings(f'[llm]\nbase_url = "{server.url}"\nmodel = "tiny"\n')
     server.script.append(reply(body='{"hello": "world"}'))
     assert "not a chat completion" in doctor()["llm"]["message"]

@@ -1,4 +1,4 @@
-"""docs/doctor.md says what doctor does: its checks, its codes, its fixes, and how shells come to complete."""
+"""docs/doctor.md agrees with `doctor`: checks, codes, fixes, and shell completion."""
 
 import ast
 import inspect
@@ -28,8 +28,8 @@ TABLES = [
 ]
 
 
-def test_the_output_shown_is_what_is_printed(capsys, kept, sql, home, monkeypatch):
-    """Of a store whose keyword index was emptied, and a token file of everyone; … stands for anything."""
+def test_shown_output_is_the_real_one(capsys, kept, sql, home, monkeypatch):
+    """For an emptied keyword index and a public token file; … stands for anything."""
     monkeypatch.setenv("COLUMNS", "100")
     sql(kept, "DELETE FROM lengths")
     tokens = home / "xdg_config_home" / "recollect" / "tokens.json"
@@ -50,14 +50,14 @@ def test_every_check_has_its_row_in_order():
     assert [row[0].strip("`") for row in TABLES[0]] == [check.__name__ for check in CHECKS]
 
 
-def test_states_signs_and_exit_codes_are_the_codes():
-    """One row a state."""
+def test_states_signs_and_exit_codes_equal_the_code():
+    """One row per state."""
     rows = {row[0].strip("`"): (row[1], int(row[3])) for row in TABLES[1]}
     assert rows == {state: (SIGNS[state][0], EXIT_CODES[state]) for state in EXIT_CODES}
 
 
 def test_every_fix_has_its_row():
-    """The checks that give a finding with a fix, as the code has them, are those that the page names."""
+    """The page names exactly the checks with a fix."""
     named = {name for row in TABLES[2] for name in re.findall(r"`(\w+)`", row[0])}
     assert named == set(_fixing())
 
@@ -71,7 +71,7 @@ def _fixing():
                 yield from [first.value] if isinstance(first, ast.Constant) else ["model", "reranker"]
 
 
-def test_the_bounds_are_the_codes():
+def test_documented_limits_equal_the_code():
     """Seconds for a store, and for a server of models."""
     words = " ".join(PAGE.split())
     assert f"for damage for {health.LONGEST_S:g} seconds" in words
@@ -92,8 +92,8 @@ EXPECTED = {"bash": "-F _recollect_completion recollect", "zsh": "_recollect is 
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completion_is_installed_as_the_page_says(shell, home):
-    """The block is run in a new home; the next shell there knows how to complete."""
+def test_completion_is_installed_as_documented(shell, home):
+    """The block runs in a new home; the next shell completes."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -111,7 +111,7 @@ def test_completion_is_installed_as_the_page_says(shell, home):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_completion_for_this_session_works_as_the_page_says(shell):
+def test_completion_for_one_session_works_as_documented(shell):
     """The line for each shell is run."""
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed here")

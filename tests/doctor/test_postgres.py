@@ -1,4 +1,4 @@
-"""What doctor says of a store in PostgreSQL, each part damaged for real, and what `--fix` makes of it."""
+"""`doctor` on a store in PostgreSQL, each part really damaged, and the result of `--fix`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def states(told, check):
 
 @pytest.fixture
 def place(new_schema: Callable[[], str], monkeypatch) -> str:
-    """A store with forty records of two scopes and their vectors, closed; the one that the settings name."""
+    """A closed store, named by the settings, with forty records of two scopes and their vectors."""
     place = new_schema()
     with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
         memory.add_many([{"text": f"the heron number {n} stands in the reeds"} for n in range(30)])
@@ -51,7 +51,7 @@ def place(new_schema: Callable[[], str], monkeypatch) -> str:
 
 @pytest.fixture
 def raw(place: str) -> Iterator[Callable[..., list]]:
-    """Asks and changes the store behind its back."""
+    """Queries and changes the store with SQL."""
     url, _, schema = place.rpartition("&schema=")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"SET search_path TO {schema}, public")
@@ -65,7 +65,7 @@ def raw(place: str) -> Iterator[Callable[..., list]]:
 
 @pytest.fixture
 def role(place: str, raw) -> Iterator[str]:
-    """A role that owns nothing and has what a service needs."""
+    """A role that owns nothing and has the grants of a service."""
     name = f"doctor_{uuid4().hex[:12]}"
     raw(f"CREATE ROLE {name} LOGIN", GRANTS.format(schema=place.rpartition("=")[2], role=name))
     yield name
@@ -84,8 +84,8 @@ def found_by_words(place, text):
         return len(memory.search(text, limit=100, sources=["keyword"]).results)
 
 
-def test_a_sound_store_is_looked_into(doctor, place, raw):
-    """Versions, schema and role are named; every index agrees, and nothing is written by looking."""
+def test_intact_store_is_checked(doctor, place, raw):
+    """Versions, schema and role are named; every index agrees, and nothing is written."""
     marks = (f"SELECT '{name}' || ctid || xmin AS mark FROM {name}" for name in TABLES)
     written = f"SELECT md5(string_agg(mark, ' ' ORDER BY mark)) FROM ({' UNION ALL '.join(marks)}) AS marks"
     before = raw(written)
@@ -102,8 +102,8 @@ def test_a_sound_store_is_looked_into(doctor, place, raw):
     assert raw(written) == before
 
 
-def test_a_place_without_a_store_is_a_note_and_none_is_made(doctor, new_schema, monkeypatch, postgres_url):
-    """The first command makes it; looking does not, not even with --fix."""
+def test_missing_store_is_a_note_and_not_created(doctor, new_schema, monkeypatch, postgres_url):
+    """Not even with --fix."""
     place = new_schema()
     monkeypatch.setenv("RECOLLECT_STORE", place)
     told = doctor("--fix")
@@ -115,8 +115,8 @@ def test_a_place_without_a_store_is_a_note_and_none_is_made(doctor, new_schema, 
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1:9/memory", "127.0.0.1:9/memory?schema=notes&password=quieter"])
-def test_a_server_out_of_reach_is_a_failure_and_the_rest_goes_on(doctor, monkeypatch, where):
-    """What is wrong and what to do is said once; no password is shown, neither as a message nor as a command."""
+def test_unreachable_server_is_a_failure_and_other_checks_run(doctor, monkeypatch, where):
+    """It is reported once, without the password in message or command."""
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
     told = doctor("--store", f"postgresql://ada:quiet@{where}")
     assert (told.code, told.worse()) == (3, {"store"})
@@ -127,8 +127,8 @@ def test_a_server_out_of_reach_is_a_failure_and_the_rest_goes_on(doctor, monkeyp
     assert "quiet" not in str(told.checks)
 
 
-def test_a_schema_of_another_version_is_said(doctor, place, raw):
-    """A newer one wants a newer Recollect, an older one its owner's next command."""
+def test_schema_of_another_version_is_reported(doctor, place, raw):
+    """A newer one needs a newer Recollect, an older one the owner's next command."""
     raw("INSERT INTO migrations VALUES (99, 'of tomorrow', now())")
     told = doctor("--fix")
     assert told.all("store")[0]["mend"] == "pip install -U recollect"
@@ -139,8 +139,8 @@ def test_a_schema_of_another_version_is_said(doctor, place, raw):
     assert f"schema 2 of {len(MIGRATIONS)}" in told["store"]["message"]
 
 
-def test_a_role_behind_the_wall_is_content_and_sees_no_more(doctor, place, role, raw):
-    """What it cannot see is not said to be whole, nor broken; a table without its wall is a warning."""
+def test_service_role_passes_with_limited_checks(doctor, place, role, raw):
+    """What it cannot see is reported as unchecked; a table without row-level security is a warning."""
     told = doctor("--store", as_role(place, role))
     assert (told.code, states(told, "store")) == (0, ["ok", "ok"])
     assert f"row-level security applies to the role {role}" in texts(told, "store")
@@ -170,8 +170,8 @@ def test_a_role_behind_the_wall_is_content_and_sees_no_more(doctor, place, role,
         ),
     ],
 )
-def test_a_keyword_index_that_is_not_what_is_stored_is_built_again(doctor, place, raw, statement, what):
-    """A failure, with the reason; afterwards words find what they should, and doctor is content."""
+def test_wrong_keyword_index_is_rebuilt(doctor, place, raw, statement, what):
+    """A failure with the reason; after --fix all words are found."""
     raw(statement)
     found = doctor()["keywords"]
     assert found["state"] == "failure"
@@ -184,8 +184,8 @@ def test_a_keyword_index_that_is_not_what_is_stored_is_built_again(doctor, place
 
 
 @pytest.mark.parametrize("column", ["text", "title"])
-def test_a_text_that_is_not_what_was_stored_is_a_failure(doctor, place, raw, column):
-    """Its id is told; --fix makes nothing up. A purged record and one with NUL in it are in order."""
+def test_altered_text_is_a_failure(doctor, place, raw, column):
+    """With its id; --fix does not change it. A purged record and one with NUL pass."""
     with Memory.open(place, embedder="none", settings=Settings()) as memory:
         memory.add("a \0 and a \x10 in it", id="odd")
         memory.add("to be purged", id="purged")
@@ -198,8 +198,8 @@ def test_a_text_that_is_not_what_was_stored_is_a_failure(doctor, place, raw, col
     assert raw("SELECT count(*) FROM records WHERE 'FAKED' IN (text, title)") == [(1,)]
 
 
-def test_words_that_another_analysis_read_are_a_note(doctor, place, raw):
-    """The next search reads them again, or --fix."""
+def test_words_of_another_analyzer_are_a_note(doctor, place, raw):
+    """The next search indexes them again, or --fix."""
     raw("UPDATE meta SET value = 'of yesterday' WHERE key = 'keywords'")
     assert doctor()["keywords"]["state"] == "note"
     assert doctor("--fix")["keywords"]["fixed"] is True
@@ -207,8 +207,8 @@ def test_words_that_another_analysis_read_are_a_note(doctor, place, raw):
 
 
 @pytest.mark.parametrize("what", ["missing", "invalid"])
-def test_an_approximate_index_that_is_missing_or_invalid_is_made(doctor, place, raw, what):
-    """Where few may be seen nothing is lost without it; one that a crash left half made only costs."""
+def test_missing_or_invalid_approximate_index_is_created(doctor, place, raw, what):
+    """With few visible records nothing is lost without it; an unfinished one only costs."""
     where = "WHERE indexrelid = 'vectors_1_near'::regclass"
     broken = {"missing": "DROP INDEX vectors_1_near", "invalid": f"UPDATE pg_index SET indisvalid = false {where}"}
     raw(broken[what])
@@ -220,8 +220,8 @@ def test_an_approximate_index_that_is_missing_or_invalid_is_made(doctor, place, 
     assert raw(f"SELECT indisvalid FROM pg_index {where}") == [(True,)]
 
 
-def test_an_index_that_is_being_made_is_left_to_who_makes_it(doctor, place, raw):
-    """Nothing is to be mended then."""
+def test_index_being_built_is_left_alone(doctor, place, raw):
+    """There is nothing to fix."""
     raw("DROP INDEX vectors_1_near")
     raw(f"SELECT pg_advisory_lock({0x52434C56}, current_schema()::regnamespace::oid::integer)")
     found = doctor().all("vectors")[1]
@@ -229,8 +229,8 @@ def test_an_index_that_is_being_made_is_left_to_who_makes_it(doctor, place, raw)
     assert "is being built" in found["message"]
 
 
-def test_records_without_a_vector_are_computed(doctor, place, raw):
-    """With the model that is set; the old vectors of another stay."""
+def test_missing_vectors_are_computed(doctor, place, raw):
+    """With the configured model; vectors of another stay."""
     raw(
         "UPDATE vectors_1 SET vector = NULL WHERE row < 5",
         "DELETE FROM embeddings WHERE passage IN (SELECT passage FROM records WHERE row < 5)",
@@ -252,8 +252,8 @@ def test_records_without_a_vector_are_computed(doctor, place, raw):
         ),
     ],
 )
-def test_vectors_that_are_not_at_their_records_are_put_there(doctor, place, raw, statement):
-    """One that stands in another's scope would be found by the wrong people."""
+def test_vectors_of_the_wrong_scope_are_corrected(doctor, place, raw, statement):
+    """Otherwise the wrong callers would find them."""
     raw(statement)
     found = doctor().all("vectors")[-1]
     assert found["state"] == "failure"
@@ -263,8 +263,8 @@ def test_vectors_that_are_not_at_their_records_are_put_there(doctor, place, raw,
     assert raw("SELECT count(*) FROM vectors_1 JOIN records USING (row, scope) WHERE vector IS NOT NULL") == [(40,)]
 
 
-def test_vectors_of_no_record_are_removed(doctor, place, raw):
-    """Words could be read out of them."""
+def test_vectors_without_a_record_are_removed(doctor, place, raw):
+    """Words could be reconstructed from them."""
     before = raw("SELECT count(*) FROM embeddings")
     raw("INSERT INTO embeddings SELECT space, 'gone'::bytea, vector FROM embeddings LIMIT 1")
     found = doctor().all("vectors")[-1]
@@ -273,8 +273,8 @@ def test_vectors_of_no_record_are_removed(doctor, place, raw):
     assert raw("SELECT count(*) FROM embeddings") == before
 
 
-def test_files_of_other_machines_are_not_missed(doctor, place, tmp_path):
-    """They are for the machine that has them; of those here it is said what has changed."""
+def test_files_of_other_machines_are_not_reported_missing(doctor, place, tmp_path):
+    """Changes of local files are reported."""
     near, far = tmp_path / "near", tmp_path / "far"
     with Memory.open(place, embedder="none", settings=Settings()) as memory:
         for folder in (near, far):
@@ -289,8 +289,8 @@ def test_files_of_other_machines_are_not_missed(doctor, place, tmp_path):
     assert warning["mend"] == f"recollect index {near}"
 
 
-def test_a_replica_that_is_down_or_none_is_said(doctor, place):
-    """Searches go to the main server then; the store itself is looked into all the same."""
+def test_replica_that_is_down_is_reported(doctor, place):
+    """Searches use the main server; the store is still checked."""
     told = doctor("--store", f"{place}&read=postgresql://ada:quiet@127.0.0.1:9/memory", "--fix")
     found = told.all("store")[-1]
     assert found["state"] == "warning"
@@ -303,8 +303,8 @@ def test_a_replica_that_is_down_or_none_is_said(doctor, place):
 
 
 @pytest.mark.torture
-def test_a_replica_that_follows_is_ok(doctor):
-    """And one that has been stopped is out of reach."""
+def test_replica_that_follows_passes(doctor):
+    """A stopped one is unreachable."""
     with contextlib.ExitStack() as stack:
         main = server_kit.Server.make(**server_kit.QUICK)
         stack.callback(main.remove)
@@ -319,16 +319,16 @@ def test_a_replica_that_follows_is_ok(doctor):
         assert "cannot be reached" in doctor("--store", place).all("store")[-1]["message"]
 
 
-def test_a_question_that_takes_too_long_is_given_up(doctor, place, monkeypatch):
-    """What was not looked at is not said to be whole."""
+def test_slow_check_is_abandoned(doctor, place, monkeypatch):
+    """And reported as unchecked."""
     monkeypatch.setattr("recollect.stores.postgres.health.LONGEST_S", 0.01)
     monkeypatch.setattr("recollect.stores.postgres.health._WRONG_TALLIES", "SELECT pg_sleep(1)")
     found = doctor()["keywords"]
     assert found["state"] == "note"
 
 
-def test_a_source_that_is_a_store_in_postgresql_is_reached(doctor, place, settings, tmp_path):
-    """As one in a file is opened, and not searched; a password is not shown."""
+def test_postgresql_source_is_reached(doctor, place, settings, tmp_path):
+    """It is opened but not searched; a password is not shown."""
     table = '[[sources]]\nname = "{}"\nkind = "recollect"\nstore = "{}"\n'
     away = "postgresql://ada:quiet@127.0.0.1:9/memory"
     settings(table.format("team", place) + table.format("away", away) + table.format("odd", f"lancedb://{tmp_path}/x"))

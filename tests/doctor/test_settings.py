@@ -1,12 +1,12 @@
-"""What doctor says of settings: files, variables, and what a project may not set."""
+"""`doctor` on settings: files, variables, and what a project may not set."""
 
 import pytest
 
 from recollect.config.trust import TrustedFiles, read_project_file
 
 
-def test_a_new_home_is_no_error_and_stays_empty(doctor, home, untouched):
-    """What is not set up is a note on how to begin, and looking makes neither a store nor a file."""
+def test_empty_home_is_no_error_and_stays_empty(doctor, home, untouched):
+    """Missing settings are a note; neither a store nor a file is created."""
     untouched(home)
     told = doctor()
     assert (told.code, told.state) == (0, "note")
@@ -15,8 +15,8 @@ def test_a_new_home_is_no_error_and_stays_empty(doctor, home, untouched):
     assert told.worse() == set()
 
 
-def test_the_default_place_is_not_made_by_looking(doctor, home, untouched, monkeypatch):
-    """Nor is the folder of the store that nobody named."""
+def test_default_store_is_not_created(doctor, home, untouched, monkeypatch):
+    """Nor its folder."""
     monkeypatch.delenv("RECOLLECT_STORE")
     monkeypatch.delenv("RECOLLECT_EMBEDDER")
     untouched(home)
@@ -25,8 +25,8 @@ def test_the_default_place_is_not_made_by_looking(doctor, home, untouched, monke
     assert (told["model"]["state"], told["model"]["mend"]) == ("note", "recollect model fetch arctic-embed-s")
 
 
-def test_a_file_that_is_no_toml_is_a_failure_and_the_rest_is_still_checked(doctor, settings, kept):
-    """The file is named; the store that a variable names is looked at all the same."""
+def test_invalid_toml_is_a_failure_and_other_checks_run(doctor, settings, kept):
+    """The file is named; a store named by a variable is still checked."""
     path = settings("store = \n")
     told = doctor()
     assert (told.code, told["settings"]["state"]) == (3, "failure")
@@ -43,7 +43,7 @@ def test_a_file_that_is_no_toml_is_a_failure_and_the_rest_is_still_checked(docto
         ('[[sources]]\nname = "wiki"\nkind = "http"\nurl = "ftp://x"\n', ("line 4", "url")),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_line(doctor, settings, text, words):
+def test_wrong_setting_is_named_with_its_line(doctor, settings, text, words):
     """Where it stands, and what to do."""
     settings(text)
     found = doctor()["settings"]
@@ -52,8 +52,8 @@ def test_a_wrong_setting_is_named_with_its_line(doctor, settings, text, words):
     assert found["mend"]
 
 
-def test_an_unknown_variable_is_a_warning_with_what_was_meant(doctor, monkeypatch):
-    """A misspelt variable does nothing, and nobody else says so."""
+def test_unknown_variable_is_a_warning_with_a_suggestion(doctor, monkeypatch):
+    """A misspelt variable has no effect."""
     monkeypatch.setenv("RECOLLECT_EMBEDER", "none")
     told = doctor()
     assert (told.code, told["settings"]["state"]) == (1, "warning")
@@ -61,8 +61,8 @@ def test_an_unknown_variable_is_a_warning_with_what_was_meant(doctor, monkeypatc
     assert "did you mean RECOLLECT_EMBEDDER?" in told["settings"]["mend"]
 
 
-def test_an_untrusted_project_file_is_a_note(doctor, settings, home):
-    """It is not parsed, whatever it holds, and is not among the files that were read."""
+def test_untrusted_project_file_is_a_note(doctor, settings, home):
+    """It is not parsed, and not listed among the files read."""
     own = settings("[search]\nlimit = 3\n")
     (home / "recollect.toml").write_text('language = "german"\nstore = \n')
     told = doctor()
@@ -82,8 +82,8 @@ def test_an_untrusted_project_file_is_a_note(doctor, settings, home):
         ("[search]\nlimit = 0\n", "search.limit"),
     ],
 )
-def test_a_mistake_in_a_trusted_project_file_is_a_failure(doctor, home, text, words):
-    """A version with stricter rules may find one, and no command works in that folder before it is mended."""
+def test_mistake_in_a_trusted_project_file_is_a_failure(doctor, home, text, words):
+    """A stricter version may find one; no command works in that folder until it is corrected."""
     (home / "recollect.toml").write_text(text)
     TrustedFiles().add(read_project_file(home / "recollect.toml"))
     found = doctor()["settings"]
@@ -91,8 +91,8 @@ def test_a_mistake_in_a_trusted_project_file_is_a_failure(doctor, home, text, wo
     assert words in found["message"]
 
 
-def test_a_file_that_is_named_stands_in_for_the_others(doctor, settings, home):
-    """With --config neither the user's nor the project's is read; one that is not there is a failure."""
+def test_named_file_replaces_the_others(doctor, settings, home):
+    """With --config neither the user's nor the project's is read; a missing one is a failure."""
     settings("store = \n")
     (home / "mine.toml").write_text("[search]\nlimit = 3\n")
     assert "mine.toml" in doctor("--config", home / "mine.toml")["settings"]["message"]
@@ -100,22 +100,22 @@ def test_a_file_that_is_named_stands_in_for_the_others(doctor, settings, home):
     assert (gone.code, gone["settings"]["state"]) == (3, "failure")
 
 
-def test_a_source_that_is_not_there_cannot_be_asked(doctor, settings):
-    """`search.sources` with a name that nothing has fails every search."""
+def test_unknown_source_is_a_failure(doctor, settings):
+    """`search.sources` with an unknown name fails every search."""
     settings('[search]\nsources = ["keyword", "wiki"]\n')
     found = doctor()["settings"]
     assert (found["state"], "'wiki'" in found["message"]) == ("failure", True)
     assert "keyword, vector" in found["mend"]
 
 
-def test_good_settings_are_named_by_their_file(doctor, settings):
+def test_valid_settings_name_their_file(doctor, settings):
     """So that one knows which file counts."""
     path = settings("[search]\nlimit = 3\n")
     assert doctor()["settings"] == {"check": "settings", "state": "ok", "message": f"read from {path}", "mend": ""}
 
 
-def test_nothing_is_mended_by_settings_that_cannot_be_read(doctor, settings, kept, sql, untouched):
-    """It would be done with the default model, to a store that may not be the one that is meant."""
+def test_nothing_is_fixed_with_unreadable_settings(doctor, settings, kept, sql, untouched):
+    """It could change the wrong store with the wrong model."""
     settings("embedder = 7\n")
     sql(kept, "DELETE FROM lengths", "DELETE FROM embeddings")
     untouched(kept.parent)

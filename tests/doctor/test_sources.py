@@ -1,4 +1,4 @@
-"""What doctor says of outside sources: one that answers, one that hangs, one that rests, one that is no source."""
+"""`doctor` on external sources: answering, hanging, paused, or invalid."""
 
 import json
 import socket
@@ -15,7 +15,7 @@ from recollect import Memory, config
 
 @pytest.fixture
 def wiki():
-    """A search system that answers, and not with results where the path is not "good"."""
+    """A search system that answers, but without results unless the path is "good"."""
     good, bad = b'[{"id": "1", "text": "a page"}]', b'{"nothing": "of the kind"}'
     with HttpServer(lambda request: Response(content=good if "good" in request.path else bad)) as server:
         yield server
@@ -23,7 +23,7 @@ def wiki():
 
 @pytest.fixture
 def deaf():
-    """The port of a server that takes connections and never says a word."""
+    """The port of a server that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 
@@ -35,7 +35,7 @@ def table(name, port, path="good", timeout_ms=2000):
     )
 
 
-def test_a_source_that_answers_is_asked_once_and_timed(doctor, settings, wiki):
+def test_answering_source_is_queried_once_and_timed(doctor, settings, wiki):
     """With a word of ours, not of the user's."""
     settings(table("wiki", wiki.port))
     found = doctor()["sources"]
@@ -44,8 +44,8 @@ def test_a_source_that_answers_is_asked_once_and_timed(doctor, settings, wiki):
     assert [request.path for request in wiki.asked] == ["/good?q=test"]
 
 
-def test_a_source_that_hangs_is_a_warning_within_its_own_timeout(doctor, settings, deaf):
-    """Three at once take no longer than one, and doctor ends."""
+def test_hanging_source_is_a_warning_within_its_timeout(doctor, settings, deaf):
+    """Three at once take no longer than one."""
     settings("".join(table(f"deaf{n}", deaf, timeout_ms=1000) for n in range(3)))
     began = time.monotonic()
     told = doctor()
@@ -56,7 +56,7 @@ def test_a_source_that_hangs_is_a_warning_within_its_own_timeout(doctor, setting
     assert all(found["mend"] for found in told.all("sources"))
 
 
-def test_a_source_that_answers_something_else_is_a_warning(doctor, settings, wiki):
+def test_source_with_an_invalid_answer_is_a_warning(doctor, settings, wiki):
     """Its fields are read, not only its status."""
     settings(table("odd", wiki.port, path="bad"))
     told = doctor()
@@ -64,8 +64,8 @@ def test_a_source_that_answers_something_else_is_a_warning(doctor, settings, wik
     assert "there is no list" in told["sources"]["message"]
 
 
-def test_a_source_that_searches_leave_alone_is_said_to_and_until_when(doctor, settings, kept, untouched):
-    """Its rest is read from the store and not changed by asking."""
+def test_paused_source_is_reported_with_its_time(doctor, settings, kept, untouched):
+    """The pause is read from the store and not changed."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     settings(table("gone", port))
@@ -82,8 +82,8 @@ def test_a_source_that_searches_leave_alone_is_said_to_and_until_when(doctor, se
     assert "after 3 failures" in resting["message"]
 
 
-def test_a_command_and_another_store_are_sources_too(doctor, settings, kept, tmp_path, untouched):
-    """The command is run; the store is looked into without a file appearing beside it."""
+def test_command_and_another_store_are_checked(doctor, settings, kept, tmp_path, untouched):
+    """The command is run; the store is opened without creating a file."""
     other = tmp_path / "other"
     other.mkdir()
     (other / "their.db").write_bytes(kept.read_bytes())
@@ -102,8 +102,8 @@ def test_a_command_and_another_store_are_sources_too(doctor, settings, kept, tmp
     assert "there is no store" in lost["message"]
 
 
-def test_a_kind_of_somebody_else_may_do_what_it_likes(doctor, settings, stand):
-    """It may raise or exit; that is a finding, and the others are told."""
+def test_plugin_source_may_raise_or_exit(doctor, settings, stand):
+    """That is a finding, and the others are reported."""
 
     def leave(asked):
         raise SystemExit(7)
@@ -117,7 +117,7 @@ def test_a_kind_of_somebody_else_may_do_what_it_likes(doctor, settings, stand):
     assert sorted(stand.CLOSED) == ["tame", "wild"]
 
 
-def test_a_kind_that_does_not_keep_to_its_time_is_not_waited_for(doctor, settings, stand):
+def test_plugin_source_that_ignores_its_deadline_is_abandoned(doctor, settings, stand):
     """A system of somebody else's that ignores its deadline is left behind."""
     done = threading.Event()
     stand.ASK["slow"] = lambda asked: done.wait(20)

@@ -1,4 +1,4 @@
-"""What doctor says of a store and its indexes, each damaged for real, and what `--fix` makes of it."""
+"""`doctor` on a store and its indexes, each really damaged, and the result of `--fix`."""
 
 import json
 import os
@@ -28,8 +28,8 @@ def found_by_words(path, text):
         return len(memory.search(text, limit=100, sources=["keyword"]).results)
 
 
-def test_a_sound_store_is_left_as_it_is(doctor, kept, untouched):
-    """Every check is content, and not even the engine's own files appear beside the store."""
+def test_intact_store_is_unchanged(doctor, kept, untouched):
+    """Every check passes, and no SQLite file appears beside the store."""
     untouched(kept.parent)
     told = doctor()
     assert (told.code, told.state) == (0, "ok")
@@ -38,8 +38,8 @@ def test_a_sound_store_is_left_as_it_is(doctor, kept, untouched):
     assert told["vectors"]["message"] == "all 40 records have a vector of hashing:64"
 
 
-def test_a_store_in_use_is_looked_at_as_it_is_now(doctor, kept, open_memory, untouched):
-    """What another has written and not yet moved into the file counts, and its log is left alone."""
+def test_store_in_use_is_checked_in_its_current_state(doctor, kept, open_memory, untouched):
+    """Including another process's log, which is left alone."""
     other = open_memory(kept)
     other.add("a kingfisher")
     other.search("kingfisher")
@@ -52,8 +52,8 @@ def test_a_store_in_use_is_looked_at_as_it_is_now(doctor, kept, open_memory, unt
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])
-def test_a_truncated_store_is_a_failure(doctor, kept, untouched, share):
-    """The mend is a backup; nothing else is claimed, and nothing is written even with --fix."""
+def test_truncated_store_is_a_failure(doctor, kept, untouched, share):
+    """The advice is a backup; nothing is written even with --fix."""
     with kept.open("r+b") as file:
         file.truncate(int(kept.stat().st_size * share) // 4096 * 4096)
     untouched(kept.parent)
@@ -64,8 +64,8 @@ def test_a_truncated_store_is_a_failure(doctor, kept, untouched, share):
         assert "backup" in told["store"]["mend"]
 
 
-def test_a_store_with_other_bytes_in_it_is_a_failure(doctor, kept):
-    """Pages overwritten in the middle are found by the engine's own check."""
+def test_overwritten_store_is_a_failure(doctor, kept):
+    """SQLite's own check finds overwritten pages."""
     raw = bytearray(kept.read_bytes())
     raw[8192 : len(raw) - 8192] = random.Random(1).randbytes(len(raw) - 16384)
     kept.write_bytes(raw)
@@ -74,8 +74,8 @@ def test_a_store_with_other_bytes_in_it_is_a_failure(doctor, kept):
     assert not any("check itself failed" in found["message"] for found in told.checks)
 
 
-def test_what_is_no_store_is_said(doctor, path, untouched):
-    """A text file, another program's database and a folder are each named for what they are."""
+def test_what_is_not_a_store_is_named(doctor, path, untouched):
+    """A text file, another program's database and a folder."""
     path.write_text("# Shopping\n" * 500)
     assert "not a Recollect store" in doctor()["store"]["message"]
     path.unlink()
@@ -88,8 +88,8 @@ def test_what_is_no_store_is_said(doctor, path, untouched):
     assert doctor("--store", path.parent).code == 3
 
 
-def test_a_store_of_a_newer_version_is_left_alone(doctor, kept, sql, untouched):
-    """This version does not know what it holds: the mend is to upgrade."""
+def test_store_of_a_newer_version_is_left_alone(doctor, kept, sql, untouched):
+    """The advice is to upgrade."""
     sql(kept, f"PRAGMA user_version={len(MIGRATIONS) + 1}")
     untouched(kept.parent)
     told = doctor("--fix")
@@ -117,16 +117,16 @@ def test_a_locked_store_is_reported_soon(doctor, kept):
     assert told["store"]["message"] == f"{kept} is locked by another process"
 
 
-def test_a_store_of_an_older_version_is_a_note(doctor, path, sql):
-    """The next command brings it up to date by itself; looking does not."""
+def test_store_of_an_older_version_is_a_note(doctor, path, sql):
+    """The next command migrates it; doctor does not."""
     sql(path, *(MIGRATIONS[0][1], "PRAGMA application_id=0x52434C54; PRAGMA user_version=1"))
     told = doctor()
     assert (told.code, told["store"]["state"]) == (0, "note")
     assert "schema 1 of" in told["store"]["message"]
 
 
-def test_a_place_where_no_store_can_be_is_a_failure(doctor):
-    """A kind that nobody knows, and a URL that names no place; a password in it is not shown."""
+def test_impossible_place_is_a_failure(doctor):
+    """An unknown kind, and a URL without a place; a password is not shown."""
     told = doctor("--store", "mysql://ada:secret@host/memory")
     assert told.code == 3
     assert told["store"]["message"].startswith(
@@ -138,8 +138,8 @@ def test_a_place_where_no_store_can_be_is_a_failure(doctor):
     assert doctor("--store", ":memory:").code == 0
 
 
-def test_a_large_store_is_not_read_to_its_end(doctor, kept, monkeypatch):
-    """What was not looked at is not said to be whole: here no time is given at all."""
+def test_large_store_is_not_read_to_its_end(doctor, kept, monkeypatch):
+    """What was not checked is reported so: here no time is allowed."""
     monkeypatch.setattr("recollect.stores.sqlite.health.LONGEST_S", -1.0)
     monkeypatch.setattr("recollect.stores.sqlite.health.STEPS", 1)
     told = doctor()
@@ -148,8 +148,8 @@ def test_a_large_store_is_not_read_to_its_end(doctor, kept, monkeypatch):
     assert "quick_check" in told["store"]["mend"]
 
 
-def test_what_looks_broken_while_others_write_is_looked_at_again(kept, open_memory):
-    """A failure counts only if the store stood still: else it is asked for once more."""
+def test_failure_during_writes_is_checked_again(kept, open_memory):
+    """A failure counts only if the store did not change meanwhile."""
     looks = []
 
     def look():
@@ -172,8 +172,8 @@ ALTERED = {
 
 
 @pytest.mark.parametrize("what", ALTERED)
-def test_a_text_that_is_not_what_was_stored_is_a_failure(doctor, kept, sql, what):
-    """Its id is told, and that a backup is needed; --fix does not make anything up."""
+def test_altered_text_is_a_failure(doctor, kept, sql, what):
+    """With its id and the advice to restore a backup; --fix does not change it."""
     sql(kept, ALTERED[what])
 
     def stored():
@@ -191,8 +191,8 @@ def test_a_text_that_is_not_what_was_stored_is_a_failure(doctor, kept, sql, what
     assert stored() == altered
 
 
-def test_bytes_that_change_in_the_file_itself_are_found(doctor, kept):
-    """As a disk may do it: the page is well formed, so that SQLite sees nothing."""
+def test_changed_bytes_in_the_file_are_found(doctor, kept):
+    """As by a bad disk: the page is well formed, so SQLite notices nothing."""
     raw = kept.read_bytes()
     assert raw.count(b"heron number 17 stands") == 1
     kept.write_bytes(raw.replace(b"heron number 17 stands", b"FAKED numbXr 17 stands"))
@@ -201,8 +201,8 @@ def test_bytes_that_change_in_the_file_itself_are_found(doctor, kept):
     assert "was changed outside Recollect" in told["store"]["message"]
 
 
-def test_forgotten_purged_and_edited_records_are_in_order(doctor, kept):
-    """What a purge leaves has no text to compare; other alphabets are no damage."""
+def test_forgotten_purged_and_edited_records_pass(doctor, kept):
+    """A purged record has no text to compare; other alphabets are no damage."""
     with Memory.open(kept, embedder="none", settings=Settings()) as memory:
         first, second, third, *_ = memory.list()
         memory.forget(first.id)
@@ -212,8 +212,8 @@ def test_forgotten_purged_and_edited_records_are_in_order(doctor, kept):
     assert doctor("--embedder", "none").code == 0
 
 
-def test_altered_parts_of_files_come_back_from_their_file(doctor, kept, sql, tmp_path):
-    """The mend of the finding is followed: the file is changed and indexed again."""
+def test_altered_chunks_are_restored_from_their_file(doctor, kept, sql, tmp_path):
+    """By following the advice: the file is changed and indexed again."""
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "a.md").write_text("# Birds\n\nThe bittern booms in spring.\n")
@@ -230,16 +230,16 @@ def test_altered_parts_of_files_come_back_from_their_file(doctor, kept, sql, tmp
     assert doctor()["store"]["state"] == "ok"
 
 
-def test_a_text_that_does_not_fit_its_hash_does_not_keep_embed_from_its_end(kept, sql):
-    """It stays without a vector; all others get theirs, and the model answers."""
+def test_altered_text_does_not_stop_embed(kept, sql):
+    """It stays without a vector; all others get theirs."""
     sql(kept, "UPDATE records SET passage = randomblob(16) WHERE row = 7")
     with Memory.open(kept, embedder="hashing:32", settings=Settings()) as memory:
         memory.embed()
         assert memory.status()["vectors"] == {"embedder": "hashing:32", "dimension": 32, "with": 39, "without": 1}
 
 
-def test_an_empty_file_is_a_failure(doctor, path, untouched):
-    """It may be what is left of a store; nothing is made of it, even with --fix."""
+def test_empty_file_is_a_failure(doctor, path, untouched):
+    """It may be the remains of a store; it stays empty, even with --fix."""
     path.touch()
     untouched(path.parent)
     for words in ([], ["--fix"]):
@@ -270,8 +270,8 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_keyword_index_is_found_and_built_again(doctor, kept, sql, name):
-    """The truth is whole, so that it can be: after --fix every record is found by its words again."""
+def test_damaged_keyword_index_is_found_and_rebuilt(doctor, kept, sql, name):
+    """After --fix every record is found by its words again."""
     statement, words = DAMAGE[name]
     sql(kept, statement)
     told = doctor()
@@ -290,8 +290,8 @@ def test_a_damaged_keyword_index_is_found_and_built_again(doctor, kept, sql, nam
     assert "fixed" not in again["keywords"]
 
 
-def test_an_index_that_is_behind_is_a_note(doctor, kept, sql):
-    """It catches up before it answers; --fix lets it do so now."""
+def test_lagging_index_is_a_note(doctor, kept, sql):
+    """It catches up before it answers; --fix does it now."""
     sql(kept, "UPDATE meta SET value = substr(value, 1, instr(value, ' ')) || '30' WHERE key = 'keywords'")
     told = doctor()
     assert (told.code, told["keywords"]["state"]) == (0, "note")
@@ -299,15 +299,15 @@ def test_an_index_that_is_behind_is_a_note(doctor, kept, sql):
     assert doctor("--fix")["keywords"]["fixed"] is True
 
 
-def test_an_index_of_another_analysis_is_a_note(doctor, kept, sql):
-    """As after an upgrade that changed how words are made."""
+def test_index_of_another_analyzer_is_a_note(doctor, kept, sql):
+    """As after an upgrade that changed the analysis."""
     sql(kept, "UPDATE meta SET value = 'another 40' WHERE key = 'keywords'")
     assert doctor()["keywords"]["state"] == "note"
     assert doctor("--fix")["keywords"]["state"] == "ok"
     assert found_by_words(kept, "heron") == 40
 
 
-def test_a_store_that_was_never_written_to_is_in_order(doctor, blank, path):
+def test_store_never_written_to_passes(doctor, blank, path):
     """No record, no index, nothing to say."""
     path.write_bytes(blank.read_bytes())
     told = doctor()
@@ -318,7 +318,7 @@ def test_a_store_that_was_never_written_to_is_in_order(doctor, blank, path):
 
 
 def test_missing_vectors_are_a_warning_and_computed(doctor, kept, sql):
-    """How many, and the command; --fix does it."""
+    """With their number and the command; --fix does it."""
     sql(kept, "DELETE FROM embeddings WHERE number <= 7")
     told = doctor()
     assert (told.code, told["vectors"]["state"]) == (1, "warning")
@@ -329,8 +329,8 @@ def test_missing_vectors_are_a_warning_and_computed(doctor, kept, sql):
     assert mended["message"] == "all 40 records have a vector of hashing:64"
 
 
-def test_vectors_of_another_model_are_a_warning_and_the_one_that_is_set_takes_over(doctor, kept):
-    """The old model's vectors stay; the new one's answer after --fix."""
+def test_vectors_of_another_model_are_a_warning(doctor, kept):
+    """The old vectors stay; after --fix the configured model is used."""
     told = doctor("--embedder", "hashing:32")
     assert (told.code, told["vectors"]["state"]) == (1, "warning")
     assert told["vectors"]["message"] == (
@@ -342,8 +342,8 @@ def test_vectors_of_another_model_are_a_warning_and_the_one_that_is_set_takes_ov
     assert "searches use hashing:32" in doctor()["vectors"]["message"]
 
 
-def test_a_mend_is_for_the_store_that_was_looked_at(doctor, kept, sql, tmp_path):
-    """Flags that chose it are part of the command; those of the environment count anyway."""
+def test_advice_names_the_checked_store(doctor, kept, sql, tmp_path):
+    """Flags that chose it are part of the command."""
     sql(kept, "DELETE FROM embeddings")
     other = tmp_path / "my other.db"
     other.write_bytes(kept.read_bytes())
@@ -353,8 +353,8 @@ def test_a_mend_is_for_the_store_that_was_looked_at(doctor, kept, sql, tmp_path)
     assert gone == "recollect index FOLDER --store gone.db, or recollect add TEXT --store gone.db"
 
 
-def test_vectors_are_not_sent_to_a_service_unasked(doctor, kept, monkeypatch):
-    """What would leave this machine is for a person to say: there is a command, and --fix leaves it alone."""
+def test_vectors_are_not_sent_to_a_service_by_fix(doctor, kept, monkeypatch):
+    """There is a command for it, but --fix does not run it."""
     monkeypatch.setenv("RECOLLECT_OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     told = doctor("--embedder", "openai:some-model", "--fix")
     assert told["vectors"]["state"] == "warning"
@@ -366,8 +366,8 @@ def test_vectors_are_not_sent_to_a_service_unasked(doctor, kept, monkeypatch):
 # -- files --------------------------------------------------------------------------------------------------
 
 
-def test_files_that_changed_or_vanished_are_counted(doctor, path, tmp_path, open_memory):
-    """With the command that mirrors their folder again; --fix removes nothing."""
+def test_changed_and_missing_files_are_counted(doctor, path, tmp_path, open_memory):
+    """With the command that indexes their folder; --fix removes nothing."""
     folder = tmp_path / "my notes"
     folder.mkdir()
     for name in ("a", "b", "c"):
@@ -403,7 +403,7 @@ sys.exit(main(["doctor", "--json", "--store", *sys.argv[1:]]))
 
 @pytest.fixture
 def as_nobody(monkeypatch):
-    """Runs doctor in a process without the right to write, whose home is nowhere."""
+    """Runs doctor in a process without write permission and without a home."""
 
     def run(place, *words):
         for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
@@ -415,8 +415,8 @@ def as_nobody(monkeypatch):
 
 
 @pytest.mark.ci
-def test_a_store_in_a_read_only_folder_is_a_warning(kept, sealed, as_nobody):
-    """It can be looked at and searched; that it cannot be written is said."""
+def test_store_in_a_read_only_folder_is_a_warning(kept, sealed, as_nobody):
+    """It can be searched but not written."""
     place = sealed(kept)
     ran = as_nobody(place)
     assert ran.returncode == 1, ran.stderr + ran.stdout
@@ -426,8 +426,8 @@ def test_a_store_in_a_read_only_folder_is_a_warning(kept, sealed, as_nobody):
 
 
 @pytest.mark.ci
-def test_a_fix_that_fails_is_told(kept, sealed, sql, as_nobody):
-    """What cannot be written cannot be mended: the finding stays, with the reason."""
+def test_fix_that_fails_is_reported(kept, sealed, sql, as_nobody):
+    """The finding stays, with the reason."""
     sql(kept, "DELETE FROM lengths")
     ran = as_nobody(sealed(kept), "--fix")
     assert ran.returncode == 3, ran.stderr
@@ -437,8 +437,8 @@ def test_a_fix_that_fails_is_told(kept, sealed, sql, as_nobody):
 
 
 @pytest.mark.ci
-def test_settings_behind_a_closed_door_are_a_failure(kept, sealed, as_nobody, home):
-    """A folder that may not be entered is named, and the rest is still looked at."""
+def test_unreadable_settings_folder_is_a_failure(kept, sealed, as_nobody, home):
+    """It is named, and the other checks run."""
     place = sealed(kept)
     home.chmod(0o700)
     ran = as_nobody(place, "--config", home / "closed" / "config.toml")
@@ -448,8 +448,8 @@ def test_settings_behind_a_closed_door_are_a_failure(kept, sealed, as_nobody, ho
     assert "40 records" in ran.stdout
 
 
-def test_another_language_in_the_settings_is_a_note(doctor, settings, kept):
-    """The store keeps its own; the command that changes it is named, and `--fix` does not change it."""
+def test_other_language_in_the_settings_is_a_note(doctor, settings, kept):
+    """The command that changes the store's is named, and `--fix` does not run it."""
     settings('language = "german"\n')
     for words in ((), ("--fix",)):
         told = doctor(*words)
