@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,7 +55,8 @@ class LanceVectors(SqliteVectors):
     ) -> None:
         super().__init__(database, visible, space, number)
         self.updater = updater
-        self._numbers = RecordVectors(number)
+        self._numbers: NDArray[np.int64] = np.full(1, GONE, dtype=np.int64)
+        self._table = ""
         self._sets: dict[tuple[int, int], tuple[Visible, NDArray[np.int64], VisibleVectors]] = {}
         none = NumberedVectors(np.zeros(0, dtype=np.int64), np.zeros((0, space.dimension), dtype=np.float32))
         self._pending = ((-1, -1), none)
@@ -84,7 +84,7 @@ class LanceVectors(SqliteVectors):
             rows: Any = connection.execute(
                 "SELECT id, row FROM records WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
             )
-            numbers, _ = self._numbers.at(connection, sequence(connection))
+            numbers, _ = self._record_numbers(connection, sequence(connection))
             wanted: dict[str, int] = {key: int(numbers[row]) for key, row in rows if numbers[row] > WITHOUT}
             fetched = self._fetch(connection, self._state(connection), np.unique(list(wanted.values())))
         position = {int(number): at for at, number in enumerate(fetched.numbers)}
@@ -104,7 +104,7 @@ class LanceVectors(SqliteVectors):
         self, connection: apsw.Connection, where: Filter | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         last = sequence(connection)
-        numbers, _ = self._numbers.at(connection, last)
+        numbers, _ = self._record_numbers(connection, last)
         if where is not None:
             mask = self._visible.get(connection, where, last).mask
             numbers = np.where(mask, numbers[: len(mask)], GONE)
@@ -129,7 +129,7 @@ class LanceVectors(SqliteVectors):
         """The matches; None if another thread has read past this snapshot, so that a new one is needed."""
         last = sequence(connection)
         visible = self._visible.get(connection, where, last)
-        record_numbers, ahead = self._numbers.at(connection, last)
+        record_numbers, ahead = self._record_numbers(connection, last)
         if ahead:
             return None
         records, state = self._visible_vectors(visible, record_numbers), self._state(connection)
@@ -151,6 +151,45 @@ class LanceVectors(SqliteVectors):
             if not floors or (len(matches.entries) == depth and max(floors) < matches.scores[-1] - MARGIN):
                 return matches
             wanted *= 4
+
+    def _record_numbers(self, connection: apsw.Connection, last: int) -> tuple[NDArray[np.int64], bool]:
+        """The vector number of each record in this snapshot, whose last change is `last`; or of a later one, and True.
+
+        Records with the same text share a vector, and a record that is moved, tagged or superseded keeps it. A returned
+        array is never changed.
+        """
+        with self._lock:
+            table = TableState.load(connection, self._number).table
+            if table != self._table:  # a rebuilt table may lack vectors that only the old one had
+                self._table, self._read_to = table, (-1, -1)
+            seq, number = self._read_to
+            newest = last_number(connection)
+            ahead = seq > last or number > newest
+            if not ahead and (seq, number) != (last, newest):
+                self._numbers = self._updated(connection, seq, number)
+                self._read_to = (last, newest)
+            return self._numbers, ahead
+
+    def _updated(self, connection: apsw.Connection, seq: int, number: int) -> NDArray[np.int64]:
+        size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
+        numbers = np.full(max(size, len(self._numbers)), GONE, dtype=np.int64)
+        only, values = "", tuple[str, ...]()
+        if seq >= 0:
+            rows = list(changed_rows(connection, self._number, seq, number, vector_tables(connection)))
+            numbers[: len(self._numbers)] = self._numbers
+            numbers[rows] = GONE
+            only, values = " AND row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)
+        live = connection.execute(f"SELECT group_concat(row) FROM records WHERE forgotten_at IS NULL{only}", values).get
+        numbers[integers(live)] = WITHOUT
+        for table in vector_tables(connection):
+            pairs = connection.execute(
+                f"SELECT group_concat(row), group_concat(number) FROM records JOIN {table} USING (passage)"
+                f" WHERE space = ? AND forgotten_at IS NULL{only}",
+                (self._number, *values),
+            ).get
+            record_rows, vector_numbers = map(integers, pairs)
+            numbers[record_rows] = vector_numbers
+        return numbers
 
     def _visible_vectors(self, visible: Visible, numbers: NDArray[np.int64]) -> VisibleVectors:
         """The visible records that have a vector; a few sets are cached."""
@@ -209,59 +248,6 @@ class LanceVectors(SqliteVectors):
                 raise TableLost
             vectors = vectors.joined(fetched)
         return vectors
-
-
-class RecordVectors:
-    """The vector number of each record, in an array that follows the file by sequence number.
-
-    A vector is stored under the hash of its text. Records with the same text share a vector, and a record that is
-    moved, tagged or superseded keeps it.
-    """
-
-    def __init__(self, space: int) -> None:
-        self._space = space
-        self._lock = threading.Lock()
-        self._numbers: NDArray[np.int64] = np.full(1, GONE, dtype=np.int64)
-        self._position = (-1, -1)
-        self._table = ""
-
-    def at(self, connection: apsw.Connection, last: int) -> tuple[NDArray[np.int64], bool]:
-        """The array for this snapshot, whose last change is `last`, and whether it is of a later snapshot.
-
-        A returned array is never changed.
-        """
-        with self._lock:
-            table = TableState.load(connection, self._space).table
-            if table != self._table:  # a rebuilt table may lack vectors that only the old one had
-                self._table, self._position = table, (-1, -1)
-            seq, number = self._position
-            newest = last_number(connection)
-            ahead = seq > last or number > newest
-            if not ahead and (seq, number) != (last, newest):
-                self._numbers = self._updated(connection, seq, number)
-                self._position = (last, newest)
-            return self._numbers, ahead
-
-    def _updated(self, connection: apsw.Connection, seq: int, number: int) -> NDArray[np.int64]:
-        size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
-        numbers = np.full(max(size, len(self._numbers)), GONE, dtype=np.int64)
-        only, values = "", tuple[str, ...]()
-        if seq >= 0:
-            rows = list(changed_rows(connection, self._space, seq, number, vector_tables(connection)))
-            numbers[: len(self._numbers)] = self._numbers
-            numbers[rows] = GONE
-            only, values = " AND row IN (SELECT value FROM json_each(?))", (json.dumps(rows),)
-        live = connection.execute(f"SELECT group_concat(row) FROM records WHERE forgotten_at IS NULL{only}", values).get
-        numbers[integers(live)] = WITHOUT
-        for table in vector_tables(connection):
-            pairs = connection.execute(
-                f"SELECT group_concat(row), group_concat(number) FROM records JOIN {table} USING (passage)"
-                f" WHERE space = ? AND forgotten_at IS NULL{only}",
-                (self._space, *values),
-            ).get
-            record_rows, vector_numbers = map(integers, pairs)
-            numbers[record_rows] = vector_numbers
-        return numbers
 
 
 class VisibleVectors(NamedTuple):
