@@ -96,10 +96,9 @@ def _sources(
     external = [source.name for source in memory.settings.sources]
     available = ("keyword", "vector", *external)
     names = available if search.sources is None else search.sources
-    if unknown := [name for name in names if name not in available]:
-        raise UsageError(f"unknown source {unknown[0]!r}", hint=f"there are {', '.join(available)}")
-    if not names:
-        raise UsageError("no source is named", hint=f"there are {', '.join(available)}")
+    unknown = [f"unknown source {name!r}" for name in names if name not in available]
+    if unknown or not names:
+        raise UsageError(unknown[0] if unknown else "no source is named", hint=f"there are {', '.join(available)}")
     alone = len(set(names)) == 1
     sources: list[Source] = [KeywordSource(store.keywords)] if "keyword" in names else []
     absent = "vector" in names and not embeddings.configured

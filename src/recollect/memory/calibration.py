@@ -1,8 +1,7 @@
 """Calibration of confidence: how well the best record scores for queries that have nothing to do with it.
 
-Unrelated queries are made of words from many records, shuffled. Their scores are measured once and stored, separately
-for each scope, so that they reveal nothing of other scopes' records, and measured again when the store has grown or
-shrunk a lot.
+Unrelated queries are words from many records, shuffled. Their scores are measured once for each scope (they reveal
+nothing of other scopes' records), stored, and measured again when the store has grown or shrunk a lot.
 """
 
 from __future__ import annotations

@@ -22,9 +22,7 @@ from recollect.types.records import Change, ExpectUnchanged, Forget, MarkUndo, P
 if TYPE_CHECKING:
     from recollect.memory.memory import Memory
 
-EDITABLE = (
-    "text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
-)  # fmt: skip
+EDITABLE = ("text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source")
 INHERITED = ("title", "category", "tags", "importance", "decay")  # by a new text from the record that it supersedes
 ATTEMPTS = 5  # at a change that other writers keep overtaking
 LONGEST_CHAIN = 1_000  # superseded records that are followed in each direction
@@ -197,11 +195,23 @@ class Writer:
 
         Raises `UnknownRecord` if there never was such a record. For a scoped caller the events are numbered from 1.
         """
-        key = parse_id(record_id)
-        events = self.store.records.history(key)
+        key, records = parse_id(record_id), self.store.records
+        events = records.history(key)
         if not events or not self._knows(key):
             raise UnknownRecord(record_id)
-        return events if self.caller is None else visible_history(self.store.records, events, self.caller)
+        if self.caller is None:
+            return events
+        numbers = line_numbers(records, events, self.caller)
+        superseded = [str(event.detail.get("id")) for event in events if event.action == "supersedes"]
+        alive = {record.id for record in records.get(superseded)}
+        visible = []
+        for event in events:
+            if event.seq in numbers and (event.action != "supersedes" or event.detail.get("id") in alive):
+                detail = {name: value for name, value in event.detail.items() if name != "undoes"}
+                if (undone := event.detail.get("undoes")) in numbers:
+                    detail["undoes"] = numbers[undone]
+                visible.append(replace(event, seq=numbers[event.seq], detail=detail))
+        return visible
 
     # -- what the caller may see and change -----------------------------------------------------------------
 
@@ -210,14 +220,11 @@ class Writer:
         return None if self.caller is None and self.scope == GLOBAL else self.scope
 
     def _owned(self, ids: Sequence[str]) -> list[Record]:
-        """The records with these ids; an error if the caller must not change one of them."""
         records = [self.require(record_id) for record_id in ids]
         for record in records:
             if self.caller is not None and not self.caller.owns(record.scope):
-                raise Forbidden(
-                    f"{record.id!r} is shared with other scopes: you can read it but not change it",
-                    hint="only a caller without a scope can change it",
-                )
+                message = f"{record.id!r} is shared with other scopes: you can read it but not change it"
+                raise Forbidden(message, hint="only a caller without a scope can change it")
         return records
 
     def _knows(self, key: str) -> bool:
@@ -275,7 +282,6 @@ class Writer:
     # -- undoing --------------------------------------------------------------------------------------------
 
     def _reversal(self, last: Event) -> Sequence[Change]:
-        """The changes that undo an event."""
         key = last.id
         match last.action:
             case "add" | "update" if self._alive(key).kind != "fact":
@@ -283,7 +289,11 @@ class Writer:
             case "add":
                 return [Forget(key)]
             case "update":
-                return [Put(replace(self._alive(key), **_previous_values(last.detail.get("before", {}))))]
+                values: dict[str, Any] = {}
+                for name, value in last.detail.get("before", {}).items():  # as JSON: times are texts, tuples are lists
+                    plain = parse_time(value) if name.endswith("_at") else value
+                    values[name] = tuple(value) if isinstance(value, list) else plain
+                return [Put(replace(self._alive(key), **values))]
             case "forget":
                 return [Restore(key, self._limit)]
             case "supersede":
@@ -325,12 +335,6 @@ def _last_standing(events: Sequence[Event]) -> Event | None:
     return None
 
 
-def _previous_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that an edit replaced, converted from the JSON of the history."""
-    times = {name: parse_time(value) for name, value in values.items() if name.endswith("_at")}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()} | times
-
-
 def _chunk_error(key: str) -> UsageError:
     return UsageError(f"{key!r} is a chunk of an indexed file", hint="edit the file, and index it")
 
@@ -359,21 +363,6 @@ def line_numbers(records: Records, events: Sequence[Event], scope: Scope) -> dic
         else:
             numbers[event.seq] = len(numbers) + 1
     return numbers
-
-
-def visible_history(records: Records, events: Sequence[Event], scope: Scope) -> list[Event]:
-    """The events that a scope may see, numbered from 1; so is the event that an undo names."""
-    numbers = line_numbers(records, events, scope)
-    superseded = [str(event.detail.get("id")) for event in events if event.action == "supersedes"]
-    alive = {record.id for record in records.get(superseded)}
-    visible = []
-    for event in events:
-        if event.seq in numbers and (event.action != "supersedes" or event.detail.get("id") in alive):
-            undone = numbers.get(event.detail.get("undoes", 0))
-            detail = {name: value for name, value in event.detail.items() if name != "undoes"}
-            detail |= {"undoes": undone} if undone else {}
-            visible.append(replace(event, seq=numbers[event.seq], detail=detail))
-    return visible
 
 
 def chain(memory: Memory, record: Record) -> list[str]:
@@ -412,8 +401,7 @@ class VisibleChanges:
     """
 
     def __init__(self, changes: Changes, scope: Scope | None) -> None:
-        self._changes = changes
-        self._scope = scope
+        self._changes, self._scope = changes, scope
         self._known: Sequence[int] = ()
         newest = changes.newest(scope)
         _, self._from = changes.since(newest, scope)

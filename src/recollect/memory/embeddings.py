@@ -58,7 +58,8 @@ class Embeddings:
         self, spaces: VectorSpaces, embedder: str | Embedder | None, open_embedder: Callable[[str], Embedder]
     ) -> None:
         self._spaces = spaces
-        self._configured = None if embedder in (None, "none") else embedder
+        self._name_or_model = embedder
+        self.configured = embedder not in (None, "none")
         self._models = OpenedModels(open_embedder)
         self._lock = threading.Lock()
         self._last: list[ActiveSpace] = []  # what answered last, if anything did; shared by all views
@@ -72,11 +73,6 @@ class Embeddings:
         view = copy.copy(self)
         view._spaces, view._caller = spaces, caller  # noqa: SLF001  (its own kind)
         return view
-
-    @property
-    def configured(self) -> bool:
-        """Whether there is an embedder at all."""
-        return self._configured is not None
 
     def serving(self, deadline: float | None = None) -> ActiveSpace:
         """The model and index that answer now: the configured model if its space is active, else the active space's.
@@ -173,9 +169,10 @@ class Embeddings:
         return ActiveSpace(old, self._spaces.open(active), active, f"{name} still answers; {move}")
 
     def _embedder(self) -> Embedder:
-        if self._configured is None:
+        model = self._name_or_model
+        if model is None or model == "none":
             raise UsageError("no embedder is configured", hint="set one: --embedder arctic-embed-s")
-        return self._models[self._configured] if isinstance(self._configured, str) else self._configured
+        return self._models[model] if isinstance(model, str) else model
 
 
 def _space_of(embedder: Embedder, active: VectorSpace | None) -> VectorSpace:

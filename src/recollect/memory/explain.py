@@ -231,6 +231,7 @@ class QueryRun:
         self.hidden = obstacles(record, query.filter)
         deepest = query.work.deepest if query.work else None
         self.deepest = DEEP if deepest is None else deepest
+        self._too_deep = f"beyond rank {self.deepest:,}"
         self._replies: Sequence[RankedList] = ()
 
     def follow(self) -> Verdict:
@@ -258,14 +259,13 @@ class QueryRun:
         """Every source's rank of the record. Retrievers are read as deep as allowed; others are not asked again."""
         deep = replace(self.query, fetch_k=self.deepest, deadline=None)
         own = tuple(source for source in self.pipeline.sources if source.name in RETRIEVERS)
-        replies = replace(self.pipeline, sources=own).ask(deep)
-        places = {reply.source: self._placement(reply, self.query.depth, self.deepest) for reply in replies}
-        for reply in self._replies:
-            if reply.source not in RETRIEVERS:
-                places[reply.source] = self._placement(reply, len(reply.entries), DEEP)
+        external = [reply for reply in self._replies if reply.source not in RETRIEVERS]
+        replies = [*replace(self.pipeline, sources=own).ask(deep), *external]
+        places = {reply.source: self._placement(reply) for reply in replies}
         return places | {name: Placement(None, None, 0, reason) for name, reason in self.pipeline.absent}
 
-    def _placement(self, reply: RankedList, depth: int, deepest: int) -> Placement:
+    def _placement(self, reply: RankedList) -> Placement:
+        depth = self.query.depth if reply.source in RETRIEVERS else len(reply.entries)
         for rank, hit in enumerate(reply.entries, 1):
             if hit.record.id == self.record.id:
                 return Placement(rank, hit.score, depth)
@@ -273,10 +273,10 @@ class QueryRun:
                 return Placement(rank, hit.score, depth, f"as its duplicate {hit.record.id}")
         if reply.error is not None:
             note = f"did not answer: {reason(reply.error)}"
-        elif len(reply.entries) >= deepest:
-            note = _too_deep(deepest)
         elif reply.source not in RETRIEVERS:
             note = "not in its list"
+        elif len(reply.entries) >= self.deepest:
+            note = self._too_deep
         elif self.record.kind == "outside":
             note = "searches this store, which does not hold it"
         elif not reply.entries and reply.warnings:
@@ -287,8 +287,7 @@ class QueryRun:
 
     def _index(self, results: Sequence[Result]) -> int | None:
         """The index of the record, or of the duplicate that is shown for its text."""
-        ids = _ids(results)
-        if self.record.id in ids:
+        if self.record.id in (ids := _ids(results)):
             return ids.index(self.record.id)
         for index, result in enumerate(results):
             self.query.check()
@@ -297,7 +296,6 @@ class QueryRun:
         return None
 
     def _through_stages(self, results: Sequence[Result], key: str) -> Verdict:
-        """Follow a record through the stages until one drops it."""
         for name, stage in self.pipeline.stages:
             self.query.check()
             before, results = results, stage(self.query, results)
@@ -331,7 +329,7 @@ class QueryRun:
         return Verdict("limit", f"at rank {index + 1}, beyond the limit of {self.query.limit}", enough)
 
     def _unranked(self) -> Verdict:
-        """No source returned it within its depth; the outcome says how deep they would have to be read."""
+        """No source returned it within its depth; the verdict says how deep they would have to be read."""
         places = self.placements()
         words = "; ".join(
             f"{name} rank {place.rank} beyond fetch_k {place.fetch_k}"
@@ -352,7 +350,7 @@ class QueryRun:
             names = " and ".join(sorted(untrusted))
             reason = f"only {names} has it, which does not read this language and is left out: {words}"
             return Verdict("trust", reason, {"sources": sorted(untrusted)})
-        if any(place.note == _too_deep(self.deepest) for place in places.values()):
+        if any(place.note == self._too_deep for place in places.values()):
             advice = f"use words that occur in it; only the owner of the store may read deeper than {self.deepest:,}"
             return Verdict("fetch_k", words, advice=advice)
         return Verdict("unmatched", f"no source finds it: {words}", advice="use words that occur in it")
@@ -360,10 +358,6 @@ class QueryRun:
 
 def _ids(results: Sequence[Result]) -> list[str]:
     return [result.record.id for result in results]
-
-
-def _too_deep(deepest: int) -> str:
-    return f"beyond rank {deepest:,}"
 
 
 def _just_below(value: float) -> float:

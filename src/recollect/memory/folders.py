@@ -218,18 +218,12 @@ class Extraction:
 
 def _fact(piece: Piece, verdict: FactVerdict) -> dict[str, Any]:
     """One verdict as JSON, without fields that are not set."""
-    record, other = verdict.record, verdict.other
-    fields = {
-        "action": verdict.action,
-        "text": verdict.text,
-        "span": verdict.span,
-        "path": piece.path,
-        "lines": verdict.lines,
-        **({"category": record.category, "tags": record.tags, "id": record.id} if record else {}),
-        "other": {"id": other.id, "text": other.text} if other else None,
-        "similarity": verdict.similarity,
-        "reason": verdict.reason or None,
-    }
+    fields = {name: getattr(verdict, name) for name in ("action", "text", "span", "lines", "similarity")}
+    fields |= {"path": piece.path, "reason": verdict.reason or None}
+    if record := verdict.record:
+        fields |= {"category": record.category, "tags": record.tags, "id": record.id}
+    if other := verdict.other:
+        fields |= {"other": {"id": other.id, "text": other.text}}
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -283,10 +277,8 @@ def _pieces(root: Path, paths: Sequence[str] | None, settings: Settings, skipped
         raise UsageError("no file is named", hint='--paths "skills/**/*.md,TOOLS.md,AGENTS.md"')
     size, overlap = settings.ingest.chunk_size, settings.ingest.overlap
     if overlap >= size:
-        raise ConfigError(
-            f"ingest.overlap ({overlap}) must be less than ingest.chunk_size ({size})",
-            hint="`recollect config show` says where they come from",
-        )
+        message = f"ingest.overlap ({overlap}) must be less than ingest.chunk_size ({size})"
+        raise ConfigError(message, hint="`recollect config show` says where they come from")
     files, refused = expand(root, globs)
     skipped.update(refused)
     pieces: list[Piece] = []
@@ -331,7 +323,7 @@ class FactNeighbours:
         self._usable = embeddings.configured
         self._serving: ActiveSpace | None = None
         self._vectors: dict[str, Vector] = {}
-        self._new: list[tuple[Record, Vector]] = []
+        self._new: list[Record] = []
 
     def nearest(self, record: Record) -> Sequence[tuple[Record, float]]:
         """Known facts and their cosine similarity, nearest first."""
@@ -340,13 +332,13 @@ class FactNeighbours:
             return ()
         hits = self._serving.index.search(vector, Filter(scope=self._scope, kinds=("fact",)), NEAREST).entries
         stored = [(hit.record, hit.score or 0.0) for hit in hits]
-        new = [(other, float(vector @ theirs)) for other, theirs in self._new]
+        new = [(other, float(vector @ self._vectors[other.id])) for other in self._new]
         return sorted((*stored, *new), key=lambda pair: -pair[1])[:NEAREST]
 
     def remember(self, record: Record) -> None:
         """Add this fact to the known ones."""
-        if (vector := self._vector(record)) is not None:
-            self._new.append((record, vector))
+        if self._vector(record) is not None:
+            self._new.append(record)
 
     def save(self, records: Sequence[Record]) -> None:
         """Save the vectors of facts that have been stored."""

@@ -13,7 +13,7 @@ import math
 import string
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -91,32 +91,27 @@ def recall(answer: Answer, *, tokens: int = TOKENS) -> Recall:
 
 
 def _entry(number: int, result: Result, tokens: float) -> str:
-    """`[1] title — text … (id, path:lines, date)`, or nothing if not even a beginning fits."""
+    """`[1] title — text … (id, path:lines, date)`, or nothing if not even a beginning fits.
+
+    A text that does not fit is cut: from its beginning, or from the match if that is further on.
+    """
     title = cut(harmless(result.record.title, _TITLE_TOKENS * 16), _TITLE_TOKENS)
     head = f"[{number}] {title} — " if title else f"[{number}] "
     tail = f" ({_about(result)})\n"
-    body = _body(result, tokens - cost(head) - cost(tail))
+    room = tokens - cost(head) - cost(tail)
+    most = max(0, int(room * 16))  # more than can fit: hidden characters and repeated spaces take no room
+    text = " ".join(result.record.text.split())
+    body = cut(harmless(text, most), room)
+    if body.endswith(ELLIPSIS):
+        if room < _BODY_TOKENS:
+            return ""
+        matched = result.snippet.strip("… ")
+        if matched and harmless(matched, most)[: len(body)] not in body and (start := text.find(matched)) > 0:
+            body = cut(f"… {harmless(text[start:], most)}", room)
     return f"{head}{body}{tail}".rstrip() if body else ""
 
 
-def _body(result: Result, tokens: float) -> str:
-    """The text, or as much as fits: from its beginning, or from the match if that is further on."""
-    text = " ".join(result.record.text.split())
-    most = max(0, int(tokens * 16))  # more than can fit: hidden characters and repeated spaces take no room
-    body = cut(harmless(text, most), tokens)
-    if not body.endswith(ELLIPSIS):
-        return body
-    if tokens < _BODY_TOKENS:
-        return ""
-    matched = result.snippet.strip("… ")
-    if not matched or harmless(matched, most)[: len(body)] in body:
-        return body
-    start = text.find(matched)
-    return cut(f"… {harmless(text[start:], most)}", tokens) if start > 0 else body
-
-
 def _about(result: Result) -> str:
-    """Where the result is from, and whether it is outdated."""
     record = result.record
     parts = [f"id {_brief(record.id)}"]
     if record.path:
@@ -247,32 +242,24 @@ def harmless(text: str, most: int | None = None) -> str:
     line = " ".join(text.split())[:most]
     line = " ".join(_HIDDEN.sub("", line).split())
     for pattern, replacement in _REPLACEMENTS:
-        line = "".join(_replaced(line, pattern, replacement))
+        outline, parts, end = line, [], 0
+        if not line.isascii():
+            outline = line.translate({ord(letter): outline_of(letter) for letter in set(line) if not letter.isascii()})
+        for match in pattern.finditer(outline):
+            parts += [line[end : match.start()], replacement(line[match.start() : match.end()])]
+            end = match.end()
+        line = "".join((*parts, line[end:]))
     return line
-
-
-def _replaced(text: str, pattern: regex.Pattern[str], replacement: Callable[[str], str]) -> Iterator[str]:
-    """The text in parts, with those replaced whose outline matches the pattern."""
-    outline, end = text, 0
-    if not text.isascii():
-        outline = text.translate({ord(letter): outline_of(letter) for letter in set(text) if not letter.isascii()})
-    for match in pattern.finditer(outline):
-        yield text[end : match.start()]
-        yield replacement(text[match.start() : match.end()])
-        end = match.end()
-    yield text[end:]
 
 
 @lru_cache(4096)
 def outline_of(letter: str) -> str:
     """The ASCII mark that a character looks like, or the character itself."""
-    folded = unicodedata.normalize("NFKC", letter)
+    folded, category = unicodedata.normalize("NFKC", letter), unicodedata.category(letter)
     if len(folded) == 1 and folded.isascii():
         return folded
-    digit = unicodedata.digit(letter, None)
-    if digit is not None:
+    if (digit := unicodedata.digit(letter, None)) is not None:
         return str(digit)
-    category = unicodedata.category(letter)
     if category in ("Ps", "Pi", "Pe", "Pf"):
         name, opening = unicodedata.name(letter, ""), category in ("Ps", "Pi")
         if "ANGLE" in name:

@@ -26,7 +26,6 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 LIBRARY = "opentelemetry.trace"
-
 SHORTEST_STAGE_MS = 1.0  # a stage has a span if it takes at least this long; most take less time than a span would
 
 

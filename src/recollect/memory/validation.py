@@ -78,14 +78,12 @@ def _filter_value(option: Option, value: Any) -> Any:
             return parse_time(value)
         case "names":
             return clean_names(option.name, value)
-    if value == "" and not option.allowed:
-        return None
     if option.allowed:
         known = is_text(value) and value in option.allowed
         _check(known, f"unknown {option.name} {brief(value)}", f"there are {', '.join(option.allowed)}")
         return (value,)
     _check(is_text(value), f"{option.name} must be text, not {brief(value)}")
-    return clean(value)
+    return clean(value) or None
 
 
 def merge_scope(default: Scope, scope: Scope | Mapping[str, str] | None, parts: Mapping[str, str | None]) -> Scope:
@@ -111,16 +109,13 @@ def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime
         at = value if isinstance(value, datetime) else datetime.fromisoformat(value.strip())
         return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError, AttributeError):
-        raise UsageError(
-            f"{brief(value)} is not a time",
-            hint="write 2026-03-14, 2026-03-14T15:09Z, or a span: 90min, 36h, 3d, 2w, 3mo, 1y",
-        ) from None
+        hint = "write 2026-03-14, 2026-03-14T15:09Z, or a span: 90min, 36h, 3d, 2w, 3mo, 1y"
+        raise UsageError(f"{brief(value)} is not a time", hint=hint) from None
 
 
 def parse_span(text: str) -> timedelta:
     """A span of time: `90min`, `36h`, `3d`, `2w`, `3mo`, `1y`."""
-    span = _span(text)
-    if span is None:
+    if (span := _span(text)) is None:
         raise UsageError(f"{brief(text)} is not a span of time", hint="write 90min, 36h, 3d, 2w, 3mo, 1y")
     return span
 
