@@ -325,13 +325,10 @@ def build(memory: Memory, *, read_only: bool = False, public: PublicError = lamb
     memory = memory.within(memory.scope)
     methods = MemoryTools(memory, read_only)
     names = [name for name, hints in TOOLS.items() if hints.read_only_hint or not read_only]
+    tools = [MemoryTool.of(getattr(methods, name), public) for name in names]
+    instructions = INSTRUCTIONS.format(writes="" if read_only else WRITES)
     server = MemoryServer(
-        "recollect",
-        title="Recollect",
-        version=__version__,
-        instructions=INSTRUCTIONS.format(writes="" if read_only else WRITES),
-        tools=[MemoryTool.of(getattr(methods, name), public) for name in names],
-        log_level="WARNING",
+        "recollect", title="Recollect", version=__version__, instructions=instructions, tools=tools, log_level="WARNING"
     )
 
     @server.resource(
@@ -348,10 +345,9 @@ def build(memory: Memory, *, read_only: bool = False, public: PublicError = lamb
             raise ResourceError(public(error).message) from error
 
     @server.prompt(
-        name="recall",
-        title="Start with what memory knows",
+        name="recall", title="Start with what memory knows",
         description="Begin a piece of work with what memory holds about it, fenced, numbered and ready to cite.",
-    )
+    )  # fmt: skip
     def recall(task: Task) -> str:
         try:
             block = memory.recall(task[:MOST_QUERY]).text

@@ -1,7 +1,6 @@
-"""Lazy tables of named parts: a part is imported when it is loaded by name.
+"""Lazy tables of named parts: a part is imported when it is loaded by name. Packages add parts by entry points.
 
-A built-in part is a `module:attribute` and the extra that installs what it imports. Other packages add parts through an
-entry point group. Built-in parts come first: a package cannot replace one by being installed.
+Built-in parts come first: a package cannot replace one by being installed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 Part = TypeVar("Part")
-
 OURS = __name__.partition(".")[0]
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from recollect.cli.flags import common, common_options, json_flag, load_settings
 from recollect.cli.terminal import as_text, dim, echo, emit, indented, notice, one_line, plain, print_table, progress
+from recollect.config import shown, shown_place, unknown_variables, user_file
+from recollect.config.openclaw import Imported, read_document, read_openclaw
+from recollect.config.settings import Written, read_project, write_settings
+from recollect.config.toml import set_values
+from recollect.config.trust import PROJECT_FILE, TrustedFiles, project_path, read_project_file
 from recollect.errors import ConfigError, UsageError
+from recollect.models.catalogue import DEFAULT, MODELS, installed, model_path, remove
 from recollect.options import SCOPE_PARTS
-
-if TYPE_CHECKING:
-    from recollect.config.openclaw import Imported
-    from recollect.config.settings import Written
 
 PROGRAM, COMPLETION_VARIABLE = "recollect", "_RECOLLECT_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
@@ -32,8 +34,6 @@ def config() -> None:
 @json_flag
 def show(as_json: bool, **options: Any) -> None:
     """Show every setting, its value, and where the value comes from."""
-    from recollect.config import shown, shown_place, unknown_variables
-
     loaded = load_settings(options)
     values = {name: (loaded.value(name), origin) for name, origin in loaded.origins.items() if name != "sources"}
     values |= {name: (value, loaded.origins["sources"]) for name, value in shown(loaded.settings.sources)}
@@ -49,8 +49,6 @@ def show(as_json: bool, **options: Any) -> None:
 @json_flag
 def config_path(as_json: bool) -> None:
     """Print the path of your own settings file."""
-    from recollect.config import user_file
-
     _emit_path(user_file(), as_json)
 
 
@@ -66,11 +64,6 @@ def import_settings(file: Path, *, printed: bool, write: bool, output: Path | No
 
     It prints what became of each key, and the settings. Without --write or --output no file is changed.
     """
-    from recollect.config import user_file
-    from recollect.config.openclaw import read_document, read_openclaw
-    from recollect.config.settings import write_settings
-    from recollect.config.toml import set_values
-
     flags = {"--print": printed, "--write": write, "--output": output}
     if len(chosen := [flag for flag, value in flags.items() if value]) > 1:
         raise UsageError(f"{' and '.join(chosen)} exclude each other", hint="choose one")
@@ -133,9 +126,6 @@ def trust(path: Path | None, show_list: bool, revoke: bool, as_json: bool) -> No
     file sets. Trust ends when the file changes. A trusted file may set [search], and scope.agent and scope.session
     where your own settings do not; nothing else.
     """
-    from recollect.config.settings import read_project
-    from recollect.config.trust import PROJECT_FILE, TrustedFiles, project_path, read_project_file
-
     if show_list:
         if path or revoke:
             raise UsageError("--list takes no PATH and no --revoke", hint="recollect trust --list")
@@ -183,8 +173,6 @@ def model() -> None:
 @json_flag
 def list_models(as_json: bool) -> None:
     """List the models, and whether each is installed."""
-    from recollect.models.catalogue import DEFAULT, MODELS, installed
-
     document, table = [], []
     for known in MODELS.values():
         present, default = installed(known.name), known.name == DEFAULT
@@ -217,8 +205,6 @@ def fetch_model(name: str, origin: str | None, as_json: bool) -> None:
 @json_flag
 def locate_model(name: str, as_json: bool) -> None:
     """Print the folder of the model NAME."""
-    from recollect.models.catalogue import model_path
-
     _emit_path(model_path(name), as_json)
 
 
@@ -227,8 +213,6 @@ def locate_model(name: str, as_json: bool) -> None:
 @json_flag
 def remove_model(name: str, as_json: bool) -> None:
     """Remove the files of the model NAME."""
-    from recollect.models.catalogue import remove
-
     removed = remove(name)
     emit(as_json, {"name": name, "removed": removed}, plain(f"{'removed' if removed else 'not installed:'} {name}"))
 

@@ -18,12 +18,13 @@ from recollect.cli import terminal
 from recollect.cli.flags import command, common, common_options, flags, json_flag, load_settings, open_memory
 from recollect.cli.terminal import counted, dim, echo, emit, notice, one_line, plain, progress
 from recollect.errors import LlmError, UsageError
+from recollect.ingest import service as services
+from recollect.ingest.service import Platform
 from recollect.options import SCOPE_PARTS
 
 if TYPE_CHECKING:
     from recollect.ingest.facts import FactVerdict, Piece
     from recollect.ingest.folder import Report
-    from recollect.ingest.service import Platform
     from recollect.ingest.watch import Pass
     from recollect.memory.folders import Extraction
 
@@ -174,7 +175,6 @@ def install(
     paths: tuple[str, ...], *, only_print: bool, platform: Platform | None, as_json: bool, **options: Any
 ) -> None:
     """Install a service that watches the folders PATH…, and start it if the service manager can be reached."""
-    from recollect.ingest import service as services
     from recollect.ingest.watch import folders
 
     manager = platform or services.native_platform()
@@ -197,8 +197,6 @@ def install(
 @json_flag
 def uninstall(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> int:
     """Stop and remove the service of the folders PATH…; without PATH, every service of Recollect."""
-    from recollect.ingest import service as services
-
     manager = platform or services.native_platform()
     files = _installed(paths, manager)
     commands = services.disable_commands(files, manager)
@@ -228,8 +226,6 @@ def _emit_actions(
 @json_flag
 def status(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> int:
     """Show the service of the folders PATH… and whether it runs; without PATH, every service of Recollect."""
-    from recollect.ingest import service as services
-
     manager = platform or services.native_platform()
     reachable = services.reachable(manager)
     files = _installed(paths, manager)
@@ -240,8 +236,6 @@ def status(paths: tuple[str, ...], platform: Platform | None, as_json: bool) -> 
 
 
 def _installed(paths: Sequence[str], manager: Platform) -> list[Path]:
-    """The files of the service of these folders, which need not exist any more; without folders, of every service."""
-    from recollect.ingest import service as services
     from recollect.ingest.watch import absolute
 
     folders = tuple(dict.fromkeys(map(absolute, paths)))

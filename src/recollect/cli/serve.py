@@ -20,17 +20,15 @@ from recollect.cli.flags import common, json_flag, open_memory
 from recollect.cli.terminal import emit, log_to_stderr, notice, print_table
 from recollect.errors import FailedError, ModelError, UsageError
 from recollect.registry import missing_package
+from recollect.web.access import Caller, Tokens, tokens_file
 
 if TYPE_CHECKING:
-    import uvicorn
 
     from recollect.config import Settings
     from recollect.memory import Memory
-    from recollect.web.access import Tokens
 
 PORT = 8377
 GRACE_SECONDS = 5  # how long requests in progress may take after a signal to end
-BACKLOG = 2048  # connections that the system holds until they are accepted
 
 _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
 _ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.ASCII)
@@ -64,7 +62,13 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
         import uvicorn
 
         from recollect.web.app import build
-        from recollect.web.middleware import ACCEPTED_AT_ONCE, AcceptFilter, is_loopback, limited_protocol
+        from recollect.web.middleware import (
+            ACCEPTED_AT_ONCE,
+            AcceptFilter,
+            DrainingServer,
+            is_loopback,
+            limited_protocol,
+        )
     except ImportError as error:
         raise missing_package(error, "`recollect serve`", "serve") from error
     for folder in options["folders"]:
@@ -89,7 +93,7 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
             app, http=limited_protocol(), ws="none", backlog=ACCEPTED_AT_ONCE, log_config=None, access_log=False,
             server_header=False, timeout_graceful_shutdown=GRACE_SECONDS,
         )  # fmt: skip
-        server = _server(settings, app.state.changes.end)
+        server = DrainingServer(settings)
         address = f"[{host.strip('[]')}]" if ":" in host else host
         threading.Thread(target=_fetch_models, args=(memory.settings,), name="fetching", daemon=True).start()
         # uvicorn raises the signal again after it has shut down; the handler ignores that.
@@ -112,28 +116,11 @@ def _listen(host: str, port: int) -> socket.socket:
     """Open the socket first, so that a port in use is reported before the store is opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
+        return socket.create_server((host.strip("[]"), port), family=family)
     except (OSError, UnicodeError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         hint = "choose another --port, or --port 0 for any free one"
         raise FailedError(f"cannot listen on {host}:{port}: {reason}", hint=hint) from error
-
-
-def _server(settings: uvicorn.Config, on_shutdown: Callable[[], None]) -> uvicorn.Server:
-    """A server that calls `on_shutdown` before it waits for open connections, so that change streams end at once."""
-    import uvicorn
-
-    class DrainingServer(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            for listener in sockets or []:
-                listener.listen(BACKLOG)  # uvicorn's `backlog` is also how many asyncio accepts in one go
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            on_shutdown()
-            await super().shutdown(sockets)
-
-    return DrainingServer(settings)
 
 
 def _fetch_models(settings: Settings) -> None:
@@ -182,7 +169,6 @@ def add(name: str, owner: bool, read_only: bool, tokens_at: Path | None, as_json
     """
     from recollect.memory.validation import merge_scope
     from recollect.types import GLOBAL
-    from recollect.web.access import Caller
 
     caller = Caller(name, merge_scope(GLOBAL, None, scope), owner=owner, read_only=read_only)
     secret = open_tokens(tokens_at).add(caller)
@@ -221,8 +207,6 @@ def remove(name: str, tokens_at: Path | None, as_json: bool) -> None:
 
 def open_tokens(file: Path | None, *, none: bool = False) -> Tokens:
     """The tokens of a file, by default the user's own; an empty set with `none`."""
-    from recollect.web.access import Tokens, tokens_file
-
     return Tokens(None if none else file or tokens_file())
 
 

@@ -155,19 +155,16 @@ def counted(count: int, noun: str) -> str:
 
 def progress(label: str) -> Callable[[int, int], None] | None:
     """A callback that draws a progress bar; None where standard error is not a terminal."""
-    if not sys.stderr.isatty():
-        return None
     started = drawn = time.monotonic()
 
     def draw(done: int, total: int) -> None:
         nonlocal drawn
         moment = time.monotonic()
-        if done < total and moment - drawn < REDRAW_SECONDS:
-            return
-        drawn = moment
-        click.echo(f"\r{bar(plain(label), done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
+        if done >= total or moment - drawn >= REDRAW_SECONDS:
+            drawn = moment
+            click.echo(f"\r{bar(plain(label), done, total, moment - started)}\x1b[K", err=True, nl=done >= total)
 
-    return draw
+    return draw if sys.stderr.isatty() else None
 
 
 def bar(label: str, done: int, total: int, seconds: float) -> str:

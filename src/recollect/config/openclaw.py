@@ -1,8 +1,7 @@
 """OpenClaw's memory settings as ours: `agents.defaults.memorySearch` of openclaw.json, and its hybrid-memory plugin.
 
-Names, bounds and defaults are those of OpenClaw's `docs/reference/memory-config.md` and of its schema; docs/openclaw.md
-has the table. A default of OpenClaw is imported where it shapes the blend, so that an import ranks as OpenClaw does:
-`vectorWeight · cosine + textWeight · textScore`.
+Names, bounds and defaults are those of OpenClaw's schema; docs/openclaw.md has the table. A default is imported where
+it shapes the blend, so that an import ranks as OpenClaw does: `vectorWeight · cosine + textWeight · textScore`.
 """
 
 from __future__ import annotations
@@ -105,7 +104,6 @@ _PLAIN = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
 
 
 def _at(path: str, key: str) -> str:
-    """The path of a key, as JSON paths are written."""
     if not _PLAIN.fullmatch(key) or len(key) > LONGEST:
         return f"{path}[{brief(key)}]"
     return _below(path, key)
@@ -123,7 +121,6 @@ def _checked(path: str, value: Any, check: ValueCheck) -> Any:
 
 
 def _find(document: Values, path: str) -> Values | None:
-    """The object at a dotted path, or None where there is none."""
     place = ""
     for key in path.split("."):
         if key not in document:

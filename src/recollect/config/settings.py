@@ -108,11 +108,10 @@ class Settings:
 Origin: TypeAlias = tuple[object, str]  # the value of a setting, and where it comes from
 
 ENVIRONMENT = "RECOLLECT_"
-OTHER_VARIABLES = (
+OTHER_VARIABLES = (  # no settings; they are read elsewhere
     "RECOLLECT_CONFIG", "RECOLLECT_MODELS", "RECOLLECT_OFFLINE", "RECOLLECT_THREADS", "RECOLLECT_DATA",
     "RECOLLECT_TEST_POSTGRES", "RECOLLECT_TEST_OLD_POSTGRES", "RECOLLECT_TOKEN",
 )  # fmt: skip
-"""Variables that are no settings, and are read elsewhere."""
 
 MOST_BYTES = 1024 * 1024  # a larger settings file is not read
 MOST_PARTS = 16  # of a dotted name; no setting has more than three, and the parser takes the square of it in time
@@ -244,7 +243,6 @@ def _read(content: bytes, path: Path) -> dict[str, Origin]:
 
 
 def _from_project(path: Path) -> tuple[dict[str, Origin], tuple[str, ...]]:
-    """The values of a project file, or a note why it was not used. A file that is not trusted is not parsed."""
     try:
         file = read_project_file(path)
     except ConfigError as error:

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from recollect.errors import FailedError, RecollectError
@@ -248,6 +249,7 @@ class Metrics:
 
 HEAD_SECONDS = 10.0  # from the connection, or the first byte of a further request, to the end of the request's head
 MOST_CONNECTIONS = 1_000  # open at once; fewer where the process may open fewer than twice as many files
+BACKLOG = 2048  # connections that the system holds until they are accepted
 ACCEPTED_AT_ONCE = 20  # connections that asyncio accepts in one go, before any of them is counted
 LOG_SECONDS = 60.0  # between two lines of the log about too many connections
 
@@ -344,6 +346,21 @@ class LimitedProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+class DrainingServer(Server):
+    """uvicorn's server, which ends the waiting for changes before it waits for open connections."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen again, because uvicorn's `backlog` is also how many connections asyncio accepts in one go."""
+        await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(BACKLOG)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer who waits for changes, then end."""
+        self.config.app.state.changes.end()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
 
 
 def limited_protocol() -> type[LimitedProtocol]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -324,11 +325,8 @@ class Indexer:
         self.job = replace(self.job, done=done, total=total)
 
     def _allowed(self, path: str) -> str:
-        try:
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             folder = Path(path).expanduser().resolve()
-            inside = any(folder.is_relative_to(Path(root).resolve()) for root in self.roots())
-        except (OSError, ValueError, RuntimeError):
-            inside = False
-        if not inside:
-            raise Forbidden("that folder is not indexed, and may not be from here", hint="recollect serve --folder DIR")
-        return str(folder)
+            if any(folder.is_relative_to(Path(root).resolve()) for root in self.roots()):
+                return str(folder)
+        raise Forbidden("that folder is not indexed, and may not be from here", hint="recollect serve --folder DIR")

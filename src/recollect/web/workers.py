@@ -166,7 +166,6 @@ def _main(connection: Connection, reopen: Callable[[], Memory]) -> None:
 
 
 def _public(error: Exception) -> Exception:
-    """The error as a scoped caller may read it, without its cause. An unexpected error is logged."""
     if not isinstance(error, RecollectError):
         _log.error("a heavy request failed", exc_info=error)
         return RuntimeError(f"{type(error).__name__}: {error}")
