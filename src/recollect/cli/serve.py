@@ -23,7 +23,6 @@ from recollect.registry import missing_package
 from recollect.web.access import Caller, Tokens, tokens_file
 
 if TYPE_CHECKING:
-
     from recollect.config import Settings
     from recollect.memory import Memory
 
