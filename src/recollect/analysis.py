@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from regex import Pattern
@@ -62,8 +62,7 @@ _TOO_MANY_MARKS = r"(?<=\p{M}{30})\p{M}+"
 _ENDINGS = ("t", "d", "ll", "m", "re", "ve", "s")  # of English contractions
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One index term and its position in the text."""
 
     term: str
