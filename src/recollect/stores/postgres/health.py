@@ -192,9 +192,6 @@ def require_ready(url: str) -> None:
         raise NotExamined("this role sees the rows of one scope only; run it as the owner of the tables")
 
 
-# -- server, role and replica -------------------------------------------------------------------------------
-
-
 def store(server: Server, examination: Examination) -> Iterator[Finding]:
     """Check the schema version, the texts, the role and the replica."""
     applied = version(server.database)
@@ -270,9 +267,6 @@ def _replication(server: Server, replica: Server) -> Finding:
     return Finding("store", "ok", message)
 
 
-# -- the keyword index --------------------------------------------------------------------------------------
-
-
 def keywords(server: Server, examination: Examination) -> Iterator[Finding]:
     """Check that the index is of the present analysis, and that terms and tallies are those of the records."""
     yield from examination.language_note(server.meta("language"))
@@ -342,9 +336,6 @@ def _write(url: str, *statements: str) -> None:
         database.write(lambda connection: [connection.execute(statement) for statement in statements])
 
 
-# -- vectors ------------------------------------------------------------------------------------------------
-
-
 def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
     """Check that every record has a vector of the configured model, and that tables and indexes are complete."""
 
@@ -371,7 +362,7 @@ def vectors(server: Server, examination: Examination) -> Iterator[Finding]:
                     f"the vectors of {embedder} do not match the records:"
                     f" {without:,} records without a row, {stray:,} rows without a record"
                 )
-                fix = partial(attach_vectors, url, space)
+                fix = partial(_attach_vectors, url, space)
                 yield Finding("vectors", "failure", message, f"{command} repairs that", fix)
         if count := server.number(f"SELECT count(*) {_ORPHANS}"):  # a text can be recovered from its vector
             message = f"{count:,} vectors belong to no record"
@@ -387,8 +378,7 @@ def _build_index(url: str, space: int, reporter: Reporter) -> None:
         opened.contents.finish(reporter.progress("indexing"))
 
 
-def attach_vectors(url: str, space: int, reporter: Reporter) -> None:
-    """Give every live record its row in a vector table, and delete all other rows."""
+def _attach_vectors(url: str, space: int, reporter: Reporter) -> None:
     reporter.announce("attaching vectors to their records")
     _write(
         url,

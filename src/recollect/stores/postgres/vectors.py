@@ -184,15 +184,12 @@ class PostgresVectors(VectorIndex):
 
     def _measured(self, connection: Connection, rows: list[int], vector: Vector) -> list[tuple[int, bytes, float]]:
         """(row, text hash, cosine) in their exact order: cosine in full precision, then newest, then id."""
-        candidates: list[Any] = (
-            connection.cursor(binary=True)
-            .execute(
-                "SELECT row, fold, embeddings.vector FROM records JOIN embeddings USING (passage)"
-                ' WHERE space = %s AND row = ANY(%s) ORDER BY time DESC, id COLLATE "C"',
-                (self._number, rows),
-            )
-            .fetchall()
-        )
+        cursor = connection.cursor(binary=True)
+        candidates: list[Any] = cursor.execute(
+            "SELECT row, fold, embeddings.vector FROM records JOIN embeddings USING (passage)"
+            ' WHERE space = %s AND row = ANY(%s) ORDER BY time DESC, id COLLATE "C"',
+            (self._number, rows),
+        ).fetchall()
         if not candidates:
             return []
         matrix = _unpack([packed for *_, packed in candidates]).astype(np.float64)

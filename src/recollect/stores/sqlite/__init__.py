@@ -80,8 +80,7 @@ class SqliteKind(StoreKind):
         return SqliteStore(place, language=language, read_only=read_only)
 
     def exists(self, place: str) -> bool:
-        """Whether there is a file. An empty one counts: opening it says what may have happened."""
-        return local_path(place).exists()
+        return local_path(place).exists()  # an empty file, too: opening it says what may have happened
 
     def absolute(self, place: str) -> str:
         return place if "://" in place else str(local_path(place).absolute())

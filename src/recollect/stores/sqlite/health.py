@@ -132,9 +132,6 @@ def _damage(connection: apsw.Connection, table: str | None = None) -> tuple[list
     return [line for line in lines if line != "ok"], True
 
 
-# -- the keyword index --------------------------------------------------------------------------------------
-
-
 def keywords(path: Path, examination: Examination) -> Iterator[Finding]:
     """How far the keyword index is behind, and whether it holds what is stored."""
     with contextlib.closing(Database(path, read_only=True, untouched=True)) as database:
@@ -188,9 +185,6 @@ def rebuild(path: Path, reporter: Reporter, *, anew: bool) -> None:
         opened.keywords.catch_up()
 
 
-# -- vectors ------------------------------------------------------------------------------------------------
-
-
 def vectors(
     path: Path, examination: Examination, tables: Callable[[apsw.Connection], Iterable[str]] = lambda _: ("embeddings",)
 ) -> Iterator[Finding]:
@@ -207,9 +201,6 @@ def vectors(
         spaces: Any = connection.execute("SELECT space, fingerprint, embedder FROM spaces ORDER BY space DESC")
         total = int(connection.execute(COUNT).get)
         yield examination.vectors(spaces.fetchall(), meta(connection, "space"), total, missing)
-
-
-# -- the disk -----------------------------------------------------------------------------------------------
 
 
 def disk(path: Path) -> Iterator[Finding]:

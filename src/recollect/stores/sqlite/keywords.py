@@ -1,9 +1,7 @@
 """The keyword index: FTS5 stores where terms occur, and BM25 is computed over the visible rows.
 
-FTS5 ranks with statistics of the whole table, so that one user's records would change another's ranking. Here it
-serves as the inverted index only: it gets ready terms, and its vocabulary table is read one term at a time (no text of
-a user reaches its query language). The score is Lucene's BM25 with the number of records, document frequencies and mean
-length of the records that the filter admits.
+FTS5 would rank with statistics of the whole table, so that one user's records change another's ranking. It gets ready
+terms, and its vocabulary table is read one term at a time: no text of a user reaches its query language.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Detects that the file of an open store was deleted, replaced or overwritten.
+"""Detects that the file of an open store was deleted, replaced or overwritten, which SQLite does not check.
 
-SQLite does not check this. A process goes on reading from and writing to a file that was deleted or replaced, and loses
-what it acknowledges. A file that is overwritten in place ends up as a mixture of old and new pages.
+A process would lose what it acknowledges with the file, or make a mixture of old and new pages of it.
 """
 
 from __future__ import annotations

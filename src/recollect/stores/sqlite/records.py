@@ -220,17 +220,14 @@ class SqliteContents(Contents):
 
     def finish(self, progress: Progress | None = None) -> None:
         """Bring the keyword index up to date, in short transactions."""
-        total = left = self._lag()
+        with self._database.read() as connection:
+            total = left = self._keywords.lag(connection)
         while left:
             with self._database.write() as connection:
                 self._keywords.follow(connection)
-            left = self._lag()
+                left = self._keywords.lag(connection)
             if progress:
                 progress(total - left, total)
-
-    def _lag(self) -> int:
-        with self._database.read() as connection:
-            return self._keywords.lag(connection)
 
 
 def _stored(connection: apsw.Connection, part: Part) -> Part | None:
@@ -255,7 +252,7 @@ def _add_record(connection: apsw.Connection, part: Part) -> None:
 
 def _add_events(connection: apsw.Connection, parts: Sequence[Part], renumber: bool) -> None:
     """Write events. One with a lower number than others comes late: then all texts are indexed again."""
-    newest = connection.execute("SELECT ifnull(max(seq), 0) FROM history").get
+    newest = sequence(connection)
     for part in parts:
         seq, key, action, at, detail = part.values
         encoded = json.dumps(detail, ensure_ascii=False)
