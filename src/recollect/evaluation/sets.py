@@ -266,8 +266,7 @@ class MaskedRecords:
 def _without_heading(chunk: Record, removed: Sequence[Sequence[str]]) -> Record:
     """Return a chunk without some headings, each given as its words."""
     title = " › ".join(part for part in chunk.title.split(" › ") if _WORD.findall(part) not in removed)
-    lines = chunk.text.split("\n")
-    rest = (line for line in lines if not line.lstrip().startswith("#") or _WORD.findall(line) not in removed)
+    rest = (line for line in chunk.text.split("\n") if line.lstrip()[:1] != "#" or _WORD.findall(line) not in removed)
     return replace(chunk, title=title, text="\n".join(rest).strip("\n"))
 
 

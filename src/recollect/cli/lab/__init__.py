@@ -116,8 +116,8 @@ def print_findings(report: Mapping[str, Any], *tables: str) -> None:
     for table in (table for section in sections if section.slug in tables for table in section.tables):
         print_table([tuple(row) for row in (table.head, *table.rows)])
         echo()
-    for section in sections:
-        wrap(" ".join([section.lead, *section.more]))
+    for words in (words for section in sections for words in (section.lead, *section.more)):
+        wrap(words)
 
 
 def wrap(words: str) -> None:
