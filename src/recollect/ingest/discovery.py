@@ -199,20 +199,15 @@ def _unfit(name: str, state: os.stat_result) -> str:
     """Why a file is not opened, or an empty string."""
     if not stat.S_ISREG(state.st_mode):
         return "not a file"
-    if _looks_secret(name.lower()):
+    name = name.lower()
+    has_key_name = (name.startswith("id_") and "." not in name) or any(fnmatchcase(name, glob) for glob in SECRETS)
+    if has_key_name and not name.endswith((".md", ".markdown")):
         return "looks like a secret"
-    if os.path.splitext(name)[1].lower() in BINARY:  # noqa: PTH122  (a hundred thousand times, without a Path)
+    if os.path.splitext(name)[1] in BINARY:  # noqa: PTH122  (a hundred thousand times, without a Path)
         return "binary"
     if state.st_size == 0:
         return "empty"
     return f"larger than {MAX_FILE // 1024 // 1024} MiB" if state.st_size > MAX_FILE else ""
-
-
-def _looks_secret(name: str) -> bool:
-    """Whether a name is usual for keys, password stores or environment files."""
-    if name.endswith((".md", ".markdown")):
-        return False
-    return (name.startswith("id_") and "." not in name) or any(fnmatchcase(name, pattern) for pattern in SECRETS)
 
 
 def _describe_link(path: str, root: Path) -> str:
@@ -273,7 +268,7 @@ def _ignore_lines(path: Path) -> list[str]:
         return []
     if stat.S_ISLNK(kind):
         raise OSError(0, "a link, which is not followed")
-    lines = decode(_read_regular(path, MAX_BYTES)[0]).split("\n")
+    lines = decode(read_regular(path, MAX_BYTES)[0]).split("\n")
     if len(lines) > MAX_PATTERNS:
         raise OSError(0, f"more than {MAX_PATTERNS:,} lines")
     if any(len(line) > MAX_LINE and not line.startswith("#") for line in lines):
@@ -287,7 +282,7 @@ class NotAFile(OSError):
 
 def read_file(path: str) -> tuple[bytes, int]:
     """The content of a text file and its modification time; raises NotAFile for one that is not indexed."""
-    content, modified = _read_regular(path, MAX_FILE)
+    content, modified = read_regular(path, MAX_FILE)
     if content.startswith(b"-----BEGIN") and b"PRIVATE KEY-----" in content.partition(b"\n")[0]:
         raise NotAFile(0, "looks like a secret", path)
     if not is_text(content):
@@ -295,7 +290,7 @@ def read_file(path: str) -> tuple[bytes, int]:
     return content, modified
 
 
-def _read_regular(path: str | Path, limit: int) -> tuple[bytes, int]:
+def read_regular(path: str | Path, limit: int) -> tuple[bytes, int]:
     """Read a regular file of at most `limit` bytes, and its modification time. Does not wait and follows no link."""
     with open(os.open(path, _READ_FLAGS), "rb") as file:  # noqa: PTH123  (of a descriptor)
         state = os.fstat(file.fileno())  # before reading: a later change is seen in the next run
@@ -324,13 +319,10 @@ def is_text(content: bytes) -> bool:
 def decode(content: bytes) -> str:
     """Decode text in whatever encoding. NUL becomes U+FFFD; a byte that fits nowhere changes only itself."""
     encoding = next((encoding for mark, encoding in _BOMS if content.startswith(mark)), None)
-    if encoding:
-        text = content.decode(encoding, "replace")
-    else:
-        try:
-            text = content.decode()
-        except UnicodeDecodeError:
-            text = content.decode(_guess(content), "recollect.bytes")
+    try:
+        text = content.decode(encoding, "replace") if encoding else content.decode()
+    except UnicodeDecodeError:
+        text = content.decode(_guess(content), "recollect.bytes")
     return text.replace("\0", "\ufffd")
 
 

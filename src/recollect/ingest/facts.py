@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from recollect.errors import LlmError, UsageError
+from recollect.ingest.discovery import read_regular, reason_of
 from recollect.models.embedders import well_formed
 from recollect.ranking import fold, fold_hash
 from recollect.types import Record, Scope
@@ -28,12 +29,10 @@ MIN_SPAN = 4  # characters without white space; a shorter span occurs in any tex
 MAX_KNOWN = 20  # known facts in one prompt
 MAX_TEXT = 2000  # characters of one fact; a longer one is a copy of the file
 MAX_LABEL, MAX_TAGS = 40, 8
-
 BYTES_A_TOKEN = 4  # of UTF-8; about right for English and not far off for other scripts
 EXCERPT = 100  # characters of an answer that an error message quotes
 _NUMBER = re.compile(r"\d+")
 _DECODER = json.JSONDecoder()
-
 # The beginning of a line that holds an object: bare, in a list, or after a bullet.
 _FIRST = re.compile(r"^[ \t]*(?:\[|[-*]|\d+[.)])?[ \t]*(?=\{)", re.MULTILINE)
 _NEXT = re.compile(r"[ \t]*,?[ \t]*(?=\{)")  # what may stand between two objects on one line
@@ -135,7 +134,11 @@ def split(text: str, *, path: str, name: str, size: int, overlap: int) -> Iterat
             yield Piece(path, name, body, (first, first + body.count("\n")))
         if end >= len(text):
             return
-        start = end if at_heading else max(_word_start(text, end - overlap, end), start + 1)
+        if at_heading:
+            start = end
+        else:  # at the first beginning of a word, or within a word that is longer
+            space = _SPACE.search(text, max(end - overlap - 1, 0), end)
+            start = max(space.end() if space else end - overlap, start + 1)
 
 
 def _cut(text: str, start: int, size: int) -> tuple[int, bool]:
@@ -150,14 +153,6 @@ def _cut(text: str, start: int, size: int) -> tuple[int, bool]:
         if (at := text.rfind(mark, end - size // 4, end)) >= 0:
             return at + len(mark), False
     return end, False
-
-
-def _word_start(text: str, position: int, end: int) -> int:
-    """The first beginning of a word from `position` on; `position` itself if there is none before `end`."""
-    if position <= 0 or text[position - 1].isspace():
-        return position
-    space = _SPACE.search(text, position, end)
-    return space.end() if space else position
 
 
 def expand(workspace: Path, patterns: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
@@ -195,11 +190,9 @@ def expand(workspace: Path, patterns: Sequence[str]) -> tuple[list[Path], dict[s
 def read(path: Path) -> str:
     """The text of a file; raises ValueError with the reason if it cannot be read as text."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"larger than {MAX_BYTES // 1024 // 1024} MiB")
-        content = path.read_bytes()
+        content, _ = read_regular(path, MAX_BYTES)
     except OSError as error:
-        raise ValueError(error.strerror or "cannot be read") from error
+        raise ValueError(reason_of(error)) from error
     if b"\0" in content:
         raise ValueError("not text")
     return content.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
@@ -235,12 +228,11 @@ def parse(answer: str) -> tuple[list[Candidate], list[str]]:
     malformed: list[str] = []
     rest = ""
     for value, text in _objects(answer):
-        candidate = _candidate(value)
         rest = text if value is None else ""
-        if candidate is None:
-            malformed.append(text.partition("\n")[0].strip())
-        else:
+        if candidate := _candidate(value):
             candidates.append(candidate)
+        else:
+            malformed.append(text.partition("\n")[0].strip())
     if rest and not _CLOSED.search(rest):
         raise LlmError(f"the answer ends in the middle of a fact: {_excerpt(rest)}")
     if candidates:
@@ -307,10 +299,8 @@ class Judge:
     def _similar(self, record: Record) -> tuple[Record, float] | None:
         """A known fact with nearly the same meaning. A fact that differs in a number is a different fact."""
         numbers = sorted(_NUMBER.findall(record.text))
-        for other, cosine in self._neighbours.nearest(record):
-            if cosine >= self._similarity and sorted(_NUMBER.findall(other.text)) == numbers:
-                return other, cosine
-        return None
+        near = ((other, cosine) for other, cosine in self._neighbours.nearest(record) if cosine >= self._similarity)
+        return next((pair for pair in near if sorted(_NUMBER.findall(pair[0].text)) == numbers), None)
 
     def _superseded(self, path: str, name: str | None) -> Record | None:
         """The current fact of the same file that the model named by id or text; each can be replaced only once."""

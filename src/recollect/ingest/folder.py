@@ -170,15 +170,13 @@ class IndexRun:
 
     def _find_differing(self, roots: Sequence[Path]) -> set[str]:
         """The known files whose chunks have another scope or lack a tag, and that the patterns select."""
-        options = self._options
+        options, selected = self._options, set()
         selection = PatternSelection(options.include, options.exclude)
-
-        def is_selected(path: Path) -> bool:
+        for path in map(Path, self._files.differing(list(self._known), options.scope, options.tags)):
             root = next(root for root in roots if path.is_relative_to(root))
-            return path == root or selection.has(path.relative_to(root).as_posix())
-
-        differing = self._files.differing(list(self._known), options.scope, options.tags)
-        return {path for path in differing if is_selected(Path(path))}
+            if path == root or selection.has(path.relative_to(root).as_posix()):
+                selected.add(str(path))
+        return selected
 
     def _is_plausible(self, count: int) -> bool:
         """Whether so many files may have been deleted since the last run."""
@@ -189,7 +187,6 @@ class IndexRun:
         return SetFileState(path, replace(self._known[path], mtime_ns=mark))
 
     def _compare(self, file: FoundFile) -> list[Change]:
-        """The changes for one file."""
         known = self._known.get(file.path)
         # The outermost root that a file was indexed under stays its root.
         root = known.root if known and Path(file.root).is_relative_to(known.root) else file.root

@@ -155,23 +155,20 @@ def _systemd_units(service: Service) -> dict[str, str]:
     name = service.name
     watch = {"Type": "exec", "ExecStart": _quoted(service.command())}
     restart = {"Restart": "on-failure", "RestartSec": RESTART_SECONDS}
-    index = {"Type": "oneshot", "ExecStart": _quoted(service.command("--once"))}
-    timer = {"OnActiveSec": 0, "OnUnitActiveSec": INTERVAL_SECONDS}
-    at_login, with_timers = {"WantedBy": "default.target"}, {"WantedBy": "timers.target"}
     sections: dict[str, dict[str, dict[str, Any]]] = {
         f"recollect-watch-{name}.service": {
             "Unit": {"Description": f"Recollect watches folders ({name})"},
             "Service": watch | restart | {"Nice": 10},
-            "Install": at_login,
+            "Install": {"WantedBy": "default.target"},
         },
         f"recollect-mirror-{name}.service": {
             "Unit": {"Description": f"Recollect indexes folders once ({name})"},
-            "Service": index | {"Nice": 10},
+            "Service": {"Type": "oneshot", "ExecStart": _quoted(service.command("--once")), "Nice": 10},
         },
         f"recollect-mirror-{name}.timer": {
             "Unit": {"Description": f"Recollect indexes folders every ten minutes ({name})"},
-            "Timer": timer,
-            "Install": with_timers,
+            "Timer": {"OnActiveSec": 0, "OnUnitActiveSec": INTERVAL_SECONDS},
+            "Install": {"WantedBy": "timers.target"},
         },
     }
     return {file: "\n".join(starmap(_section, parts.items())) for file, parts in sections.items()}

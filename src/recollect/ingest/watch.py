@@ -88,7 +88,7 @@ def watch(
     """
     due = dict.fromkeys(roots, 0.0)
     rested = dict.fromkeys(roots, 0.0)
-    for touched in _Events(roots, ignore, quiet_ms, stop or threading.Event(), announce):
+    for touched in _events(roots, ignore, quiet_ms, stop or threading.Event(), announce):
         for root in roots:
             if root in touched:
                 due[root] = min(due[root], rested[root])
@@ -137,74 +137,67 @@ def sole_watcher(root: Path, store: str) -> Iterator[None]:
         lock.release()
 
 
-@dataclass(frozen=True, slots=True)
-class _Events:
-    """Yields the folders in which something happened, and an empty set at every tick without an event.
-
-    When a watch begins anew all folders are yielded: something may have happened before it began.
-    """
-
-    roots: Sequence[Path]
-    ignore: Path | None
-    quiet_ms: int
-    stop: threading.Event
-    announce: Callable[[str], None]
-
-    def __iter__(self) -> Iterator[set[Path]]:
-        message = ""
-        while not self.stop.is_set():
-            try:
-                yield from self._system_events()
-            except FileNotFoundError:
-                yield from self._ticks(0.0)  # the folder vanished just before the watch began
-            except (OSError, RuntimeError) as error:
-                # Too many folders for the system's watches, or a file system that has none.
-                if message != str(error):
-                    self.announce(f"changes are not reported, folders are only compared now and then: {error}")
-                message = str(error)
-                yield from self._ticks(RETRY_SECONDS)
-
-    def _system_events(self) -> Iterator[set[Path]]:
-        """Events of the system, until one of the folders is deleted, renamed or replaced."""
-        from watchfiles import watch as system_watch
-
-        before = [_identity(root) for root in self.roots]
-        present = [root for root, identity in zip(self.roots, before, strict=True) if identity]
-        if not present:
-            yield from self._ticks(0.0)
-            return
-        touched: set[Path] = set(present)
-        for changes in system_watch(
-            *present,
-            watch_filter=self._is_relevant,
-            debounce=6 * self.quiet_ms,
-            step=self.quiet_ms,
-            rust_timeout=2 * self.quiet_ms,
-            yield_on_timeout=True,
-            stop_event=self.stop,
-            ignore_permission_denied=True,
-        ):
-            paths = [Path(path) for _, path in changes]
-            yield touched | {root for root in self.roots if any(path.is_relative_to(root) for path in paths)}
-            touched = set()
-            if [_identity(root) for root in self.roots] != before or any(path in self.roots for path in paths):
-                return
-
-    def _ticks(self, seconds: float) -> Iterator[set[Path]]:
-        """At least one tick, until the seconds have passed."""
-        end = time.monotonic() + seconds
+def _events(
+    roots: Sequence[Path], ignore: Path | None, quiet_ms: int, stop: threading.Event, announce: Callable[[str], None]
+) -> Iterator[set[Path]]:
+    """The folders in which something happened; an empty set at every tick without an event."""
+    message = ""
+    while not stop.is_set():
+        wait = 0.0
+        try:
+            yield from _system_events(roots, ignore, quiet_ms, stop)
+            if any(map(_identity, roots)):
+                continue
+        except FileNotFoundError:
+            pass  # the folder vanished just before the watch began
+        except (OSError, RuntimeError) as error:
+            # Too many folders for the system's watches, or a file system that has none.
+            if message != str(error):
+                announce(f"changes are not reported, folders are only compared now and then: {error}")
+            message, wait = str(error), RETRY_SECONDS
+        end = time.monotonic() + wait
         yield set()
-        while not self.stop.wait(2 * self.quiet_ms / 1000) and time.monotonic() < end:
+        while not stop.wait(2 * quiet_ms / 1000) and time.monotonic() < end:
             yield set()
 
-    def _is_relevant(self, _change: Change, path: str) -> bool:
-        """Whether an event may change the index: not one of a hidden file, behind a link, or of the store itself."""
-        if self.ignore is not None and path in {f"{self.ignore}{end}" for end in ("", "-wal", "-shm", "-journal")}:
-            return False
-        return any(_is_visible(Path(path), root) for root in self.roots)
+
+def _system_events(
+    roots: Sequence[Path], ignore: Path | None, quiet_ms: int, stop: threading.Event
+) -> Iterator[set[Path]]:
+    """Events of the system, until a folder is deleted, renamed or replaced.
+
+    First all folders are yielded: something may have happened before the watch began.
+    """
+    from watchfiles import watch as system_watch
+
+    store_files = {f"{ignore}{end}" for end in ("", "-wal", "-shm", "-journal")}
+
+    def is_relevant(_change: Change, path: str) -> bool:
+        return path not in store_files and any(_is_visible(Path(path), root) for root in roots)
+
+    before = [_identity(root) for root in roots]
+    touched = {root for root, identity in zip(roots, before, strict=True) if identity}
+    if not touched:
+        return
+    for changes in system_watch(
+        *touched,
+        watch_filter=is_relevant,
+        debounce=6 * quiet_ms,
+        step=quiet_ms,
+        rust_timeout=2 * quiet_ms,
+        yield_on_timeout=True,
+        stop_event=stop,
+        ignore_permission_denied=True,
+    ):
+        paths = [Path(path) for _, path in changes]
+        yield touched | {root for root in roots if any(path.is_relative_to(root) for path in paths)}
+        touched = set()
+        if [_identity(root) for root in roots] != before or any(path in roots for path in paths):
+            return
 
 
 def _is_visible(path: Path, root: Path) -> bool:
+    """Whether an event may change the index: not one of a hidden file, or behind a link."""
     if not path.is_relative_to(root):
         return False
     *above, name = path.relative_to(root).parts or (str(root),)
