@@ -1,4 +1,4 @@
-"""Ids of chunks: the same for the same text, guessed by nobody, and no reason to stop a run."""
+"""Ids of chunks: equal for the same text, impossible to predict, and no reason to stop a run."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def squat(memory: Memory, path: Path, text: str) -> str:
     return taken
 
 
-def test_no_one_can_take_an_id_before_the_file_is_indexed(memory: Memory, notes: Path) -> None:
-    """A record under the id that is computed of path, text and user is in nobody's way."""
+def test_id_cannot_be_taken_before_the_file_is_indexed(memory: Memory, notes: Path) -> None:
+    """A record under an id computed from path, text and user does not collide."""
     (notes / "todo.md").write_text("Buy milk.")
     memory.within(Scope("ada")).add("squatted", id=computed(notes / "todo.md", "Buy milk.", "bob"))
     report = memory.index(notes, user="bob")
@@ -61,8 +61,8 @@ def test_no_one_can_take_an_id_before_the_file_is_indexed(memory: Memory, notes:
     assert [record.text for record in memory.list(user="bob")] == ["Buy milk."]
 
 
-def test_two_stores_have_different_ids_and_one_store_the_same(memory: Memory, notes: Path, tmp_path: Path) -> None:
-    """A text that comes back gets the id that it had; another store gives it another."""
+def test_ids_differ_between_stores_and_are_stable_in_one(memory: Memory, notes: Path, tmp_path: Path) -> None:
+    """A text that comes back gets its old id; another store gives another."""
     note = notes / "a.md"
     note.write_text("Buy milk.")
     memory.index(notes)
@@ -78,7 +78,7 @@ def test_two_stores_have_different_ids_and_one_store_the_same(memory: Memory, no
 
 
 def test_chunks_of_an_older_store_keep_their_ids(memory: Memory, notes: Path) -> None:
-    """Only what is new gets an id by the key; of texts that occur twice each keeps its own."""
+    """Only new ones get an id by the key; repeated texts keep theirs."""
     note = notes / "a.md"
     same = f"## Same\n\n{'beta ' * 280}\n\n"
     note.write_text(f"# Note\n\n{same}## Other\n\n{'gamma ' * 280}\n\n{same}")
@@ -98,8 +98,8 @@ def test_chunks_of_an_older_store_keep_their_ids(memory: Memory, notes: Path) ->
     assert len(ids(memory, note)) == len(older) + 1
 
 
-def test_a_taken_id_skips_one_file_and_not_the_run(memory: Memory, notes: Path) -> None:
-    """The file is named with the reason, the others are stored, and it is tried again in the next run."""
+def test_taken_id_skips_one_file_and_not_the_run(memory: Memory, notes: Path) -> None:
+    """The file is named with the reason, the others are stored, and the next run tries again."""
     taken = squat(memory, notes / "b.md", "Buy milk.")
     for name in ("a.md", "c.md"):
         (notes / name).write_text(f"About {name}.")
@@ -115,8 +115,8 @@ def test_a_taken_id_skips_one_file_and_not_the_run(memory: Memory, notes: Path) 
 
 
 @pytest.mark.ci
-def test_a_long_file_that_is_refused_does_not_count_as_seen(memory: Memory, notes: Path) -> None:
-    """It takes several transactions; where the first is refused, the last must not note the file."""
+def test_refused_long_file_does_not_count_as_indexed(memory: Memory, notes: Path) -> None:
+    """It takes several transactions; if the first is refused, the last must not record the file."""
     note = notes / "long.md"
     taken = squat(memory, note, HEADINGS)
     state = memory.store.files.states([str(note)])
@@ -127,8 +127,8 @@ def test_a_long_file_that_is_refused_does_not_count_as_seen(memory: Memory, note
     assert len(ids(memory, note)) > 200
 
 
-def test_a_move_that_is_refused_leaves_the_old_file(memory: Memory, notes: Path) -> None:
-    """What was known stays, under its old path, until it can be stored under the new one."""
+def test_refused_move_leaves_the_old_file(memory: Memory, notes: Path) -> None:
+    """Its chunks stay under the old path until they can be stored under the new one."""
     squat(memory, notes / "new.md", "Buy milk.")
     (notes / "new.md").unlink()
     memory.index(notes, user="bob")
@@ -141,7 +141,7 @@ def test_a_move_that_is_refused_leaves_the_old_file(memory: Memory, notes: Path)
 
 
 @pytest.mark.ci
-def test_a_watch_goes_on_without_a_refused_file(tmp_path: Path, notes: Path) -> None:
+def test_watch_continues_without_a_refused_file(tmp_path: Path, notes: Path) -> None:
     """`recollect watch` reports it as skipped, and its pass is no failure."""
     with Memory.open(tmp_path / "store.db", embedder="none", settings=Settings()) as memory:
         squat(memory, notes / "b.md", "Buy milk.")
@@ -156,8 +156,8 @@ def test_a_watch_goes_on_without_a_refused_file(tmp_path: Path, notes: Path) -> 
     assert (line["added"], list(line["skipped"])) == ([str(notes / "a.md")], [str(notes / "b.md")])
 
 
-def test_the_key_stays_in_its_store(memory: Memory, notes: Path, tmp_path: Path) -> None:
-    """It is not in an export, and not taken from one; what was imported keeps its ids when it is indexed again."""
+def test_key_stays_in_its_store(memory: Memory, notes: Path, tmp_path: Path) -> None:
+    """It is neither exported nor imported; imported chunks keep their ids when indexed again."""
     (notes / "a.md").write_text(HEADINGS[:20_000])
     memory.index(notes)
     memory.export(tmp_path / "all.jsonl")
@@ -176,7 +176,7 @@ def test_the_key_stays_in_its_store(memory: Memory, notes: Path, tmp_path: Path)
         )
 
 
-def test_a_dry_run_makes_no_key(tmp_path: Path, notes: Path) -> None:
+def test_dry_run_creates_no_key(tmp_path: Path, notes: Path) -> None:
     """It stores nothing, not even that."""
     (notes / "a.md").write_text("Buy milk.")
     with Memory.open(tmp_path / "store.db", embedder="none", settings=Settings()) as memory:

@@ -1,4 +1,4 @@
-"""`recollect index` as a person and as a program run it."""
+"""`recollect index` on the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recollect.cli.terminal import bar, progress
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home with nothing in it, and a store of its own."""
+    """An empty home with its own store."""
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "store.db"))
@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_flag_reaches_the_index(notes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Several paths, patterns, scope and tags; the report as JSON has every list."""
+    """Several paths, patterns, scope and tags; the JSON report has every list."""
     single = tmp_path / "single.txt"
     for path in (notes / "a.md", notes / "b.py", notes / "c.log", single):
         path.write_text(f"walrus {path.name}\n")
@@ -40,8 +40,8 @@ def test_every_flag_reaches_the_index(notes: Path, tmp_path: Path, capsys: pytes
     assert main(["list", "--json"]) == 1
 
 
-def test_a_dry_run_names_every_file_and_stores_none(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A plus before what would be added, and after it nothing is found."""
+def test_dry_run_names_every_file_and_stores_none(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plus before each file to add, and nothing is found afterwards."""
     (notes / "a.md").write_text("walrus\n")
     assert main(["index", str(notes), "--dry-run"]) == 0
     out = capsys.readouterr().out
@@ -50,7 +50,7 @@ def test_a_dry_run_names_every_file_and_stores_none(notes: Path, capsys: pytest.
     assert main(["search", "walrus"]) == 1
 
 
-def test_reasons_are_told_once_and_counted_after(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reasons_are_listed_once_and_then_counted(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A hundred empty files do not fill the screen."""
     for number in range(100):
         (notes / f"{number:03}.md").touch()
@@ -62,7 +62,7 @@ def test_reasons_are_told_once_and_counted_after(notes: Path, capsys: pytest.Cap
 
 
 def test_vanished_files_wait_for_confirm(notes: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It says so, and how to go on."""
+    """The message names the flag."""
     for number in range(30):
         (notes / f"{number}.md").write_text(f"walrus {number}\n")
     main(["index", str(notes)])
@@ -109,10 +109,10 @@ def on_terminal(*words: object) -> str:
     ],
     ids=["dry run", "index", "watch", "ingest-files"],
 )
-def test_names_of_files_do_not_steer_the_terminal(
+def test_file_names_cannot_control_the_terminal(
     notes: Path, tmp_path: Path, words: tuple[str, ...], shown: list[str]
 ) -> None:
-    """Whatever a name holds, it stays on its line and has no control characters, in every list and every reason."""
+    """A name stays on its line without control characters, in every list and reason."""
     folder = tmp_path / "notes\x1b]0;owned\a"
     notes.rename(folder)
     for name in HOSTILE:
@@ -125,7 +125,7 @@ def test_names_of_files_do_not_steer_the_terminal(
 
 
 @pytest.mark.ci
-def test_a_move_is_shown_without_control_characters(notes: Path) -> None:
+def test_move_is_shown_without_control_characters(notes: Path) -> None:
     """The list of a dry run has both names on one line."""
     (notes / "old\x1b[2J.md").write_text("walrus\n")
     on_terminal("index", notes)
@@ -133,24 +133,24 @@ def test_a_move_is_shown_without_control_characters(notes: Path) -> None:
     assert f"> {notes}/old\\x1b[2J.md → {notes}/new\\n.md" in on_terminal("index", notes, "--dry-run")
 
 
-def test_a_home_needs_force(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Wrong use, with the way out in the hint."""
+def test_indexing_a_home_needs_force(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A usage error, with the flag in the hint."""
     (tmp_path / "home").mkdir()
     assert main(["index", "~"]) == 2
     assert "--force" in capsys.readouterr().err
     assert main(["index", "~", "--force"]) == 0
 
 
-def test_the_bar_says_rate_and_time_left() -> None:
-    """A quarter done in ten seconds takes thirty more; at its end it says how long it took."""
+def test_progress_bar_shows_rate_and_time_left() -> None:
+    """A quarter in ten seconds leaves thirty; at its end it shows the total time."""
     assert bar("reading", 250, 1000, 10) == "reading ██████░░░░░░░░░░░░░░░░░░ 250 of 1,000 · 25/s · 0:30 left"
     assert bar("reading", 1000, 1000, 3725) == f"reading {'█' * 24} 1,000 of 1,000 · 0/s · in 1:02:05"
     assert "0 of 10" in bar("reading", 0, 10, 0)
 
 
 @pytest.mark.ci
-def test_a_bar_is_drawn_on_a_terminal_and_not_in_a_pipe(notes: Path) -> None:
-    """On a pseudo-terminal the bar ends with all files; in a pipe there is not a word of it."""
+def test_progress_bar_is_shown_only_on_a_terminal(notes: Path) -> None:
+    """On a pseudo-terminal it ends with all files; in a pipe there is none."""
     for number in range(3):
         (notes / f"{number}.md").write_text(f"walrus {number}\n")
     command = [sys.executable, "-m", "recollect", "index", str(notes)]

@@ -1,4 +1,4 @@
-"""Which files are read: ignore files as Git reads them, nothing hidden, no secret, no way out of the folder."""
+"""Which files are read: ignore files as in Git, nothing hidden, no secret, nothing outside the folder."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_ignore_files_are_read_as_git_reads_them(tmp_path: Path) -> None:
     assert names(tmp_path) == sorted(name for name in listed if not Path(name).name.startswith("."))
 
 
-def test_recollectignore_has_the_last_word(tmp_path: Path) -> None:
-    """It leaves out what Git keeps, and takes in what Git leaves out."""
+def test_recollectignore_takes_precedence(tmp_path: Path) -> None:
+    """It excludes what Git includes, and includes what Git excludes."""
     make(tmp_path, {".gitignore": "private.md\n", ".recollectignore": "public.md\n!private.md\n"})
     make(tmp_path, {"private.md": "a", "public.md": "a", "other.md": "a"})
     assert names(tmp_path) == ["other.md", "private.md"]
@@ -76,8 +76,8 @@ def test_a_folder_inside_a_repository_inherits_its_ignore_files(tmp_path: Path) 
     assert names(tmp_path / "repo" / "docs") == ["a.md"]
 
 
-def test_what_becomes_ignored_leaves_the_index(memory, notes):
-    """A file or a folder that an ignore file names from now on is forgotten; what is unreadable is not."""
+def test_newly_ignored_files_leave_the_index(memory, notes):
+    """Files that an ignore file now excludes are forgotten; unreadable ones are not."""
     make(notes, {"a.md": "Tea.", "diary/b.md": "Secret walrus."})
     memory.index(notes)
     (notes / ".recollectignore").write_text("diary/\n")
@@ -85,22 +85,22 @@ def test_what_becomes_ignored_leaves_the_index(memory, notes):
     assert not memory.search("walrus", sources=["keyword"]).results
 
 
-def test_hidden_files_and_secrets_stay_out(tmp_path: Path) -> None:
-    """By name, and by the first line of a private key; a note about keys is a note."""
+def test_hidden_files_and_secrets_are_excluded(tmp_path: Path) -> None:
+    """By name, and by the first line of a private key; a note about keys is indexed."""
     make(tmp_path, dict.fromkeys((".env", "prod.env", "server.pem", "id_rsa", "id_work", "x.key", ".hidden/a.md"), "x"))
     make(tmp_path, dict.fromkeys(("id_generator.py", "environment.md", "id_rsa.md", "monkey.txt"), "x"))
     assert names(tmp_path) == ["environment.md", "id_generator.py", "id_rsa.md", "monkey.txt"]
 
 
-def test_a_private_key_under_any_name_stays_out(memory, notes):
-    """Its content says what it is."""
+def test_private_key_under_any_name_is_excluded(memory, notes):
+    """By its content."""
     make(notes, {"backup.txt": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\n", "a.md": "-----BEGIN a talk-----\n"})
     report = memory.index(notes)
     assert report.skipped == {str(notes / "backup.txt"): "looks like a secret"}
     assert report.added == [str(notes / "a.md")]
 
 
-def test_include_and_exclude_are_written_as_in_an_ignore_file(tmp_path: Path) -> None:
+def test_include_and_exclude_have_ignore_file_syntax(tmp_path: Path) -> None:
     """Names anywhere, folders by a slash, several of each."""
     make(tmp_path, dict.fromkeys(("a.md", "b.txt", "src/c.py", "src/d.md", "old/e.md"), "x"))
     assert names(tmp_path, include=("*.md", "*.py")) == ["a.md", "old/e.md", "src/c.py", "src/d.md"]
@@ -109,8 +109,8 @@ def test_include_and_exclude_are_written_as_in_an_ignore_file(tmp_path: Path) ->
     assert names(tmp_path, include=("*.md",), exclude=("/a.md",)) == ["old/e.md", "src/d.md"]
 
 
-def test_a_name_that_is_not_unicode_is_named_and_the_rest_is_read(memory, notes):
-    """A store keeps text; a file whose name is none cannot be kept."""
+def test_file_name_that_is_not_unicode_is_reported(memory, notes):
+    """It cannot be stored; the rest is indexed."""
     with open(os.fsencode(notes) + b"/caf\xe9.md", "w") as file:  # noqa: PTH123  (a name of bytes)
         file.write("x")
     make(notes, {"a.md": "Tea."})

@@ -11,8 +11,8 @@ def section(number):
     return f"## Section {number}\n\n{f'alpha{number} ' * 130}\n\n"
 
 
-def test_a_line_inserted_at_the_top_re_embeds_nothing_below(memory, notes, counting):
-    """Chunks are identified by content: only what is new is embedded, and line numbers move."""
+def test_inserted_line_at_the_top_embeds_nothing_below(memory, notes, counting):
+    """Chunks are identified by content: only new ones are embedded, and line numbers move."""
     body = "".join(section(number) for number in range(40))
     (notes / "long.md").write_text(f"# Long\n\nIntro.\n\n{body}")
     memory.index(notes)
@@ -28,8 +28,8 @@ def test_a_line_inserted_at_the_top_re_embeds_nothing_below(memory, notes, count
     assert all(after[key] == (before[key][0] + 2, before[key][1] + 2) for key in kept)
 
 
-def test_a_renamed_file_is_followed_without_embedding(memory, notes, counting):
-    """Vectors are kept by text, so that a new path costs none."""
+def test_renamed_file_costs_no_embedding(memory, notes, counting):
+    """Vectors are stored by text."""
     (notes / "old.md").write_text("# Note\n\nAbout walruses.\n")
     memory.index(notes)
     counting.embedded.clear()
@@ -42,7 +42,7 @@ def test_a_renamed_file_is_followed_without_embedding(memory, notes, counting):
 
 
 def test_front_matter_and_flags_reach_the_records(memory, notes):
-    """Tags, category and date come from the note, scope and more tags from the one who indexes."""
+    """Tags, category and date come from the note, scope and more tags from the flags."""
     (notes / "a.md").write_text("---\ntags: [one]\ncategory: life\ndate: 2020-05-01\n---\nTea.\n")
     memory.index(notes, user="ada", tags=["two"])
     (record,) = memory.list(any_scope=True)
@@ -52,8 +52,8 @@ def test_front_matter_and_flags_reach_the_records(memory, notes):
     assert not memory.search("tea").results
 
 
-def test_odd_files_are_skipped_with_a_reason_and_the_rest_is_read(memory, notes, tmp_path):
-    """Hidden files are passed over; links, huge and binary files and pipes are named; any encoding is read."""
+def test_unusual_files_are_skipped_with_a_reason(memory, notes, tmp_path):
+    """Hidden files silently; links, huge and binary files and pipes are named; any encoding is read."""
     (notes / "good.md").write_text("Good tea.\n")
     (notes / "latin.md").write_bytes("Caf\xe9 au lait and walrus\n".encode("latin-1"))
     (notes / "nul.md").write_bytes(b"zero\0byte walrus\n")
@@ -82,8 +82,8 @@ def test_odd_files_are_skipped_with_a_reason_and_the_rest_is_read(memory, notes,
     assert not memory.search("secret", sources=["keyword"]).results
 
 
-def test_what_cannot_be_looked_at_is_not_gone(memory, notes, monkeypatch):
-    """A root that vanished is wrong use, and nothing is forgotten."""
+def test_vanished_root_is_not_a_deletion(memory, notes, monkeypatch):
+    """It is a usage error, and nothing is forgotten."""
     (notes / "a.md").write_text("Tea.\n")
     memory.index(notes)
     notes.rename(notes.with_name("elsewhere"))
@@ -93,7 +93,7 @@ def test_what_cannot_be_looked_at_is_not_gone(memory, notes, monkeypatch):
 
 
 def test_deleted_text_leaves_the_store(memory, notes, tmp_path):
-    """What was deleted from a file is not found, and not kept behind the user's back."""
+    """It is neither found nor stored any more."""
     (notes / "a.md").write_text("The unicorn is in the garden.\n")
     memory.index(notes)
     (notes / "a.md").write_text("Nothing to see.\n")
@@ -102,8 +102,8 @@ def test_deleted_text_leaves_the_store(memory, notes, tmp_path):
     assert not memory.search("unicorn", sources=["keyword"], superseded=True).results
 
 
-def test_results_say_whether_the_file_still_says_so(memory, notes):
-    """Fresh, changed and missing, by the files of the results alone; a touch without a change is fresh."""
+def test_results_show_their_freshness(memory, notes):
+    """Fresh, changed or missing; a new time without a change is fresh."""
 
     def mark():
         return memory.search("walrus", sources=["keyword"]).results[0].freshness
@@ -123,7 +123,7 @@ def test_results_say_whether_the_file_still_says_so(memory, notes):
     assert {result.freshness for result in memory.search("walrus", kind="fact").results} == {None}
 
 
-def test_paragraphs_without_headings_keep_their_chunks_when_some_are_inserted(memory, notes, counting):
+def test_inserted_paragraphs_leave_the_other_chunks(memory, notes, counting):
     """Cuts depend on the text around them, so that new paragraphs at the top or in the middle stay local."""
     paragraphs = [" ".join(f"w{number}x{n}" for n in range(40 + number % 7 * 9)) for number in range(120)]
     for at in (0, 60):
@@ -155,8 +155,8 @@ def test_unchanged_files_cost_a_stat(memory, notes, monkeypatch):
     assert [path for path in opened if str(path).endswith(".md")] == [str(notes / "3.md")]
 
 
-def test_a_hundred_renamed_files_cost_no_embedding(memory, notes, counting):
-    """Titled or not, renamed and in another folder: reported as moved, found at the new place, as old as they were."""
+def test_hundred_renamed_files_cost_no_embedding(memory, notes, counting):
+    """Reported as moved, found at the new path, with their old dates."""
     for number in range(100):
         title = f"# Title {number}\n\n" if number % 2 else ""
         (notes / f"{number:03}.md").write_text(f"{title}Walrus number n{number}n.\n")
@@ -174,8 +174,8 @@ def test_a_hundred_renamed_files_cost_no_embedding(memory, notes, counting):
     assert memory.index(notes).unchanged == 100
 
 
-def test_a_copy_is_added_and_a_move_between_two_roots_is_followed(memory, tmp_path):
-    """Only a file that vanished can have moved; it may have moved to another folder of the same run."""
+def test_copy_is_added_and_move_between_roots_is_detected(memory, tmp_path):
+    """Only a vanished file can have moved; also to another folder of the same run."""
     left, right = tmp_path / "left", tmp_path / "right"
     left.mkdir()
     right.mkdir()
@@ -187,8 +187,8 @@ def test_a_copy_is_added_and_a_move_between_two_roots_is_followed(memory, tmp_pa
     assert memory.index([left, right]).moved == {str(left / "a.md"): str(right / "b.md")}
 
 
-def test_a_dry_run_says_what_a_run_then_does(memory, notes, counting):
-    """The same report, and nothing stored by the first."""
+def test_dry_run_reports_what_a_run_does(memory, notes, counting):
+    """The same report, and nothing stored."""
     for name in ("changed", "moved", "removed", "same"):
         (notes / f"{name}.md").write_text(f"About {name}.\n")
     memory.index(notes)
@@ -208,8 +208,8 @@ def test_a_dry_run_says_what_a_run_then_does(memory, notes, counting):
     assert (told.dry_run, done.dry_run) == (True, False)
 
 
-def test_many_files_that_vanish_at_once_stay_until_it_is_confirmed(memory, notes):
-    """An unplugged disk looks like a deletion: more than 20 files and 20 % wait for a word."""
+def test_many_vanished_files_wait_for_confirm(memory, notes):
+    """An unplugged disk looks like a deletion: more than 20 files and 20 % are not removed."""
     for number in range(60):
         (notes / f"{number}.md").write_text(f"Note n{number}n.\n")
     memory.index(notes)
@@ -225,7 +225,7 @@ def test_many_files_that_vanish_at_once_stay_until_it_is_confirmed(memory, notes
     assert not memory.search("n25n", sources=["keyword"]).results
 
 
-def test_single_files_and_folders_within_folders_share_what_is_known(memory, notes):
+def test_nested_roots_share_their_files(memory, notes):
     """However a file is named, it is one file: nothing is read twice, and its removal is seen from above and below."""
     inner = notes / "inner"
     inner.mkdir()
@@ -242,8 +242,8 @@ def test_single_files_and_folders_within_folders_share_what_is_known(memory, not
     assert memory.index(notes).removed == [str(inner / "c.md")]
 
 
-def test_another_scope_or_another_tag_is_told_to_every_file(memory, notes, counting):
-    """A folder belongs to one scope: the last one said. Nothing is embedded again for it."""
+def test_new_scope_or_tag_applies_to_every_file(memory, notes, counting):
+    """The last one counts, and nothing is embedded again."""
     for name in ("a", "b"):
         (notes / f"{name}.md").write_text(f"# {name}\n\nTea.\n")
         os.utime(notes / f"{name}.md", (1_700_000_000, 1_700_000_000))
@@ -258,7 +258,7 @@ def test_another_scope_or_another_tag_is_told_to_every_file(memory, notes, count
 
 
 def test_include_and_exclude_narrow_a_run_and_remove_nothing(memory, notes):
-    """What a run was not asked to look at stays as it was."""
+    """Other files stay indexed."""
     for name in ("a.md", "b.txt", "c.py"):
         (notes / name).write_text(f"Tea {name}.\n")
     assert [Path(path).name for path in memory.index(notes, include=["*.md"]).added] == ["a.md"]
@@ -266,8 +266,8 @@ def test_include_and_exclude_narrow_a_run_and_remove_nothing(memory, notes):
     assert len(memory.list()) == 2
 
 
-def test_no_line_stands_in_two_chunks(memory, notes):
-    """Context is in the title and not repeated in the text, so that one sentence is one result."""
+def test_no_line_is_in_two_chunks(memory, notes):
+    """Context is in the title, not in the text, so that one sentence is one result."""
     rows = "\n".join(f"| key{number} | {chr(97 + number // 26)}{chr(97 + number % 26)}zebra |" for number in range(300))
     (notes / "t.md").write_text(f"# Table\n\n| name | meaning |\n|---|---|\n{rows}\n")
     memory.index(notes)
@@ -278,8 +278,8 @@ def test_no_line_stands_in_two_chunks(memory, notes):
     assert all(first[1] < second[0] for first, second in itertools.pairwise(spans))
 
 
-def test_a_home_is_not_indexed_by_mistake(memory, monkeypatch, tmp_path):
-    """The home folder, and every folder above it, is refused without force."""
+def test_home_is_not_indexed_without_force(memory, monkeypatch, tmp_path):
+    """Nor any folder above it."""
     monkeypatch.setenv("HOME", str(tmp_path / "home" / "ada"))
     notes = tmp_path / "home" / "ada" / "notes"
     notes.mkdir(parents=True)
@@ -291,7 +291,7 @@ def test_a_home_is_not_indexed_by_mistake(memory, monkeypatch, tmp_path):
     assert len(memory.index(tmp_path / "home", force=True).skipped) == 0
 
 
-def test_a_folder_that_takes_a_files_name_leaves_nothing_of_the_file(memory, notes):
+def test_folder_with_a_former_files_name_removes_the_file(memory, notes):
     """The file is gone, though its path is there."""
     (notes / "a.md").write_text("A walrus.\n")
     memory.index(notes)
@@ -301,16 +301,16 @@ def test_a_folder_that_takes_a_files_name_leaves_nothing_of_the_file(memory, not
     assert memory.list() == []
 
 
-def test_scope_and_tags_are_taken_as_everywhere(memory, notes):
-    """A scope as a mapping, and one tag as plain text, mean what they mean in `add`."""
+def test_scope_and_tags_have_the_usual_forms(memory, notes):
+    """A scope as a mapping, and one tag as plain text, as in `add`."""
     (notes / "a.md").write_text("Tea.\n")
     memory.index(notes, scope={"user": "ada"}, tags="one")
     (record,) = memory.list(user="ada")
     assert (record.scope.user, record.tags) == ("ada", ("one",))
 
 
-def test_what_was_indexed_by_itself_is_known_from_above(memory, notes):
-    """A file or a folder that was indexed on its own and is gone leaves when a folder above it is indexed."""
+def test_separately_indexed_files_are_known_from_above(memory, notes):
+    """A file or folder indexed on its own and deleted is removed when a parent is indexed."""
     (notes / "inner").mkdir()
     for path in (notes / "a.md", notes / "inner" / "b.md", notes / "c.md"):
         path.write_text(f"Walrus {path.stem}.\n")

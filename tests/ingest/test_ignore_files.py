@@ -1,4 +1,4 @@
-"""Ignore files are somebody else's word: they are read as Git reads them, within limits, and never for long."""
+"""Ignore files are untrusted: they are read as Git reads them, within limits, and never for long."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def grow(folder: Path, chance: random.Random) -> Iterator[str]:
 
 @pytest.mark.skipif(not shutil.which("git"), reason="Git is not installed")
 @pytest.mark.parametrize("seed", range(4))
-def test_random_patterns_keep_out_what_git_check_ignore_names(tmp_path: Path, seed: int) -> None:
-    """Sets, ranges, classes, escapes, anchors, `**` and negation, in 60 folders with an ignore file each."""
+def test_random_patterns_exclude_what_git_check_ignore_names(tmp_path: Path, seed: int) -> None:
+    """Sets, ranges, classes, escapes, anchors, `**` and negation, in 60 folders."""
     chance = random.Random(seed)
     files: list[str] = []
     for number in range(60):
@@ -96,8 +96,8 @@ def test_random_patterns_keep_out_what_git_check_ignore_names(tmp_path: Path, se
     ["*a" * 24 + "*b", "**/" + "*a*/**/" * 12 + "b", "[!b]*" * 20 + "c"],
     ids=["stars", "folders", "sets"],
 )
-def test_no_pattern_takes_more_than_a_moment(tmp_path: Path, pattern: str) -> None:
-    """What makes a backtracking matcher try every way costs next to nothing, in files and on the command line."""
+def test_no_pattern_is_slow(tmp_path: Path, pattern: str) -> None:
+    """Patterns that make a backtracking matcher explode cost little, in files and on the command line."""
     deep = tmp_path.joinpath(*["a" * 10] * 20)
     deep.mkdir(parents=True)
     (deep / ("a" * 200 + ".md")).write_text("a")
@@ -138,10 +138,10 @@ def many(count: int) -> bytes:
     ],
     ids=["size", "lines", "line"],
 )
-def test_a_folder_with_an_ignore_file_beyond_the_limits_is_not_read(
+def test_folder_with_an_ignore_file_beyond_the_limits_is_not_read(
     tmp_path: Path, name: str, content: bytes, reason: str
 ) -> None:
-    """What the file meant to keep out is not indexed for want of a rule; the folders beside it are."""
+    """Files it may exclude are not indexed; the folders beside it are."""
     for folder in ("closed", "open"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "secret.md").write_text("a")
@@ -151,8 +151,8 @@ def test_a_folder_with_an_ignore_file_beyond_the_limits_is_not_read(
     assert found.skipped == {str(tmp_path / "closed" / name): f"{reason}; its folder was not read"}
 
 
-def test_a_huge_ignore_file_is_not_read_into_memory(tmp_path: Path) -> None:
-    """Three gigabytes of nothing are refused after the first."""
+def test_huge_ignore_file_is_not_read_into_memory(tmp_path: Path) -> None:
+    """Three gigabytes are refused after the first block."""
     with (tmp_path / ".gitignore").open("wb") as file:
         file.truncate(3 * 1024**3)
     (tmp_path / "a.md").write_text("a")
@@ -161,7 +161,7 @@ def test_a_huge_ignore_file_is_not_read_into_memory(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(60)
 def test_ignore_files_are_not_read_through_links_or_pipes(tmp_path: Path) -> None:
-    """A link, to a file or to nowhere, and a pipe close their folder; a folder of that name says nothing."""
+    """A link or a pipe closes its folder; a folder of that name has no effect."""
     for folder in ("link", "nowhere", "pipe", "folder"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.md").write_text("a")
@@ -179,8 +179,8 @@ def test_ignore_files_are_not_read_through_links_or_pipes(tmp_path: Path) -> Non
     }
 
 
-def test_an_unusable_ignore_file_above_the_root_closes_it(tmp_path: Path) -> None:
-    """The rules of a repository hold for a folder inside it, so that they must be known."""
+def test_unusable_ignore_file_above_the_root_closes_it(tmp_path: Path) -> None:
+    """The rules of a repository apply to a folder inside it."""
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "a.md").write_text("a")
@@ -191,7 +191,7 @@ def test_an_unusable_ignore_file_above_the_root_closes_it(tmp_path: Path) -> Non
     assert list(found.skipped) == [str(tmp_path / ".gitignore")]
 
 
-def test_a_folder_that_its_repository_ignores_has_nothing_to_read(tmp_path: Path) -> None:
+def test_folder_ignored_by_its_repository_is_not_read(tmp_path: Path) -> None:
     """Also if it is named itself, and whatever the files inside it say."""
     build = tmp_path / "build" / "deep"
     build.mkdir(parents=True)
@@ -202,16 +202,16 @@ def test_a_folder_that_its_repository_ignores_has_nothing_to_read(tmp_path: Path
     assert seen(build).files == []
 
 
-def test_lines_end_where_git_says(tmp_path: Path) -> None:
-    """With a newline, or a carriage return before it, and with nothing else; the mark at the beginning is no letter."""
+def test_lines_end_as_in_git(tmp_path: Path) -> None:
+    """With a newline, or a carriage return before it; a byte order mark is ignored."""
     (tmp_path / ".gitignore").write_bytes("\ufeffa.md\r\nb\u2028c.md\nd.md".encode())
     for name in ("a.md", "b\u2028c.md", "c.md", "d.md"):
         (tmp_path / name).write_text("a")
     assert names(seen(tmp_path), tmp_path) == ["c.md"]
 
 
-def test_what_is_known_stays_while_an_ignore_file_cannot_be_used(memory: Memory, notes: Path) -> None:
-    """A file that was indexed is not forgotten because of a broken rule; one that is gone is."""
+def test_indexed_files_stay_while_an_ignore_file_is_unusable(memory: Memory, notes: Path) -> None:
+    """They are not forgotten because of a broken rule; deleted ones are."""
     for name in ("a.md", "b.md"):
         (notes / name).write_text(f"Walrus {name}")
     memory.index(notes)

@@ -1,4 +1,4 @@
-"""kill -9 during indexing: the store opens, what was committed stays, and the next run ends where one run would."""
+"""kill -9 during indexing: the store opens, committed chunks stay, and the next run gives the result of one run."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ LONG = [pytest.mark.torture, pytest.mark.timeout(1800)]
         pytest.param(50, 0.95, id="long, late", marks=LONG),
     ],
 )
-def test_an_index_that_was_killed_ends_as_one_that_was_not(
+def test_killed_index_run_ends_like_an_uninterrupted_one(
     tmp_path: Path, notes: Path, start: Callable[..., Any], rounds: int, latest: float | None
 ) -> None:
-    """Killed at random moments, or at a share of the walk, and edited between; the last run is whole, unconfirmed."""
+    """Killed at random moments or at a share of the walk, with edits between; without confirmation."""
     chance = random.Random(rounds)
     grow(notes, chance, 300)
     store, killed = tmp_path / "killed.db", 0
@@ -149,7 +149,7 @@ def test_deletions_before_interrupted_runs_do_not_add_up(memory: Memory, notes: 
     assert held(memory) == set(map(str, paths[22:]))
 
 
-def test_many_that_vanish_at_once_are_held_after_interrupted_runs_too(memory: Memory, notes: Path) -> None:
+def test_many_vanished_files_wait_for_confirm_after_interrupted_runs_too(memory: Memory, notes: Path) -> None:
     """What earlier walks noted as missing is removed; what this walk misses in large numbers waits for a word."""
     paths = fill(notes, 100)
     memory.index(notes)
@@ -165,8 +165,8 @@ def test_many_that_vanish_at_once_are_held_after_interrupted_runs_too(memory: Me
     assert len(memory.index(notes, confirm=True).removed) == 45
 
 
-def test_a_file_that_comes_back_is_not_missing_any_more(memory: Memory, notes: Path) -> None:
-    """It is not removed, and its first absence does not count the next time; an interrupted run is enough to see it."""
+def test_file_that_comes_back_is_not_missing_any_more(memory: Memory, notes: Path) -> None:
+    """It is not removed, and its first absence does not count next time."""
     paths = fill(notes, 60)
     memory.index(notes)
     away = notes.with_name("away")
@@ -184,8 +184,8 @@ def test_a_file_that_comes_back_is_not_missing_any_more(memory: Memory, notes: P
     assert len(held(memory)) == 60
 
 
-def test_a_dry_run_notes_nothing_as_missing(memory: Memory, notes: Path) -> None:
-    """It says what a run would remove, and leaves no trace of it."""
+def test_dry_run_records_nothing_as_missing(memory: Memory, notes: Path) -> None:
+    """It lists what a run would remove."""
     paths = fill(notes, 30)
     memory.index(notes)
     before = memory.store.files.known(str(notes))
@@ -195,8 +195,8 @@ def test_a_dry_run_notes_nothing_as_missing(memory: Memory, notes: Path) -> None
     assert memory.store.files.known(str(notes)) == before
 
 
-def test_what_is_ignored_leaves_however_much_it_is(memory: Memory, notes: Path) -> None:
-    """An ignore file is a decision and no accident: it needs no confirmation, beside files that do."""
+def test_ignored_files_are_removed_without_confirm(memory: Memory, notes: Path) -> None:
+    """However many: an ignore file is a decision."""
     (notes / "secret").mkdir()
     fill(notes / "secret", 30)
     paths = fill(notes, 60)

@@ -34,7 +34,7 @@ def test_front_matter_title_and_lines_are_read():
     assert "# not a heading" in note.chunks[0].text
 
 
-def test_a_heading_in_a_fence_is_no_heading():
+def test_heading_in_a_fence_is_no_heading():
     """Structure comes from a parser, not from lines that begin with #."""
     body = "\n\n".join(f"```\n# fenced {n}\n```\n\n" + "words " * 120 for n in range(3))
     note = read_markdown(f"# Real\n\n{body}", "file")
@@ -60,8 +60,8 @@ def test_broken_front_matter_is_text():
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet=st.sampled_from("# -*`>\n\n\nabc\t|[]():"), max_size=3000))
-def test_chunks_tile_the_note(text):
-    """Every line with words is in exactly one chunk, in order, with the right line numbers; chunks are bounded."""
+def test_chunks_cover_the_note(text):
+    """Every line with words is in exactly one chunk, in order, with the right numbers; chunks are bounded."""
     note = read_markdown(text, "name")
     lines = text.splitlines(keepends=True)
     seen = []
@@ -82,8 +82,8 @@ def test_a_long_block_is_cut_between_lines():
     assert max(tokens(chunk.text) for chunk in note.chunks) <= MAX_TOKENS
 
 
-def test_links_and_fences_are_kept_as_they_are_written():
-    """Wikilinks, link texts, definitions and a whole fence that fits stay in one chunk with their words."""
+def test_links_and_fences_are_unchanged():
+    """Wikilinks, link texts, definitions and a fence that fits stay in one chunk."""
     fence = "```python\n" + "".join(f"step_{n}()\n\n" for n in range(60)) + "```\n"
     note = read_markdown(
         f"# T\n\nSee [[Garden plan|the plan]] and [the shed][s].\n\n{fence}\n[s]: https://shed.example\n", "n"
@@ -95,8 +95,8 @@ def test_links_and_fences_are_kept_as_they_are_written():
     assert any(fence.strip() in chunk.text for chunk in note.chunks)
 
 
-def test_front_matter_that_is_no_plain_word_says_nothing():
-    """Nested values, and a bomb of aliases that would fill the memory as text, are not turned into titles or tags."""
+def test_complex_front_matter_is_ignored():
+    """Nested values, and a bomb of aliases, become neither titles nor tags."""
     bomb = "a: &a [x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(24)
     )
@@ -104,22 +104,22 @@ def test_front_matter_that_is_no_plain_word_says_nothing():
     assert note.title == "Real"
 
 
-def test_a_title_as_long_as_a_book_is_cut_and_its_words_are_kept():
-    """The title is context for every chunk, so it must be short; the heading's own words stay in the text."""
+def test_very_long_title_is_cut_and_its_words_stay():
+    """The title is context for every chunk; the heading's own words stay in the text."""
     heading = " ".join(f"word{n}" for n in range(500))
     note = read_markdown(f"# {heading}\n\nBody.\n", "n")
     assert tokens(note.title) <= 65
     assert "word499" in "".join(chunk.text for chunk in note.chunks)
 
 
-def test_other_separators_of_unicode_do_not_move_lines():
-    """A line separator, a form feed or a carriage return inside a paragraph shifts no line number below."""
+def test_other_unicode_separators_do_not_move_lines():
+    """A line separator, a form feed or a carriage return inside a paragraph."""
     note = read_markdown("# T\r\n\r\nOne\u2028still one\x0cstill.\r\n\r\nLast walrus.\r\n", "n")
     assert [(chunk.lines, chunk.text.splitlines()[-1]) for chunk in note.chunks] == [((3, 5), "Last walrus.")]
 
 
-def test_a_note_that_is_only_a_heading_can_be_found():
-    """Its title is its text; under a title that is followed by something, it is not said twice."""
+def test_note_with_only_a_heading_can_be_found():
+    """Its title is its text; otherwise the title is not repeated."""
     (chunk,) = read_markdown("# Call the plumber\n", "a").chunks
     assert chunk.text.strip() == "# Call the plumber"
     (chunk,) = read_markdown("# Call the plumber\n\nOn Monday.\n", "a").chunks

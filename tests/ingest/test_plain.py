@@ -11,8 +11,8 @@ from recollect.ingest.documents import MAX_TOKENS, read_plain, split_lines, toke
 WORDS = "one two three four five six seven eight nine ten " * 12
 
 
-def test_code_carries_the_class_and_function_it_stands_in() -> None:
-    """A chunk from the middle of a long method says whose it is."""
+def test_code_chunk_names_its_class_and_function() -> None:
+    """Also a chunk from the middle of a long method."""
     body = "".join(f"        value_{n} = compute(value_{n - 1}, {n})\n\n" for n in range(1, 80))
     note = read_plain(
         f"import os\n\n\nclass Engine:\n    def start(self):\n{body}\n\ndef other():\n    pass\n", "e.py", ".py"
@@ -33,7 +33,7 @@ def test_headings_of_org_and_restructured_text_are_context() -> None:
     assert rst.chunks[-1].headings == ("Beans",)
 
 
-def test_a_line_longer_than_a_model_reads_is_cut_between_sentences() -> None:
+def test_too_long_line_is_cut_between_sentences() -> None:
     """Nothing is lost, every piece has the line's number, and none is too long."""
     line = " ".join(f"Sentence number {n} is about tea and walruses." for n in range(400))
     note = read_plain(line, "n", ".txt")
@@ -49,8 +49,8 @@ def test_a_line_longer_than_a_model_reads_is_cut_between_sentences() -> None:
     st.text(alphabet=st.sampled_from("ab =-*#.\t\n\n\r\u2028日"), max_size=2000),
     st.sampled_from([".txt", ".rst", ".org", ".py", ".adoc"]),
 )
-def test_chunks_hold_every_line_once(text: str, suffix: str) -> None:
-    """In order and with the right numbers, whatever the format and the line ends."""
+def test_chunks_have_every_line_once(text: str, suffix: str) -> None:
+    """In order and with the right numbers, for every format and line end."""
     note = read_plain(text, "name", suffix)
     lines = split_lines(text)
     seen: list[int] = []
@@ -62,7 +62,7 @@ def test_chunks_hold_every_line_once(text: str, suffix: str) -> None:
     assert all(at in seen for at, line in enumerate(lines, 1) if line.strip())
 
 
-def test_this_projects_own_sources_are_read_whole() -> None:
+def test_this_projects_own_sources_are_read_completely() -> None:
     """Every line with words of every module is in a chunk, and no chunk is too long."""
     files = sorted(ROOT.glob("src/recollect/**/*.py"))
     assert len(files) > 40

@@ -1,4 +1,4 @@
-"""A folder that is given to a user, or a tag, is given whole: no file of it stays visible to others."""
+"""A folder that gets a scope or a tag gets it completely: no file of it stays visible to others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path, counting: Any) -> Ite
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    """Four notes, unchanged for long."""
+    """Four notes with old times."""
     folder = tmp_path / "notes"
     folder.mkdir()
     for name in "abcz":
@@ -54,7 +54,7 @@ def owners(memory: Memory) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("include", [True, False], ids=["include", "single file"])
-def test_a_narrow_run_before_does_not_keep_files_from_being_rescoped(
+def test_narrow_run_before_does_not_prevent_rescoping(
     memory: Memory, notes: Path, counting: Any, include: bool
 ) -> None:
     """Each file is compared, and not only the last; nothing is embedded again."""
@@ -72,7 +72,7 @@ def test_a_narrow_run_before_does_not_keep_files_from_being_rescoped(
 
 
 def test_every_file_gets_a_new_tag(memory: Memory, notes: Path) -> None:
-    """Also those that a run with the tag did not look at."""
+    """Also those that a run with the tag did not read."""
     memory.index(notes)
     memory.index(notes / "z.md", tags=["work"])
     report = memory.index(notes, tags=["work"])
@@ -80,7 +80,7 @@ def test_every_file_gets_a_new_tag(memory: Memory, notes: Path) -> None:
     assert len(memory.list(tags=["work"])) == 4
 
 
-def test_a_folder_mirrored_again_takes_back_what_has_another_scope(memory: Memory, notes: Path) -> None:
+def test_reindex_restores_the_scope_of_every_file(memory: Memory, notes: Path) -> None:
     """`reindex` compares each file with the scope that the folder was told, as a store of an earlier version needs."""
     memory.index(notes, user="ada")
     chunk = memory.store.files.chunks(str(notes / "b.md"))[0]
@@ -90,8 +90,8 @@ def test_a_folder_mirrored_again_takes_back_what_has_another_scope(memory: Memor
     assert set(owners(memory).values()) == {"ada"}
 
 
-def test_what_is_nothing_to_read_any_more_leaves(memory: Memory, notes: Path) -> None:
-    """A file that became binary, too large, empty or a link is in nobody's index when the folder changes hands."""
+def test_file_that_became_unreadable_leaves_the_index(memory: Memory, notes: Path) -> None:
+    """Binary, too large, empty or a link: it is removed when the folder changes its scope."""
     memory.index(notes)
     (notes / "a.md").write_bytes(b"\0\0walrus")
     (notes / "b.md").write_bytes(b"walrus " * 500_000)
@@ -103,8 +103,8 @@ def test_what_is_nothing_to_read_any_more_leaves(memory: Memory, notes: Path) ->
 
 
 @pytest.mark.parametrize("fate", ["deleted", "empty", "binary"])
-def test_files_that_wait_for_confirmation_change_hands_all_the_same(memory: Memory, notes: Path, fate: str) -> None:
-    """What vanished at once stays in the index, but not for everybody; nothing of it is embedded again."""
+def test_files_waiting_for_confirm_change_their_scope_too(memory: Memory, notes: Path, fate: str) -> None:
+    """They stay in the index, but not for other callers; nothing is embedded again."""
     for number in range(30):
         write(notes / f"n{number}.md", f"Walrus {number}.\n")
     memory.index(notes)
@@ -117,8 +117,8 @@ def test_files_that_wait_for_confirmation_change_hands_all_the_same(memory: Memo
     assert len(memory.index(notes, user="ada").unconfirmed) == 30
 
 
-def test_a_folder_that_cannot_be_read_changes_hands(memory: Memory, notes: Path, counting: Any) -> None:
-    """Its ignore file cannot be used, so that nothing in it is read; when it can, the files are read again."""
+def test_folder_with_an_unusable_ignore_file_changes_its_scope(memory: Memory, notes: Path, counting: Any) -> None:
+    """Its files are not read until the file is usable."""
     for name in ("d", "e"):
         write(notes / "closed" / f"{name}.md", f"---\ntags: [own]\n---\nWalrus of {name}.\n\nMore.\n")
     memory.index(notes, tags=["old"])
@@ -137,8 +137,8 @@ def test_a_folder_that_cannot_be_read_changes_hands(memory: Memory, notes: Path,
     assert counting.embedded == []
 
 
-def test_what_a_run_is_not_asked_to_look_at_stays_as_it_is(memory: Memory, notes: Path) -> None:
-    """`--include` and `--exclude` narrow a change of scope too, for files that cannot be read as well."""
+def test_excluded_files_keep_their_scope(memory: Memory, notes: Path) -> None:
+    """`--include` and `--exclude` narrow a change of scope too."""
     write(notes / "closed" / "d.md", "Walrus of d.\n")
     memory.index(notes)
     (notes / "closed" / ".gitignore").symlink_to(notes / "a.md")
@@ -149,8 +149,8 @@ def test_what_a_run_is_not_asked_to_look_at_stays_as_it_is(memory: Memory, notes
     assert {name for name, owner in owners(memory).items() if owner is None} == {"b.md"}
 
 
-def test_what_was_superseded_stays_so(memory: Memory, notes: Path) -> None:
-    """A change of hands does not bring back what a person has replaced."""
+def test_superseded_chunks_stay_superseded(memory: Memory, notes: Path) -> None:
+    """A change of scope does not restore them."""
     memory.index(notes / "a.md")
     (chunk,) = memory.list()
     memory.supersede(chunk.id, text="A walrus for all.")
@@ -160,7 +160,7 @@ def test_what_was_superseded_stays_so(memory: Memory, notes: Path) -> None:
     assert (kept.scope, kept.created_at, kept.superseded_by is None) == (Scope("ada"), chunk.created_at, False)
 
 
-def test_a_dry_run_says_who_would_own_them(memory: Memory, notes: Path) -> None:
+def test_dry_run_lists_the_changes_of_scope(memory: Memory, notes: Path) -> None:
     """The same list as a run, and nothing is changed."""
     memory.index(notes)
     assert len(memory.index(notes, user="ada", dry_run=True).rescoped) == 4
@@ -196,8 +196,8 @@ print(json.dumps(said))
 
 
 @pytest.mark.ci
-def test_a_file_without_permission_changes_hands_at_once() -> None:
-    """Its stored chunks get the new scope though it cannot be read, and it is read when it can be."""
+def test_file_without_permission_changes_its_scope_at_once() -> None:
+    """Its stored chunks get the new scope, and it is read when possible."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-nobody-"))
     try:
         for name in ("a.md", "b.md", "closed/c.md"):
@@ -240,8 +240,8 @@ def command(
 
 
 @pytest.mark.ci
-def test_the_command_line_says_whose_the_files_are(command: Callable[..., Any], notes: Path) -> None:
-    """In a line of its own, in JSON as a list, and a watch mends what an earlier run left behind."""
+def test_command_line_reports_the_change_of_scope(command: Callable[..., Any], notes: Path) -> None:
+    """In text and in JSON, and a watch corrects what an earlier run left."""
     command("index", notes)
     command("index", notes / "z.md", "--user", "ada")
     assert "\n3 files would belong to user ada\n" in command("index", notes, "--user", "ada", "--dry-run").stdout

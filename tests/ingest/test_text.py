@@ -28,19 +28,19 @@ SAMPLES = {
 
 @pytest.mark.parametrize("encoding", SAMPLES)
 def test_old_and_new_encodings_come_back_whole(encoding: str) -> None:
-    """A sentence in each of the encodings that notes are found in."""
+    """A sentence in each of the usual encodings of notes."""
     content = SAMPLES[encoding].encode(encoding)
     assert is_text(content)
     assert decode(content) == SAMPLES[encoding]
 
 
-def test_utf_16_of_the_other_order_is_read() -> None:
+def test_utf_16_of_both_byte_orders_is_read() -> None:
     """The mark says which end comes first."""
     assert decode(codecs.BOM_UTF16_BE + "Tee für dich".encode("utf-16-be")) == "Tee für dich"
 
 
-def test_a_bad_byte_costs_only_itself() -> None:
-    """UTF-8 stays UTF-8 around a byte that is none, and a NUL far down is a sign of its own."""
+def test_invalid_byte_costs_only_itself() -> None:
+    """UTF-8 stays UTF-8 around it, and a NUL far down is replaced."""
     assert (
         decode("Grüße aus Köln ".encode() + b"\xff, caf\xe9 and " + "Übung".encode())
         == "Grüße aus Köln ÿ, café and Übung"
@@ -49,8 +49,8 @@ def test_a_bad_byte_costs_only_itself() -> None:
 
 
 @given(st.binary(max_size=400))
-def test_every_content_becomes_text_that_can_be_stored(content: bytes) -> None:
-    """Whatever the bytes: no exception, no NUL, and it can be written as UTF-8."""
+def test_any_content_becomes_storable_text(content: bytes) -> None:
+    """No exception, no NUL, and it can be written as UTF-8."""
     text = decode(content)
     assert "\0" not in text
     text.encode("utf-8")
@@ -58,13 +58,13 @@ def test_every_content_becomes_text_that_can_be_stored(content: bytes) -> None:
 
 @pytest.mark.ci
 @given(st.text(max_size=300))
-def test_utf_8_comes_back_as_it_was(text: str) -> None:
-    """But for NUL, and for a mark at its head."""
+def test_utf_8_is_unchanged(text: str) -> None:
+    """Except for NUL, and a byte order mark."""
     assert decode(text.encode()) == text.removeprefix("\ufeff").replace("\0", "\ufffd")
 
 
-def test_binaries_are_told_by_their_head() -> None:
-    """A NUL or many control signs in the first 8 KiB; colour codes and form feeds of a text are none."""
+def test_binaries_are_detected_by_their_head() -> None:
+    """A NUL or many control characters in the first 8 KiB; colour codes and form feeds do not count."""
     assert not is_text(b"PK\x03\x04\x00\x00")
     assert not is_text(bytes(range(1, 32)) * 20)
     assert not is_text(b"x" * 8000 + b"\0")

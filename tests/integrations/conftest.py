@@ -1,4 +1,4 @@
-"""A memory with something in it, a source that waits, and coroutines run where no event loop is."""
+"""A memory with records, a source that waits, and coroutines run without an event loop."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture
 def stocked(memory: Memory) -> Memory:
-    """Seven records about keys, of which one is Ada's and one has a tag, a title, a category and a place."""
+    """Seven records about keys: one is Ada's, one has a tag, a title, a category and a path."""
     memory.add_many([{"text": f"The key to room {number} hangs on hook {number}."} for number in range(5)])
     memory.add("Ada keeps the key to the safe herself.", user="ada")
     memory.add(
@@ -70,7 +70,7 @@ def stocked(memory: Memory) -> Memory:
 
 @pytest.fixture
 def waiting(open_memory: Callable[..., Memory], stand: ModuleType) -> tuple[Memory, threading.Event]:
-    """A memory with a source that answers nothing before it is told to, and what tells it."""
+    """A memory with a source that waits for a signal, and the signal."""
     told = threading.Event()
 
     def ask(_asked: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def waiting(open_memory: Callable[..., Memory], stand: ModuleType) -> tuple[Memo
 
 @pytest.fixture
 def run_sealed(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
-    """Runs code in a process of its own, in an empty home, that ends if it looks for the network."""
+    """Runs code in a separate process and an empty home, which ends if it uses the network."""
 
     def run(code: str) -> subprocess.CompletedProcess[str]:
         home = {**dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"), str(tmp_path))}

@@ -1,4 +1,4 @@
-"""The retriever for LangChain: LangChain's own standard tests, and what they do not ask."""
+"""The retriever for LangChain: LangChain's own standard tests, and additional ones."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def texts(documents):
     return [document.page_content for document in documents]
 
 
-def test_a_document_is_the_result_of_a_search(stocked):
-    """Text and id in their places, all the rest of the answer's JSON as metadata."""
+def test_document_is_a_search_result(stocked):
+    """Text and id in their fields, the rest of the JSON as metadata."""
     (document,) = RecollectRetriever(stocked, k=1).invoke("archive porter")
     (result,) = answer_dict(stocked.search("archive porter", limit=1))["results"]
     assert document.page_content == result.pop("text")
@@ -70,7 +70,7 @@ def test_a_document_is_the_result_of_a_search(stocked):
 
 
 def test_options_are_those_of_search(stocked):
-    """Filters, scope and settings of the search mean here what they mean there."""
+    """Filters, scope and search settings."""
     assert texts(RecollectRetriever(stocked, category="house").invoke("key")) == [
         "The key to the archive is with the porter."
     ]
@@ -81,8 +81,8 @@ def test_options_are_those_of_search(stocked):
     assert document.metadata["fused"] == pytest.approx(1 / 61)
 
 
-def test_a_call_can_say_otherwise(stocked):
-    """What is named in a call holds for that call, also under the project's own word."""
+def test_call_overrides_the_options(stocked):
+    """For that call only, also under the project's own name."""
     retriever = RecollectRetriever(stocked, k=4, user="ada")
     assert len(retriever.invoke("key", k=1)) == len(retriever.invoke("key", limit=1)) == 1
     assert len(retriever.invoke("key", verbose=True)) == 4
@@ -91,7 +91,7 @@ def test_a_call_can_say_otherwise(stocked):
     assert [len(found) for found in retriever.batch(["key", "porter key"], k=3)] == [3, 3]
 
 
-def test_tags_are_langchains_and_the_records_tags_are_options(stocked):
+def test_tags_are_langchains_and_record_tags_are_an_option(stocked):
     """`tags` of a retriever mark its runs; those of records are a filter."""
     retriever = RecollectRetriever(stocked, tags=["run"], metadata={"team": "house"}, options={"tags": ["porter"]})
     assert (retriever.tags, retriever.metadata) == (["run"], {"team": "house"})
@@ -99,7 +99,7 @@ def test_tags_are_langchains_and_the_records_tags_are_options(stocked):
 
 
 def test_fields_can_be_configured_at_run_time(stocked):
-    """LangChain builds the retriever anew from its fields, so it must take all of them."""
+    """LangChain rebuilds the retriever from its fields."""
     fields = {"k": ConfigurableField(id="many"), "options": ConfigurableField(id="how")}
     retriever = RecollectRetriever(stocked, k=2, user="ada").configurable_fields(**fields)
     assert len(retriever.invoke("key")) == 2
@@ -107,8 +107,8 @@ def test_fields_can_be_configured_at_run_time(stocked):
     assert len(configured.invoke("key")) == 1
 
 
-def test_it_is_a_link_of_a_chain_and_tells_callbacks(stocked):
-    """The retriever's run is started and ended with the query and the documents."""
+def test_retriever_works_in_a_chain_with_callbacks(stocked):
+    """Its run starts and ends with the query and the documents."""
     told = Told()
     chain = RecollectRetriever(stocked, k=2) | RunnableLambda(len)
     assert chain.invoke("key", config={"callbacks": [told]}) == 2
@@ -116,8 +116,8 @@ def test_it_is_a_link_of_a_chain_and_tells_callbacks(stocked):
     assert (start, query, end, len(documents)) == ("start", "key", "end", 2)
 
 
-async def test_other_coroutines_go_on_while_it_searches(waiting):
-    """The search is in a thread: what it waits for here is done by another coroutine."""
+async def test_other_coroutines_run_during_a_search(waiting):
+    """The search is in a thread: another coroutine does what it waits for."""
     memory, told = waiting
 
     async def tell():
@@ -128,8 +128,8 @@ async def test_other_coroutines_go_on_while_it_searches(waiting):
     assert texts(documents) == ["The key is under the pot."]
 
 
-def test_a_search_that_fails_fails_with_our_error(stocked):
-    """The error comes out as it is, and callbacks hear of it."""
+def test_failing_search_raises_our_error(stocked):
+    """Unchanged, and callbacks get it."""
     told, retriever = Told(), RecollectRetriever(stocked)
     stocked.close()
     with pytest.raises(StoreError, match="has been closed") as raised:
@@ -137,8 +137,8 @@ def test_a_search_that_fails_fails_with_our_error(stocked):
     assert told.events[-1] == ("error", raised.value)
 
 
-def test_what_a_search_warns_of_is_logged(stocked, open_memory, caplog):
-    """A source that is left out does not go unnoticed."""
+def test_search_warnings_are_logged(stocked, open_memory, caplog):
+    """For example a source that is left out."""
     with caplog.at_level(logging.WARNING, "recollect"):
         assert RecollectRetriever(open_memory(embedder="none"), k=1).invoke("key")
     assert "vector was left out: no embedder is configured" in caplog.messages
@@ -157,8 +157,8 @@ def test_what_a_search_warns_of_is_logged(stocked, open_memory, caplog):
         ({"since": "one day"}, UsageError, "not a time"),
     ],
 )
-def test_wrong_options_are_refused_at_the_start(stocked, said, error, words):
-    """Not by the first search, and not as an error of pydantic's."""
+def test_wrong_options_are_refused_at_construction(stocked, said, error, words):
+    """Not by the first search, and not as a pydantic error."""
     with pytest.raises(error, match=words):
         RecollectRetriever(stocked, **said)
     retriever = RecollectRetriever(stocked)
@@ -166,8 +166,8 @@ def test_wrong_options_are_refused_at_the_start(stocked, said, error, words):
         retriever.invoke("key", **{**said.get("options", {}), **{k: v for k, v in said.items() if k != "options"}})
 
 
-def test_a_path_is_opened_and_closed_again_if_the_options_are_wrong(stocked, path, monkeypatch, tmp_path):
-    """The settings are those of any other program here; nothing is left open by what was refused."""
+def test_path_is_closed_again_if_the_options_are_wrong(stocked, path, monkeypatch, tmp_path):
+    """The usual settings apply; nothing stays open."""
     for name in ("HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")
@@ -182,12 +182,12 @@ def test_a_path_is_opened_and_closed_again_if_the_options_are_wrong(stocked, pat
 
 
 @pytest.mark.parametrize("memory", [None, 3, {"path": "notes.db"}])
-def test_what_is_no_memory_is_refused(memory):
-    """Whatever was passed is named by its type."""
+def test_invalid_memory_is_refused(memory):
+    """By its type."""
     with pytest.raises(UsageError, match=f"not {type(memory).__name__}"):
         RecollectRetriever(memory)
 
 
-def test_it_is_not_written_down_as_if_it_could_be_read_again(stocked):
-    """LangChain's serialisation says that it cannot; a store is no text."""
+def test_retriever_is_not_serializable(stocked):
+    """LangChain's serialisation reports it."""
     assert '"not_implemented"' in dumps(RecollectRetriever(stocked))

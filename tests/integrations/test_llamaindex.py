@@ -1,4 +1,4 @@
-"""The retriever for LlamaIndex, which has no standard tests for one: its own engine, events and callbacks ask it."""
+"""The retriever for LlamaIndex, tested through its own engine, events and callbacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from recollect.memory.shapes import answer_dict
 
 @pytest.fixture
 def retriever_of() -> Any:
-    """The class; imported when a test runs, for LlamaIndex takes its time."""
+    """The class, imported when a test runs because LlamaIndex is slow to load."""
     from recollect.integrations.llamaindex import RecollectRetriever
 
     return RecollectRetriever
@@ -24,7 +24,7 @@ def retriever_of() -> Any:
 
 @pytest.fixture
 def events() -> Iterator[list[Any]]:
-    """What LlamaIndex's instrumentation tells."""
+    """The events of LlamaIndex's instrumentation."""
     from llama_index.core.instrumentation import get_dispatcher
     from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 
@@ -46,8 +46,8 @@ def texts(nodes):
 
 
 @pytest.mark.ci
-def test_a_node_is_the_result_of_a_search(stocked, retriever_of):
-    """Text, id and score in their places, all the rest of the answer's JSON as metadata."""
+def test_node_is_a_search_result(stocked, retriever_of):
+    """Text, id and score in their fields, the rest of the JSON as metadata."""
     (found,) = retriever_of(stocked, similarity_top_k=1).retrieve("archive porter")
     (result,) = answer_dict(stocked.search("archive porter", limit=1))["results"]
     assert found.text == result.pop("text")
@@ -66,7 +66,7 @@ def test_a_node_is_the_result_of_a_search(stocked, retriever_of):
 
 
 def test_options_are_those_of_search(stocked, retriever_of):
-    """Filters, scope and settings of the search mean here what they mean there."""
+    """Filters, scope and search settings."""
     assert texts(retriever_of(stocked, tags=["porter"]).retrieve("key")) == [
         "The key to the archive is with the porter."
     ]
@@ -74,8 +74,8 @@ def test_options_are_those_of_search(stocked, retriever_of):
     assert len(retriever_of(stocked, user="ada", limit=9).retrieve("key")) == 7
 
 
-def test_a_query_engine_answers_with_it(stocked, retriever_of):
-    """LlamaIndex's engine and its own language model, which says the prompt again: what it was shown can be seen."""
+def test_query_engine_answers_with_it(stocked, retriever_of):
+    """LlamaIndex's engine with an echoing language model, which shows its prompt."""
     from llama_index.core.llms import MockLLM
     from llama_index.core.query_engine import RetrieverQueryEngine
 
@@ -91,7 +91,7 @@ def test_a_query_engine_answers_with_it(stocked, retriever_of):
 
 
 @pytest.mark.ci
-def test_what_is_empty_is_not_shown_to_a_model(stocked, retriever_of):
+def test_empty_fields_are_not_shown_to_a_model(stocked, retriever_of):
     """A record without title or path has no empty lines above its text."""
     (found,) = retriever_of(stocked, similarity_top_k=1).retrieve("hook 3")
     shown, _, text = found.node.get_content("llm").partition("\n\n")
@@ -100,8 +100,8 @@ def test_what_is_empty_is_not_shown_to_a_model(stocked, retriever_of):
     assert shown.count("\n") == 0
 
 
-def test_instrumentation_and_callbacks_hear_of_it(stocked, retriever_of, events):
-    """A retrieval begins and ends for both of LlamaIndex's ways to listen."""
+def test_instrumentation_and_callbacks_are_notified(stocked, retriever_of, events):
+    """A retrieval begins and ends in both of LlamaIndex's mechanisms."""
     from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
     from llama_index.core.callbacks.schema import EventPayload
 
@@ -114,16 +114,16 @@ def test_instrumentation_and_callbacks_hear_of_it(stocked, retriever_of, events)
     assert end.payload == {EventPayload.NODES: nodes}
 
 
-def test_a_query_may_come_as_a_bundle(stocked, retriever_of):
-    """As the engine passes it on."""
+def test_query_may_be_a_bundle(stocked, retriever_of):
+    """As the engine passes it."""
     from llama_index.core import QueryBundle
 
     retriever = retriever_of(stocked, similarity_top_k=1)
     assert texts(retriever.retrieve(QueryBundle("archive"))) == texts(retriever.retrieve("archive"))
 
 
-async def test_other_coroutines_go_on_while_it_searches(waiting, retriever_of):
-    """The search is in a thread: what it waits for here is done by another coroutine."""
+async def test_other_coroutines_run_during_a_search(waiting, retriever_of):
+    """The search is in a thread: another coroutine does what it waits for."""
     memory, told = waiting
 
     async def tell():
@@ -134,8 +134,8 @@ async def test_other_coroutines_go_on_while_it_searches(waiting, retriever_of):
     assert texts(nodes) == ["The key is under the pot."]
 
 
-def test_a_search_that_fails_fails_with_our_error(stocked, retriever_of):
-    """The error comes out as it is."""
+def test_failing_search_raises_our_error(stocked, retriever_of):
+    """Unchanged."""
     retriever = retriever_of(stocked)
     stocked.close()
     with pytest.raises(StoreError, match="has been closed"):
@@ -151,14 +151,14 @@ def test_a_search_that_fails_fails_with_our_error(stocked, retriever_of):
         ({"user": ""}, UsageError, "user"),
     ],
 )
-def test_wrong_options_are_refused_at_the_start(stocked, retriever_of, said, error, words):
+def test_wrong_options_are_refused_at_construction(stocked, retriever_of, said, error, words):
     """Not by the first retrieval."""
     with pytest.raises(error, match=words):
         retriever_of(stocked, **said)
 
 
-def test_a_path_is_opened(stocked, path, retriever_of, monkeypatch, tmp_path):
-    """With the settings of any other program here."""
+def test_path_is_opened(stocked, path, retriever_of, monkeypatch, tmp_path):
+    """With the usual settings."""
     for name in ("HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("RECOLLECT_EMBEDDER", "hashing:64")

@@ -1,4 +1,4 @@
-"""What the integrations load, and when: nothing before it is asked for, nothing from the network."""
+"""What the integrations load, and when: nothing before it is used, nothing from the network."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FRAMEWORKS = (
 
 
 @pytest.mark.parametrize(("module", "package", "name"), FRAMEWORKS)
-def test_a_missing_framework_names_its_extra(run_sealed, module, package, name):
-    """The project's own error, with the command that helps."""
+def test_missing_framework_names_its_extra(run_sealed, module, package, name):
+    """A Recollect error with the command to run."""
     ran = run_sealed(
         f"sys.modules[{package!r}] = None\n"
         "from recollect.errors import UsageError\n"
@@ -37,8 +37,8 @@ def test_a_missing_framework_names_its_extra(run_sealed, module, package, name):
 
 @pytest.mark.ci
 @pytest.mark.parametrize(("module", "package", "name"), FRAMEWORKS)
-def test_a_framework_is_loaded_alone_and_fetches_nothing(run_sealed, tmp_path, module, package, name):
-    """Neither at import nor in a search; the other framework stays out, and the home stays empty."""
+def test_framework_is_loaded_alone_and_downloads_nothing(run_sealed, tmp_path, module, package, name):
+    """Neither at import nor in a search; the other framework is not loaded, and the home stays empty."""
     others = [other for _, other, _ in FRAMEWORKS if other != package]
     ran = run_sealed(
         "import recollect.integrations\n"
@@ -59,7 +59,7 @@ def test_a_framework_is_loaded_alone_and_fetches_nothing(run_sealed, tmp_path, m
 @pytest.mark.ci
 @pytest.mark.parametrize("code", BLOCKS)
 def test_every_python_block_of_the_page_runs(run_sealed, code):
-    """The examples run as they stand, in a new folder."""
+    """As it stands, in a new folder."""
     ran = run_sealed(code)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout

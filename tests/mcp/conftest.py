@@ -1,4 +1,4 @@
-"""A real server process and the SDK's own client, and the same server spoken to by hand."""
+"""A real server process with the SDK's client, and the same server with raw messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from support.agents import Hosted, Served, Spoken, hosting
 
 @pytest.fixture
 def served(path: Path, tmp_path: Path) -> Served:
-    """The server of a test's own store, in a home with nothing in it."""
+    """The server of a test's store, in an empty home."""
     return Served(path, tmp_path)
 
 
 @pytest.fixture
 def spoken(served: Served) -> Iterator[Callable[..., Spoken]]:
-    """Starts servers that are spoken to by hand, and ends those that are left."""
+    """Starts servers for raw messages, and ends the remaining ones."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*flags: str) -> Spoken:
@@ -51,6 +51,6 @@ def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
-    """One server for a file of tests, which asks for no token."""
+    """One server for a file of tests, without tokens."""
     with hosting(tmp_path_factory.mktemp("bare"), "--no-token") as bare:
         yield bare

@@ -34,8 +34,8 @@ def ran(*words, **environment):
     not INSTALLED["conformance"], reason="the suite is not installed here: make .node/.installed, with npm"
 )
 @pytest.mark.parametrize("scenario", OURS)
-def test_the_conformance_suite(bare, scenario, tmp_path):
-    """Each scenario that is for any server passes over HTTP."""
+def test_conformance_suite_passes(bare, scenario, tmp_path):
+    """Each scenario for any server, over HTTP."""
     ran("conformance", "server", "--url", bare.url, "--scenario", scenario, "-o", str(tmp_path))
 
 
@@ -43,8 +43,8 @@ def test_the_conformance_suite(bare, scenario, tmp_path):
     not INSTALLED["mcp-inspector"], reason="the inspector is not installed here: make .node/.installed, with npm"
 )
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-def test_the_inspector(bare, served, tmp_path, transport):
-    """Somebody else's client lists the tools and stores a fact, over either transport."""
+def test_inspector_works(bare, served, tmp_path, transport):
+    """Another client lists the tools and stores a fact, over either transport."""
     target = [bare.url] if transport == "http" else served.words()
     start = ["mcp-inspector", "--cli", *target, "--method"]
     home = {**served.environment, "HOME": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""MCP over HTTP: the SDK's own client with a real `recollect serve`, and the same server asked by hand."""
+"""MCP over HTTP: the SDK's client with a real `recollect serve`, and the same server with raw requests."""
 
 import contextlib
 import json
@@ -33,8 +33,8 @@ def opened(hosted):
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_life_of_a_fact(hosted, mode):
-    """Store, search, supersede, recall, resource, prompt, forget: in the newest protocol and in the one of before."""
+def test_life_of_a_fact_over_http(hosted, mode):
+    """Store, search, supersede, recall, resource, prompt, forget: in the newest protocol and the previous one."""
 
     async def live(client):
         assert client.server_info.name == "recollect"
@@ -59,8 +59,8 @@ def test_the_life_of_a_fact(hosted, mode):
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_one_user_is_nothing_to_another(hosted, mode):
-    """Bob's tools find, read, correct and count nothing of Ada's, and an argument that would is refused."""
+def test_users_see_nothing_of_each_other(hosted, mode):
+    """Bob's tools find, read, correct and count nothing of Ada's; such an argument is refused."""
     ada, bob = hosted.token(f"walled-ada-{mode}"), hosted.token(f"walled-bob-{mode}")
 
     async def remember(client):
@@ -93,8 +93,8 @@ def test_one_user_is_nothing_to_another(hosted, mode):
         assert memory.get(secret["id"]).superseded_by is None
 
 
-def test_what_is_nobodys_is_read_and_left_as_it_is(hosted):
-    """A record of no scope is found by all; none of those bound to a scope changes it."""
+def test_global_record_can_be_read_but_not_changed_over_mcp(hosted):
+    """All find it; no scoped caller changes it."""
     with opened(hosted) as memory:
         shared = memory.add("The office closes at ten in the evening.", title="Office")
 
@@ -111,8 +111,8 @@ def test_what_is_nobodys_is_read_and_left_as_it_is(hosted):
         memory.forget(shared.id)
 
 
-def test_a_token_that_only_reads_has_the_tools_that_read(hosted):
-    """The others are not listed, and fail when they are called all the same."""
+def test_read_only_token_has_only_reading_tools(hosted):
+    """The others are not listed, and fail when called."""
 
     async def read(client):
         assert {tool.name for tool in (await client.list_tools()).tools} == READING
@@ -125,8 +125,8 @@ def test_a_token_that_only_reads_has_the_tools_that_read(hosted):
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-def test_nobody_comes_in_without_a_token(hosted, method):
-    """401 in our shape, with what to do; a token that nobody has is none."""
+def test_session_without_a_token_is_401(hosted, method):
+    """In the common error format with a hint; so is an unknown token."""
     for token in ("", "rcl_wrong"):
         answer = hosted.ask(method, token=token)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
@@ -137,15 +137,15 @@ def test_nobody_comes_in_without_a_token(hosted, method):
     ("name", "value", "code"),
     [("Host", "evil.example", "forbidden_host"), ("Origin", "https://evil.example", "forbidden_origin")],
 )
-def test_foreign_names_and_pages_are_refused(hosted, name, value, code):
-    """However good the token."""
+def test_foreign_hosts_and_origins_are_refused(hosted, name, value, code):
+    """Even with a valid token."""
     for method in ("POST", "GET", "DELETE"):
         answer = hosted.ask(method, token=hosted.token(f"{code}-{method}"), headers={name: value})
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, code)
 
 
-def test_a_session_is_its_callers_alone(hosted):
-    """With another's token it is not found, whatever is asked of it, and it lives on."""
+def test_session_belongs_to_its_caller(hosted):
+    """With another's token it is not found, and it goes on."""
     ada, bob = hosted.token("session-ada"), hosted.token("session-bob")
     session = hosted.hello(ada)
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -154,8 +154,8 @@ def test_a_session_is_its_callers_alone(hosted):
     assert hosted.ask(token=ada, session=session, json=listing).status_code == 200
 
 
-def test_a_removed_token_ends_its_session_at_the_next_request(hosted):
-    """And who comes back under the same name with another scope does not get the old session."""
+def test_removed_token_ends_its_session_at_the_next_request(hosted):
+    """A new token of the same name with another scope does not get the old session."""
     token = hosted.token("leaving")
     session = hosted.hello(token)
     asked = called("memory_status")
@@ -167,8 +167,8 @@ def test_a_removed_token_ends_its_session_at_the_next_request(hosted):
 
 
 @pytest.mark.ci
-def test_many_clients_at_once(hosted):
-    """Two callers, each with four sessions that write and read at the same time: each finds its own, all of it."""
+def test_parallel_clients_find_their_own_records(hosted):
+    """Two callers, each with four sessions that write and read at the same time."""
     tokens = [hosted.token("crowd-ada"), hosted.token("crowd-bob")]
 
     async def one(token, number):
@@ -191,8 +191,8 @@ def test_many_clients_at_once(hosted):
             assert texts == {f"Fact n{number}t{turn} about pots." for number in numbers for turn in range(3)}
 
 
-def test_a_call_that_waits_holds_up_nobody(hosted):
-    """While a write waits for another process, searches of the same and of other sessions are answered."""
+def test_waiting_call_blocks_no_other(hosted):
+    """While a write waits for another process, searches of all sessions are answered."""
     token = hosted.token("waiting")
 
     async def wait():
@@ -219,8 +219,8 @@ def test_a_call_that_waits_holds_up_nobody(hosted):
     in_a_thread(wait)
 
 
-def test_the_stream_of_a_session_and_its_end(hosted):
-    """GET opens one stream of events; DELETE ends the session, and then it is not found."""
+def test_stream_and_end_of_a_session(hosted):
+    """GET opens one event stream; DELETE ends the session, and then it is not found."""
     token = hosted.token("streaming")
     session = hosted.hello(token)
     headers = {"Authorization": f"Bearer {token}", "Mcp-Session-Id": session, "Accept": "text/event-stream"}
@@ -247,21 +247,21 @@ def test_the_stream_of_a_session_and_its_end(hosted):
         pytest.param({"headers": {"Accept": "text/plain"}}, 406, -32600, id="accept"),
     ],
 )
-def test_what_is_no_request_is_told_so(hosted, request, said, status, code):
-    """A JSON-RPC error with an HTTP status that fits, and the server lives on."""
+def test_invalid_request_is_a_json_rpc_error(hosted, request, said, status, code):
+    """With a fitting HTTP status, and the server goes on."""
     answer = hosted.ask(token=hosted.token(request.node.name), **said)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
-def test_other_methods_and_kinds_of_content_are_refused(hosted):
+def test_other_methods_and_content_types_are_refused(hosted):
     """Neither is a crash."""
     token = hosted.token("refused")
     assert hosted.ask("PUT", token=token).status_code == 405
     assert hosted.ask(token=token, headers={"Content-Type": "text/plain"}).status_code in (400, 415)
 
 
-def test_a_body_that_is_too_large_is_refused(hosted):
-    """By its length, and where it says none, once so much has come."""
+def test_too_large_body_is_refused(hosted):
+    """By its length, or when the limit is reached."""
     token = hosted.token("large")
 
     def pieces():
@@ -272,7 +272,7 @@ def test_a_body_that_is_too_large_is_refused(hosted):
     assert hosted.ask(token=token, content=pieces()).status_code == 413
 
 
-def test_the_longest_record_fits_into_a_body(hosted):
+def test_longest_record_fits_into_a_body(hosted):
     """A million letters that JSON writes as six bytes each."""
     token = hosted.token("long")
     session = hosted.hello(token)
@@ -284,8 +284,8 @@ def test_the_longest_record_fits_into_a_body(hosted):
 
 
 @pytest.mark.ci
-def test_it_ends_when_it_is_told_though_a_stream_is_open(tmp_path):
-    """SIGTERM: what was answered is stored, streams end, the process too, in about the grace and with no traceback."""
+def test_sigterm_ends_the_server_with_an_open_stream(tmp_path):
+    """Answered writes are stored, streams end, and there is no traceback."""
     with hosting(tmp_path) as hosted, ThreadPoolExecutor(1) as pool:
         session = hosted.hello("")
         stored = hosted.ask(session=session, json=called("memory_store", text="The key is under the pot."))
@@ -314,8 +314,8 @@ def test_it_ends_when_it_is_told_though_a_stream_is_open(tmp_path):
 
 
 @pytest.mark.ci
-def test_a_call_under_way_is_answered_before_the_end(tmp_path):
-    """SIGTERM while a write waits for another process: it is done and answered, then the server ends."""
+def test_running_call_is_answered_before_the_end(tmp_path):
+    """SIGTERM while a write waits: it is done and answered, then the server ends."""
     with hosting(tmp_path) as hosted, ThreadPoolExecutor(1) as pool:
         session = hosted.hello("")
         hosted.ask(session=session, json=called("memory_store", text="The kettle is in the shed."))

@@ -1,4 +1,4 @@
-"""docs/mcp.md says what the server has."""
+"""docs/mcp.md agrees with the server."""
 
 import json
 import re
@@ -22,8 +22,8 @@ from recollect.web.middleware import MOST_BYTES
 PAGE = (DOCS / "mcp.md").read_text(encoding="utf-8")
 
 
-def test_the_page_has_every_tool(memory):
-    """The table's names and what they change are the annotations'."""
+def test_page_lists_every_tool(memory):
+    """Names and effects equal the annotations."""
     import anyio
 
     with ThreadPoolExecutor(1) as pool:  # a browser test leaves an event loop running in this thread
@@ -34,8 +34,8 @@ def test_the_page_has_every_tool(memory):
     assert rows == {name: words[told.read_only_hint, told.destructive_hint] for name, told in tools.items()}
 
 
-def test_the_settings_of_clients_start_the_command():
-    """Each block is JSON, and its words are flags that there are."""
+def test_client_settings_start_the_command():
+    """Each block is JSON with existing flags."""
     command = app.get_command(click.Context(app), "mcp")
     known = {flag for option in command.params for flag in option.opts}
     blocks = [json.loads(text) for text in re.findall(r"^```json\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)]
@@ -46,8 +46,8 @@ def test_the_settings_of_clients_start_the_command():
         assert {word for word in words if word.startswith("--")} <= known
 
 
-def test_the_numbers_are_the_codes():
-    """Bounds are told as they are; the words for decay are the project's."""
+def test_documented_numbers_equal_the_code():
+    """Limits, and the decay classes."""
     assert f"{shapes.FOUND_CHARACTERS:,} characters" in PAGE
     assert f"reads {shapes.READ_CHARACTERS:,} at once" in PAGE
     assert f"({TOKENS} by default)" in PAGE

@@ -1,4 +1,4 @@
-"""The process: nothing but protocol on standard output, and an end when it is told or its client has gone."""
+"""The process: only protocol messages on standard output, and an end on a signal or when its client has gone."""
 
 import json
 import signal
@@ -9,8 +9,8 @@ import pytest
 
 
 @pytest.mark.ci
-def test_nothing_but_protocol_on_standard_output(spoken):
-    """Every line is a JSON-RPC message, also after lines that are none, and after wrong and failing calls."""
+def test_standard_output_has_only_protocol_messages(spoken):
+    """Also after invalid lines and failing calls."""
     server = spoken("--user", "ada")
     assert server.hello()["result"]["serverInfo"]["name"] == "recollect"
     asked = [
@@ -30,8 +30,8 @@ def test_nothing_but_protocol_on_standard_output(spoken):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("opened", [True, False])
-def test_what_is_no_message_gets_an_error(spoken, opened):
-    """Before and after the handshake; with the id of the request where it can be told, and the server goes on."""
+def test_invalid_message_gets_an_error(spoken, opened):
+    """Before and after the handshake; with the request's id if known, and the server goes on."""
     server = spoken()
     if opened:
         server.hello()
@@ -63,7 +63,7 @@ def test_what_is_no_message_gets_an_error(spoken, opened):
 
 @pytest.mark.ci
 def test_notices_go_to_standard_error(spoken):
-    """A model that cannot be had is said where people look, and search goes on with words."""
+    """A missing model is reported there, and search uses keywords."""
     server = spoken("--embedder", "bge-small-en")
     server.hello()
     stored = server.ask("tools/call", name="memory_store", arguments={"text": "The key is under the pot."})
@@ -74,8 +74,8 @@ def test_notices_go_to_standard_error(spoken):
 
 
 @pytest.mark.ci
-def test_it_ends_when_its_input_does(spoken):
-    """End of file is the end: exit code 0, and no process is left."""
+def test_server_ends_with_its_input(spoken):
+    """Exit code 0, and no process is left."""
     server = spoken()
     server.hello()
     server.process.stdin.close()
@@ -85,8 +85,8 @@ def test_it_ends_when_its_input_does(spoken):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_when_it_is_told(spoken, number):
-    """A signal ends it while it waits for input, with nothing on standard output and no traceback."""
+def test_server_ends_on_a_signal(spoken, number):
+    """While it waits for input, with nothing on standard output and no traceback."""
     server = spoken()
     server.hello()
     server.ask("tools/call", name="memory_store", arguments={"text": "The key is under the pot."})
@@ -96,8 +96,8 @@ def test_it_ends_when_it_is_told(spoken, number):
 
 
 @pytest.mark.ci
-def test_it_ends_when_it_is_told_in_the_middle_of_work(spoken, open_memory):
-    """With sixty writes under way: a clean end, every answered write is there, and the store is whole."""
+def test_signal_during_writes_loses_nothing(spoken, open_memory):
+    """With sixty writes under way: every answered write is stored, and the store is intact."""
     server = spoken()
     server.hello()
     for number in range(60):
@@ -112,8 +112,8 @@ def test_it_ends_when_it_is_told_in_the_middle_of_work(spoken, open_memory):
 
 
 @pytest.mark.ci
-def test_a_client_that_has_gone_is_no_crash(spoken):
-    """Nobody reads the answer: the server ends without a traceback."""
+def test_client_that_has_gone_is_no_crash(spoken):
+    """The server ends without a traceback."""
     server = spoken()
     server.hello()
     server.process.stdout.close()
@@ -123,7 +123,7 @@ def test_a_client_that_has_gone_is_no_crash(spoken):
     assert "Traceback" not in server.process.stderr.read()
 
 
-def test_without_the_sdk_the_extra_is_named(tmp_path):
+def test_missing_sdk_names_the_extra(tmp_path):
     """What to install is in the error."""
     code = "import sys; sys.modules['mcp'] = None; from recollect.cli import main; sys.exit(main(['mcp']))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)

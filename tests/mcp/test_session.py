@@ -1,4 +1,4 @@
-"""The SDK's own client with the real process: what an agent can do, and what comes back."""
+"""The SDK's client with the real process: what an agent can do, and the results."""
 
 import json
 
@@ -23,8 +23,8 @@ def shape(value):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_tools_say_what_they_do(served, mode):
-    """Names, annotations and schemas, in the newest protocol and in the one of before; no argument is a scope."""
+def test_tools_describe_themselves(served, mode):
+    """Names, annotations and schemas, in the newest and the previous protocol; no argument is a scope."""
 
     async def look(client):
         assert client.server_info.name == "recollect"
@@ -45,8 +45,8 @@ def test_the_tools_say_what_they_do(served, mode):
 
 
 @pytest.mark.ci
-def test_the_life_of_a_fact(served):
-    """Store, search, supersede, recall, get, forget, status: one session, each result as its schema says."""
+def test_life_of_a_fact_in_a_session(served):
+    """Store, search, supersede, recall, get, forget, status: each result matches its schema."""
 
     async def live(client):
         schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
@@ -84,8 +84,8 @@ def test_the_life_of_a_fact(served):
 
 
 @pytest.mark.ci
-def test_results_have_the_shape_of_the_command_line(served, open_memory):
-    """Structured results are what `answer_dict`, `recall_dict` and `record_dict` give, key for key."""
+def test_results_have_the_json_of_the_command_line(served, open_memory):
+    """Structured results equal `answer_dict`, `recall_dict` and `record_dict`."""
     memory = open_memory()
     note = served.home / "note.md"
     note.write_text("# Garden\n\nThe spare key is under the blue pot.\n")
@@ -106,8 +106,8 @@ def test_results_have_the_shape_of_the_command_line(served, open_memory):
 
 
 @pytest.mark.ci
-def test_the_text_of_a_result_is_what_is_structured(served, open_memory):
-    """For clients that read text only: JSON, and for a recall the block itself."""
+def test_text_of_a_result_equals_its_structure(served, open_memory):
+    """For clients that read text only: JSON, and for a recall the block."""
     open_memory().add("The spare key is under the pot.")
 
     async def ask(client):
@@ -120,8 +120,8 @@ def test_the_text_of_a_result_is_what_is_structured(served, open_memory):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("flags", [["--user", "ada"], []])
-def test_nothing_beyond_the_scope_is_reached(served, open_memory, flags):
-    """Another user's record is not found, read, superseded, taken for one's own or forgotten; with no scope neither."""
+def test_other_scopes_are_not_reached(served, open_memory, flags):
+    """Another user's record is not found, read, superseded, merged or forgotten; nor without a scope."""
     memory = open_memory()
     secret = memory.add("The spare key of Bob is in the drawer.", user="bob")
     own = memory.add("The spare key is under the pot.", user="ada" if flags else None)
@@ -150,8 +150,8 @@ def test_nothing_beyond_the_scope_is_reached(served, open_memory, flags):
 
 
 @pytest.mark.ci
-def test_an_argument_that_would_widen_the_scope_is_refused(served, open_memory):
-    """Not ignored: an agent must not believe that it wrote elsewhere."""
+def test_scope_argument_is_refused(served, open_memory):
+    """Not ignored: an agent must not believe that it wrote to another scope."""
     memory = open_memory()
 
     async def widen(client):
@@ -167,8 +167,8 @@ def test_an_argument_that_would_widen_the_scope_is_refused(served, open_memory):
 
 
 @pytest.mark.ci
-def test_read_only_leaves_the_tools_that_read(served, open_memory):
-    """The others are not listed, and fail when they are called all the same."""
+def test_read_only_server_has_only_reading_tools(served, open_memory):
+    """The others are not listed, and fail when called."""
     kept = open_memory().add("The spare key is under the pot.")
 
     async def read(client):
@@ -184,8 +184,8 @@ def test_read_only_leaves_the_tools_that_read(served, open_memory):
 
 
 @pytest.mark.ci
-def test_errors_say_what_happened_and_what_to_do(served):
-    """Our code, message and hint; wrong arguments are named, their values are not repeated."""
+def test_errors_have_code_message_and_hint(served):
+    """Wrong arguments are named, their values are not repeated."""
 
     async def fail(client):
         unknown = await error(client, "memory_get", id="nothing")
@@ -203,8 +203,8 @@ def test_errors_say_what_happened_and_what_to_do(served):
 
 
 @pytest.mark.ci
-def test_a_record_is_a_resource(served, open_memory):
-    """By id, whatever that looks like; one that is not there is not found."""
+def test_record_is_a_resource(served, open_memory):
+    """By any id; an unknown one is not found."""
     memory = open_memory()
     kept = memory.add("The spare key is under the pot.", id="../notes/key 1")
 
@@ -221,7 +221,7 @@ def test_a_record_is_a_resource(served, open_memory):
 
 
 @pytest.mark.ci
-def test_the_prompt_begins_with_what_memory_knows(served, open_memory):
+def test_prompt_begins_with_recalled_records(served, open_memory):
     """The task, and the fenced block."""
     open_memory().add("Deploys go out on Tuesdays.")
 
@@ -239,8 +239,8 @@ def test_the_prompt_begins_with_what_memory_knows(served, open_memory):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_prompt_that_cannot_be_is_the_callers_mistake(served, mode):
-    """One that is not there, or without its task: told so, with the protocol's code, and no traceback is logged."""
+def test_invalid_prompt_is_the_callers_error(served, mode):
+    """Unknown, or without its task: the protocol's code, and no traceback."""
 
     async def start(client):
         for name, said, words in (("nothing", {}, "there are recall"), ("recall", {}, "needs task")):
@@ -289,7 +289,7 @@ def test_hostile_records_stay_inside_the_fence(served):
 
 
 @pytest.mark.ci
-def test_calls_at_the_same_time(served):
+def test_parallel_calls(served):
     """Thirty writers and readers in one session: each gets its own answer, and nothing is lost."""
 
     async def crowd(client):

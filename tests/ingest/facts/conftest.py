@@ -15,7 +15,7 @@ from recollect.config.settings import IngestSettings, LlmSettings
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A folder of its own, so that the store beside it is no part of it."""
+    """A separate folder, so that the store beside it is not part of it."""
     folder = tmp_path / "workspace"
     folder.mkdir()
     return folder
@@ -23,7 +23,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def settings(server: Any) -> Callable[..., Settings]:
-    """Settings whose language model is the test's server, and which wait for nothing."""
+    """Settings whose language model is the test's server, without waits."""
 
     def make(*, llm: dict[str, Any] | None = None, **ingest: Any) -> Settings:
         endpoint = {"base_url": server.url, "model": "scripted", "retries": 2, "timeout": 5.0, **(llm or {})}
@@ -34,14 +34,14 @@ def settings(server: Any) -> Callable[..., Settings]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits between tries are tested elsewhere."""
+    """No waits between retries, which have their own tests."""
     monkeypatch.setattr("recollect.models.openai.FIRST_WAIT_S", 0.001)
     monkeypatch.delenv("OPENCLAW_WORKSPACE", raising=False)
 
 
 @pytest.fixture
 def line() -> Callable[..., str]:
-    """One line of a model's answer; the span is the text unless it is given."""
+    """One line of a model's answer; the span is the text unless given."""
 
     def write(text: str, span: str | None = None, **fields: Any) -> str:
         return json.dumps({"text": text, "span": text if span is None else span, **fields})

@@ -28,8 +28,8 @@ def texts(answer):
         f"{ONE}\r\n{TWO}\r\n",
     ],
 )
-def test_facts_are_read_whatever_stands_around_them(answer):
-    """Fences, prose, bullets, lists and objects over several lines are all read as the same two facts."""
+def test_facts_are_read_from_any_surrounding_text(answer):
+    """Fences, prose, bullets, lists and multi-line objects give the same two facts."""
     candidates, malformed = parse(answer)
     assert [(each.text, each.span) for each in candidates] == [
         ("The port is 8080.", "port 8080"),
@@ -51,8 +51,8 @@ def test_facts_are_read_whatever_stands_around_them(answer):
         '{"a":' * 100_000,
     ],
 )
-def test_a_bad_line_costs_that_line(bad):
-    """Whatever is wrong with a line, the lines before and after it are read, and it is counted once."""
+def test_invalid_line_costs_only_itself(bad):
+    """The other lines are read, and it is counted once."""
     candidates, malformed = parse(f"{ONE}\n{bad}\n{TWO}")
     assert [each.text for each in candidates] == ["The port is 8080.", "It runs on Linux."]
     assert len(malformed) == 1
@@ -61,8 +61,8 @@ def test_a_bad_line_costs_that_line(bad):
 @pytest.mark.parametrize(
     "answer", ["[]", " [ ]\n", "```json\n[]\n```", '{"facts": []}', '```\n{"facts": []}\n```', "No facts here:\n\n[]"]
 )
-def test_an_empty_list_is_an_honest_answer_without_facts(answer):
-    """A list with nothing in it says that there is no fact, with or without a fence or words around it."""
+def test_empty_list_is_a_valid_answer(answer):
+    """It means that there is no fact, with or without a fence or words around it."""
     assert parse(answer) == ([], [])
 
 
@@ -84,8 +84,8 @@ def test_an_empty_list_is_an_honest_answer_without_facts(answer):
         ("x" * 5000, "not JSON lines: “" + "x" * 100),
     ],
 )
-def test_what_was_not_asked_for_is_no_answer(answer, reason):
-    """Prose, a refusal, another object, nothing, or half a line: an error with its reason, short and safe to show."""
+def test_unrequested_format_is_an_error(answer, reason):
+    """Prose, a refusal, another object, nothing, or half a line: an error with a short, safe reason."""
     with pytest.raises(LlmError) as caught:
         parse(answer)
     assert reason in caught.value.message
@@ -93,8 +93,8 @@ def test_what_was_not_asked_for_is_no_answer(answer, reason):
     assert caught.value.message.isprintable()
 
 
-def test_labels_that_do_not_fit_are_dropped_and_the_fact_stays():
-    """A category or tag of the wrong type or length does not cost the fact."""
+def test_invalid_labels_are_dropped_and_the_fact_stays():
+    """A category or tag of the wrong type or length."""
     (said,), _ = parse(
         '{"text": " A  fact. ", "span": 5, "category": ["x"], "tags": ["Ops", 7, "ops", "y%s"]}' % ("y" * 50)
     )
@@ -103,6 +103,6 @@ def test_labels_that_do_not_fit_are_dropped_and_the_fact_stays():
     assert said == Candidate("A.", category="decision", supersedes="id-1")
 
 
-def test_half_a_surrogate_pair_does_not_reach_the_store():
-    """A model may write what no encoding can hold."""
+def test_lone_surrogate_does_not_reach_the_store():
+    """A model may write what no encoding can store."""
     assert texts('{"text": "a\\ud800b", "span": "x"}') == ["a\ufffdb"]

@@ -1,4 +1,4 @@
-"""`recollect ingest-files` as a person types it."""
+"""`recollect ingest-files` on the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FACT = "The gateway listens on port 18789."
 
 @pytest.fixture
 def run(server, workspace, tmp_path, monkeypatch, capsys):
-    """Run the command in the workspace with the test's server behind it: exit code, output, errors."""
+    """Runs the command in the workspace with the test's server: exit code, output, errors."""
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     monkeypatch.setenv("RECOLLECT_STORE", str(tmp_path / "store.db"))
@@ -34,12 +34,12 @@ def run(server, workspace, tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(autouse=True)
 def model(server, line):
-    """A model that finds one fact, and invents another."""
+    """A model that finds one fact and invents another."""
     server.answer = lambda _: f"{line(FACT)}\n{line('It is fast.', 'fast as lightning')}"
 
 
-def test_the_counts_are_said(run):
-    """A run says what became of the facts; the second says that nothing was sent."""
+def test_counts_are_reported(run):
+    """A run reports the outcome of the facts; the second, that nothing was sent."""
     code, out, _ = run("ingest-files")
     assert code == 0
     assert out.startswith("1 file, 1 chunk, 0 read before, 1 sent, 0 failed: ")
@@ -48,8 +48,8 @@ def test_the_counts_are_said(run):
     assert [record["text"] for record in json.loads(run("list", "--json")[1])] == [FACT]
 
 
-def test_a_plan_shows_the_quoted_span(run, tmp_path):
-    """A plan shows each fact with its place and its words in the file, and makes no store."""
+def test_plan_shows_the_quoted_span(run, tmp_path):
+    """Each fact with its place and its words in the file; no store is created."""
     code, out, _ = run("ingest-files", "--plan")
     assert code == 0
     assert f"add         {FACT}\n            AGENTS.md:3-3  “{FACT}”" in out
@@ -59,8 +59,8 @@ def test_a_plan_shows_the_quoted_span(run, tmp_path):
     assert not (tmp_path / "store.db").exists()
 
 
-def test_a_dry_run_shows_what_would_be_sent(run, server, tmp_path):
-    """A dry run shows files, chunks and tokens, sends nothing, and makes no store."""
+def test_dry_run_shows_what_would_be_sent(run, server, tmp_path):
+    """Files, chunks and tokens; nothing is sent, and no store is created."""
     code, out, _ = run("ingest-files", "--dry-run")
     assert (code, server.asked) == (0, [])
     assert "AGENTS.md  1 chunk, 1 to send, about " in out
@@ -70,7 +70,7 @@ def test_a_dry_run_shows_what_would_be_sent(run, server, tmp_path):
 
 
 def test_json_is_the_whole_report(run):
-    """`--json` has every fact with its fate, place and span."""
+    """`--json` has every fact with its outcome, place and span."""
     code, out, _ = run("ingest-files", "--json")
     said = json.loads(out)
     assert (code, said["mode"], said["chunks"]["sent"]) == (0, "run", 1)
@@ -82,8 +82,8 @@ def test_json_is_the_whole_report(run):
     assert json.loads(run("get", added["id"], "--json")[1])["source"] == "ingest"
 
 
-def test_a_failed_chunk_is_exit_3_with_the_counts(run, server, reply, workspace):
-    """Where a chunk failed the exit code is 3, the chunk is named, and the rest is counted and stored."""
+def test_failed_chunk_is_exit_3_with_the_counts(run, server, reply, workspace):
+    """The chunk is named, and the rest is counted and stored."""
     (workspace / "TOOLS.md").write_text("Nothing of note.\n")
     server.script = [reply(status=500, body="broken")]
     code, out, err = run("ingest-files")
@@ -98,8 +98,8 @@ def test_a_failed_chunk_is_exit_3_with_the_counts(run, server, reply, workspace)
     assert (said["code"], said["message"].startswith("1 of 1 chunk failed")) == ("llm", True)
 
 
-def test_an_answer_that_was_not_asked_for_is_exit_3(run, server, workspace):
-    """The file is named with the reason, and a run that gets a right answer ends with 0."""
+def test_unrequested_format_is_exit_3(run, server, workspace):
+    """The file is named with the reason; a run with a valid answer ends with 0."""
     facts, server.answer = server.answer, lambda _: "Sorry, we are overloaded."
     for flags in ((), ("--plan",)):
         code, out, err = run("ingest-files", *flags)
@@ -111,8 +111,8 @@ def test_an_answer_that_was_not_asked_for_is_exit_3(run, server, workspace):
     assert (code, "0 read before, 1 sent, 0 failed: 1 add" in out) == (0, True)
 
 
-def test_the_workspace_is_the_flags_then_the_variables_then_this_folder(run, workspace, tmp_path, monkeypatch):
-    """`--workspace` stands over OPENCLAW_WORKSPACE, which stands over the current folder."""
+def test_workspace_comes_from_flag_then_variable_then_current_folder(run, workspace, tmp_path, monkeypatch):
+    """`--workspace`, OPENCLAW_WORKSPACE, the current folder."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "AGENTS.md").write_text(name)
@@ -127,7 +127,7 @@ def test_the_workspace_is_the_flags_then_the_variables_then_this_folder(run, wor
 
 
 def test_paths_are_a_list_of_globs(run, workspace):
-    """`--paths` takes globs with commas between them, in place of the setting's."""
+    """`--paths` takes globs separated by commas, instead of the setting."""
     (workspace / "docs").mkdir()
     for name in ("a.md", "b.md"):
         (workspace / "docs" / name).write_text(name)
@@ -136,14 +136,14 @@ def test_paths_are_a_list_of_globs(run, workspace):
 
 
 def test_nothing_to_read_is_exit_1(run, workspace):
-    """A workspace without such files is nothing found, and says where it looked."""
+    """With the folder that was searched."""
     (workspace / "AGENTS.md").unlink()
     code, out, _ = run("ingest-files")
     assert (code, out) == (1, f"no file to read in {workspace}\n")
 
 
-def test_without_a_model_the_error_says_what_to_set(run, monkeypatch):
-    """No key and no endpoint is exit 2 with a hint; a dry run needs neither."""
+def test_missing_language_model_names_the_setting(run, monkeypatch):
+    """No key and no endpoint is exit code 2 with a hint; a dry run needs neither."""
     for name in ("RECOLLECT_LLM_BASE_URL", "RECOLLECT_LLM_MODEL"):
         monkeypatch.delenv(name)
     code, _, err = run("ingest-files", "--json")
@@ -152,8 +152,8 @@ def test_without_a_model_the_error_says_what_to_set(run, monkeypatch):
     assert run("ingest-files", "--dry-run")[0] == 0
 
 
-def test_the_key_comes_from_the_variable_that_is_named(run, server, monkeypatch):
-    """`llm.api_key_env` names the variable; the key of another service stays at home."""
+def test_key_comes_from_the_named_variable(run, server, monkeypatch):
+    """`llm.api_key_env` names it; another service's key is not sent."""
     monkeypatch.setenv("OPENAI_API_KEY", "for-openai")
     monkeypatch.setenv("MY_KEY", "for-mine")
     monkeypatch.setenv("RECOLLECT_LLM_API_KEY_ENV", "MY_KEY")
@@ -162,5 +162,5 @@ def test_the_key_comes_from_the_variable_that_is_named(run, server, monkeypatch)
 
 
 def test_dry_run_and_plan_exclude_each_other(run):
-    """Both at once is wrong use."""
+    """A usage error."""
     assert run("ingest-files", "--dry-run", "--plan")[0] == 2

@@ -15,8 +15,8 @@ def cut(text, size=100, overlap=20):
 
 @settings(max_examples=300)
 @given(text=TEXTS, size=st.integers(10, 120), overlap=st.integers(0, 9))
-def test_nothing_is_lost_and_every_piece_knows_its_lines(text, size, overlap):
-    """Each piece is no longer than asked and stands on the lines it names; together they hold every word."""
+def test_pieces_cover_the_text_and_have_their_lines(text, size, overlap):
+    """Each piece is within the limit and on its lines; together they have every word."""
     lines = text.split("\n")
     pieces = cut(text, size, overlap)
     seen = set()
@@ -38,14 +38,14 @@ def test_pieces_overlap():
     assert 10 <= shared <= 20
 
 
-def test_a_plain_text_is_cut_into_as_many_pieces_as_its_length_needs():
-    """Two thousand characters without a place to cut are three pieces of 800 with 100 in common."""
+def test_plain_text_has_as_many_pieces_as_it_needs():
+    """Two thousand characters without a break are three pieces of 800 that share 100."""
     pieces = cut("x" * 2000, 800, 100)
     assert [len(piece.text) for piece in pieces] == [800, 800, 600]
 
 
-def test_a_line_at_the_top_changes_only_a_few_pieces():
-    """After a cut at a heading the pieces are what they were, a line further down, so that they are not sent again."""
+def test_line_at_the_top_changes_few_pieces():
+    """After a cut at a heading the pieces are the same, one line lower, and are not sent again."""
     section = "\n".join(f"- point {number} of this section" for number in range(3))
     text = "\n\n".join(f"# Part {number}\n{section}" for number in range(12))
     before, after = cut(text), cut(f"A new line.\n{text}")
@@ -54,8 +54,8 @@ def test_a_line_at_the_top_changes_only_a_few_pieces():
     assert after[-1].lines[0] == before[-1].lines[0] + 1
 
 
-def test_an_empty_text_has_no_pieces():
-    """White space is nothing to send."""
+def test_empty_text_has_no_pieces():
+    """Nor has white space."""
     assert cut(" \n\t\n") == []
 
 
@@ -71,7 +71,7 @@ def test_an_empty_text_has_no_pieces():
         (" \n", None),
     ],
 )
-def test_a_span_is_found_word_for_word_whatever_the_white_space(span, lines):
-    """A span is verbatim but for white space, and gives the lines it stands on."""
+def test_span_is_found_with_any_white_space(span, lines):
+    """Otherwise verbatim, with the lines it is on."""
     piece = Piece("/w/a.md", "a.md", "# Net\nThe port 8080\nand stays there.", (10, 12))
     assert piece.find(span) == lines

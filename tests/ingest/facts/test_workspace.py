@@ -8,8 +8,8 @@ from recollect.errors import UsageError
 from recollect.ingest.facts import expand, read
 
 
-def test_globs_name_files_once_and_in_order(workspace):
-    """Files come in the order of the globs, each once however many globs name it, and folders are none."""
+def test_globs_select_files_once_and_in_order(workspace):
+    """In the order of the globs, each once; folders are ignored."""
     for name in ("skills/b/SKILL.md", "skills/a.md", "TOOLS.md", "other.md", "skills/x.txt"):
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace / name).write_text(name)
@@ -24,8 +24,8 @@ def test_globs_name_files_once_and_in_order(workspace):
     assert skipped == {}
 
 
-def test_a_link_out_of_the_workspace_is_refused(workspace, tmp_path):
-    """Neither a linked file nor a file of a linked folder is read, and the report says why; a link inside is."""
+def test_link_out_of_the_workspace_is_refused(workspace, tmp_path):
+    """Neither a linked file nor one in a linked folder is read, with the reason; a link inside is."""
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key.md").write_text("secret")
     (workspace / "file.md").symlink_to(tmp_path / "secret" / "key.md")
@@ -43,26 +43,26 @@ def test_a_link_out_of_the_workspace_is_refused(workspace, tmp_path):
 
 
 @pytest.mark.parametrize("pattern", ["../*.md", "/etc/*", "skills/../../x.md", "", " ", "a**b/../.."])
-def test_a_glob_that_leaves_the_workspace_is_refused(workspace, pattern):
-    """Absolute globs and those with `..` are wrong use."""
+def test_glob_that_leaves_the_workspace_is_refused(workspace, pattern):
+    """Absolute globs and those with `..` are usage errors."""
     with pytest.raises(UsageError, match="the glob"):
         expand(workspace, [pattern])
 
 
-def test_a_pipe_is_not_waited_for(workspace):
-    """A FIFO is skipped with its reason, and does not hang."""
+def test_pipe_is_skipped(workspace):
+    """A FIFO does not hang the run."""
     os.mkfifo(workspace / "pipe.md")
     assert expand(workspace, ["*.md"]) == ([], {str(workspace / "pipe.md"): "not a file"})
 
 
-def test_a_workspace_that_is_not_there_is_wrong_use(tmp_path):
+def test_missing_workspace_is_a_usage_error(tmp_path):
     """The error names the folder."""
     with pytest.raises(UsageError, match="nowhere is not a folder"):
         expand(tmp_path / "nowhere", ["*.md"])
 
 
-def test_what_is_not_text_has_its_reason(workspace):
-    """Binary and oversized files are refused; bytes that are not UTF-8 do not cost the rest of a file."""
+def test_unreadable_file_has_its_reason(workspace):
+    """Binary and oversized files are refused; a byte that is not UTF-8 does not cost the rest of a file."""
     file = workspace / "a.md"
     for content, reason in ((b"a\0b", "not text"), (b"x" * (1024 * 1024 + 1), "larger than 1 MiB")):
         file.write_bytes(content)

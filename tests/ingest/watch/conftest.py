@@ -1,4 +1,4 @@
-"""Watchers in a thread of the test, or as real processes, in a home of their own; none outlives its test."""
+"""Watchers in a thread or as real processes, in their own home; none outlives its test."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def eventually(check: Callable[[], bool], why: Callable[[], object] = lambda: ""
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """The environment of a user who has nothing yet."""
+    """The environment of a new user."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("RECOLLECT_", "XDG_"))}
     places = {name: str(tmp_path / name.lower()) for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")}
     return clean | places | {"RECOLLECT_STORE": str(tmp_path / "memory.db"), "RECOLLECT_EMBEDDER": "hashing:64"}
@@ -143,7 +143,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., ThreadWatcher]]:
 
 @pytest.fixture
 def start(home: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Watcher]]:
-    """Start `recollect watch …` as a process; with `ready` wait until it has made its first pass."""
+    """Starts `recollect watch …` as a process; with `ready` waits for its first pass."""
     started: list[Watcher] = []
 
     def begin(*words: object, ready: bool = True, **more: str) -> Watcher:
@@ -173,7 +173,7 @@ def notes(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Iterator[Callable[[], dict[str, str]]]:
-    """What the store has now: file name → text of its one chunk."""
+    """The content of the store: file name → text of its one chunk."""
     memory = Memory.open(tmp_path / "memory.db", embedder="none", settings=Settings())
     yield lambda: {Path(record.path).name: record.text for record in memory.list(limit=100_000)}
     memory.close()

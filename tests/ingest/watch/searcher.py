@@ -1,4 +1,4 @@
-"""Searches a store until it is told to stop, and says how often, and what went wrong (run by test_together.py)."""
+"""Searches a store until its input ends, and prints the number of searches and the errors (run by test_concurrency.py)."""
 
 from __future__ import annotations
 

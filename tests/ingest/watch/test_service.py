@@ -1,4 +1,4 @@
-"""`recollect service`: units and property lists that say exactly what is to be run."""
+"""`recollect service`: units and property lists with the exact command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ODD = """a b 100% %h $HOME "q" 'p' \\n back\\ ü ;"""
 
 @pytest.fixture
 def odd(tmp_path):
-    """A folder whose name has everything in it that means something to someone."""
+    """A folder whose name has every special character."""
     folder = tmp_path / ODD
     folder.mkdir()
     return folder
@@ -40,7 +40,7 @@ def printed(run, odd):
 
 @pytest.fixture
 def manager(tmp_path):
-    """A systemctl that notes what it is asked, and ends as told; first in the PATH it is given."""
+    """A systemctl that records its calls and ends as set; first in the PATH."""
     folder, calls = tmp_path / "bin", tmp_path / "calls"
     folder.mkdir()
     calls.touch()
@@ -79,8 +79,8 @@ def _letter(escape):
 
 
 @pytest.mark.ci
-def test_systemd_units_run_what_was_asked(printed, odd, tmp_path):
-    """Watch and mirror name the executable, the store and the folder absolutely, whatever is in their names."""
+def test_systemd_units_run_the_right_command(printed, odd, tmp_path):
+    """Watch and mirror name the executable, the store and the folder absolutely, with any characters."""
     files = printed(
         "systemd", "--store", "some %store.db", "--user", "ada $x", "--tag", ";", "--exclude", "*.log", "--force"
     )
@@ -98,8 +98,8 @@ def test_systemd_units_run_what_was_asked(printed, odd, tmp_path):
 
 @pytest.mark.ci
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze to check the units with")
-def test_systemd_finds_nothing_wrong(printed, tmp_path):
-    """`systemd-analyze verify` accepts all three, without a word; a broken one it does not."""
+def test_systemd_accepts_the_units(printed, tmp_path):
+    """`systemd-analyze verify` accepts all three without output, and rejects a broken one."""
     for name, text in printed("systemd").items():
         (tmp_path / name).write_text(text)
     units = [*tmp_path.glob("recollect-*.service"), *tmp_path.glob("recollect-*.timer")]
@@ -122,8 +122,8 @@ def test_systemd_finds_nothing_wrong(printed, tmp_path):
 
 
 @pytest.mark.ci
-def test_launchd_lists_run_what_was_asked(printed, odd, tmp_path):
-    """Both lists load, name everything absolutely, and only one of them is enabled."""
+def test_launchd_lists_run_the_right_command(printed, odd, tmp_path):
+    """Both lists load, name everything absolutely, and only one is enabled."""
     for flags, disabled in (((), [False, True]), (("--timer",), [True, False])):
         files = printed("launchd", *flags)
         watch, mirror = (plistlib.loads(text.encode()) for text in files.values())
@@ -137,8 +137,8 @@ def test_launchd_lists_run_what_was_asked(printed, odd, tmp_path):
 
 
 @pytest.mark.ci
-def test_the_command_of_a_unit_runs(printed, odd, home, texts):
-    """What the unit of the timer says, run without a shell and from elsewhere, mirrors the folder."""
+def test_command_of_a_unit_runs(printed, odd, home, texts):
+    """Without a shell and from another folder, it indexes the folder."""
     (odd / "a.md").write_text("tea in the morning")
     mirror = list(printed("systemd").values())[1]
     bare = {name: value for name, value in home.items() if not name.startswith("RECOLLECT_")}
@@ -149,7 +149,7 @@ def test_the_command_of_a_unit_runs(printed, odd, home, texts):
 
 @pytest.mark.ci
 def test_print_installs_nothing(run, notes, tmp_path, manager):
-    """`--print` shows the files with their places, writes none and asks nobody."""
+    """`--print` shows the files with their paths, writes none and calls no manager."""
     shown = run("service", "install", notes, "--print", "--platform", "systemd", **manager(0))
     assert shown.returncode == 0
     assert shown.stdout.count("\n[Unit]\n") == 3
@@ -160,8 +160,8 @@ def test_print_installs_nothing(run, notes, tmp_path, manager):
 
 @pytest.mark.ci
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has launchd, whose plist has a test of its own")
-def test_a_service_is_installed_seen_and_removed(run, notes, manager, tmp_path):
-    """Where systemctl answers, it is told what to do, in this order; afterwards nothing is left."""
+def test_service_is_installed_shown_and_removed(run, notes, manager, tmp_path):
+    """The manager gets its commands in order; afterwards nothing is left."""
     systemd = manager(0)
     installed = run("service", "install", notes, **systemd)
     assert installed.returncode == 0, installed.stderr
@@ -186,8 +186,8 @@ def test_a_service_is_installed_seen_and_removed(run, notes, manager, tmp_path):
 
 
 @pytest.mark.ci
-def test_without_a_manager_the_commands_are_said(run, notes, manager, tmp_path):
-    """Where the manager does not answer, the files are written and the commands are shown, not run."""
+def test_without_a_manager_the_commands_are_shown(run, notes, manager, tmp_path):
+    """The files are written and the commands are shown, not run."""
     for platform, command in (("systemd", "systemctl --user enable "), ("launchd", "launchctl load -w ")):
         installed = run("service", "install", notes, "--timer", "--platform", platform, **manager(1))
         assert installed.returncode == 0
@@ -200,8 +200,8 @@ def test_without_a_manager_the_commands_are_said(run, notes, manager, tmp_path):
 
 @pytest.mark.ci
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS has launchd, whose plist has a test of its own")
-def test_a_manager_that_fails_is_an_error(run, notes, manager, tmp_path):
-    """If systemctl answers and then refuses, the command that failed is named, and the exit code is 3."""
+def test_failing_manager_is_an_error(run, notes, manager, tmp_path):
+    """The failed command is named, and the exit code is 3."""
     environment = manager(0)
     script = tmp_path / "bin" / "systemctl"
     script.write_text('#!/bin/sh\ncase "$*" in *enable*) echo "not today" >&2; exit 1;; esac\n')
@@ -212,8 +212,8 @@ def test_a_manager_that_fails_is_an_error(run, notes, manager, tmp_path):
 
 
 @pytest.mark.ci
-def test_a_service_keeps_its_name(printed, run, odd, notes):
-    """The same folders are the same service, whatever their order and their flags; others are another."""
+def test_service_name_depends_on_the_folders(printed, run, odd, notes):
+    """Not on their order or flags."""
 
     def names(*words):
         shown = run("service", "install", *words, "--print", "--json", "--platform", "systemd")
@@ -225,7 +225,7 @@ def test_a_service_keeps_its_name(printed, run, odd, notes):
     assert all(re.fullmatch(r"[a-z0-9.-]+", name) for name in names(odd))
 
 
-def test_a_folder_that_is_not_there_is_wrong_use(run, tmp_path):
-    """A service of nothing is refused with exit 2, and so is one without a folder."""
+def test_missing_folder_is_a_usage_error(run, tmp_path):
+    """Exit code 2, also without a folder."""
     assert run("service", "install", tmp_path / "nowhere", "--print").returncode == 2
     assert run("service", "install", "--print").returncode == 2

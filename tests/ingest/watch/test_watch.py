@@ -20,8 +20,8 @@ from .conftest import eventually
 
 
 @pytest.mark.ci
-def test_a_note_is_followed_through_its_life(begin, notes, texts):
-    """A watcher sees a file created, edited, replaced by a rename, moved and deleted, each within seconds."""
+def test_watcher_follows_a_note(begin, notes, texts):
+    """Created, edited, replaced by a rename, moved and deleted, each within seconds."""
     watcher = begin(notes)
 
     def becomes(wanted):
@@ -45,8 +45,8 @@ def test_a_note_is_followed_through_its_life(begin, notes, texts):
 
 
 @pytest.mark.ci
-def test_it_picks_up_what_changed_while_it_was_not_running(begin, notes, texts):
-    """The first pass of a watcher finds files that were added, edited and deleted since the last one ended."""
+def test_first_pass_finds_earlier_changes(begin, notes, texts):
+    """Files that were added, edited and deleted while no watcher ran."""
     for name in "abc":
         (notes / f"{name}.md").write_text(f"first words of {name}")
     begin(notes).end()
@@ -64,8 +64,8 @@ def test_it_picks_up_what_changed_while_it_was_not_running(begin, notes, texts):
 
 @pytest.mark.ci
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly(start, notes, sent, tmp_path):
-    """SIGTERM and Ctrl-C end a watch with exit 0, no complaint, and no note of who holds the lock."""
+def test_watch_ends_cleanly(start, notes, sent, tmp_path):
+    """SIGTERM and Ctrl-C end it with exit code 0, no message, and no lock file."""
     watcher = start(notes)
     (state,) = tmp_path.rglob("watch/*.json")
     assert json.loads(state.read_text())["pid"] == watcher.process.pid
@@ -75,8 +75,8 @@ def test_it_ends_cleanly(start, notes, sent, tmp_path):
 
 
 @pytest.mark.ci
-def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, begin, notes, texts):
-    """SIGTERM does not wait for a long pass: what was committed stays, and the next watcher does the rest."""
+def test_watch_can_be_ended_during_its_first_pass(start, begin, notes, texts):
+    """Committed chunks stay, and the next watcher does the rest."""
     for number in range(2500):
         (notes / f"{number}.md").write_text(f"the note with the number {number}")
     watcher = start(notes, ready=False)
@@ -89,8 +89,8 @@ def test_it_can_be_ended_in_the_middle_of_its_first_pass(start, begin, notes, te
 
 
 @pytest.mark.ci
-def test_a_second_watcher_of_a_folder_is_refused(start, run, home, notes, monkeypatch):
-    """It exits 2 and names the process that holds the lock; another store may be fed from the same folder."""
+def test_second_watcher_of_a_folder_is_refused(start, run, home, notes, monkeypatch):
+    """Exit code 2 with the process that has the lock; another store may watch the same folder."""
     first = start(notes)
     (notes.parent / "link").symlink_to(notes)
     for path in (notes, f"{notes}/../notes", notes.parent / "link"):
@@ -113,8 +113,8 @@ def test_a_killed_watcher_leaves_no_lock(start, notes):
 
 
 @pytest.mark.ci
-def test_a_folder_that_goes_and_comes_back(begin, notes, texts):
-    """A pass that fails is reported and does not end the watch; a folder created again is watched again."""
+def test_folder_that_goes_and_comes_back(begin, notes, texts):
+    """A failed pass is reported and does not end the watch; a new folder is watched again."""
     (notes / "a.md").write_text("the first of two lives")
     watcher = begin(notes)
     shutil.rmtree(notes)
@@ -144,15 +144,15 @@ def test_files_that_are_not_indexed_cause_no_pass(begin, notes, tmp_path):
 
 
 @pytest.mark.ci
-def test_it_compares_without_any_event(begin, notes):
-    """Every `rescan` seconds there is a pass, though nothing is reported."""
+def test_rescan_needs_no_event(begin, notes):
+    """There is a pass every `rescan` seconds."""
     watcher = begin(notes, rescan=0.1)
     eventually(lambda: len(watcher.passes) >= 4, lambda: watcher.passes)
     assert all(done.report.added == [] for done in watcher.passes)
 
 
-def test_where_no_watch_can_be_had_it_still_mirrors(notes, monkeypatch):
-    """If the system gives no watch, that is said once, and passes come from time to time."""
+def test_without_a_file_watch_passes_are_periodic(notes, monkeypatch):
+    """If the system gives no watch, that is reported once."""
 
     def refuse(*_paths, **_options):
         raise OSError("OS file watch limit reached")
@@ -170,7 +170,7 @@ def test_where_no_watch_can_be_had_it_still_mirrors(notes, monkeypatch):
 
 
 def test_any_error_of_a_pass_is_its_result(notes):
-    """Also one that nobody foresaw ends a pass and not the watch."""
+    """Also an unexpected one ends a pass and not the watch."""
 
     def fail(_root):
         raise ZeroDivisionError("by nothing")
@@ -182,7 +182,7 @@ def test_any_error_of_a_pass_is_its_result(notes):
 
 @pytest.mark.ci
 def test_several_folders_and_tags(begin, tmp_path, texts, run):
-    """One watcher follows several folders, one of them named twice, and puts its tags on what it finds."""
+    """One watcher, one folder named twice, with tags on all files."""
     roots = [tmp_path / "one", tmp_path / "two % words"]
     for root in roots:
         root.mkdir()
@@ -206,8 +206,8 @@ def test_it_reads_only_the_files_that_the_patterns_select(begin, notes, texts):
 
 
 @pytest.mark.ci
-def test_a_folder_that_is_empty_all_at_once_is_not_believed(run, notes, texts):
-    """Where most files vanish together nothing is removed, and the way to confirm it is said."""
+def test_suddenly_empty_folder_removes_nothing(run, notes, texts):
+    """Where most files vanish together, the way to confirm is shown."""
     for number in range(30):
         (notes / f"{number}.md").write_text(f"note number {number}")
     run("watch", "--once", notes)
@@ -221,8 +221,8 @@ def test_a_folder_that_is_empty_all_at_once_is_not_believed(run, notes, texts):
 
 
 @pytest.mark.ci
-def test_what_an_ignore_file_names_leaves_a_watched_folder(run, notes, texts):
-    """However many files it names: nobody can confirm a removal to a watch."""
+def test_ignored_files_leave_a_watched_folder(run, notes, texts):
+    """However many: a watch cannot ask for confirmation."""
     (notes / "secret").mkdir()
     for number in range(30):
         (notes / "secret" / f"{number}.md").write_text(f"secret number {number}")
@@ -234,8 +234,8 @@ def test_what_an_ignore_file_names_leaves_a_watched_folder(run, notes, texts):
     assert (said.stderr, set(texts())) == ("", {"a.md"})
 
 
-def test_a_storm_of_events_leaves_time_to_rest(notes):
-    """A folder that never rests is compared half of the time at most."""
+def test_many_events_leave_pauses(notes):
+    """A folder that always changes is compared at most half of the time."""
     spent = 0.3
     starts: list[float] = []
 
@@ -252,8 +252,8 @@ def test_a_storm_of_events_leaves_time_to_rest(notes):
 
 
 @pytest.mark.ci
-def test_once_mirrors_and_ends(run, notes, texts):
-    """`--once` says what changed in one line, says nothing where nothing did, and needs no lock."""
+def test_once_indexes_and_ends(run, notes, texts):
+    """`--once` prints one line of changes, or nothing, and needs no lock."""
     (notes / "a.md").write_text("tea in the morning")
     (notes / "b.md").write_text("tea in the evening")
     first, second = run("watch", "--once", notes), run("watch", "--once", notes)
@@ -266,8 +266,8 @@ def test_once_mirrors_and_ends(run, notes, texts):
 
 
 @pytest.mark.ci
-def test_wrong_use_is_said_at_once(run, notes, tmp_path):
-    """A folder that is not there, no folder at all, or an interval of nothing, exit 2."""
+def test_wrong_use_is_reported_at_once(run, notes, tmp_path):
+    """A missing folder, no folder, or an interval of zero: exit code 2."""
     assert run("watch", tmp_path / "nowhere").returncode == 2
     assert run("watch", "~nobody-of-this-name/notes").returncode == 2
     assert run("watch").returncode == 2
@@ -275,8 +275,8 @@ def test_wrong_use_is_said_at_once(run, notes, tmp_path):
 
 
 @pytest.mark.ci
-def test_once_fails_where_its_pass_fails(run, notes, tmp_path):
-    """With `--once` a pass that cannot be made is exit 3 and an error on standard error."""
+def test_once_fails_if_its_pass_fails(run, notes, tmp_path):
+    """Exit code 3 and an error on standard error."""
     (notes / "a.md").write_text("tea in the morning")
     run("watch", "--once", notes)
     (notes / "a.md").write_text("coffee in the morning")

@@ -1,4 +1,4 @@
-"""A home with nothing in it, `recollect` on the PATH, and hooks run as an agent's program runs them."""
+"""An empty home, `recollect` on the PATH, and hooks run as an agent's program runs them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def kept(home: Home) -> Home:
-    """A home whose memory knows where the key is."""
+    """A home whose memory has the place of the key."""
     home.add("The spare key of the boathouse is under the blue pot.", title="Key")
     return home
 
@@ -114,7 +114,7 @@ def hook_command(event: str) -> str:
 
 @pytest.fixture
 def submit() -> Callable[..., Ran]:
-    """Says a prompt in a session, as Claude Code says it to the plugin's hook; it has more time unless told."""
+    """Sends a prompt in a session to the plugin's hook like Claude Code, with more time by default."""
 
     def run(home: Home, prompt: Any, session: str = "one", flags: str = PATIENT, **fields: Any) -> Ran:
         said = {
@@ -134,7 +134,7 @@ def submit() -> Callable[..., Ran]:
 
 @pytest.fixture
 def begin() -> Callable[..., Ran]:
-    """Begins a session, as Claude Code tells the plugin's hook."""
+    """Begins a session, as Claude Code reports it to the plugin's hook."""
 
     def run(home: Home, source: str, session: str = "one") -> Ran:
         said = {"session_id": session, "cwd": str(home.folder), "hook_event_name": "SessionStart", "source": source}

@@ -1,4 +1,4 @@
-"""The plugin for Claude Code is whole: every part where the client looks for it, and of the project's version."""
+"""The plugin for Claude Code: every part where the client looks for it, with the project's version."""
 
 import json
 import re
@@ -16,7 +16,7 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_the_manifest_is_of_this_version():
+def test_manifest_has_this_version():
     """Claude Code updates a plugin only when its version changes."""
     manifest = read(PLUGIN / ".claude-plugin" / "plugin.json")
     assert manifest["name"] == "recollect"
@@ -24,8 +24,8 @@ def test_the_manifest_is_of_this_version():
     assert [path.name for path in (PLUGIN / ".claude-plugin").iterdir()] == ["plugin.json"]
 
 
-def test_the_marketplace_leads_to_the_plugin():
-    """The repository is a marketplace: its entry names a folder in it whose manifest has the same name."""
+def test_marketplace_names_the_plugin():
+    """Its entry names a folder in the repository whose manifest has the same name."""
     market = read(ROOT / ".claude-plugin" / "marketplace.json")
     assert re.fullmatch(r"[a-z][a-z0-9-]*", market["name"])
     assert market["owner"]["name"]
@@ -35,8 +35,8 @@ def test_the_marketplace_leads_to_the_plugin():
     assert entry["name"] == read(PLUGIN / ".claude-plugin" / "plugin.json")["name"]
 
 
-def test_the_hooks_are_those_that_the_command_knows():
-    """The events it answers, on the starts that empty a session, with more time than it will take."""
+def test_hooks_are_known_to_the_command():
+    """The events it answers, on the starts that empty a session, with a long enough timeout."""
     events = read(PLUGIN / "hooks" / "hooks.json")["hooks"]
     assert events.keys() == {"UserPromptSubmit", hook.SESSION_START}
     assert "UserPromptSubmit" in hook.PROMPT_EVENTS
@@ -49,8 +49,8 @@ def test_the_hooks_are_those_that_the_command_knows():
         assert hook.BUDGET_MS / 1000 + hook.GRACE_S < run["timeout"] <= 10
 
 
-def test_the_skill_says_when_it_is_of_use():
-    """Its name is its folder's; its description is what the model chooses by; its tools are the server's."""
+def test_skill_describes_its_use():
+    """Its name is its folder's; the model chooses by the description; its tools are the server's."""
     text = (PLUGIN / "skills" / "recall" / "SKILL.md").read_text(encoding="utf-8")
     _, head, body = text.split("---\n", 2)
     about = yaml.safe_load(head)

@@ -1,4 +1,4 @@
-"""The settings of MCP clients: each file is read as its client reads it, and what it names is started and spoken to."""
+"""The settings of MCP clients: each file is read as its client reads it, and its command is started."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def remembers(client: Client, text: str) -> str:
 
 
 def test_every_client_has_its_file_and_its_row():
-    """No file is without a reader here, and the table says of each where it goes and which page says so."""
+    """Every file has a reader here, and the table names its place and its documentation."""
     assert {path.name.split(".")[0] for path in stdio_files() if path != PLUGIN} == PLACES.keys()
     assert {path.name.split(".")[0] for path in http_files()} == TOKENS.keys() | {"codex"}
     rows = dict(re.findall(r"^\| \[`([\w.-]+)`\]\(\1\)(.*)\|$", README, flags=re.MULTILINE))
@@ -128,7 +128,7 @@ def some_of(files):
 
 @pytest.mark.parametrize("path", stdio_files(), ids=lambda path: path.name)
 def test_every_file_names_the_same_command(path):
-    """Found on the PATH, with no flag that only the one who wrote it could know."""
+    """Found on the PATH, without personal flags."""
     said = entry(path)
     assert started(said) == ["recollect", "mcp"]
     assert said.get("type", "stdio") in ("stdio", "local")
@@ -136,8 +136,8 @@ def test_every_file_names_the_same_command(path):
 
 
 @pytest.mark.ci
-def test_the_command_of_the_files_is_a_server(home):
-    """Started as a client starts it, it lists its tools, stores and finds."""
+def test_command_of_the_files_is_a_server(home):
+    """Started as by a client, it lists its tools, stores and finds."""
     (words,) = {tuple(started(entry(path))) for path in stdio_files()}
 
     async def session() -> str:
@@ -159,7 +159,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """`recollect serve` on a port of its own, with one token."""
+    """`recollect serve` on its own port, with one token."""
     folder = tmp_path_factory.mktemp("served")
     names = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
     environment = {**os.environ, **dict.fromkeys(names, str(folder)), "RECOLLECT_STORE": str(folder / "memory.db")}
@@ -196,7 +196,7 @@ def address(path: Path, token: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("path", some_of(http_files()), ids=lambda path: path.name)
 def test_every_address_is_reached_with_its_token(path, served):
-    """The header that comes of the file opens the server; its address is the one `recollect serve` has."""
+    """The file's header is accepted; its address is that of `recollect serve`."""
     url, authorization = address(path, served.token)
     assert url == f"http://127.0.0.1:{port()}/mcp"
     assert authorization == f"Bearer {served.token}"
@@ -220,8 +220,8 @@ def test_without_the_token_nothing_is_reached(served):
     assert httpx2.post(f"{served.url}/mcp", headers={"Authorization": "Bearer TOKEN"}).status_code == 401
 
 
-def test_the_secret_of_vs_code_is_asked_for():
-    """The input that the header names is there, and hidden while it is typed."""
+def test_vs_code_prompts_for_the_secret():
+    """The input that the header names exists and is hidden."""
     (asked,) = parsed(FOLDER / "vscode.http.json")["inputs"]
     assert (asked["type"], asked["id"], asked["password"]) == ("promptString", "recollect-token", True)
 
@@ -230,7 +230,7 @@ def test_the_secret_of_vs_code_is_asked_for():
 @pytest.mark.parametrize(
     ("client", "event", "unit"), [("codex", "UserPromptSubmit", 1), ("gemini", "BeforeAgent", 1000)]
 )
-def test_the_hooks_of_other_clients_answer(client, event, unit, kept):
+def test_hooks_of_other_clients_answer(client, event, unit, kept):
     """Codex counts its timeouts in seconds, Gemini in milliseconds; both take the same JSON as Claude Code."""
     events = parsed(FOLDER / f"{client}.hooks.json")["hooks"]
     assert events.keys() == {event, hook.SESSION_START}

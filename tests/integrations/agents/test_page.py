@@ -1,4 +1,4 @@
-"""docs/agents.md and the pages of the folder say what is there."""
+"""docs/agents.md and the pages of the folder agree with the code."""
 
 import re
 
@@ -10,8 +10,8 @@ from recollect.cli import app, hook
 PAGE = (ROOT / "docs" / "agents.md").read_text(encoding="utf-8")
 
 
-def test_the_numbers_are_the_codes():
-    """Sizes, times and counts are told as they are."""
+def test_documented_numbers_equal_the_code():
+    """Sizes, times and counts."""
     words = " ".join(PAGE.split())
     assert f"{hook.TOKENS} tokens at most" in words
     assert f"It has {hook.BUDGET_MS / 1000:g} seconds" in words
@@ -23,16 +23,16 @@ def test_the_numbers_are_the_codes():
     assert f"for {hook.MARK_SECONDS // 86_400} days" in words
 
 
-def test_the_flags_it_names_are_flags_that_there_are():
-    """Of `recall`, `mcp` and `trust`, or of the programs themselves."""
+def test_documented_flags_exist():
+    """Of `recall`, `mcp` and `trust`, or of the client programs."""
     commands = [app.get_command(click.Context(app), name) for name in ("recall", "mcp", "trust")]
     known = {flag for command in commands for option in command.params for flag in option.opts}
     theirs = {"--debug", "--plugin-dir"}
     assert set(re.findall(r"(?<![\w-])--[a-z][\w-]*", PAGE)) - theirs <= known
 
 
-def test_links_lead_somewhere():
-    """Every relative link of the folder's pages names a file that is there."""
+def test_links_resolve():
+    """Every relative link of the folder's pages names an existing file."""
     for page in (ROOT / "integrations").rglob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), (page, target)

@@ -77,7 +77,7 @@ def test_empty_files_are_skipped_quickly(memory: Memory, notes: Path, count: int
     assert len(memory.list()) == 1
 
 
-def test_a_file_that_becomes_empty_binary_or_huge_leaves_the_index(memory: Memory, notes: Path) -> None:
+def test_file_that_becomes_empty_binary_or_huge_leaves_the_index(memory: Memory, notes: Path) -> None:
     """What the index said of it is no longer so."""
     for name in ("empty", "binary", "huge"):
         (notes / f"{name}.md").write_text(f"A walrus in {name}.\n")
@@ -114,7 +114,7 @@ os.chmod(f"{sys.argv[1]}/notes/closed", 0o700)
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that belongs to nobody, outside of pytest's own, which only we may enter."""
+    """A folder of another user, outside of pytest's own, which only we may enter."""
     folder = Path(tempfile.mkdtemp(prefix="recollect-nobody-"))
     (folder / "notes" / "closed").mkdir(parents=True)
     for name in ("a.md", "b.md", "closed/c.md"):
@@ -128,8 +128,8 @@ def open_folder() -> Iterator[Path]:
 
 
 @pytest.mark.ci
-def test_what_may_not_be_read_is_named_and_not_forgotten(open_folder: Path, start: Callable[..., Any]) -> None:
-    """A folder and a file without permission are skipped with the reason; what was known of them stays."""
+def test_unreadable_files_are_named_and_not_forgotten(open_folder: Path, start: Callable[..., Any]) -> None:
+    """A folder and a file without permission are skipped with the reason; their chunks stay."""
     out, _ = start("-c", AS_NOBODY, open_folder).communicate(timeout=120)
     first, second = json.loads(out)
     assert len(first["report"]["added"]) == 3
@@ -140,8 +140,8 @@ def test_what_may_not_be_read_is_named_and_not_forgotten(open_folder: Path, star
 
 
 @pytest.mark.ci
-def test_a_file_never_read_for_want_of_permission_is_named(open_folder: Path, start: Callable[..., Any]) -> None:
-    """A new file that may not be read is skipped with its reason, and the others are indexed."""
+def test_new_file_without_permission_is_named(open_folder: Path, start: Callable[..., Any]) -> None:
+    """It is skipped with its reason, and the others are indexed."""
     (open_folder / "notes" / "new.md").write_text("Walrus")
     (open_folder / "notes" / "new.md").chmod(0)
     out, _ = start("-c", AS_NOBODY, open_folder).communicate(timeout=120)
@@ -150,8 +150,8 @@ def test_a_file_never_read_for_want_of_permission_is_named(open_folder: Path, st
     assert len(first["report"]["added"]) == 3
 
 
-def test_a_vanished_root_of_one_among_several_is_wrong_use(notes: Path, tmp_path: Path) -> None:
-    """Nothing is indexed or removed when one of the paths is not there: it may be a disk that is not."""
+def test_one_missing_path_of_several_is_a_usage_error(notes: Path, tmp_path: Path) -> None:
+    """Nothing is indexed or removed: it may be an unmounted disk."""
     from recollect.errors import UsageError
 
     (notes / "a.md").write_text("Tea.\n")

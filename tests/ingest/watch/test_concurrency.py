@@ -66,7 +66,7 @@ class Editor:
     ],
 )
 def test_two_watchers_and_a_searcher_share_a_store(start, tmp_path, texts, seconds, least):
-    """No error in any of the three, no file missed, and nothing left of a file that is gone."""
+    """No error in any of the three, no file missed, and nothing left of a deleted file."""
     roots = [tmp_path / "one", tmp_path / "two"]
     for root in roots:
         root.mkdir()
