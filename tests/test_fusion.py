@@ -88,20 +88,20 @@ def down_to(rank: int, key: str) -> list[str]:
 @pytest.mark.parametrize(
     ("ranks", "expected"), [((1,), 0.016393), ((1, 1), 0.032787), ((1, 5), 0.031778), ((10, 10), 0.028571)]
 )
-def test_rrf_gives_the_designs_vectors(ranks, expected):
-    """The ranks of DESIGN §5.5 give its scores, through the formula and through a whole fusion."""
+def test_rrf_gives_the_documented_scores(ranks, expected):
+    """The ranks of DESIGN §5.5 give its scores, through the formula and a whole fusion."""
     assert calculate_rrf_score(ranks) == pytest.approx(expected, abs=5e-7)
     assert rrf_of(*(down_to(rank, "x") for rank in ranks))["x"] == pytest.approx(expected, abs=5e-7)
 
 
 def test_rrf_of_ranks_one_and_two_is_the_plain_sum():
-    """Ranks count from 1: places 1 and 2 give 1/61 + 1/62, to the last bit."""
+    """Ranks count from 1: ranks 1 and 2 give 1/61 + 1/62, to the last bit."""
     assert calculate_rrf_score([1, 2], k=60) == 1 / 61 + 1 / 62
     assert rrf_of(["x"], ["y", "x"])["x"] == 1 / 61 + 1 / 62
 
 
 def test_weighted_without_normalisation_is_openclaws_blend():
-    """At 0.7 / 0.3 a document scores 0.7 · cosine + 0.3 · s / (1 + s), and what is absent adds 0."""
+    """At 0.7 / 0.3 a document scores 0.7 · cosine + 0.3 · s / (1 + s), and an absent one adds 0."""
     vector = RankedList("vector", [Hit("a", 0.8), Hit("b", 0.5)], weight=0.7, bounded=True)
     keyword = RankedList("keyword", [Hit("b", 4.0), Hit("c", 1.0)], weight=0.3)
     results = fuse([keyword, vector], method="weighted", normalisation="none")
@@ -110,7 +110,7 @@ def test_weighted_without_normalisation_is_openclaws_blend():
 
 
 def test_borda_counts_the_documents_below():
-    """With four documents in all, places 1 to 4 earn 1, 3/4, 1/2 and 1/4."""
+    """With four documents, ranks 1 to 4 earn 1, 3/4, 1/2 and 1/4."""
     results = fuse({"a": ["p", "q", "r", "s"], "b": ["q"]}, method="borda")
     assert {result.id: result.fused for result in results} == {"q": 1.75, "p": 1.0, "r": 0.5, "s": 0.25}
 
@@ -129,8 +129,8 @@ def test_combmnz_multiplies_by_the_lists_that_hold_a_document():
 @pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS, order=st.permutations(range(3)))
-def test_the_order_of_the_lists_does_not_matter(lists, order):
-    """Permuted lists give the same scores, and the same order but for ties that only source order decides."""
+def test_order_of_the_lists_does_not_matter(lists, order):
+    """Permuted lists give the same scores and order, except for ties that only source order decides."""
     permuted = [lists[number] for number in order if number < len(lists)]
     for method, normalisation in CASES:
         one = fuse(lists, method=method, normalisation=normalisation)
@@ -141,8 +141,8 @@ def test_the_order_of_the_lists_does_not_matter(lists, order):
 
 @MANY
 @given(ranking=RANKED_LIST)
-def test_one_list_keeps_its_order(ranking):
-    """One list in, the same order out, whatever the method."""
+def test_single_list_keeps_its_order(ranking):
+    """Under every method."""
     for method, normalisation in CASES:
         assert ids(fuse([ranking], method=method, normalisation=normalisation)) == [e.id for e in ranking.entries]
 
@@ -150,8 +150,8 @@ def test_one_list_keeps_its_order(ranking):
 @pytest.mark.ci
 @MANY
 @given(lists=st.lists(CODES, min_size=1, max_size=3).map(won_everywhere))
-def test_better_in_every_list_never_loses(lists):
-    """A document above another in every list that holds the other is above it in the end."""
+def test_better_in_every_list_is_better_after_fusion(lists):
+    """A document above another in every list that has the other."""
     for method, normalisation in CASES:
         order = ids(fuse(lists, method=method, normalisation=normalisation))
         assert "loser" not in order or order.index("winner") < order.index("loser"), (method, normalisation)
@@ -160,8 +160,8 @@ def test_better_in_every_list_never_loses(lists):
 @pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS, silent=RANKED_LIST, place=THREE)
-def test_weight_zero_is_absence(lists, silent, place):
-    """A list of weight 0, wherever it stands, leaves everything as if it were not there."""
+def test_weight_zero_equals_absence(lists, silent, place):
+    """At any position."""
     muted = RankedList("silent", [*silent.entries, Hit("unscored")], 0.0, silent.bounded)
     for method, normalisation in CASES:
         alone = fuse(lists, method=method, normalisation=normalisation)
@@ -172,8 +172,8 @@ def test_weight_zero_is_absence(lists, silent, place):
 @pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS)
-def test_the_score_is_the_sum_of_what_is_shown(lists):
-    """`fused` is exactly the sum of the contributions in `shares`, and the ranking falls by it."""
+def test_score_is_the_sum_of_its_contributions(lists):
+    """`fused` is exactly their sum, and the ranking falls by it."""
     for method, normalisation in CASES:
         results = fuse(lists, method=method, normalisation=normalisation)
         sums = [math.fsum(share.contribution for share in result.shares.values()) for result in results]
@@ -183,8 +183,8 @@ def test_the_score_is_the_sum_of_what_is_shown(lists):
 @pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS)
-def test_scores_lie_between_0_and_1(lists):
-    """`score` means the same under every fusion: 0 to 1, and rising with `fused`."""
+def test_scores_are_between_0_and_1(lists):
+    """Under every fusion, rising with `fused`."""
     for method, normalisation in CASES:
         scores = [result.score for result in fuse(lists, method=method, normalisation=normalisation)]
         assert all(0 <= score <= 1 for score in scores), (method, normalisation)
@@ -195,7 +195,7 @@ def test_scores_lie_between_0_and_1(lists):
 @MANY
 @given(lists=st.lists(CODES, min_size=1, max_size=3).map(named))
 def test_first_in_every_list_scores_1(lists):
-    """What every list puts first has all that there was to get, under the methods that read ranks."""
+    """Under the methods that use ranks."""
     topped = [RankedList(one.source, [Hit("top", 99.0), *one.entries], one.weight, one.bounded) for one in lists]
     for method in ("rrf", "borda"):
         first = fuse(topped, method=method)[0]
@@ -205,8 +205,8 @@ def test_first_in_every_list_scores_1(lists):
 @pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS, which=st.integers(0, 5), below=st.integers(1, 6))
-def test_a_document_named_twice_keeps_its_better_place(lists, which, below):
-    """Repeats further down change nothing: the better place counts, and what follows moves up."""
+def test_repeated_document_keeps_its_better_rank(lists, which, below):
+    """Later repeats change nothing, and the following documents move up."""
     repeated = []
     for one in lists:
         again = [Hit(entry.id, 0.0) for entry in one.entries[which : which + 1]]
@@ -222,8 +222,8 @@ def test_a_document_named_twice_keeps_its_better_place(lists, which, below):
 @pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS)
-def test_an_absent_document_adds_nothing(lists):
-    """A document has a share of exactly the lists that hold it, with its place and its score there."""
+def test_absent_document_adds_nothing(lists):
+    """A document has contributions of exactly the lists that have it, with rank and score."""
     places = {(entry.id, one.source): (rank, entry.score) for one in lists for rank, entry in enumerate(one.entries, 1)}
     for method, normalisation in CASES:
         results = fuse(lists, method=method, normalisation=normalisation)
@@ -234,8 +234,8 @@ def test_an_absent_document_adds_nothing(lists):
 @pytest.mark.ci
 @MANY
 @given(lists=RANKED_LISTS, k=st.floats(0, 1000))
-def test_rrf_is_its_formula(lists, k):
-    """For any k and any weights the score is Σ w / (k + rank), written out here a second time."""
+def test_rrf_equals_its_formula(lists, k):
+    """For any k and weights the score is Σ w / (k + rank)."""
     expected: dict[str, list[float]] = {}
     for one in lists:
         for rank, entry in enumerate(one.entries, 1):
@@ -246,7 +246,7 @@ def test_rrf_is_its_formula(lists, k):
 @MANY
 @given(left=st.binary(max_size=13), right=st.binary(max_size=13), k=st.integers(0, 12))
 def test_in_both_lists_comes_before_in_one(left, right, k):
-    """Two equal lists no deeper than k + 1: every document in both precedes every document in one (rrf)."""
+    """Two equal lists no deeper than k + 1, with rrf."""
     left, right = (list(dict.fromkeys(f"d{byte % 16}" for byte in code))[: k + 1] for code in (left, right))
     found = [len(result.shares) for result in fuse({"left": left, "right": right}, k=k)]
     assert found == sorted(found, reverse=True)
@@ -273,7 +273,7 @@ def test_fusing_does_not_depend_on_the_hash_seed():
 
 
 def test_ties_score_comes_first():
-    """The higher score wins, though the other document has the better place, the earlier source and the later date."""
+    """The higher score wins over a better rank, an earlier source and a later date."""
     lists = [
         RankedList("a", [Hit("aa"), Hit("zz")]),
         RankedList("b", [Hit("filler"), Hit("zz")]),
@@ -282,7 +282,7 @@ def test_ties_score_comes_first():
 
 
 def test_ties_then_the_best_rank():
-    """Of equal scores, the document with the better best place wins, though it is older and its id comes later."""
+    """Of equal scores, the better best rank wins over date and id."""
     new, old = Hit("aa"), Hit("zz")
     lists = [
         RankedList("a", [old, new, Hit("p"), Hit("q")]),
@@ -294,7 +294,7 @@ def test_ties_then_the_best_rank():
 
 
 def test_ties_then_source_order():
-    """Of equal scores and places, the document of the earlier source wins, though its id is later."""
+    """Of equal scores and ranks, the earlier source wins over the id."""
     keyword = RankedList("keyword", [Hit("zz")])
     vector = RankedList("vector", [Hit("aa")])
     assert ids(fuse([keyword, vector])) == ["zz", "aa"]
@@ -306,29 +306,29 @@ def test_ties_then_source_order():
 
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 @pytest.mark.parametrize("method", ["weighted", "combmnz"])
-def test_fts5s_negative_scores_keep_their_order(method, normalisation):
-    """FTS5 calls its best match the most negative: that match must stay first."""
+def test_negative_fts5_scores_keep_their_order(method, normalisation):
+    """FTS5's best match is the most negative."""
     lists = {"fts5": [("best", -9.5), ("middle", -4.0), ("worst", -0.5)]}
     assert ids(fuse(lists, method=method, normalisation=normalisation)) == ["best", "middle", "worst"]
 
 
-def test_fts5s_negative_scores_blend_as_positive_ones():
-    """Under `none` a BM25 score of -4 is worth what 4 is."""
+def test_negative_fts5_scores_blend_like_positive_ones():
+    """Under `none` a BM25 score of -4 counts as 4."""
     negative, positive = (fuse({"k": [("x", sign * 4.0)]}, method="weighted")[0].fused for sign in (-1, 1))
     assert negative == positive == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 @pytest.mark.parametrize("scores", [(2.0, -0.5, -3.0), (-0.1, -2.0, -5.0)])
-def test_falling_scores_below_zero_keep_their_order(scores, normalisation):
-    """A cross-encoder's logits and an Okapi BM25 go below 0 and still fall: their best stays first."""
+def test_descending_scores_below_zero_keep_their_order(scores, normalisation):
+    """Logits of a cross-encoder and Okapi BM25."""
     lists = {"logits": list(zip(("best", "middle", "worst"), scores, strict=True))}
     assert ids(fuse(lists, method="weighted", normalisation=normalisation)) == ["best", "middle", "worst"]
 
 
 @pytest.mark.parametrize(("method", "normalisation"), CASES)
-def test_equal_scores_are_no_division_by_zero(method, normalisation):
-    """Where all scores are equal, the order is kept and every contribution is more than nothing."""
+def test_equal_scores_do_not_divide_by_zero(method, normalisation):
+    """The order stays and every contribution is above zero."""
     for score in (0.1, 7.0):
         results = fuse({"a": [(key, score) for key in "xyz"]}, method=method, normalisation=normalisation)
         assert ids(results) == ["x", "y", "z"]
@@ -336,7 +336,7 @@ def test_equal_scores_are_no_division_by_zero(method, normalisation):
 
 
 def test_equal_scores_under_each_normalisation():
-    """All equal is all best under minmax, and the middle under zscore and dbsf."""
+    """All best under minmax, and the middle under zscore and dbsf."""
     given_ = {name: normalise([3.3] * 3, False) for name, normalise in NORMALISATIONS.items() if name != "none"}
     assert given_ == {"minmax": [1.0] * 3, "zscore": [0.5] * 3, "dbsf": [0.5] * 3}
 
@@ -345,14 +345,14 @@ def test_equal_scores_under_each_normalisation():
     ("normalisation", "expected"),
     [("minmax", [1.0, 0.5, 0.0]), ("zscore", [0.889664, 0.5, 0.110336]), ("dbsf", [0.704124, 0.5, 0.295876])],
 )
-def test_normalisations_are_their_formulas(normalisation, expected):
-    """Three scores at equal steps: their deviation is √(2/3) steps, so the outer ones stand 1.2247 of it away."""
+def test_normalisations_equal_their_formulas(normalisation, expected):
+    """Three scores at equal steps: the outer ones are 1.2247 standard deviations away."""
     assert NORMALISATIONS[normalisation]([8.0, 5.0, 2.0], False) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("normalisation", ["minmax", "zscore", "dbsf"])
 def test_normalising_does_not_depend_on_the_unit(normalisation):
-    """Scores in another unit, a great deal larger, are the same scores."""
+    """Much larger scores in the same proportion."""
     scores = [3.0, 2.0, 0.5]
     small = NORMALISATIONS[normalisation]([score * 1e-15 for score in scores], False)
     assert small == pytest.approx(NORMALISATIONS[normalisation](scores, False))
@@ -360,7 +360,7 @@ def test_normalising_does_not_depend_on_the_unit(normalisation):
 
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 def test_finite_scores_of_any_size_fuse(normalisation):
-    """Every finite score is accepted, so every finite score must come out as a finite one, in order."""
+    """To finite scores, in order."""
     results = fuse({"a": [("x", 1e308), ("y", 1.0), ("z", -1e308)]}, method="weighted", normalisation=normalisation)
     assert ids(results) == ["x", "y", "z"]
     assert all(math.isfinite(result.fused) for result in results)
@@ -369,14 +369,14 @@ def test_finite_scores_of_any_size_fuse(normalisation):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("weight", [1e-300, 1e300])
 def test_very_small_and_very_large_weights_fuse(method, weight):
-    """Only the weights' proportions matter to `score`, so that no size ends in a division by zero."""
+    """Only their proportions matter to `score`."""
     results = fuse({"a": [("x", 1.0)], "b": [("x", 1.0)]}, method=method, weights={"a": weight, "b": weight})
     assert results[0].score == pytest.approx(fuse({"a": [("x", 1.0)], "b": [("x", 1.0)]}, method=method)[0].score)
 
 
 @pytest.mark.parametrize(("method", "normalisation"), CASES)
-def test_an_empty_list_takes_nothing_away(method, normalisation):
-    """One list empty: the other's documents stay, in their order."""
+def test_empty_list_removes_nothing(method, normalisation):
+    """The other list's documents stay in order."""
     lists = {"keyword": [], "vector": [("x", 0.9), ("y", 0.4)]}
     results = fuse(lists, method=method, normalisation=normalisation)
     assert ids(results) == ["x", "y"]
@@ -384,21 +384,21 @@ def test_an_empty_list_takes_nothing_away(method, normalisation):
 
 
 @pytest.mark.parametrize(("method", "normalisation"), CASES)
-def test_nothing_in_nothing_out(method, normalisation):
-    """No lists, only empty lists and only lists of weight 0 give an empty ranking."""
+def test_empty_lists_give_an_empty_ranking(method, normalisation):
+    """Also no lists, and lists of weight 0."""
     for lists in ([], {}, {"a": [], "b": []}, [RankedList("a", [Hit("x", 1.0)], weight=0)]):
         assert fuse(lists, method=method, normalisation=normalisation) == []
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_scores_that_are_no_numbers_are_refused(bad):
-    """NaN and infinity are refused, and the message names the source and the document."""
+def test_scores_that_are_not_numbers_are_refused(bad):
+    """NaN and infinity; the message names the source and the document."""
     with pytest.raises(ValueError, match=r"'keyword' gave 'x' the score"):
         fuse({"keyword": [("x", bad)]})
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -0.1])
-def test_bad_weights_are_refused(bad):
+def test_invalid_weights_are_refused(bad):
     """A weight is a number of 0 or more; the message names the source."""
     with pytest.raises(ValueError, match="weight of 'keyword'"):
         fuse({"keyword": ["x"]}, weights={"keyword": bad})
@@ -407,8 +407,8 @@ def test_bad_weights_are_refused(bad):
 
 
 @pytest.mark.parametrize("bad", [-1, -0.001, math.nan, math.inf])
-def test_bad_k_is_refused(bad):
-    """A k below 0 could divide by 0: it is refused, in both ways to give it."""
+def test_invalid_k_is_refused(bad):
+    """Below 0 it could divide by 0."""
     with pytest.raises(ValueError, match="k must be"):
         fuse({"a": ["x"]}, k=bad)
     with pytest.raises(ValueError, match="k must be"):
@@ -416,15 +416,15 @@ def test_bad_k_is_refused(bad):
 
 
 def test_unknown_names_are_refused():
-    """An unknown method or normalisation is refused with those that exist, read or not."""
+    """Method or normalisation, with the known ones."""
     with pytest.raises(ValueError, match="unknown fusion method 'rff'; there are blend, rrf, weighted, combmnz, borda"):
         fuse({"a": ["x"]}, method="rff")
     with pytest.raises(ValueError, match="unknown normalisation 'l2'; there are none, minmax, zscore, dbsf"):
         fuse({"a": ["x"]}, normalisation="l2")
 
 
-def test_one_source_name_twice_is_refused():
-    """Two lists of one name would overwrite each other's shares."""
+def test_repeated_source_name_is_refused():
+    """Two lists of one name would overwrite each other's contributions."""
     with pytest.raises(ValueError, match="same source name"):
         fuse([RankedList("a", [Hit("x")]), RankedList("a", [Hit("y")])])
 
@@ -432,13 +432,13 @@ def test_one_source_name_twice_is_refused():
 @pytest.mark.parametrize("normalisation", NORMALISATIONS)
 @pytest.mark.parametrize("method", ["weighted", "combmnz"])
 def test_entries_without_score_need_a_method_by_rank(method, normalisation):
-    """A list with unscored entries is refused by name, and the message says what to use."""
+    """The list is named, and the message says what to use."""
     with pytest.raises(ValueError, match=r"'keyword' has entries without a score.*'rrf' or 'borda'"):
         fuse({"vector": [("x", 0.3)], "keyword": [("x", 1.0), "y"]}, method=method, normalisation=normalisation)
 
 
 def test_weights_must_name_a_list():
-    """A weight for a source that is not there is a mistake, as are weights beside lists that carry their own."""
+    """An unknown source, or weights beside lists with their own, is an error."""
     with pytest.raises(ValueError, match="not there: vektor"):
         fuse({"vector": ["x"]}, weights={"vektor": 2.0})
     with pytest.raises(ValueError, match="carries its own weight"):
@@ -446,28 +446,28 @@ def test_weights_must_name_a_list():
 
 
 @pytest.mark.parametrize("item", [7, None, ("x",), ("x", "high"), (1, 2.0)])
-def test_items_that_are_no_ids_are_refused(item):
-    """A ranking holds ids or (id, score) pairs; anything else is refused and shown."""
+def test_invalid_items_are_refused(item):
+    """A ranking has ids or (id, score) pairs."""
     with pytest.raises(ValueError, match="ids or"):
         fuse({"a": [item]})
 
 
-def test_a_rank_that_is_given_counts_instead_of_the_position():
-    """Gaps stay gaps, equal ranks earn the same and are told apart by id, and what is left out moves nobody up."""
+def test_explicit_rank_replaces_the_position():
+    """Gaps stay, equal ranks earn the same and are ordered by id."""
     lists = [RankedList("a", [Hit("y", rank=2), Hit("x", rank=2), Hit("x", rank=3), Hit("z", rank=7)])]
     assert [(one.id, one.fused) for one in fuse(lists)] == [("x", 1 / 62), ("y", 1 / 62), ("z", 1 / 67)]
     assert [one.shares["a"].rank for one in fuse(lists, method="borda")] == [2, 2, 7]
 
 
 @pytest.mark.parametrize("ranks", [(0,), (-1, 2), (2, 1), (1, None), (None, 1)])
-def test_given_ranks_are_whole_and_in_order(ranks):
+def test_explicit_ranks_are_whole_and_in_order(ranks):
     """From 1, best first, for every entry or for none."""
     with pytest.raises(ValueError, match="from 1, best first"):
         RankedList("a", [Hit(str(number), rank=rank) for number, rank in enumerate(ranks)])
 
 
-def test_blend_measures_how_far_a_score_stands_above_the_tail():
-    """A list that juts out counts for more than one that is level, and the first of every list is a score of 1."""
+def test_blend_measures_the_distance_from_the_tail():
+    """A list with clear leaders counts more than a flat one, and the first of every list scores 1."""
     sure = RankedList("sure", [Hit("a", 9.0), Hit("b", 2.0), Hit("c", 1.9), Hit("d", 1.8), Hit("e", 1.7)])
     level = RankedList("level", [Hit("b", 5.0), Hit("c", 4.9), Hit("d", 4.8), Hit("e", 4.7), Hit("a", 4.6)])
     results = fuse([sure, level], method="blend")
@@ -477,8 +477,8 @@ def test_blend_measures_how_far_a_score_stands_above_the_tail():
     assert both[0].score == 1.0
 
 
-def test_blend_counts_what_a_complete_list_leaves_out_as_zero():
-    """One hit among a hundred documents stands out; one hit of a list that was cut off after it does not."""
+def test_blend_counts_what_a_complete_list_omits_as_zero():
+    """One hit among a hundred documents stands out; one hit of a truncated list does not."""
     vectors = RankedList("vector", [Hit(f"d{i}", 0.7 - i / 1000) for i in range(100)], bounded=True)
     alone = RankedList("keyword", [Hit("d50", 3.0)], among=100)
     cut = RankedList("keyword", [Hit("d50", 3.0)])
@@ -489,7 +489,7 @@ def test_blend_counts_what_a_complete_list_leaves_out_as_zero():
 
 
 def test_blend_treats_equal_scores_alike_and_needs_scores():
-    """All equal is no difference; no score is an error that names the way out."""
+    """Equal scores make no difference; missing ones are an error with a hint."""
     equal = fuse([RankedList("a", [Hit("x", 1.0), Hit("y", 1.0)])], method="blend")
     assert equal[0].fused == equal[1].fused > 0
     with pytest.raises(ValueError, match="without a score"):

@@ -31,7 +31,7 @@ SURFACES = Path(__file__).parent / "support" / "added_option.py"
 
 @pytest.fixture(scope="module")
 def surfaces(tmp_path_factory):
-    """What every surface offers when one search option and one filter are added to the table, and nothing else."""
+    """What every interface offers when one search option and one filter are added to the table."""
     folder = tmp_path_factory.mktemp("surfaces")
     command = [sys.executable, "-P", str(SURFACES), OPTION, FILTER, str(folder)]
     environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "RECOLLECT_OFFLINE": "1", "LC_ALL": "C.UTF-8"}
@@ -40,29 +40,29 @@ def surfaces(tmp_path_factory):
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-def test_a_new_option_is_a_setting_and_an_argument(surfaces):
-    """It is read from the settings with its bounds, and `Memory.search` takes and documents it."""
+def test_new_option_is_a_setting_and_an_argument(surfaces):
+    """Read from the settings with its bounds, and documented in `Memory.search`."""
     assert surfaces["settings"] == surfaces["python"] == "bold"
     assert "search.tone" in surfaces["refused"]
     assert "one of plain, bold" in surfaces["refused"]
     assert surfaces["docstring"] == [True, True]
 
 
-def test_a_new_option_is_a_flag(surfaces):
-    """Its help and its default are those of the table."""
+def test_new_option_is_a_flag(surfaces):
+    """With the table's help and default."""
     assert surfaces["flags"] == {
         "tone": "Tone of the ranking. One of plain, bold. [default: plain]",
         "voice": "Only records in this voice.",
     }
 
 
-def test_a_new_option_is_completed(surfaces):
-    """The shell offers the flag and its words."""
+def test_new_option_is_completed(surfaces):
+    """The flag and its values."""
     assert surfaces["completion"] == [["--tone"], ["bold"], ["loud", "soft"]]
 
 
-def test_a_new_option_is_a_field_of_http_and_a_parameter_of_mcp(surfaces):
-    """With its choices and its help, in OpenAPI and in the schema of the tool."""
+def test_new_option_is_in_http_and_mcp(surfaces):
+    """With its choices and its help, in OpenAPI and in the tool's schema."""
     for name, words in (("tone", ["plain", "bold"]), ("voice", ["loud", "soft"])):
         field, parameter = surfaces["http"][name], surfaces["mcp"][name]
         assert [kind.get("enum") for kind in field["anyOf"]] == [words, None]
@@ -70,7 +70,7 @@ def test_a_new_option_is_a_field_of_http_and_a_parameter_of_mcp(surfaces):
         assert field["description"].split(".")[0] == parameter["description"].split(".")[0]
 
 
-def test_a_new_option_is_on_the_page(surfaces):
+def test_new_option_is_on_the_page(surfaces):
     """As a control with its label and choices."""
     controls = {control["name"]: control for group in surfaces["page"]["groups"] for control in group["controls"]}
     filters = {control["name"]: control for control in surfaces["page"]["filters"]}
@@ -79,7 +79,7 @@ def test_a_new_option_is_on_the_page(surfaces):
     assert [choice["value"] for choice in filters["voice"]["choices"]] == ["loud", "soft"]
 
 
-def test_a_new_option_is_in_the_reference(surfaces):
+def test_new_option_is_in_the_reference(surfaces):
     """Among the settings, the flags of `search`, and the table of options."""
     page = surfaces["reference"]
     assert '| `search.tone` | `"plain"` | Tone of the ranking. One of plain, bold. |' in page
@@ -90,7 +90,7 @@ def test_a_new_option_is_in_the_reference(surfaces):
 
 @pytest.mark.parametrize("option", [*SEARCH, *FILTERS], ids=lambda option: option.name)
 def test_every_option_is_where_the_table_says(option):
-    """Flag, HTTP field and docstring; a default is a value that the option takes."""
+    """Flag, HTTP field and docstring; a default is a valid value."""
     search = app.get_command(click.Context(app), "search")
     flags = {name for param in search.params for name in (*param.opts, *param.secondary_opts)}
     if "search" in option.commands:
@@ -101,7 +101,7 @@ def test_every_option_is_where_the_table_says(option):
     assert option.help.endswith(".")
 
 
-def test_bounds_of_a_place_are_within_those_of_the_settings():
+def test_limits_of_http_and_mcp_are_within_those_of_the_settings():
     """What HTTP and MCP let through, the settings do not refuse."""
     for option in SEARCH:
         for bounds in filter(None, (option.http_bounds, option.mcp_bounds)):
@@ -115,8 +115,8 @@ def test_filters_are_columns_of_the_filter():
     assert {option.column or option.name for option in FILTERS} == fields - {"scope", "now"}
 
 
-def test_every_importance_can_be_weighed_from_the_command_line():
-    """No option of the page or of HTTP is missing on the command line, but for the half-life, which --decay takes."""
+def test_every_option_is_on_the_command_line():
+    """Except for the half-life, which --decay takes."""
     missing = {option.name for option in SEARCH if option.places and FLAG not in option.places}
     assert missing == {"half_life_days"}
     assert {place for option in (*SEARCH, *FILTERS, *SCOPE) for place in option.places} == {FLAG, HTTP, MCP, PAGE}

@@ -33,23 +33,23 @@ HALVES = st.floats(1e-3, 1e11)
         ("a\u00a0b\u2028c", "a b c"),
     ],
 )
-def test_folding_makes_equal(one, other):
-    """Compatibility forms, case and white space do not make two texts different, nor their hashes."""
+def test_folding_ignores_form_case_and_white_space(one, other):
+    """For texts and their hashes."""
     assert fold(one) == fold(other)
     assert fold_hash(one) == fold_hash(other)
 
 
 @pytest.mark.parametrize(("one", "other"), [("café", "cafe"), ("a b", "ab"), ("a.", "a"), ("й", "и"), ("", "a")])
-def test_folding_keeps_different(one, other):
-    """Accents, punctuation and the places of spaces do make two texts different, and their hashes."""
+def test_folding_distinguishes_accents_and_punctuation(one, other):
+    """Also the positions of spaces, for texts and their hashes."""
     assert fold(one) != fold(other)
     assert fold_hash(one) != fold_hash(other)
 
 
 @MANY
 @given(text=ANY_TEXT)
-def test_folding_twice_is_folding_once(text):
-    """Any string at all folds to a form that folds to itself: in NFKC, in one line, trimmed."""
+def test_folding_is_idempotent(text):
+    """Any string: the result is in NFKC, in one line, trimmed."""
     folded = fold(text)
     assert fold(folded) == folded
     assert unicodedata.is_normalized("NFKC", folded)
@@ -58,16 +58,16 @@ def test_folding_twice_is_folding_once(text):
 
 @MANY
 @given(text=ANY_TEXT, other=ANY_TEXT, form=st.sampled_from(["NFC", "NFD"]))
-def test_hashes_are_equal_exactly_where_folds_are(text, other, form):
-    """Sixteen bytes stand for the folded text: equal for equal ones, different for different ones."""
+def test_hashes_are_equal_if_folds_are(text, other, form):
+    """Sixteen bytes for the folded text."""
     same = " \n" + unicodedata.normalize(form, text) + "\t"
     assert fold_hash(same) == fold_hash(text)
     assert (fold_hash(text) == fold_hash(other)) == (fold(text) == fold(other))
     assert len(fold_hash(text)) == 16
 
 
-def test_folding_hostile_marks_is_quick():
-    """Forty thousand combining marks in a row, which Unicode would sort one by one, do not stop the program."""
+def test_folding_hostile_marks_is_fast():
+    """Forty thousand combining marks in a row."""
     text = "a" + "\u0301\u0316" * 20_000
     began = time.thread_time()
     fold(text)
@@ -80,7 +80,7 @@ def test_folding_hostile_marks_is_quick():
 @MANY
 @given(half_life=HALVES)
 def test_decay_halves_at_the_half_life(half_life):
-    """New counts 1, one half-life old 1/2, two half-lives old 1/4."""
+    """New counts 1, one half-life 1/2, two half-lives 1/4."""
     assert [decay(age * half_life, half_life) for age in (0, 1, 2)] == [1.0, 0.5, 0.25]
 
 
@@ -95,8 +95,8 @@ def test_decay_is_monotone(ages, halves):
 
 @MANY
 @given(age=AGES, half_life=HALVES)
-def test_the_future_counts_as_now(age, half_life):
-    """A date ahead of the clock is not worth more than a new one."""
+def test_future_counts_as_now(age, half_life):
+    """A date ahead of the clock counts like a new one."""
     assert decay(-age, half_life) == 1.0
 
 
@@ -108,13 +108,13 @@ def test_permanent_never_decays(age):
 
 
 @pytest.mark.parametrize("half_life", [0, -1.0, -math.inf, math.nan])
-def test_a_bad_half_life_is_refused(half_life):
-    """A half-life is more than 0 seconds; anything else, NaN too, is refused."""
+def test_invalid_half_life_is_refused(half_life):
+    """Not above 0, or NaN."""
     with pytest.raises(ValueError, match="half-life must be more than 0"):
         decay(DAY, half_life)
 
 
-def test_each_decay_class_forgets_faster_than_the_one_before():
+def test_decay_classes_are_ordered():
     """From permanent to checkpoint, a week-old record counts less and less."""
     factors = [decay(7 * DAY, HALF_LIVES[name]) for name in ("permanent", "stable", "active", "session", "checkpoint")]
     assert factors == sorted(set(factors), reverse=True)
@@ -125,8 +125,8 @@ def test_each_decay_class_forgets_faster_than_the_one_before():
 
 
 @pytest.mark.parametrize(("importance", "factor"), [(0.0, 0.8), (0.5, 1.0), (1.0, 1.2), (0.75, 1.1)])
-def test_importance_moves_around_one(importance, factor):
-    """The middle changes nothing; the ends take away or add the weight."""
+def test_importance_factor_is_centred_on_one(importance, factor):
+    """The middle changes nothing; the ends subtract or add the weight."""
     assert importance_factor(importance, 0.2) == pytest.approx(factor)
     assert importance_factor(importance, 0.0) == 1.0
 
@@ -165,7 +165,7 @@ def naive(relevance, similarity, balance, picks):
 @MANY
 @given(pool=POOLS, balance=BALANCES, picks=st.integers(0, 12))
 def test_mmr_equals_a_naive_reference(pool, balance, picks):
-    """The quick form picks what the slow form picks; ties go to the more relevant, then to the earlier."""
+    """Ties go to the more relevant, then to the earlier."""
     relevance, similarity = pool
     assert mmr(relevance, similarity.__getitem__, balance=balance, picks=picks) == naive(
         relevance, similarity, balance, picks
@@ -175,7 +175,7 @@ def test_mmr_equals_a_naive_reference(pool, balance, picks):
 @MANY
 @given(pool=POOLS, balance=BALANCES, picks=st.integers(0, 12))
 def test_mmr_picks_nothing_twice_and_begins_with_the_most_relevant(pool, balance, picks):
-    """As many different positions as were asked for and there are, the most relevant first."""
+    """As many different positions as requested and available."""
     relevance, similarity = pool
     chosen = mmr(relevance, similarity.__getitem__, balance=balance, picks=picks)
     assert len(chosen) == len(set(chosen)) == min(picks, len(relevance))
@@ -185,7 +185,7 @@ def test_mmr_picks_nothing_twice_and_begins_with_the_most_relevant(pool, balance
 @MANY
 @given(pool=POOLS, picks=st.integers(0, 12))
 def test_mmr_with_balance_one_is_the_order_by_relevance(pool, picks):
-    """A balance of 1 changes nothing, and does not even ask for similarities."""
+    """It does not even compute similarities."""
     relevance, _ = pool
     by_relevance = sorted(range(len(relevance)), key=lambda i: -relevance[i])
     assert mmr(relevance, lambda i: pytest.fail("asked"), balance=1, picks=picks) == by_relevance[:picks]
@@ -202,21 +202,21 @@ def test_fewer_picks_are_a_prefix_of_more(pool, balance, picks, more):
     assert many[: len(few)] == few
 
 
-def test_mmr_passes_over_a_copy():
-    """A near copy of the first pick waits until something different has been picked."""
+def test_mmr_postpones_a_near_copy():
+    """Until something different has been picked."""
     similarity = [[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]]
     assert mmr([1.0, 0.9, 0.5], similarity.__getitem__, balance=0.5, picks=3) == [0, 2, 1]
 
 
 @pytest.mark.parametrize("balance", [-0.1, 1.1, math.nan])
-def test_a_bad_balance_is_refused(balance):
-    """The balance lies between 0 and 1."""
+def test_invalid_balance_is_refused(balance):
+    """It is between 0 and 1."""
     with pytest.raises(ValueError, match="balance lies between 0 and 1"):
         mmr([1.0], lambda i: [1.0], balance=balance, picks=1)
 
 
-def test_mmr_on_five_thousand_candidates_is_quick():
-    """Ten picks from 5,000 candidates of 384 dimensions ask for at most ten rows, and take well under a second."""
+def test_mmr_on_five_thousand_candidates_is_fast():
+    """Ten picks of 384 dimensions use at most ten rows, and take well under a second."""
     random = np.random.default_rng(7)
     vectors = random.standard_normal((5000, 384), dtype=np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -28,8 +28,8 @@ def rankings(seed: int) -> dict[str, dict[str, list[str]]]:
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("k", KS)
-def test_our_rrf_is_ranxs(k):
-    """On a hundred random questions for each k, scores agree with ranx's to 1e-9, and so does the order, ties aside."""
+def test_rrf_equals_ranx(k):
+    """On a hundred random questions for each k, scores agree to 1e-9, and so does the order, except for ties."""
     import ranx
 
     cases = rankings(seed=k)

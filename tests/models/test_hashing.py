@@ -23,8 +23,8 @@ def cosine(embedder: HashingEmbedder, one: str, other: str) -> float:
     return float(embedder.query(one) @ embedder.query(other))
 
 
-def test_it_is_an_embedder():
-    """It has the four members of the seam, and its name opens it again."""
+def test_implements_the_embedder_protocol():
+    """It has the four members, and its name opens it again."""
     embedder = open_embedder("hashing:64")
     assert isinstance(embedder, Embedder)
     assert embedder.name == "hashing:64"
@@ -48,8 +48,8 @@ def test_passages_are_queries_in_order(texts):
     assert all(np.array_equal(row, embedder.query(text)) for row, text in zip(rows, texts, strict=True))
 
 
-def test_nothing_to_read_is_one_fixed_vector():
-    """The empty text, blanks and punctuation all have the same direction, and no word has it."""
+def test_text_without_words_is_one_fixed_vector():
+    """The empty text, blanks and punctuation have one direction, which no word has."""
     embedder = HashingEmbedder()
     assert cosine(embedder, "", " \n") == pytest.approx(1.0)
     assert cosine(embedder, "", "?!") == pytest.approx(1.0)
@@ -72,16 +72,16 @@ def test_similar_spelling_is_nearer_than_another_text(text, like, unlike):
     assert cosine(embedder, text, like) > cosine(embedder, text, unlike) + 0.2
 
 
-def test_it_is_the_same_in_every_process():
-    """Python's own seed for hashing has no part in it: another process gives the same numbers."""
+def test_vectors_are_the_same_in_every_process():
+    """They do not depend on Python's hash seed."""
     program = "from recollect.models.hashing import HashingEmbedder as H; print(H(8).query('tide table').tolist())"
     seeds = [{"PYTHONHASHSEED": seed} for seed in ("1", "2")]
     outputs = {subprocess.check_output([sys.executable, "-c", program], env={**os.environ, **seed}) for seed in seeds}
     assert outputs == {f"{HashingEmbedder(8).query('tide table').tolist()}\n".encode()}
 
 
-def test_its_vectors_are_those_of_the_version_in_its_fingerprint():
-    """Pinned numbers: vectors kept in a store stay right, or the version must be raised with them."""
+def test_vectors_equal_those_of_the_fingerprints_version():
+    """Pinned numbers: stored vectors stay valid, or the version must be raised."""
     embedder = HashingEmbedder(8)
     assert embedder.fingerprint == "hashing@1:8d:unit:p=6e340b9c"
     assert embedder.query("tide table") == pytest.approx(PINNED, abs=1e-4)
@@ -93,7 +93,7 @@ def test_another_dimension_is_another_space():
 
 
 @pytest.mark.parametrize("spec", ["hashing:x", "hashing:-1", "hashing:4", "hashing:1.5", "hashing:²"])
-def test_a_dimension_that_cannot_be_is_refused(spec):
-    """What is not a whole number of at least eight is wrong use."""
+def test_invalid_dimension_is_refused(spec):
+    """Anything but a whole number of at least eight is a usage error."""
     with pytest.raises(UsageError):
         open_embedder(spec)

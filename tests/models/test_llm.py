@@ -17,8 +17,8 @@ def opened(server, **options):
     return open_llm(**{"base_url": server.url, "model": "tide-1", "api_key": KEY, "retries": 2, **options})
 
 
-def test_a_conversation_is_the_protocols(server, reply):
-    """Path, key, model and messages go out as the protocol has them, and the text comes back."""
+def test_request_follows_the_protocol(server, reply):
+    """Path, key, model and messages, and the text comes back."""
     server.script = [reply("At six.")]
     assert opened(server, max_tokens=50, temperature=0.5).chat(ASKED) == "At six."
     (asked,) = server.asked
@@ -27,44 +27,44 @@ def test_a_conversation_is_the_protocols(server, reply):
     assert asked.body == {"model": "tide-1", "messages": ASKED, "max_tokens": 50, "temperature": 0.5}
 
 
-def test_one_call_may_differ(server):
-    """Model, length and temperature of a single call stand over what the model was opened with."""
+def test_call_overrides_the_options(server):
+    """Model, length and temperature of a single call."""
     opened(server).chat(ASKED, model="tide-2", max_tokens=7, temperature=1.5)
     body = server.asked[0].body
     assert (body["model"], body["max_tokens"], body["temperature"]) == ("tide-2", 7, 1.5)
 
 
-def test_hostile_text_reaches_the_server_as_valid_text(server):
-    """Lone surrogates and NUL are replaced by what a server can read."""
+def test_hostile_text_is_sent_as_valid_text(server):
+    """Lone surrogates and NUL are replaced."""
     opened(server).chat([{"role": "user", "content": "a\ud800b\0c"}])
     assert server.asked[0].prompt == "a\ufffdb\ufffdc"
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_what_may_pass_is_tried_again(server, reply, status):
-    """A busy or stumbling server is asked again, and the answer counts."""
+def test_temporary_failure_is_retried(server, reply, status):
+    """A busy or failing server is called again."""
     server.script = [reply(status=status, body="busy"), reply(status=status, body="busy"), reply("At six.")]
     assert opened(server).chat(ASKED) == "At six."
     assert len(server.asked) == 3
 
 
-def test_a_broken_connection_is_tried_again(server, reply):
+def test_broken_connection_is_retried(server, reply):
     """A server that hangs up in the middle is asked again."""
     server.script = [reply(hang_up=True), reply("At six.")]
     assert opened(server).chat(ASKED) == "At six."
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_retry_after_is_honoured(server, reply, form):
-    """The next try comes after the time the server asked for, in either form of the header."""
+def test_retry_after_is_respected(server, reply, form):
+    """In either form of the header."""
     when = "1" if form == "seconds" else format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
     server.script = [reply(status=429, body="slow down", headers={"Retry-After": when})]
     opened(server).chat(ASKED)
     assert server.asked[1].at - server.asked[0].at > 0.7
 
 
-def test_a_server_that_stays_down_is_an_error_of_ours(server, reply):
-    """After the last try the error is an `LlmError` with the status and the server's words, and exit code 3."""
+def test_server_that_stays_down_is_a_recollect_error(server, reply):
+    """An `LlmError` with the status and the server's message, and exit code 3."""
     server.script = [reply(status=500, body="broken")] * 3
     with pytest.raises(LlmError, match=r"127\.0\.0\.1:\d+ answered 500: broken") as caught:
         opened(server).chat(ASKED)
@@ -72,15 +72,15 @@ def test_a_server_that_stays_down_is_an_error_of_ours(server, reply):
     assert (caught.value.code, caught.value.exit_code, len(server.asked)) == ("llm", 3, 3)
 
 
-def test_a_slow_server_is_given_up_on(server, reply):
-    """A server that does not answer in time is an error that says so, after as many tries as were allowed."""
+def test_slow_server_times_out(server, reply):
+    """After the allowed number of tries."""
     server.script = [reply("late", delay_s=1.0)] * 2
     with pytest.raises(LlmError, match="did not answer after 2 tries: ReadTimeout"):
         opened(server, timeout=0.2, retries=1).chat(ASKED)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-def test_what_will_not_pass_is_not_tried_again(server, reply, status):
+def test_permanent_failure_is_not_retried(server, reply, status):
     """A wrong request is an error at once."""
     server.script = [reply(status=status, body="no")]
     with pytest.raises(LlmError, match=f"answered {status}: no"):
@@ -88,16 +88,16 @@ def test_what_will_not_pass_is_not_tried_again(server, reply, status):
     assert len(server.asked) == 1
 
 
-def test_the_key_is_never_shown(server, reply):
-    """A server that repeats the key in its complaint does not make us show it."""
+def test_key_is_never_shown(server, reply):
+    """Even if the server repeats it in its message."""
     server.script = [reply(status=401, body=f"the key {KEY} is wrong")]
     with pytest.raises(LlmError, match=r"the key \[key\] is wrong") as caught:
         opened(server).chat(ASKED)
     assert KEY not in f"{caught.value.message} {caught.value.hint} {caught.value!r}"
 
 
-def test_a_redirect_is_not_followed(server, reply):
-    """Neither key nor text goes to a host that a redirect names."""
+def test_redirect_is_not_followed(server, reply):
+    """Neither key nor text goes to another host."""
     server.script = [reply(status=307, body="", headers={"Location": "http://elsewhere.invalid/v1"})]
     with pytest.raises(LlmError, match=r"a redirect to elsewhere\.invalid, which is not followed"):
         opened(server).chat(ASKED)
@@ -108,23 +108,23 @@ def test_a_redirect_is_not_followed(server, reply):
     "body",
     ["<html>welcome</html>", "{}", "[]", "null", '{"choices": []}', '{"choices": [{"text": "old"}]}', '{"choices": 5}'],
 )
-def test_an_answer_that_is_no_completion_is_refused(server, reply, body):
-    """What is not JSON or not a chat completion is an error and never a text."""
+def test_answer_that_is_no_completion_is_refused(server, reply, body):
+    """Not JSON, or not a chat completion."""
     server.script = [reply(body=body)]
     with pytest.raises(LlmError, match=r"not JSON|not a chat completion"):
         opened(server).chat(ASKED)
 
 
 @pytest.mark.parametrize("text", [None, 5, ["part"]])
-def test_an_answer_without_text_is_refused(server, reply, text):
+def test_answer_without_text_is_refused(server, reply, text):
     """A completion whose content is not text is an error."""
     server.script = [reply(text)]
     with pytest.raises(LlmError, match="answered without text"):
         opened(server).chat(ASKED)
 
 
-def test_an_answer_cut_off_before_its_first_word_is_refused(server, reply):
-    """A model that spent its tokens on thinking has said nothing; that is no empty answer."""
+def test_answer_cut_off_before_its_first_word_is_refused(server, reply):
+    """A model that used its tokens on thinking has not answered."""
     server.script = [reply("", finish="length"), reply("", finish="stop")]
     with pytest.raises(LlmError, match="reached the token limit") as caught:
         opened(server).chat(ASKED)
@@ -133,8 +133,8 @@ def test_an_answer_cut_off_before_its_first_word_is_refused(server, reply):
 
 
 @pytest.mark.parametrize(("finish", "reason"), [("length", "max_tokens"), ("content_filter", "content_filter")])
-def test_an_answer_that_must_be_whole_is_refused_where_it_is_not(server, reply, finish, reason):
-    """Only who asks for a whole answer gets an error; for others the beginning is worth having."""
+def test_truncated_answer_is_refused_if_it_must_be_complete(server, reply, finish, reason):
+    """Other callers get the beginning."""
     server.script = [reply("At s", finish=finish), reply("At s", finish=finish), reply("At six.")]
     assert opened(server).chat(ASKED) == "At s"
     with pytest.raises(LlmError, match=reason):
@@ -142,8 +142,8 @@ def test_an_answer_that_must_be_whole_is_refused_where_it_is_not(server, reply, 
     assert opened(server).chat(ASKED, complete=True) == "At six."
 
 
-def test_no_key_and_no_endpoint_says_what_to_set(monkeypatch):
-    """Without either, the error names the variables and settings, before anything is sent."""
+def test_missing_key_and_endpoint_names_the_settings(monkeypatch):
+    """The variables and settings, before anything is sent."""
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(UsageError, match="no API key and no endpoint") as caught:
         open_llm()
@@ -151,8 +151,8 @@ def test_no_key_and_no_endpoint_says_what_to_set(monkeypatch):
         assert name in caught.value.hint
 
 
-def test_another_servers_model_must_be_named(server, monkeypatch):
-    """At OpenAI a model is chosen for you; elsewhere that would be a guess, wherever the address came from."""
+def test_other_server_needs_a_model_name(server, monkeypatch):
+    """Only OpenAI has a default model."""
     assert open_llm(api_key=KEY).model
     with pytest.raises(UsageError, match="no model is named"):
         open_llm(base_url=server.url)
@@ -161,7 +161,7 @@ def test_another_servers_model_must_be_named(server, monkeypatch):
         open_llm(api_key=KEY)
 
 
-def test_an_address_that_is_none_is_refused():
-    """A base URL without a scheme is wrong use."""
+def test_invalid_address_is_refused():
+    """A base URL without a scheme is a usage error."""
     with pytest.raises(UsageError, match="is not an http or https address"):
         open_llm(base_url="localhost:8080", model="m")

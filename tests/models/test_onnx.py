@@ -28,14 +28,14 @@ QUESTION_TO_SENTENCES = (0.750, 0.464, 0.524)
 FIRST_SENTENCE_TO_ALL = (1.0, 0.651, 0.676)
 
 
-def test_it_is_an_embedder(arctic):
-    """It has the four members of the seam, and its name opens it again."""
+def test_implements_the_embedder_protocol(arctic):
+    """It has the four members, and its name opens it again."""
     assert isinstance(arctic, Embedder)
     assert open_embedder(arctic.name).fingerprint == arctic.fingerprint
 
 
-def test_cosines_are_those_that_were_measured(arctic):
-    """Fixed sentences have the cosines that the model gave when it was pinned, so pooling and prefixes are right."""
+def test_cosines_equal_the_pinned_ones(arctic):
+    """So pooling and prefixes are right."""
     matrix = arctic.passages(SENTENCES)
     assert matrix @ arctic.query(QUESTION) == pytest.approx(QUESTION_TO_SENTENCES, abs=0.01)
     assert matrix @ matrix[0] == pytest.approx(FIRST_SENTENCE_TO_ALL, abs=0.01)
@@ -50,15 +50,15 @@ def test_rows_are_unit_vectors_of_32_bits(arctic):
     assert arctic.query("").dtype == np.float32
 
 
-def test_a_query_is_not_embedded_as_a_passage(arctic):
-    """The query's prefix is put before it: without it this model finds half as much."""
+def test_query_is_not_embedded_as_a_passage(arctic):
+    """Without the query prefix this model finds half as much."""
     assert float(arctic.query(QUESTION) @ arctic.passages([QUESTION])[0]) < 0.99
     bare = OnnxEmbedder(replace(ARCTIC_EMBED_S, query_prefix=""))
     assert np.array_equal(bare.query(QUESTION), arctic.passages([QUESTION])[0])
 
 
-def test_a_vector_does_not_depend_on_its_neighbours(arctic):
-    """A text has the same vector, bit for bit, alone and beside others: nobody's record shifts another's."""
+def test_vector_does_not_depend_on_its_neighbours(arctic):
+    """Bit for bit the same alone and beside others."""
     texts = [*SENTENCES, "x", "a longer neighbour " * 60, *SENTENCES[::-1]]
     together = arctic.passages(texts)
     alone = np.concatenate([arctic.passages([text]) for text in texts])
@@ -66,28 +66,28 @@ def test_a_vector_does_not_depend_on_its_neighbours(arctic):
 
 
 def test_no_texts_give_an_empty_matrix(arctic):
-    """The empty list has a matrix of the right width, and loads nothing."""
+    """Of the right width, and nothing is loaded."""
     fresh = OnnxEmbedder(ARCTIC_EMBED_S)
     assert fresh.passages([]).shape == (0, 384)
     assert fresh._runtime._loaded is None
 
 
 @pytest.mark.parametrize("text", ["", " ", "\0", "a\0b", "\ud800", "x\udfffy", "😀", "\u2028", "ॐ", "[SEP][CLS]"])
-def test_no_text_breaks_it(arctic, text):
-    """Empty, unreadable and hostile texts get unit vectors like any other."""
+def test_any_text_has_a_vector(arctic, text):
+    """Empty, unreadable and hostile texts."""
     for vector in (arctic.query(text), arctic.passages([text])[0]):
         assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
 
 
 def test_special_tokens_in_a_text_are_text(arctic):
-    """A text cannot end itself early or pose as two by spelling a special token."""
+    """A text cannot end early or become two by spelling one."""
     tokenizer, _ = arctic._runtime.load()
     assert tokenizer.encode("a [SEP] b").tokens.count("[SEP]") == 1
 
 
 @pytest.mark.ci
-def test_text_beyond_the_models_reach_changes_nothing(arctic):
-    """Of a text longer than the model reads, the beginning counts: one of a megabyte as well."""
+def test_text_beyond_the_models_limit_changes_nothing(arctic):
+    """Only the beginning counts, also of a megabyte."""
     long, longer, longest = arctic.passages(["word " * 600, "word " * 1200, "word " * 200_000])
     assert np.array_equal(long, longer)
     assert np.array_equal(long, longest)
@@ -95,7 +95,7 @@ def test_text_beyond_the_models_reach_changes_nothing(arctic):
 
 
 def test_mean_pooling_is_the_mean_of_the_states(arctic):
-    """A model that is described with mean pooling gets the mean of its token states, made unit length."""
+    """At unit length."""
     tokenizer, session = arctic._runtime.load()
     encoding = tokenizer.encode(SENTENCES[0])
     feeds = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask, "token_type_ids": encoding.type_ids}
@@ -105,8 +105,8 @@ def test_mean_pooling_is_the_mean_of_the_states(arctic):
     assert mean == pytest.approx(expected, abs=1e-5)
 
 
-def test_it_is_loaded_once_whichever_thread_comes_first(arctic, monkeypatch):
-    """Sixteen threads that start at once load the model once and agree."""
+def test_model_is_loaded_once_by_many_threads(arctic, monkeypatch):
+    """Sixteen threads agree."""
     loads = []
     real = onnx._load
     monkeypatch.setattr(onnx, "_load", lambda *parts: loads.append(parts) or real(*parts))
@@ -117,8 +117,8 @@ def test_it_is_loaded_once_whichever_thread_comes_first(arctic, monkeypatch):
     assert all(np.array_equal(vector, vectors[0]) for vector in vectors)
 
 
-def test_a_repeated_query_is_not_run_again(arctic):
-    """The last queries' vectors are kept, and cannot be changed by those who hold them."""
+def test_repeated_query_is_cached(arctic):
+    """The cached vectors cannot be changed by callers."""
     first = arctic.query("asked twice")
     assert arctic.query("asked twice") is first
     with pytest.raises(ValueError, match="read-only"):
@@ -139,25 +139,25 @@ def test_a_repeated_query_is_not_run_again(arctic):
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_the_fingerprint_changes_with_everything_that_changes_vectors(change):
-    """Model and tokenizer files, pooling, tokens, dimension, prefixes: another of any is another space."""
+def test_fingerprint_changes_with_everything_that_changes_vectors(change):
+    """Model and tokenizer files, pooling, tokens, dimension, prefixes."""
     assert OnnxEmbedder(replace(ARCTIC_EMBED_S, **change)).fingerprint != OnnxEmbedder(ARCTIC_EMBED_S).fingerprint
 
 
-def test_the_fingerprint_is_short_and_says_what_it_is():
-    """A person can read it, and it stays the same from release to release: stored vectors hang on it."""
+def test_fingerprint_is_short_and_stable():
+    """Stored vectors depend on it."""
     expected = "arctic-embed-s@f93ff225+87eb7217:cls:512:384d:unit:p=c30321bb"
     assert OnnxEmbedder(ARCTIC_EMBED_S).fingerprint == expected
 
 
-def test_a_reranker_is_not_an_embedder():
+def test_reranker_is_refused_as_an_embedder():
     """The catalogue's reranker is refused, with what it is."""
     with pytest.raises(UsageError, match="minilm-l12-reranker is a reranker, not an embedder"):
         OnnxEmbedder(MINILM_L12_RERANKER)
 
 
-def test_threads_are_as_set(monkeypatch):
-    """RECOLLECT_THREADS sets how many run at once; what is no number is refused by name."""
+def test_threads_are_configurable(monkeypatch):
+    """RECOLLECT_THREADS; an invalid number is refused by name."""
     monkeypatch.setenv("RECOLLECT_THREADS", "3")
     assert OnnxEmbedder(ARCTIC_EMBED_S)._runtime.threads == 3
     monkeypatch.setenv("RECOLLECT_THREADS", "many")
@@ -165,8 +165,8 @@ def test_threads_are_as_set(monkeypatch):
         OnnxEmbedder(ARCTIC_EMBED_S)
 
 
-def test_a_model_that_is_not_here_fails_at_first_use(arctic, monkeypatch, tmp_path):
-    """Without its files the embedder can be made, and says at the first text what to run."""
+def test_missing_model_fails_at_first_use(arctic, monkeypatch, tmp_path):
+    """With the command to run."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path))
     with pytest.raises(ModelError) as caught:
         OnnxEmbedder(ARCTIC_EMBED_S).query("hello")
@@ -174,7 +174,7 @@ def test_a_model_that_is_not_here_fails_at_first_use(arctic, monkeypatch, tmp_pa
 
 
 def test_opening_it_imports_no_heavy_library(arctic):
-    """Opening the embedder imports neither onnxruntime nor tokenizers: commands that never embed must start at once."""
+    """Neither onnxruntime nor tokenizers."""
     program = "import sys; from recollect.models.embedders import open_embedder; open_embedder('arctic-embed-s');"
     program += "sys.exit(any(name in sys.modules for name in ('onnxruntime', 'tokenizers', 'httpx2')))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -33,14 +33,14 @@ def vectors(*rows):
     return json.dumps({"data": [{"index": number, "embedding": row} for number, row in enumerate(rows)]})
 
 
-def test_it_is_an_embedder(server):
-    """It has the four members of the seam."""
+def test_implements_the_embedder_protocol(server):
+    """It has the four members."""
     assert isinstance(opened(server), Embedder)
     assert opened(server).name == "openai:test-model"
 
 
-def test_vectors_come_back_as_unit_rows(server):
-    """The server's vectors are made unit length, and the request is the protocol's."""
+def test_vectors_are_unit_rows(server):
+    """The request follows the protocol."""
     rows = opened(server).passages(TEXTS)
     assert rows.dtype == np.float32
     assert rows == pytest.approx(expected(TEXTS), abs=1e-6)
@@ -50,26 +50,26 @@ def test_vectors_come_back_as_unit_rows(server):
     assert asked.body == {"model": "test-model", "input": TEXTS, "encoding_format": "float"}
 
 
-def test_a_shuffled_answer_is_put_in_order(server, reply):
-    """Vectors are placed by their index, not by their order of arrival."""
+def test_shuffled_answer_is_put_in_order(server, reply):
+    """Vectors are placed by their index."""
     server.script = [reply(reverse=True)]
     assert opened(server).passages(TEXTS) == pytest.approx(expected(TEXTS), abs=1e-6)
 
 
 def test_many_texts_are_sent_in_batches(server):
-    """One hundred and thirty texts are three requests of at most 64, and come back in order."""
+    """130 texts are three requests of at most 64, in order."""
     texts = [f"text number {number}" for number in range(130)]
     assert opened(server).passages(texts) == pytest.approx(expected(texts), abs=1e-6)
     assert [len(asked.body["input"]) for asked in server.asked] == [64, 64, 2]
 
 
-def test_no_texts_ask_for_nothing(server):
+def test_no_texts_send_no_request(server):
     """The empty list is answered without a request."""
     assert opened(server, dimensions=32).passages([]).shape == (0, 32)
     assert server.asked == []
 
 
-def test_prefixes_go_before_queries_and_passages(server):
+def test_prefixes_are_added_to_queries_and_passages(server):
     """Each kind of text gets its own prefix."""
     embedder = opened(server, query_prefix="query: ", passage_prefix="passage: ")
     embedder.query("tide")
@@ -77,34 +77,34 @@ def test_prefixes_go_before_queries_and_passages(server):
     assert [asked.body["input"] for asked in server.asked] == [["query: tide"], ["passage: tide"]]
 
 
-def test_a_repeated_query_is_asked_once(server):
+def test_repeated_query_is_cached(server):
     """The last queries' vectors are kept."""
     embedder = opened(server)
     assert embedder.query("tide") is embedder.query("tide")
     assert len(server.asked) == 1
 
 
-def test_hostile_texts_reach_the_server_as_valid_text(server):
-    """The empty text, lone surrogates and NUL are replaced by what a server can read."""
+def test_hostile_texts_are_sent_as_valid_text(server):
+    """The empty text, lone surrogates and NUL are replaced."""
     assert opened(server).passages(["", "\ud800x", "a\0b"]).shape == (3, 16)
     assert server.asked[0].body["input"] == [" ", "\ufffdx", "a\ufffdb"]
 
 
-def test_dimensions_are_asked_for(server):
-    """Where a dimension is given, the server is asked for it."""
+def test_dimensions_are_requested(server):
+    """If a dimension is set."""
     assert opened(server, dimensions=32).query("tide").shape == (32,)
     assert server.asked[0].body["dimensions"] == 32
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_what_may_pass_is_tried_again(server, reply, status):
-    """A server that is busy or has stumbled is asked again, and the answer counts."""
+def test_temporary_failure_is_retried(server, reply, status):
+    """A busy or failing server is called again."""
     server.script = [reply(status=status, body="busy"), reply(status=status, body="busy")]
     assert opened(server).query("tide") == pytest.approx(expected(["tide"])[0], abs=1e-6)
     assert len(server.asked) == 3
 
 
-def test_a_broken_connection_is_tried_again(server, reply):
+def test_broken_connection_is_retried(server, reply):
     """A server that hangs up in the middle is asked again."""
     server.script = [reply(hang_up=True)]
     assert opened(server).query("tide").shape == (16,)
@@ -112,23 +112,23 @@ def test_a_broken_connection_is_tried_again(server, reply):
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_retry_after_is_honoured(server, reply, form):
-    """The next try comes after the time the server asked for, in either form of the header."""
+def test_retry_after_is_respected(server, reply, form):
+    """In either form of the header."""
     when = "1" if form == "seconds" else format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
     server.script = [reply(status=429, body="slow down", headers={"Retry-After": when})]
     opened(server).query("tide")
     assert server.asked[1].at - server.asked[0].at > 0.7
 
 
-def test_retry_after_is_bounded(server, reply, monkeypatch):
-    """A server that asks for a day is not given one."""
+def test_retry_after_is_limited(server, reply, monkeypatch):
+    """A server that requests a day does not get one."""
     monkeypatch.setattr("recollect.models.openai.LONGEST_WAIT_S", 0.05)
     server.script = [reply(status=429, body="tomorrow", headers={"Retry-After": "86400"})]
     assert opened(server).query("tide").shape == (16,)
 
 
-def test_a_server_that_stays_down_is_an_error_with_its_words(server, reply):
-    """After the last try the error holds the status and the start of the body, at most 200 characters of it."""
+def test_server_that_stays_down_is_an_error_with_its_message(server, reply):
+    """The status and at most 200 characters of the body."""
     server.script = [reply(status=500, body="broken " * 100)] * 3
     with pytest.raises(EmbedderError, match=r"127\.0\.0\.1:\d+ answered 500: broken") as caught:
         opened(server).query("tide")
@@ -137,8 +137,8 @@ def test_a_server_that_stays_down_is_an_error_with_its_words(server, reply):
 
 
 @pytest.mark.parametrize(("status", "advice"), [(400, "own message"), (401, "API key"), (404, "base_url")])
-def test_what_will_not_pass_is_not_tried_again(server, reply, status, advice):
-    """A wrong request is an error at once, with advice that fits its status."""
+def test_permanent_failure_is_not_retried(server, reply, status, advice):
+    """With a hint for its status."""
     server.script = [reply(status=status, body="no")]
     with pytest.raises(EmbedderError, match=f"answered {status}: no") as caught:
         opened(server).query("tide")
@@ -146,8 +146,8 @@ def test_what_will_not_pass_is_not_tried_again(server, reply, status, advice):
     assert advice in caught.value.hint
 
 
-def test_the_key_is_never_shown(server, reply):
-    """A server that repeats the key in its complaint does not make us show it, in any part of the error."""
+def test_key_is_never_shown(server, reply):
+    """Even if the server repeats it, in any part of the error."""
     server.script = [reply(status=401, body=f"the key {KEY} is wrong")]
     with pytest.raises(EmbedderError) as caught:
         opened(server).query("tide")
@@ -155,16 +155,16 @@ def test_the_key_is_never_shown(server, reply):
     assert "the key [key] is wrong" in caught.value.message
 
 
-def test_a_slow_server_is_given_up_on(server, reply):
-    """A server that does not answer in time is an error that says so, after as many tries as were allowed."""
+def test_slow_server_times_out(server, reply):
+    """After the allowed number of tries."""
     server.script = [reply(delay_s=1.0)] * 2
     with pytest.raises(EmbedderError, match="did not answer after 2 tries: ReadTimeout"):
         opened(server, timeout=0.2, retries=1).query("tide")
     assert len(server.asked) == 2
 
 
-def test_a_server_that_is_not_there_is_an_error(server):
-    """A refused connection names the host and what to check."""
+def test_missing_server_is_an_error(server):
+    """With the host and a hint."""
     server.close()
     with pytest.raises(EmbedderError, match=r"127\.0\.0\.1:\d+ did not answer at the only try") as caught:
         opened(server, retries=0).query("tide")
@@ -192,29 +192,29 @@ def test_a_server_that_is_not_there_is_an_error(server):
         '{"data": [{"index": 0, "embedding": [1e300, 1.0]}]}',
     ],
 )
-def test_an_answer_that_is_not_vectors_is_refused(server, reply, body):
-    """What is not JSON, not one vector for each text, or not finite is an error and never a vector."""
+def test_answer_that_is_not_vectors_is_refused(server, reply, body):
+    """Not JSON, not one vector for each text, or not finite."""
     server.script = [reply(body=body)]
     with pytest.raises(EmbedderError):
         opened(server).query("tide")
 
 
-def test_a_ragged_answer_is_refused(server, reply):
+def test_vectors_of_two_lengths_are_refused(server, reply):
     """Vectors of two lengths in one answer are an error."""
     server.script = [reply(body=vectors([1.0, 2.0], [1.0, 2.0, 3.0]))]
     with pytest.raises(EmbedderError, match="not a list of vectors"):
         opened(server).passages(["a", "b"])
 
 
-def test_another_dimension_than_asked_for_is_refused(server, reply):
-    """A server that ignores the dimension it was asked for is found out."""
+def test_wrong_dimension_is_refused(server, reply):
+    """A server that ignores the requested dimension is detected."""
     server.script = [reply(body=vectors([1.0, 2.0, 3.0]))]
     with pytest.raises(EmbedderError, match="dimension 3 where 32 was expected"):
         opened(server, dimensions=32).query("tide")
 
 
-def test_a_dimension_that_changes_is_refused(server, reply):
-    """A server whose model was exchanged behind our back is found out."""
+def test_changing_dimension_is_refused(server, reply):
+    """A server whose model was replaced is detected."""
     embedder = opened(server)
     embedder.query("tide")
     server.script = [reply(dimension=8)]
@@ -222,23 +222,23 @@ def test_a_dimension_that_changes_is_refused(server, reply):
         embedder.query("wind")
 
 
-def test_a_redirect_is_not_followed(server, reply):
-    """Neither key nor text goes to a host that a redirect names; the error says which it was."""
+def test_redirect_is_not_followed(server, reply):
+    """Neither key nor text goes to another host; the error names it."""
     server.script = [reply(status=307, body="", headers={"Location": "http://elsewhere.invalid/v1/embeddings"})]
     with pytest.raises(EmbedderError, match=r"307, a redirect to elsewhere\.invalid, which is not followed"):
         opened(server).query("tide")
     assert len(server.asked) == 1
 
 
-def test_the_environment_says_where_and_who(server, monkeypatch):
-    """OPENAI_BASE_URL and OPENAI_API_KEY serve where no option is given."""
+def test_environment_sets_address_and_key(server, monkeypatch):
+    """OPENAI_BASE_URL and OPENAI_API_KEY, unless there are options."""
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
     open_embedder("openai:test-model").query("tide")
     assert server.asked[0].headers["authorization"] == "Bearer from-the-environment"
 
 
-def test_ollama_is_not_given_openais_key(server, monkeypatch):
+def test_ollama_does_not_get_openais_key(server, monkeypatch):
     """The key in the environment is for OpenAI, and does not leave for another service."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     open_embedder("ollama:nomic-embed-text", base_url=server.url).query("tide")
@@ -246,8 +246,8 @@ def test_ollama_is_not_given_openais_key(server, monkeypatch):
     assert server.asked[0].body["model"] == "nomic-embed-text"
 
 
-def test_the_fingerprint_is_of_the_vectors_and_not_of_the_way_to_them(server):
-    """Address and key may change; model, dimension and prefixes may not."""
+def test_fingerprint_ignores_address_and_key(server):
+    """Model, dimension and prefixes count."""
     base = opened(server).fingerprint
     assert opened(server, base_url="http://other.invalid/v1", api_key="other", timeout=1.0).fingerprint == base
     changes = [{"dimensions": 32}, {"query_prefix": "q: "}, {"passage_prefix": "q: "}]
@@ -269,13 +269,13 @@ def test_the_fingerprint_is_of_the_vectors_and_not_of_the_way_to_them(server):
     ],
 )
 def test_wrong_use_is_refused_before_anything_is_sent(server, spec, options, message):
-    """Missing models, keys and addresses, and options that do not exist, are usage errors."""
+    """Missing models, keys and addresses, and unknown options."""
     with pytest.raises(UsageError, match=message):
         open_embedder(spec, **options)
 
 
-def test_the_vector_of_a_query_is_kept_for_the_scope_that_asked(server, path):
-    """A service is asked again for a question of another scope, and once for each scope's own."""
+def test_query_vector_is_cached_per_scope(server, path):
+    """A service is called again for a query of another scope."""
     with Memory.open(path, embedder=opened(server), settings=Settings()) as memory:
         memory.add("The heron stood in the reeds at dawn.")
         server.asked.clear()

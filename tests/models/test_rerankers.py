@@ -1,4 +1,4 @@
-"""Reranking: a model reads the head of the ranking again; whatever it does, there is an answer."""
+"""Reranking: a model reorders the head of the ranking; there is always an answer."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ Say = Callable[[str, Sequence[str]], Any]
 
 @pytest.fixture
 def stand(offer: Callable[..., ModuleType]) -> ModuleType:
-    """A package with a reranker, "stand", that says what a test sets as `stand.SAY[0]`, and notes what it was asked."""
+    """A package with a reranker "stand" that returns what a test sets as `stand.SAY[0]`, and records its calls."""
     return offer("recollect.rerankers", "stand", STAND)
 
 
 @pytest.fixture
 def herons(memory: Memory) -> Memory:
-    """Thirty records that all have the word, each with more words of its own than the one before."""
+    """Thirty records with the same word, each with more other words than the one before."""
     memory.add_many(
         {"id": f"h{i:02}", "text": f"heron {' '.join(f'w{i}x{j}' for j in range(i + 1))}"} for i in range(30)
     )
@@ -87,8 +87,8 @@ numbers = st.lists(st.tuples(st.floats(0, 1), st.floats(-12, 12)), max_size=30)
 
 
 @given(numbers, st.integers(2, 40), st.floats(0.05, 0.95))
-def test_whatever_the_model_says_the_explanation_holds(pairs, head, weight):
-    """The same results, sorted by total; the total is base times factors and within what the head had before."""
+def test_explanation_holds_for_any_scores(pairs, head, weight):
+    """The same results, sorted by total; the total is base times factors and within the head's range."""
     totals = sorted((total for total, _ in pairs), reverse=True)
     after = staged(totals, [score for _, score in pairs], head=head, weight=weight)
     assert sorted(result.record.id for result in after) == sorted(result.record.id for result in some(totals))
@@ -101,7 +101,7 @@ def test_whatever_the_model_says_the_explanation_holds(pairs, head, weight):
 
 
 def test_weight_one_is_the_models_order_and_weight_zero_the_fused_one():
-    """Between the two ends lies the blend."""
+    """Between them is the blend."""
     totals, scores = [0.9, 0.5, 0.4, 0.1], [-3.0, -1.0, 4.0, 2.0]
     names = {weight: [result.record.id for result in staged(totals, scores, weight=weight)] for weight in (0, 0.5, 1)}
     assert names[0] == ["r0", "r1", "r2", "r3"]
@@ -109,22 +109,22 @@ def test_weight_one_is_the_models_order_and_weight_zero_the_fused_one():
     assert names[0.5][0] == "r2"
 
 
-def test_equal_numbers_leave_the_order():
-    """A model that sees no difference makes none; equal totals are set apart by the model."""
+def test_equal_scores_keep_the_order():
+    """Equal totals are ordered by the model."""
     assert [result.record.id for result in staged([0.9, 0.5, 0.4], [2.0, 2.0, 2.0])] == ["r0", "r1", "r2"]
     assert [result.record.id for result in staged([0.5, 0.5, 0.5], [-2.0, 2.0, 0.0])] == ["r1", "r2", "r0"]
     assert [result.total for result in staged([0.5, 0.5, 0.5], [-2.0, 2.0, 0.0])] == [0.5, 0.5, 0.5]
 
 
-def test_what_scores_nothing_stays_at_the_end():
-    """No factor makes something of nothing."""
+def test_score_of_zero_stays_at_the_end():
+    """No factor changes it."""
     after = staged([0.9, 0.5, 0.0], [-1.0, 1.0, 9.0], weight=1)
     assert [(result.record.id, result.total) for result in after] == [("r1", 0.9), ("r0", 0.5), ("r2", 0.0)]
     assert "rerank" not in after[2].factors
 
 
-def test_what_was_not_reached_stays_below_what_was():
-    """With scores for the first three only, the rest is as it was."""
+def test_unscored_results_stay_below_scored_ones():
+    """With scores for the first three only, the rest is unchanged."""
     after = staged([0.9, 0.8, 0.7, 0.6, 0.5], [1.0, 2.0, 3.0], weight=1)
     assert [result.record.id for result in after] == ["r2", "r1", "r0", "r3", "r4"]
 
@@ -132,15 +132,15 @@ def test_what_was_not_reached_stays_below_what_was():
 # -- in a search --------------------------------------------------------------------------------------------
 
 
-def test_it_is_off_unless_asked_for(herons, stand):
-    """Without the setting no stage runs and nobody is asked."""
+def test_reranking_is_off_by_default(herons, stand):
+    """No stage runs and no model is called."""
     answer = herons.search("heron", rerank_model="stand:x")
     assert "rerank" not in [stage.name for stage in answer.trace.stages]
     assert not stand.OPENED
 
 
-def test_the_head_is_read_again_and_the_rest_stays(herons, stand):
-    """Only the first ones are scored, in one go and in their order; the others follow as before."""
+def test_only_the_head_is_reranked(herons, stand):
+    """In one call and in order; the others follow as before."""
     before = ids(herons.search("heron", limit=30))
     after = reranked(herons, stand, backwards, limit=30, rerank_head=5)
     assert [len(passages) for passages in stand.ASKED] == [5]
@@ -151,14 +151,14 @@ def test_the_head_is_read_again_and_the_rest_stays(herons, stand):
     assert "rerank" in [stage.name for stage in after.trace.stages]
 
 
-def test_a_head_longer_than_the_results_is_all_of_them(herons, stand):
+def test_head_may_be_longer_than_the_results(herons, stand):
     """Thirty results and a head of a thousand."""
     after = reranked(herons, stand, backwards, limit=30, rerank_head=1000)
     assert [len(passages) for passages in stand.ASKED] == [30]
     assert sorted(ids(after)) == sorted(ids(herons.search("heron", limit=30)))
 
 
-def test_nothing_and_one_result_need_no_model(memory, stand):
+def test_fewer_than_two_results_need_no_model(memory, stand):
     """Where nothing can change places, no model is opened."""
     assert reranked(memory, stand, backwards).results == ()
     memory.add("heron")
@@ -166,8 +166,8 @@ def test_nothing_and_one_result_need_no_model(memory, stand):
     assert not stand.OPENED
 
 
-def test_explain_shows_it_as_a_factor(herons, stand):
-    """In the JSON, `total` is `base` times the factors, with `rerank` among them, and falls with the rank."""
+def test_explain_shows_reranking_as_a_factor(herons, stand):
+    """In the JSON, `total` is `base` times the factors with `rerank`, and falls with the rank."""
     answer = reranked(herons, stand, backwards, limit=8)
     rows = answer_dict(answer, explain=True)["results"]
     assert all("rerank" in row["factors"] for row in rows)
@@ -175,8 +175,8 @@ def test_explain_shows_it_as_a_factor(herons, stand):
     assert [row["total"] for row in rows] == sorted((row["total"] for row in rows), reverse=True)
 
 
-def test_fewer_results_are_the_head_of_more_and_the_same_again(herons, stand):
-    """What is reranked does not depend on `limit`, and twice is the same."""
+def test_reranking_does_not_depend_on_the_limit(herons, stand):
+    """And is the same each time."""
     many = reranked(herons, stand, backwards, limit=30)
     assert ids(reranked(herons, stand, backwards, limit=3)) == ids(many)[:3]
     assert [result.total for result in reranked(herons, stand, backwards, limit=30).results] == [
@@ -185,8 +185,8 @@ def test_fewer_results_are_the_head_of_more_and_the_same_again(herons, stand):
     assert stand.OPENED == ["stand:x"]
 
 
-def test_the_threshold_and_mmr_go_with_it(herons, stand):
-    """What passed the threshold still does, and MMR begins with what the reranking put first."""
+def test_reranking_works_with_threshold_and_mmr(herons, stand):
+    """Passed results stay, and MMR begins with the first reranked one."""
     least = herons.search("heron", limit=30).results[9].score
     after = reranked(herons, stand, backwards, limit=30, min_score=least)
     assert len(after.results) == 10
@@ -194,8 +194,8 @@ def test_the_threshold_and_mmr_go_with_it(herons, stand):
     assert ids(reranked(herons, stand, backwards, mmr=True))[0] == ids(reranked(herons, stand, backwards))[0]
 
 
-def test_why_not_follows_it(herons, stand):
-    """A record that reranking moved beyond the limit is found out there."""
+def test_why_not_includes_reranking(herons, stand):
+    """A record moved beyond the limit is reported so."""
     stand.SAY[0] = backwards
     third = ids(herons.search("heron"))[2]
     place = ids(reranked(herons, stand, backwards, limit=30)).index(third) + 1
@@ -219,8 +219,8 @@ def broken(_: str, passages: Sequence[str]) -> list[float]:
         (lambda *_: None, "TypeError"),
     ],
 )
-def test_a_reranker_that_fails_leaves_the_fused_order(herons, stand, say, words):
-    """The trace says why; the answer is the one without it."""
+def test_failing_reranker_leaves_the_fused_order(herons, stand, say, words):
+    """The trace has the reason."""
     plain, answer = herons.search("heron", limit=30), reranked(herons, stand, say, limit=30)
     assert ids(answer) == ids(plain)
     assert not any("rerank" in result.factors for result in answer.results)
@@ -230,7 +230,7 @@ def test_a_reranker_that_fails_leaves_the_fused_order(herons, stand, say, words)
     assert reranked(herons, stand, backwards).trace.warnings == ()
 
 
-def test_one_that_cannot_be_opened_is_tried_once(herons, offer):
+def test_reranker_that_cannot_be_opened_is_tried_once(herons, offer):
     """The second search does not wait for it again."""
     package = offer(
         "recollect.rerankers", "shut", "TRIED = []\ndef open(spec):\n    TRIED.append(1)\n    raise OSError(7)"
@@ -242,8 +242,8 @@ def test_one_that_cannot_be_opened_is_tried_once(herons, offer):
     assert package.TRIED == [1]
 
 
-def test_a_model_that_is_not_here_and_cannot_come_is_said(herons, tmp_path, monkeypatch):
-    """Without the network the hint says what to do, and the search answers."""
+def test_missing_reranker_without_network_is_reported(herons, tmp_path, monkeypatch):
+    """With a hint, and the search answers."""
     monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path / "empty"))
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
     answer = herons.search("heron", rerank=True)
@@ -252,8 +252,8 @@ def test_a_model_that_is_not_here_and_cannot_come_is_said(herons, tmp_path, monk
     assert "recollect model fetch minilm-l12-reranker" in answer.trace.warnings[0]
 
 
-def test_a_name_that_nothing_has_is_wrong_use(herons):
-    """Said at once, with the names there are; an embedder is none of them."""
+def test_unknown_reranker_is_a_usage_error(herons):
+    """With the known names; an embedder is none of them."""
     for name in ("word2vec", "arctic-embed-s"):
         with pytest.raises(UsageError, match=f"unknown reranker '{name}'; available: minilm-l12-reranker"):
             herons.search("heron", rerank=True, rerank_model=name)
@@ -275,8 +275,8 @@ def slowly(seconds: float) -> Say:
     return say
 
 
-def test_within_a_budget_as_many_are_reranked_as_there_is_time_for(herons, stand):
-    """Batch after batch, until the next would come too late; the trace says how many."""
+def test_budget_limits_the_number_of_reranked_results(herons, stand):
+    """Batch after batch while there is time; the trace has the number."""
     reranked(herons, stand, slowly(0))
     start = time.monotonic()
     answer = reranked(herons, stand, slowly(0.05), budget_ms=700, limit=30)
@@ -287,8 +287,8 @@ def test_within_a_budget_as_many_are_reranked_as_there_is_time_for(herons, stand
     assert done in (0, 4, 8, 12)
 
 
-def test_one_that_hangs_is_left_at_the_deadline(herons, stand):
-    """The fused order is the answer, in time."""
+def test_hanging_reranker_is_abandoned_at_the_deadline(herons, stand):
+    """The answer has the fused order."""
     reranked(herons, stand, slowly(0))
     plain, start = ids(herons.search("heron")), time.monotonic()
     answer = reranked(herons, stand, slowly(0.4), budget_ms=300)
@@ -297,8 +297,8 @@ def test_one_that_hangs_is_left_at_the_deadline(herons, stand):
     assert answer.trace.warnings == ("no time to rerank",)
 
 
-def test_a_known_pace_that_does_not_fit_is_not_begun(herons, stand):
-    """Who is known to take a second for four is not asked within a tenth of it."""
+def test_reranker_known_to_be_too_slow_is_not_started(herons, stand):
+    """A second for four does not fit into a tenth."""
     reranked(herons, stand, slowly(0.05), rerank_head=4)
     stand.ASKED.clear()
     answer = reranked(herons, stand, slowly(0.05), budget_ms=150)
@@ -306,7 +306,7 @@ def test_a_known_pace_that_does_not_fit_is_not_begun(herons, stand):
     assert answer.trace.warnings == ("no time to rerank",)
 
 
-def test_time_enough_reranks_all(herons, stand):
+def test_sufficient_budget_reranks_all(herons, stand):
     """A budget that suffices changes nothing."""
     assert ids(reranked(herons, stand, backwards, budget_ms=60_000)) == ids(
         herons.search("heron", rerank=True, rerank_model="stand:x", rerank_head=20)
@@ -316,8 +316,8 @@ def test_time_enough_reranks_all(herons, stand):
 # -- what it reads ------------------------------------------------------------------------------------------
 
 
-def test_a_long_text_is_read_where_it_bears_on_the_question(memory):
-    """A short text whole and under its title; of a long one the stretch with the question's words."""
+def test_long_text_is_read_where_it_matches(memory):
+    """A short text whole and with its title; of a long one the part with the query's words."""
     analyzer = memory.store.keywords.analyzer
     terms = analyzer.query("where does the heron nest")
     assert passage(Record("a", "A heron.", title="Birds"), terms, analyzer) == "Birds\nA heron."
@@ -332,7 +332,7 @@ def test_a_long_text_is_read_where_it_bears_on_the_question(memory):
 
 @pytest.fixture(scope="session")
 def minilm() -> Reranker:
-    """The catalogue's cross-encoder, fetched into the user's cache once if it is not there yet."""
+    """The catalogue's cross-encoder, downloaded once into the user's cache."""
     return open_reranker(RERANKERS.names()[0])
 
 
@@ -344,16 +344,16 @@ PASSAGES = [
 ]
 
 
-def test_the_real_model_knows_an_answer_from_a_mention(minilm):
-    """The answer is far above the mention of the same name, and that above what has nothing to do with it."""
+def test_real_model_prefers_an_answer_to_a_mention(minilm):
+    """And a mention to an unrelated text."""
     museums, people, chain = minilm.scores(QUESTION, PASSAGES)
     assert people > museums + 5 > chain
     assert isinstance(minilm, Reranker)
     assert minilm.name == "minilm-l12-reranker"
 
 
-def test_a_passages_score_does_not_depend_on_its_neighbours(minilm):
-    """Alone or beside others, in any order; none of none; text that is no text is no trouble."""
+def test_score_does_not_depend_on_its_neighbours(minilm):
+    """In any order; an empty list and invalid text work."""
     together = minilm.scores(QUESTION, PASSAGES)
     assert [minilm.scores(QUESTION, [text])[0] for text in PASSAGES] == together
     assert minilm.scores(QUESTION, PASSAGES[::-1]) == together[::-1]
@@ -361,8 +361,8 @@ def test_a_passages_score_does_not_depend_on_its_neighbours(minilm):
     assert all(map(math.isfinite, minilm.scores("\ud800 [SEP]", ["", "\x00", "a" * 1_000_000])))
 
 
-def test_a_search_brings_the_answer_up(open_memory, minilm):
-    """Words and vectors prefer what repeats the question, the reranker what answers it; the first rank counts too."""
+def test_search_ranks_the_answer_higher(open_memory, minilm):
+    """Words and vectors prefer a repetition of the question, the reranker its answer."""
     memory = open_memory()
     for text in (*PASSAGES, "Many people live with many people in many places.", "Many people live by the sea."):
         memory.add(text)
@@ -376,8 +376,8 @@ def test_a_search_brings_the_answer_up(open_memory, minilm):
 
 
 @pytest.mark.ci
-def test_the_flag_and_a_projects_file_switch_it_on_but_a_project_names_no_model(herons, tmp_path, monkeypatch, capsys):
-    """It sends nothing anywhere; another model might."""
+def test_flag_and_project_file_switch_reranking_on_but_not_its_model(herons, tmp_path, monkeypatch, capsys):
+    """It sends nothing; another model might."""
     for name in ("RECOLLECT_STORE", "RECOLLECT_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

@@ -1,4 +1,4 @@
-"""No model, no key, no network: keyword search works, says so, and does not wait for the network each time."""
+"""No model, no key, no network: keyword search works, reports it, and does not wait for the network each time."""
 
 import time
 
@@ -21,8 +21,8 @@ def nowhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.ci
-def test_search_answers_by_keyword_and_says_why(nowhere):
-    """The record is stored without a vector, the answer is keyword-only, and the reason names the command."""
+def test_search_falls_back_to_keywords_with_the_reason(nowhere):
+    """The record is stored without a vector, and the reason names the command."""
     said = []
     with Memory.open(nowhere / "m.db", embedder="arctic-embed-s", settings=Settings(), announce=said.append) as memory:
         memory.add("Tea with Ada.")
@@ -35,8 +35,8 @@ def test_search_answers_by_keyword_and_says_why(nowhere):
 
 
 @pytest.mark.ci
-def test_a_fetch_that_failed_is_not_tried_again_at_once(nowhere):
-    """The second try fails at once with the reason of the first; after a while it is tried again."""
+def test_failed_download_is_not_retried_at_once(nowhere):
+    """The second try fails with the first reason; later it is tried again."""
     with pytest.raises(ModelError, match="could not be fetched"):
         fetch_automatically("arctic-embed-s", announce=lambda _: None)
     said = []
@@ -54,16 +54,16 @@ def test_a_fetch_that_failed_is_not_tried_again_at_once(nowhere):
     assert said
 
 
-def test_offline_is_said_at_once_and_leaves_nothing(nowhere, monkeypatch):
-    """RECOLLECT_OFFLINE forbids the network, without a note of failure that would outlive it."""
+def test_offline_is_reported_at_once(nowhere, monkeypatch):
+    """RECOLLECT_OFFLINE forbids the network, without recording a failure."""
     monkeypatch.setenv("RECOLLECT_OFFLINE", "1")
     with pytest.raises(ModelError, match="RECOLLECT_OFFLINE"):
         fetch_automatically("arctic-embed-s", announce=lambda _: None)
     assert not list(nowhere.rglob("*.failed"))
 
 
-def test_what_was_added_without_a_model_gets_its_vector_later(nowhere, monkeypatch):
-    """Once a model is there, the next search embeds what is missing before it answers."""
+def test_record_added_without_a_model_gets_its_vector_later(nowhere, monkeypatch):
+    """The next search with a model embeds it."""
     with Memory.open(nowhere / "m.db", embedder="none", settings=Settings()) as memory:
         memory.add("Tea with Ada.")
     with Memory.open(nowhere / "m.db", embedder="hashing", settings=Settings()) as memory:

@@ -1,4 +1,4 @@
-"""A store with everything in it that a store can hold, and places to move it to."""
+"""A store with every kind of content, and places to move it to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WORDS = ("heron", "reed", "lighthouse", "tide", "bittern", "walrus", "Häuser", 
 
 @pytest.fixture
 def new_file(tmp_path: Path) -> Callable[[], str]:
-    """Names a file that is not there yet, a new one at each call."""
+    """Returns the path of a file that does not exist, a new one at each call."""
     numbers = itertools.count()
     return lambda: str(tmp_path / f"new-{next(numbers)}.db")
 
@@ -97,7 +97,7 @@ def fill(memory: Memory, count: int) -> None:
 
 @pytest.fixture(scope="session")
 def rich_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of 300 records in which everything occurs, made once; a second model has filled its space too."""
+    """A store of 300 records with every kind of content, made once; a second model has filled its space too."""
     path = tmp_path_factory.mktemp("rich") / "memory.db"
     with Memory.open(path, embedder="hashing:64", settings=Settings(), language="german") as memory:
         fill(memory, 300)
@@ -108,7 +108,7 @@ def rich_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def rich(rich_store: Path, tmp_path: Path) -> Path:
-    """A store of the test's own in which everything occurs."""
+    """A copy of the rich store for the test."""
     return Path(shutil.copy(rich_store, tmp_path / "rich.db"))
 
 

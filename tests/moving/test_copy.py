@@ -1,4 +1,4 @@
-"""Copies: all of a store in another, byte for byte in its export, however often interrupted; nothing overwritten."""
+"""Copies: a whole store in another, with the same export, after any interruption; nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def nothing(moved: Moved) -> bool:
 
 
 @pytest.mark.ci
-def test_a_copy_exports_the_same_bytes(rich: Path, new_place: Name, new_file: Name, tmp_path: Path) -> None:
-    """There and back: forgotten, superseded, purged records, history, two spaces, files, notes, whatever is in them."""
+def test_copy_exports_the_same_bytes(rich: Path, new_place: Name, new_file: Name, tmp_path: Path) -> None:
+    """There and back: forgotten, superseded and purged records, history, two vector spaces, files, notes."""
     there, back = new_place(), new_file()
     moved = moving.copy(rich, there)
     assert moved.added == moved.total
@@ -50,8 +50,8 @@ def test_a_copy_exports_the_same_bytes(rich: Path, new_place: Name, new_file: Na
     assert moved.sha256.encode() in once[-200:]
 
 
-def test_a_copy_answers_as_its_source(rich: Path, new_place: Name) -> None:
-    """The same records in the same order with the same scores, by words and by vectors, in every scope."""
+def test_copy_answers_like_its_source(rich: Path, new_place: Name) -> None:
+    """The same records, order and scores, by words and by vectors, in every scope."""
     there = new_place()
     moving.copy(rich, there)
     with (
@@ -74,8 +74,8 @@ def test_a_copy_answers_as_its_source(rich: Path, new_place: Name) -> None:
                     assert one, (text, scope, source)
 
 
-def test_life_goes_on_in_a_copy(rich: Path, new_place: Name) -> None:
-    """What is forgotten can be put back, what is new gets the next number, and all of it is found."""
+def test_copy_can_be_changed_further(rich: Path, new_place: Name) -> None:
+    """Forgotten records can be restored, new ones get the next number, and all are found."""
     there = new_place()
     moving.copy(rich, there)
     with Memory.open(there, embedder="hashing:64", settings=Settings()) as memory:
@@ -94,7 +94,7 @@ def _parts(memory: Memory) -> list[Any]:
         return [part for part in snapshot.parts() if part.kind == "record"]
 
 
-def test_a_second_copy_adds_nothing(rich: Path, new_place: Name, tmp_path: Path) -> None:
+def test_second_copy_adds_only_what_is_new(rich: Path, new_place: Name, tmp_path: Path) -> None:
     """Run again it finds all there; run after more was added, it adds just that."""
     there = new_place()
     moving.copy(rich, there)
@@ -132,8 +132,8 @@ def killed_copy(source: object, target: str, batches: int, *, script: str = COPY
 
 
 @pytest.mark.ci
-def test_a_copy_that_was_killed_goes_on(rich: Path, new_place: Name, tmp_path: Path) -> None:
-    """Killed at random moments, each time further on, the copy ends as one that was not."""
+def test_killed_copy_continues(rich: Path, new_place: Name, tmp_path: Path) -> None:
+    """Killed at random moments, it ends like an uninterrupted one."""
     there, chance = new_place(), random.Random()
     left = [sum(moving.copy(rich, there, dry_run=True).total.values())]
     for batches in sorted(chance.sample(range(2, 55), 3)):
@@ -146,8 +146,8 @@ def test_a_copy_that_was_killed_goes_on(rich: Path, new_place: Name, tmp_path: P
 
 
 @pytest.mark.ci
-def test_a_killed_merge_goes_on(rich: Path, new_place: Name) -> None:
-    """Events that were given new numbers are not given them twice."""
+def test_killed_merge_continues(rich: Path, new_place: Name) -> None:
+    """Renumbered events are not renumbered twice."""
     there = new_place()
     with Memory.open(there, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("it was here before", id="before")
@@ -164,8 +164,8 @@ def test_a_killed_merge_goes_on(rich: Path, new_place: Name) -> None:
         assert len(memory.history("before")) == 1
 
 
-def test_a_copy_into_itself_is_refused(rich: Path, new_schema: Name, tmp_path: Path) -> None:
-    """By whatever name, and nothing changes."""
+def test_copy_into_itself_is_refused(rich: Path, new_schema: Name, tmp_path: Path) -> None:
+    """By any name, and nothing changes."""
     other = tmp_path / "other.db"
     other.symlink_to(rich)
     schema = new_schema()
@@ -177,8 +177,8 @@ def test_a_copy_into_itself_is_refused(rich: Path, new_schema: Name, tmp_path: P
         assert exported(one, tmp_path) == before
 
 
-def test_a_target_with_other_records_is_refused(rich: Path, new_place: Name, tmp_path: Path) -> None:
-    """Records that the source does not have, or has otherwise, are named; the target stays as it is."""
+def test_target_with_other_records_is_refused(rich: Path, new_place: Name, tmp_path: Path) -> None:
+    """Extra or different records are named; the target is unchanged."""
     there = new_place()
     with Memory.open(there, embedder="none", settings=Settings()) as memory:
         memory.add("a stranger")
@@ -194,8 +194,8 @@ def test_a_target_with_other_records_is_refused(rich: Path, new_place: Name, tmp
         moving.copy(rich, other)
 
 
-def test_a_merge_adds_what_is_missing_and_overwrites_nothing(rich: Path, new_place: Name, tmp_path: Path) -> None:
-    """What differs is reported and stays; a second merge adds nothing."""
+def test_merge_adds_what_is_missing_and_overwrites_nothing(rich: Path, new_place: Name, tmp_path: Path) -> None:
+    """Differences are reported and stay; a second merge adds nothing."""
     there = new_place()
     with Memory.open(there, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("a stranger", id="stranger")
@@ -216,8 +216,8 @@ def test_a_merge_adds_what_is_missing_and_overwrites_nothing(rich: Path, new_pla
     assert exported(there, tmp_path) == before
 
 
-def test_what_was_purged_does_not_come_back(new_place: Name, new_file: Name, tmp_path: Path) -> None:
-    """A purged record is copied as such, without a word of it; and merging the old content leaves it purged."""
+def test_purged_records_do_not_come_back(new_place: Name, new_file: Name, tmp_path: Path) -> None:
+    """A purged record is copied without content, and merging the old content leaves it purged."""
     old, new, there = new_file(), new_file(), new_place()
     with Memory.open(old, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("the secret of the lighthouse", id="secret", tags=["hush"], title="whisper")
@@ -242,8 +242,8 @@ def test_what_was_purged_does_not_come_back(new_place: Name, new_file: Name, tmp
 
 
 @pytest.mark.ci
-def test_a_source_may_be_written_to_meanwhile(rich: Path, new_place: Name, new_file: Name, tmp_path: Path) -> None:
-    """One moment of it is copied and verified; what comes after that is copied by the next run."""
+def test_source_may_be_written_during_a_copy(rich: Path, new_place: Name, new_file: Name, tmp_path: Path) -> None:
+    """One snapshot is copied and verified; later changes come with the next run."""
     source, there = new_place(), new_file()
     moving.copy(rich, source)
     before = exported(source, tmp_path)
@@ -257,8 +257,8 @@ def test_a_source_may_be_written_to_meanwhile(rich: Path, new_place: Name, new_f
 
 
 @pytest.mark.ci
-def test_a_target_may_be_searched_meanwhile(rich: Path, new_place: Name, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One who has it open all the time finds in the end what one finds who opens it then."""
+def test_target_may_be_searched_during_a_copy(rich: Path, new_place: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open reader finds in the end what a new one finds."""
     monkeypatch.setattr(transfer, "BATCH_PARTS", 120)
     there, asked = new_place(), []
     options = {"embedder": "hashing:32", "settings": Settings()}
@@ -280,8 +280,8 @@ def test_a_target_may_be_searched_meanwhile(rich: Path, new_place: Name, monkeyp
     assert len(set(asked)) > 2, "it was searched while it grew"
 
 
-def test_a_dry_run_makes_nothing(rich: Path, new_place: Name, tmp_path: Path) -> None:
-    """It counts what would be copied, and there is no target afterwards either."""
+def test_dry_run_creates_nothing(rich: Path, new_place: Name, tmp_path: Path) -> None:
+    """It counts what would be copied."""
     there = new_place()
     plan = moving.copy(rich, there, dry_run=True)
     assert plan.dry_run
@@ -298,8 +298,8 @@ def _is_there(place: str) -> bool:
     return exists(place)
 
 
-def test_a_source_that_is_not_there_is_not_made(new_place: Name, new_file: Name) -> None:
-    """A name that was mistyped is said to be one."""
+def test_missing_source_is_not_created(new_place: Name, new_file: Name) -> None:
+    """A mistyped name is reported."""
     missing, there = new_place(), new_file()
     with pytest.raises(UsageError, match="there is no store"):
         moving.copy(missing, there)
@@ -307,7 +307,7 @@ def test_a_source_that_is_not_there_is_not_made(new_place: Name, new_file: Name)
     assert not Path(there).exists()
 
 
-def test_a_password_is_not_told(new_schema: Name, new_file: Name) -> None:
+def test_password_is_not_shown_in_errors(new_schema: Name, new_file: Name) -> None:
     """The place that is named in an error is named without it."""
     missing = new_schema().replace("postgres@", "postgres:hush@", 1)
     with pytest.raises(UsageError, match="there is no store") as caught:
@@ -316,8 +316,8 @@ def test_a_password_is_not_told(new_schema: Name, new_file: Name) -> None:
 
 
 @pytest.mark.ci
-def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any]) -> None:
-    """It says what it did; a refusal is wrong use, with what to do."""
+def test_copy_command(rich: Path, new_file: Name, run: Callable[..., Any]) -> None:
+    """It reports what it did; a refusal is a usage error with a hint."""
     there = new_file()
     dry = run("copy", rich, there, "--dry-run")
     assert (dry.returncode, dry.stdout[:16]) == (0, b"would be copied:")
@@ -337,10 +337,10 @@ def test_the_command_copies(rich: Path, new_file: Name, run: Callable[..., Any])
 
 
 @pytest.mark.ci
-def test_memory_stays_bounded(
+def test_memory_use_is_bounded(
     open_memory: Callable[..., Memory], path: Path, new_file: Name, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten megabytes of text are copied in batches of a few hundred kilobytes, and more is never in memory."""
+    """Ten megabytes of text are copied in batches of a few hundred kilobytes."""
     memory = open_memory(embedder="none")
     memory.add_many([{"text": f"heron{' ' * 100_000}{number}", "id": str(number)} for number in range(100)])
     monkeypatch.setattr(transfer, "BATCH_BYTES", 300_000)

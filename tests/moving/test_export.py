@@ -1,4 +1,4 @@
-"""Exports: the same content is the same bytes; what is not whole is refused by the number of its line."""
+"""Exports: the same content is the same bytes; a damaged export is refused by the number of its line."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PAGE = DOCS / "moving.md"
 
 @pytest.fixture
 def export(rich: Path, tmp_path: Path) -> Path:
-    """The export of a store in which everything occurs."""
+    """The export of a store with every kind of content."""
     moving.export(rich, tmp_path / "export.jsonl")
     return tmp_path / "export.jsonl"
 
 
-def test_an_import_is_the_store_again(rich: Path, export: Path, new_place: Callable[[], str], tmp_path: Path) -> None:
-    """With its folders, into a file or PostgreSQL, and out of it the same bytes; once more it adds nothing."""
+def test_import_restores_the_store(rich: Path, export: Path, new_place: Callable[[], str], tmp_path: Path) -> None:
+    """With its folders, into a file or PostgreSQL, with the same export; again it adds nothing."""
     there = new_place()
     moved = moving.import_(there, export, with_folders=True)
     assert moved.added == moving.export(there, tmp_path / "again.jsonl").total
@@ -43,8 +43,8 @@ def test_an_import_is_the_store_again(rich: Path, export: Path, new_place: Calla
     assert not any(moving.import_(there, export, with_folders=True).added.values())
 
 
-def test_exports_do_not_depend_on_when_and_where(rich: Path, export: Path, tmp_path: Path) -> None:
-    """The same bytes again, zipped too, and unzipped the same as never zipped; nobody else may read them."""
+def test_exports_do_not_depend_on_time_and_place(rich: Path, export: Path, tmp_path: Path) -> None:
+    """The same bytes, compressed too; the file is private."""
     zipped = [tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl.gz"]
     for file in zipped:
         moving.export(rich, file)
@@ -54,8 +54,8 @@ def test_exports_do_not_depend_on_when_and_where(rich: Path, export: Path, tmp_p
     assert sorted(file.name for file in tmp_path.glob(".*")) == []
 
 
-def test_every_line_is_read_as_it_was_written(export: Path) -> None:
-    """Each line alone is JSON, and made again of what was read it is the same line."""
+def test_every_line_can_be_read_and_written_again(export: Path) -> None:
+    """Each line alone is JSON, and writing it again gives the same line."""
     head, *parts, end = export.read_bytes().splitlines(keepends=True)
     assert json.loads(head) == {"recollect": "export", "version": 1}
     total = Sum()
@@ -68,8 +68,8 @@ def test_every_line_is_read_as_it_was_written(export: Path) -> None:
 
 
 @pytest.mark.ci
-def test_standard_streams_carry_an_export(rich: Path, export: Path, run: Callable[..., Any], tmp_path: Path) -> None:
-    """`export | import - --with-folders`, zipped or not, is a copy."""
+def test_export_can_be_piped_into_import(rich: Path, export: Path, run: Callable[..., Any], tmp_path: Path) -> None:
+    """`export | import - --with-folders`, compressed or not."""
     out = run("--store", rich, "export")
     assert (out.returncode, out.stdout) == (0, export.read_bytes())
     for name, content in (("plain.db", out.stdout), ("zipped.db", gzip.compress(out.stdout))):
@@ -127,8 +127,8 @@ DAMAGE: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_export_is_refused_by_its_line(export: Path, path: Path, damage: str) -> None:
-    """Whatever is wrong is found before anything is stored, and said with the number of the line."""
+def test_damaged_export_is_refused_by_its_line(export: Path, path: Path, damage: str) -> None:
+    """Before anything is stored."""
     change, message = DAMAGE[damage]
     export.write_bytes(b"".join(change(export.read_bytes().splitlines(keepends=True))))
     with pytest.raises(UsageError, match=message) as caught:
@@ -146,8 +146,8 @@ def test_a_damaged_export_is_refused_by_its_line(export: Path, path: Path, damag
         (lambda said: said.update(space="of nobody"), "does not fit into the space|not in its place"),
     ],
 )
-def test_a_damaged_vector_is_refused(export: Path, path: Path, change: Any, message: str) -> None:
-    """A vector that is too short, is no number, or is of no space would spoil every search."""
+def test_damaged_vector_is_refused(export: Path, path: Path, change: Any, message: str) -> None:
+    """Too short, not a number, or of no space: it would spoil every search."""
     content = export.read_bytes().splitlines(keepends=True)
     number = next(n for n, line in enumerate(content, 1) if line.startswith(b'{"part":"vector"'))
     export.write_bytes(b"".join(edited(number, change)(content)))
@@ -155,8 +155,8 @@ def test_a_damaged_vector_is_refused(export: Path, path: Path, change: Any, mess
         moving.import_(path, export)
 
 
-def test_a_broken_zip_is_refused(rich: Path, tmp_path: Path, path: Path) -> None:
-    """Cut or changed, it is said how far it could be read."""
+def test_broken_compression_is_refused(rich: Path, tmp_path: Path, path: Path) -> None:
+    """With how far it could be read."""
     file = tmp_path / "a.gz"
     moving.export(rich, file)
     whole = file.read_bytes()
@@ -167,8 +167,8 @@ def test_a_broken_zip_is_refused(rich: Path, tmp_path: Path, path: Path) -> None
     assert not path.exists()
 
 
-def test_an_import_that_fails_leaves_the_store_as_it_was(export: Path, memory: Memory, path: Path) -> None:
-    """A damaged export, and one that is refused for other records, change nothing in a store that is there."""
+def test_failed_import_leaves_the_store_unchanged(export: Path, memory: Memory, path: Path) -> None:
+    """A damaged export, and one with conflicting records."""
     memory.add("a stranger")
     before = memory.list(any_scope=True)
     with pytest.raises(UsageError, match="other records"):
@@ -179,8 +179,8 @@ def test_an_import_that_fails_leaves_the_store_as_it_was(export: Path, memory: M
     assert memory.list(any_scope=True) == before
 
 
-def test_the_library_exports_and_imports(rich: Path, export: Path, open_memory: Any, tmp_path: Path) -> None:
-    """`Memory.export` and `Memory.import_`, with progress; one behind a wall may do neither."""
+def test_library_exports_and_imports(rich: Path, export: Path, open_memory: Any, tmp_path: Path) -> None:
+    """`Memory.export` and `Memory.import_`, with progress; a scoped caller may do neither."""
     told: list[tuple[int, int]] = []
     with open_memory(rich) as memory:
         assert memory.export(tmp_path / "b.jsonl", progress=lambda *how: told.append(how)).sha256
@@ -194,8 +194,8 @@ def test_the_library_exports_and_imports(rich: Path, export: Path, open_memory: 
         assert memory.search("heron").results
 
 
-def test_what_is_no_export_is_not_overwritten(rich: Path, export: Path, tmp_path: Path) -> None:
-    """A note, a folder, the store itself stay; an older export, and an empty file, are replaced."""
+def test_other_files_are_not_overwritten(rich: Path, export: Path, tmp_path: Path) -> None:
+    """A note, a folder, the store itself; an older export and an empty file are replaced."""
     note = tmp_path / "note.md"
     note.write_text("dear diary")
     for place in (note, rich, tmp_path):
@@ -213,16 +213,16 @@ def test_what_is_no_export_is_not_overwritten(rich: Path, export: Path, tmp_path
 
 
 @pytest.mark.ci
-def test_a_scope_is_refused(rich: Path, run: Callable[..., Any]) -> None:
-    """Who asks for one user's part must not get all."""
+def test_scope_is_refused(rich: Path, run: Callable[..., Any]) -> None:
+    """An export of one user's part must not contain everything."""
     for words in (("--user", "ada", "export"), ("export", "--agent", "x")):
         done = run("--store", rich, *words)
         assert (done.returncode, done.stdout) == (2, b"")
         assert b"the whole store" in done.stderr
 
 
-def test_a_place_that_cannot_be_written_or_read_is_said(rich: Path, tmp_path: Path, run: Any) -> None:
-    """A missing folder, a full device, a missing file: an error with what to do, and nothing half-written."""
+def test_unwritable_or_unreadable_place_is_reported(rich: Path, tmp_path: Path, run: Any) -> None:
+    """A missing folder, a full device, a missing file: with a hint, and nothing written in part."""
     with pytest.raises(FailedError, match="cannot be written: No such file"):
         moving.export(rich, tmp_path / "nowhere" / "a.jsonl")
     with pytest.raises(FailedError, match="cannot be read: No such file"):
@@ -235,8 +235,8 @@ def test_a_place_that_cannot_be_written_or_read_is_said(rich: Path, tmp_path: Pa
 
 
 @pytest.mark.ci
-def test_a_disk_that_is_full_leaves_nothing_half(rich: Path, export: Path, tmp_path: Path, run: Any) -> None:
-    """Where no file may grow beyond a limit, an export leaves the old one, and an import can be run again."""
+def test_full_disk_leaves_nothing_half_written(rich: Path, export: Path, tmp_path: Path, run: Any) -> None:
+    """An export leaves the old one, and an import can be run again."""
     before, new = export.read_bytes(), tmp_path / "new.db"
 
     def small() -> None:
@@ -286,8 +286,8 @@ for attempt in (
 
 
 @pytest.mark.ci
-def test_rights_are_kept_to(rich: Path, sealed: Callable[[Path], Path], start: Callable[..., Any]) -> None:
-    """One who may only read (as root, one that has become `nobody`) copies and exports from there, and not to there."""
+def test_permissions_are_respected(rich: Path, sealed: Callable[[Path], Path], start: Callable[..., Any]) -> None:
+    """A read-only process (as root, one that has become `nobody`) can export from a store, and not import."""
     free = Path(tempfile.mkdtemp(prefix="recollect-free-"))
     try:
         place = sealed(rich)
@@ -303,8 +303,8 @@ def test_rights_are_kept_to(rich: Path, sealed: Callable[[Path], Path], start: C
         shutil.rmtree(free)
 
 
-def test_the_page_describes_every_field() -> None:
-    """Each sort of part and each field has its word, and the example is an export that is read."""
+def test_page_describes_every_field() -> None:
+    """Each kind of part and each field, and the example is a valid export."""
     page = PAGE.read_text(encoding="utf-8")
     for sort, names in FIELDS.items():
         section = re.search(rf"^\| `{sort}` \|(.*)$", page, flags=re.MULTILINE)

@@ -83,8 +83,10 @@ def interrupted(source: str, target: str, share: float) -> None:
         pytest.param(100_000, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(3600)]),
     ],
 )
-def test_there_and_back_is_the_same_export(tmp_path: Path, new_schema: Callable[[], str], count: int) -> None:
-    """A copy to PostgreSQL, killed at two random moments, and one back from there, killed once."""
+def test_sqlite_to_postgresql_and_back_is_the_same_export(
+    tmp_path: Path, new_schema: Callable[[], str], count: int
+) -> None:
+    """Killed at two random moments on the way there, and once on the way back."""
     first, there, back = str(tmp_path / "first.db"), new_schema(), str(tmp_path / "back.db")
     spent = [("start", time.monotonic())]
 
@@ -115,8 +117,8 @@ def test_there_and_back_is_the_same_export(tmp_path: Path, new_schema: Callable[
     print(f"{count:,} records: {', '.join(steps)}")  # noqa: T201
 
 
-def test_texts_rise_alike_in_every_store(postgres_url: str) -> None:
-    """Whatever signs they are made of, those included that PostgreSQL cannot hold as they are."""
+def test_texts_sort_alike_in_every_store(postgres_url: str) -> None:
+    """With any characters, including those that PostgreSQL cannot store directly."""
     import psycopg
 
     from recollect.stores.postgres.contents import ascending
@@ -133,10 +135,10 @@ def test_texts_rise_alike_in_every_store(postgres_url: str) -> None:
         assert [unescaped(word) for (word,) in rows] == sorted(texts)
 
 
-def test_a_role_behind_the_wall_cannot_move_a_store(
+def test_role_under_row_level_security_cannot_move_a_store(
     rich: Path, new_schema: Callable[[], str], postgres_url: str, tmp_path: Path
 ) -> None:
-    """It would see the rows of one scope and take them for all: that is an error, not a small export."""
+    """It would see one scope only: an error, not a small export."""
     import psycopg
 
     there = new_schema()
@@ -171,10 +173,10 @@ def start_again(server: Any) -> None:
 
 
 @pytest.mark.ci
-def test_a_server_that_dies_is_an_error_and_the_copy_goes_on(
+def test_killed_server_is_an_error_and_the_copy_continues(
     rich: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed in the middle of a copy to it, and of one from it: a clear error, and the next run completes it."""
+    """During a copy to it and from it; the next run completes it."""
     monkeypatch.setattr(transfer, "BATCH_PARTS", 50)
     server = server_kit.Server.make(**server_kit.QUICK)
 

@@ -1,4 +1,4 @@
-"""Imports: an export may come from anybody. It brings records, and nothing that the store would act on by itself."""
+"""Imports: an export may come from anybody. It brings records, and nothing that the store would act on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def vector(text: str, numbers: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Callable[..., Path]:
-    """Writes an export of these lines, in the order of the format and with the sums of a whole one."""
+    """Writes an export of these lines, in the order of the format with valid checksums."""
 
     def write(*parts: dict[str, Any]) -> Path:
         total = Sum()
@@ -82,7 +82,7 @@ def notes(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def backup(notes: Path, open_memory: Callable[..., Memory], tmp_path: Path) -> Path:
-    """The export of a store that mirrors a folder, has read it for facts, and keeps answers and outside ids."""
+    """The export of a store with an indexed folder, extracted facts, cached answers and external ids."""
     with open_memory(tmp_path / "first.db") as memory:
         memory.index(notes, user="ada")
         memory.add("The heron stands in the reeds.")
@@ -93,10 +93,10 @@ def backup(notes: Path, open_memory: Callable[..., Memory], tmp_path: Path) -> P
     return tmp_path / "backup.jsonl"
 
 
-def test_an_import_brings_records_and_nothing_to_act_on(
+def test_import_brings_records_only(
     backup: Path, notes: Path, new_place: Callable[[], str], open_memory: Callable[..., Memory]
 ) -> None:
-    """Chunks are found; no folder is mirrored, no file known, nothing kept, and none of their files is opened."""
+    """Chunks are found; no folder, known file or cache is imported, and none of their files is opened."""
     place = new_place()
     moved = moving.import_(place, backup)
     assert {sort: count for sort, count in moved.left_out.items() if count} == {
@@ -115,8 +115,8 @@ def test_an_import_brings_records_and_nothing_to_act_on(
     assert (report.added, report.changed, report.removed, report.unchanged) == ([], [], [], 0)
 
 
-def test_with_folders_all_of_an_export_is_there(backup: Path, notes: Path, new_place: Callable[[], str]) -> None:
-    """The one whose export it is gets the folders back, as they were told to be mirrored."""
+def test_with_folders_imports_everything(backup: Path, notes: Path, new_place: Callable[[], str]) -> None:
+    """Its owner gets the folders back, with their options."""
     place = new_place()
     assert not any(moving.import_(place, backup, with_folders=True).left_out.values())
     with Memory.open(place, embedder="hashing:64", settings=Settings()) as memory:
@@ -125,8 +125,8 @@ def test_with_folders_all_of_an_export_is_there(backup: Path, notes: Path, new_p
         assert memory.reindex().unchanged == 2
 
 
-def test_what_was_left_out_can_be_imported_later(backup: Path, tmp_path: Path) -> None:
-    """A second import with folders adds what the first left out, and the export is the same again."""
+def test_omitted_parts_can_be_imported_later(backup: Path, tmp_path: Path) -> None:
+    """A second import with folders adds them, and the export is the same again."""
     moving.import_(tmp_path / "new.db", backup)
     later = moving.import_(tmp_path / "new.db", backup, with_folders=True)
     assert (later.added["record"], later.added["file"], later.added["root"]) == (0, 2, 1)
@@ -134,8 +134,8 @@ def test_what_was_left_out_can_be_imported_later(backup: Path, tmp_path: Path) -
     assert (tmp_path / "again.jsonl").read_bytes() == backup.read_bytes()
 
 
-def test_index_takes_imported_chunks_over(backup: Path, notes: Path, open_memory: Callable[..., Memory]) -> None:
-    """Who indexes the folder has each chunk once, and is told so; its files can be opened again."""
+def test_index_takes_over_imported_chunks(backup: Path, notes: Path, open_memory: Callable[..., Memory]) -> None:
+    """Each chunk is there once, with a report; its files can be opened again."""
     memory = open_memory()
     memory.import_(backup)
     report = memory.index(notes, user="ada")
@@ -146,8 +146,8 @@ def test_index_takes_imported_chunks_over(backup: Path, notes: Path, open_memory
 
 
 @pytest.mark.ci
-def test_the_command_says_what_it_left_out(backup: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
-    """The line names the flag that takes it over, and with the flag nothing is left out."""
+def test_command_reports_what_it_left_out(backup: Path, tmp_path: Path, run: Callable[..., Any]) -> None:
+    """The line names the flag; with the flag nothing is left out."""
     done = run("--store", tmp_path / "new.db", "import", backup)
     assert done.returncode == 0, done.stderr
     assert b"left out: 3 files, 1 extracted chunk, 1 external id, 1 cached model answer; --with-folders" in done.stdout
@@ -186,10 +186,10 @@ def asked(url: str, body: object = None) -> tuple[int, str]:
 
 
 @pytest.mark.ci
-def test_a_server_opens_no_file_that_an_export_names(
+def test_server_opens_no_file_that_an_export_names(
     written: Callable[..., Path], tmp_path: Path, serve: Callable[[Path], str]
 ) -> None:
-    """Neither a file of a chunk nor a folder to be mirrored again: an export cannot publish what is on a machine."""
+    """Neither a chunk's file nor a folder to index: an export cannot publish local files."""
     home = tmp_path / "home of the victim"
     home.mkdir()
     (home / "diary.md").write_text("# Diary\n\nMy secret is 4711.\n")
@@ -211,10 +211,10 @@ def test_a_server_opens_no_file_that_an_export_names(
     assert "4711" not in asked(f"{url}/v1/search", {"query": "my secret"})[1]
 
 
-def test_vectors_that_would_steer_other_searches_are_left_out(
+def test_vectors_that_would_affect_other_searches_are_left_out(
     written: Callable[..., Path], open_memory: Callable[..., Memory]
 ) -> None:
-    """A vector for a text that is not in the export, and one that is longer than any: the rest is taken over."""
+    """Of a text not in the export, or longer than unit length; the rest is imported."""
     unit = np.eye(64)[0]
     parts = sorted(
         [vector("The heron a.", unit), vector("The heron b.", unit * 1000), vector("my own diary", unit)],
@@ -285,10 +285,10 @@ WRONG: dict[str, tuple[tuple[dict[str, Any], ...], int, str]] = {
 
 @pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_value_that_no_store_writes_is_refused_by_its_line(
+def test_invalid_value_is_refused_by_its_line(
     written: Callable[..., Path], path: Path, wrong: str, everything: bool
 ) -> None:
-    """The sums of the export are right, yet a value in it is not: nothing is imported, and no store is made."""
+    """Although the checksums are right: nothing is imported, and no store is created."""
     parts, number, message = WRONG[wrong]
     with pytest.raises(UsageError) as caught:
         moving.import_(path, written(*parts), with_folders=everything)
@@ -299,8 +299,8 @@ def test_a_value_that_no_store_writes_is_refused_by_its_line(
 
 
 @pytest.mark.ci
-def test_whatever_was_imported_can_be_asked_to_be_undone(rich: Path, tmp_path: Path) -> None:
-    """Of every record that a store may export, undo either works or is refused, step by step to the beginning."""
+def test_undo_of_any_imported_record_works_or_is_refused(rich: Path, tmp_path: Path) -> None:
+    """Step by step to the beginning."""
     moving.export(rich, tmp_path / "rich.jsonl")
     moving.import_(tmp_path / "new.db", tmp_path / "rich.jsonl")
     done = 0
@@ -317,10 +317,10 @@ def test_whatever_was_imported_can_be_asked_to_be_undone(rich: Path, tmp_path: P
 
 
 @pytest.mark.ci
-def test_the_language_of_a_store_with_records_stays(
+def test_language_of_a_store_with_records_stays(
     written: Callable[..., Path], new_place: Callable[[], str], run: Callable[..., Any]
 ) -> None:
-    """An export in another language adds its records and says so; a new store takes the language over."""
+    """An export in another language adds its records with a note; a new store uses its language."""
     export = written(meta("language", "english"), record(), event())
     old, new = new_place(), new_place()
     with Memory.open(old, embedder="none", settings=Settings(), language="german") as memory:
@@ -336,10 +336,10 @@ def test_the_language_of_a_store_with_records_stays(
 
 
 @pytest.mark.ci
-def test_a_store_whose_language_is_not_known_says_how_to_open_it(
+def test_store_with_an_unknown_language_says_how_to_open_it(
     open_memory: Callable[..., Memory], path: Path, run: Callable[..., Any]
 ) -> None:
-    """Every command gives the reason and the way out, and that way works."""
+    """Every command gives the reason and a solution that works."""
     open_memory().add("The heron stands in the reeds.")
     connection = apsw.Connection(str(path))
     connection.execute("UPDATE meta SET value = 'klingon' WHERE key = 'language'")
@@ -356,8 +356,8 @@ def test_a_store_whose_language_is_not_known_says_how_to_open_it(
         assert memory.search("heron").results
 
 
-def test_numbers_that_are_used_up_are_not_a_full_disk(path: Path, open_memory: Callable[..., Memory]) -> None:
-    """A store that an old version let be numbered to the end says so, and copied with --merge it goes on."""
+def test_exhausted_numbers_are_not_a_full_disk(path: Path, open_memory: Callable[..., Memory]) -> None:
+    """The store reports it, and a copy with --merge works."""
     with open_memory() as memory:
         memory.add("The heron stands in the reeds.")
     connection = apsw.Connection(str(path))
@@ -378,10 +378,10 @@ def test_numbers_that_are_used_up_are_not_a_full_disk(path: Path, open_memory: C
         assert memory.search("heron").results
 
 
-def test_a_stores_own_notes_are_not_exported(
+def test_internal_metadata_is_not_exported(
     open_memory: Callable[..., Memory], new_place: Callable[[], str], tmp_path: Path
 ) -> None:
-    """Of what a store notes for itself, only language and space are moved: a key that is secret stays where it is."""
+    """Only language and vector space; a secret key stays in its store."""
     place = new_place()
     with open_memory(place) as memory:
         memory.add("The heron stands in the reeds.")
@@ -400,7 +400,7 @@ def test_a_stores_own_notes_are_not_exported(
     connection.close()
 
 
-def test_every_line_of_an_honest_store_passes(rich: Path, tmp_path: Path) -> None:
+def test_every_line_of_a_real_export_is_accepted(rich: Path, tmp_path: Path) -> None:
     """What a store itself exports is never refused."""
     moving.export(rich, tmp_path / "rich.jsonl")
     read = [from_object(json.loads(line)) for line in (tmp_path / "rich.jsonl").read_bytes().splitlines()[1:-1]]

@@ -25,7 +25,7 @@ PROCESSES = 8
         pytest.param(60, 2000, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(600)]),
     ],
 )
-def test_eight_processes_find_at_once_what_any_of_them_has_added(
+def test_eight_processes_find_each_others_records_at_once(
     tmp_path: Path, start: Callable[..., Any], seconds: int, least: int
 ) -> None:
     """Each checks its own record after every add, and samples of what the others had acknowledged before it looked."""

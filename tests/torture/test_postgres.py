@@ -132,10 +132,10 @@ def wait_for_all(folder: Path, before: list[int], seconds: float = 120) -> float
         pytest.param(60, 8, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
     ],
 )
-def test_clients_outlive_their_server(
+def test_clients_survive_kill_9_of_the_server(
     tmp_path: Path, server: Any, start: Callable[..., Any], seconds: int, kills: int
 ) -> None:
-    """Calm first, then kill -9 of the postmaster again and again: all recover, and nothing acknowledged is lost."""
+    """Calm first, then kill -9 of the postmaster repeatedly: all recover, and nothing acknowledged is lost."""
     place = server.url(schema="torture")
     Memory.open(place, embedder="hashing:64", settings=Settings()).close()
     clients = [start(__file__, tmp_path, me, place) for me in range(PROCESSES)]

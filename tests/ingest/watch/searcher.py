@@ -1,4 +1,4 @@
-"""Searches a store until its input ends, and prints the number of searches and the errors (run by test_concurrency.py)."""
+"""Searches a store until its input ends, and prints the counts and the errors (run by test_concurrency.py)."""
 
 from __future__ import annotations
 
