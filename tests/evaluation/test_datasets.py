@@ -35,8 +35,8 @@ def folder(tmp_path):
     return write
 
 
-def test_a_set_is_read_as_beir_writes_it(folder):
-    """Documents, judged questions and grades; a line separator inside a text is no end of line."""
+def test_set_is_read_as_beir_writes_it(folder):
+    """Documents, judged questions and grades; a line separator inside a text ends no line."""
     (dataset,) = read_dataset(folder())
     assert [row["_id"] for row in dataset.corpus] == ["d1", "2"]
     assert dataset.corpus[1]["text"] == "Coffee\u2028black."
@@ -54,13 +54,13 @@ def test_a_set_is_read_as_beir_writes_it(folder):
         "\ufeffQUERY-ID\tcorpus-id\tscore\nq1\td1\t2.0\nq2\t2\t1\nq2\td1\t0",
     ],
 )
-def test_judgments_are_read_in_every_usual_form(folder, text):
-    """With or without a heading, in three columns or TREC's four, by tabs or spaces, with any end of line."""
+def test_judgments_are_read_in_every_usual_format(folder, text):
+    """With or without a heading, three columns or TREC's four, tabs or spaces, any line end."""
     assert read_qrels(folder(qrels_dot_tsv=text) / "qrels.tsv") == {"q1": {"d1": 2}, "q2": {"2": 1, "d1": 0}}
 
 
-def test_judgments_survive_being_written(folder, tmp_path):
-    """What is written as TREC qrels is read back the same; an id with a space is refused."""
+def test_judgments_can_be_written_and_read(folder, tmp_path):
+    """As TREC qrels; an id with a space is refused."""
     qrels = {"q1": {"d1": 2, "d2": -1}, "q2": {"d1": 0}}
     (tmp_path / "qrels.trec").write_text("\n".join(write_qrels(qrels)))
     assert read_qrels(tmp_path / "qrels.trec") == qrels
@@ -68,7 +68,7 @@ def test_judgments_survive_being_written(folder, tmp_path):
         list(write_qrels({"q": {"a b": 1}}))
 
 
-def test_splits_are_found_where_beir_and_we_put_them(folder):
+def test_splits_are_found_in_both_layouts(folder):
     """`qrels/test.tsv` is the default, `qrels_train.tsv` and `qrels/train.tsv` are train, with their own queries."""
     beir = folder("beir", qrels_dot_tsv=None, qrels__test_dot_tsv=QRELS, qrels__train_dot_tsv="q3\td1\t1\n")
     assert set(read_dataset(beir)[0].queries) == {"q1", "q2"}
@@ -82,8 +82,8 @@ def test_splits_are_found_where_beir_and_we_put_them(folder):
         read_dataset(ours, split="dev")
 
 
-def test_subfolders_are_corpora_of_their_own(folder, tmp_path):
-    """Question ids that repeat have their corpus's name before them; ids that differ stay as they are."""
+def test_subfolders_are_separate_corpora(folder, tmp_path):
+    """Repeated question ids get the corpus's name as a prefix; others are unchanged."""
     folder("many/a")
     folder("many/b", queries_dot_jsonl=jsonl([{"_id": "q9", "text": "tea?"}]), qrels_dot_tsv="q9\td1\t1\n")
     first, second = read_dataset(tmp_path / "many")
@@ -93,8 +93,8 @@ def test_subfolders_are_corpora_of_their_own(folder, tmp_path):
     assert (list(first.queries), list(third.qrels), third.prefix) == (["a/q1", "a/q2"], ["c/q1", "c/q2"], "c/")
 
 
-def test_fingerprints_follow_what_they_are_of(folder):
-    """The corpus's depends on the corpus alone, that of the judged questions on them alone, and neither on order."""
+def test_fingerprints_depend_only_on_their_content(folder):
+    """On the corpus, or on the judged questions, and not on order."""
     (first,) = read_dataset(folder("one"))
     swapped = "".join(reversed(QRELS.splitlines(keepends=True)[1:]))
     (same,) = read_dataset(folder("two", qrels_dot_tsv=swapped, queries_dot_jsonl=jsonl(QUERIES[::-1])))
@@ -105,8 +105,8 @@ def test_fingerprints_follow_what_they_are_of(folder):
     assert first.judged == grown.judged != other.judged
 
 
-def test_what_does_not_fit_is_counted(folder):
-    """Judged questions without a text are left out; judged documents that are not there are counted."""
+def test_mismatches_are_counted(folder):
+    """Judged questions without a text are left out; missing judged documents are counted."""
     (dataset,) = read_dataset(folder(qrels_dot_tsv="q1\td1\t1\nq1\tgone\t1\nghost\td1\t1\n"))
     assert (dataset.unjudged, dataset.without_text, dataset.unknown) == (2, 1, 1)
     assert dataset.qrels == {"q1": {"d1": 1, "gone": 1}}
@@ -129,22 +129,22 @@ def test_what_does_not_fit_is_counted(folder):
         ({"corpus_dot_jsonl": '{"_id": "a", "text": 5}\n'}, r"corpus.jsonl: line 1 has a"),
     ],
 )
-def test_a_broken_file_is_named_with_its_line(folder, files, where):
-    """What is wrong, in which file, at which line, and what a line looks like."""
+def test_broken_file_is_named_with_its_line(folder, files, where):
+    """With the mistake and an example line."""
     with pytest.raises(UsageError, match=where) as caught:
         read_dataset(folder(**files))
     assert caught.value.hint
 
 
-def test_a_folder_that_is_no_set_is_refused(tmp_path):
-    """One that is not there, and one with nothing in it."""
+def test_folder_that_is_no_set_is_refused(tmp_path):
+    """A missing and an empty one."""
     for place, reason in ((tmp_path / "gone", "is no folder"), (tmp_path, "holds no corpus.jsonl")):
         with pytest.raises(UsageError, match=reason):
             read_dataset(place)
 
 
-def test_a_set_without_a_corpus_is_of_the_users_store(folder, tmp_path):
-    """It has no corpus fingerprint; two files of other names do the same, and judgments alone can score runs."""
+def test_set_without_a_corpus_uses_the_users_store(folder, tmp_path):
+    """It has no corpus fingerprint; judgments alone can score runs."""
     (dataset,) = read_dataset(folder(corpus_dot_jsonl=None))
     assert dataset.own
     assert dataset.queries == {"q1": "tea?", "q2": "coffee?"}

@@ -1,4 +1,4 @@
-"""Who needs scipy and matplotlib: the extra `eval`, and nobody else."""
+"""Only the extra `eval` needs scipy and matplotlib."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def needed(extra):
 
 
 @pytest.mark.parametrize("extra", ["", "serve", "mcp", "postgres", "openclaw"])
-def test_nobody_installs_scipy_or_matplotlib_to_serve(extra):
+def test_serving_needs_neither_scipy_nor_matplotlib(extra):
     """Neither directly nor through another package."""
     names = needed(extra)
     assert "numpy" in names
     assert names & HEAVY == set()
 
 
-def test_the_extra_that_measures_and_draws_brings_both():
-    """So that the walk above would see them."""
+def test_eval_extra_has_both():
+    """So that the test above would find them."""
     assert {"scipy", "matplotlib", "ir-measures"} <= needed("eval")
 
 
-def test_the_web_application_and_the_mcp_server_load_neither():
-    """Importing them is possible without the packages, and leaves them alone where they are."""
+def test_web_application_and_mcp_server_load_neither():
+    """They work without the packages, and do not import them if installed."""
     code = """
 import sys
 for name in ("matplotlib", "scipy", "ir_measures"):

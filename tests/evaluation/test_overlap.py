@@ -29,28 +29,28 @@ def numbers(one: Overlap) -> tuple[float, ...]:
 
 
 @given(RANKING, RANKING)
-def test_it_is_symmetric(first, second):
-    """Which source is named first changes nothing but which of them is `a`."""
+def test_overlap_is_symmetric(first, second):
+    """The order of the sources changes only which is `a`."""
     there, back = compare("a", "b", first, second), compare("b", "a", second, first)
     assert (there.both, there.only_a, there.only_b, there.share) == (back.both, back.only_b, back.only_a, back.share)
     assert there.rbo == pytest.approx(back.rbo, abs=1e-12)
 
 
 @given(RANKING.filter(bool))
-def test_a_list_is_wholly_like_itself(ranking):
+def test_list_overlaps_itself_completely(ranking):
     """All is shared, and RBO is 1."""
     assert numbers(compare("a", "b", ranking, ranking)) == pytest.approx((len(ranking), 0, 0, 1.0, 1.0))
 
 
 @given(RANKING, RANKING)
-def test_disjoint_lists_have_nothing_in_common(first, second):
-    """Nothing is shared, and RBO is 0."""
+def test_disjoint_lists_share_nothing(first, second):
+    """RBO is 0."""
     apart = [name.upper() for name in second]
     assert numbers(compare("a", "b", first, apart)) == (0, len(first), len(second), 0.0, 0.0)
 
 
 @given(RANKING, RANKING, st.randoms(use_true_random=False))
-def test_order_moves_rbo_alone(first, second, rng):
+def test_order_changes_only_rbo(first, second, rng):
     """Shuffling a list keeps every count; renaming all documents keeps RBO too."""
     shuffled = rng.sample(first, len(first))
     assert numbers(compare("a", "b", shuffled, second))[:4] == numbers(compare("a", "b", first, second))[:4]
@@ -60,8 +60,8 @@ def test_order_moves_rbo_alone(first, second, rng):
 
 
 @given(RANKING, RANKING)
-def test_values_lie_between_0_and_1(first, second):
-    """Share and RBO are parts of a whole, and the counts add up to the lists."""
+def test_values_are_between_0_and_1(first, second):
+    """Share and RBO; the counts add up to the lists."""
     one = compare("a", "b", first, second)
     assert 0 <= one.share <= 1
     assert 0 <= one.rbo <= 1
@@ -69,19 +69,19 @@ def test_values_lie_between_0_and_1(first, second):
 
 
 @given(RANKING.filter(bool), RANKING.filter(bool), st.sampled_from([0.5, 0.9, 0.98]))
-def test_rbo_is_the_papers_equation(first, second, p):
-    """Lists of any two lengths have the value of the paper's formula in fractions."""
+def test_rbo_equals_the_papers_equation(first, second, p):
+    """For lists of any two lengths, in fractions."""
     assert rbo(first, second, p) == pytest.approx(float(exact_rbo(first, second, Fraction(p))), abs=1e-12)
 
 
-def test_rbo_has_the_values_that_others_publish():
+def test_rbo_equals_published_values():
     """0.828 is the example of b4ny4n/rankmeasures; a swap at the top costs more than one at the bottom."""
     assert rbo(list("12345"), list("23415"), 0.9) == pytest.approx(0.828, abs=1e-9)
     assert rbo(list("abcdef"), list("bacdef")) < rbo(list("abcdef"), list("abcdfe")) < 1
 
 
 def test_many_questions_are_averaged():
-    """Means over the questions in which one of the two found something; depth is the longest list."""
+    """Over the questions in which one of the two found something; depth is the longest list."""
     questions = [
         {"a": ["x", "y"], "b": ["x", "y"]},
         {"a": ["x"], "b": ["z", "w", "v"]},
@@ -99,8 +99,8 @@ def test_many_questions_are_averaged():
     ]
 
 
-def test_the_same_text_is_the_same_document():
-    """Records of two ids and one text are one, as in fusion; so are two texts of one id."""
+def test_same_text_is_the_same_document():
+    """Two ids with one text are one document, as in fusion; so are two texts of one id."""
     found = {
         "a": [Record("1", "Tea with Ada."), Record("2", "Milk")],
         "b": [Record("3", "tea  with ADA."), Record("2", "Milk, as another system shows it"), Record("4", "Bread")],
@@ -108,8 +108,8 @@ def test_the_same_text_is_the_same_document():
     assert same_documents(found) == {"a": ["1", "2"], "b": ["1", "2", "4"]}
 
 
-def test_both_first_is_what_fusion_does():
-    """For 300 settings of weights, k and depths the condition holds where the worst case of real fusion does."""
+def test_both_first_condition_agrees_with_fusion():
+    """For 300 settings of weights, k and depths, in the worst case."""
     rng, seen = random.Random(4), set()
     for _ in range(300):
         weights = {"a": rng.choice([0.25, 0.5, 1.0, 2.0]), "b": rng.choice([0.25, 0.5, 1.0, 2.0])}
@@ -131,14 +131,14 @@ def test_both_first_is_what_fusion_does():
 
 @pytest.mark.parametrize(("depth", "holds"), [(1, True), (20, True), (61, True), (62, False), (100, False)])
 def test_two_equal_lists_up_to_k_plus_1(depth, holds):
-    """The rule of the design: fetch_k ≤ k + 1. One deeper is a tie, which the better single rank wins."""
+    """The documented rule: fetch_k ≤ k + 1. One deeper is a tie, which the better single rank wins."""
     fusing = FusionSetup("rrf", 60.0, {"a": 1.0, "b": 1.0}, {"a": depth, "b": depth})
     assert fusing.both_first("a", "b") is holds
     assert not FusionSetup("rrf", 60.0, {"a": 1.0, "b": 0.0}, fusing.depths).both_first("a", "b")
 
 
-def test_a_third_list_of_more_weight_counts_too():
-    """What two light sources find need not precede the first of a heavy one."""
+def test_third_list_of_more_weight_counts_too():
+    """A document in two light sources need not precede the first of a heavy one."""
     depths = {"a": 5, "b": 5, "c": 5}
     assert FusionSetup("rrf", 60.0, {"a": 1.0, "b": 1.0, "c": 1.0}, depths).both_first("a", "b")
     assert not FusionSetup("rrf", 60.0, {"a": 1.0, "b": 1.0, "c": 3.0}, depths).both_first("a", "b")
@@ -151,16 +151,16 @@ def words(share: float, *, depth: int = 20, fetch_k: int = 20, k: float = 60.0, 
     return advice(one, FusionSetup(method, k, weights, dict.fromkeys(weights, fetch_k)))
 
 
-def test_the_advice_of_the_requirement():
-    """Four per cent of the top 20, with fetch_k 20: the sentence that was asked for."""
+def test_advice_for_small_overlap():
+    """Four per cent of the top 20, with fetch_k 20: the documented sentence."""
     assert words(0.04) == [
         "your two sources share 4 % of their top 20, and with fetch_k 20 ≤ k + 1 = 61 whatever both find comes first",
         "they have next to nothing in common, so that RRF does little more than interleave them",
     ]
 
 
-def test_advice_says_only_what_is_so():
-    """Depth beyond k + 1, short lists, weights, other methods, a third source: each has its own words."""
+def test_advice_fits_the_situation():
+    """Depth beyond k + 1, short lists, weights, other methods and a third source each have their text."""
     (deep,) = words(0.3, depth=100, fetch_k=100)
     assert deep.startswith("your two sources share 30 % of their top 100; with fetch_k 100 > k + 1 = 61 what one alone")
     assert deep.endswith("puts first can come before what both find far down")
@@ -178,19 +178,19 @@ def test_advice_says_only_what_is_so():
 
 @pytest.mark.parametrize("share", [0.71, 0.9, 1.0])
 def test_much_overlap_gains_little(share):
-    """Over 70 % says so; 70 % does not."""
+    """Above 70 %, not at 70 %."""
     assert words(share)[-1] == "more than 70 % is the same, so that fusing them gains little"
     assert len(words(0.7)) == 1
 
 
-def test_a_source_that_found_nothing_is_named():
+def test_source_without_hits_is_named():
     """Nothing is concluded from an empty list."""
     fusing = FusionSetup("rrf", 60.0, {"a": 1.0, "b": 1.0}, {"a": 20, "b": 20})
     assert advice(compare("a", "b", [], ["x"]), fusing) == ["a found nothing"]
     assert advice(compare("a", "b", [], []), fusing) == ["a found nothing", "b found nothing"]
 
 
-def test_without_anything_in_common_rrf_interleaves():
-    """The remark holds: disjoint lists of equal weight come out turn by turn."""
+def test_rrf_interleaves_disjoint_lists():
+    """Of equal weight."""
     fused = [one.id for one in fuse({"a": list("abc"), "b": list("xyz")})]
     assert fused == list("axbycz")

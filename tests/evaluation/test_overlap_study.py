@@ -38,14 +38,14 @@ def test_depth_cuts_the_lists():
     assert (pair["both"], pair["only_b"]) == (0, 1)
 
 
-def test_a_text_under_another_id_is_found():
-    """Fusion makes one result of equal texts, so that either id stands for both."""
+def test_text_under_another_id_is_found():
+    """Equal texts are one result, so either id counts for both."""
     found = recording(one=[reply("keyword", ["a"], texts={"a": "t"}), reply("vector", ["b"], texts={"b": "t"})])
     (pair,) = pair_recalls(found, {"one": {"a": 1}}, depth=9)
     assert pair["both"] == 1
 
 
-def test_more_sources_are_compared_in_pairs_and_one_that_fails_finds_nothing():
+def test_several_sources_are_compared_in_pairs():
     found = recording(
         one=[reply("keyword", ["a"]), reply("vector", ["a"]), reply("wiki", [])],
         two=[reply("keyword", ["a"]), reply("vector", [], error=ValueError("no")), reply("wiki", ["a"])],
@@ -72,12 +72,12 @@ def test_more_sources_are_compared_in_pairs_and_one_that_fails_finds_nothing():
         ({}, "undecided"),
     ],
 )
-def test_advice_is_by_the_thresholds(counts, word):
+def test_advice_follows_the_thresholds(counts, word):
     """Fuse below 60 % with 15 points or more, gains little above 70 %, and undecided in between."""
     assert finding(**counts)["advice"] == word
 
 
-def test_advice_gives_its_figures():
+def test_advice_has_its_numbers():
     pair = finding(both=40, only_a=20, only_b=15, neither=25)
     assert pair["advice"] == "fuse"
     assert (
@@ -91,8 +91,8 @@ def test_several_corpora_are_added_up():
     assert pool([finding(1, 2, 3, 4), finding(10, 20, 30, 40)]) == {**finding(11, 22, 33, 44), "questions": 20}
 
 
-def test_real_sources_are_counted_as_they_answer(memory):
-    """What each source lists when it is asked alone is what is counted."""
+def test_real_sources_are_counted_by_their_own_lists(memory):
+    """What each source returns alone."""
     texts = ["the night train to Vienna", "water for the garden", "piano lessons on Monday", "harbour in winter"]
     ids = [memory.add(text).id for text in texts]
     questions = {"q1": "night train", "q2": "garden water", "q3": "vineyard harbours"}

@@ -1,4 +1,4 @@
-"""The report page: made of any part of the studies, safe with anyone's data, the same each time; and its command."""
+"""The report page: made of any part of the studies, safe with any data, deterministic; and its command."""
 
 import contextlib
 import copy
@@ -53,8 +53,8 @@ def leads(*reports):
     return {key: section.lead for key, section in compose(reports).items()}
 
 
-def test_the_page_asks_for_nothing(page):
-    """No address but the names of XML's vocabularies, no script, and a policy that would refuse both."""
+def test_page_sends_no_request(page):
+    """No address but XML namespaces, no script, and a policy that would refuse both."""
     read = Reader(page)
     assert set(read.elements) <= OURS
     assert set(re.findall(r"\w+://[^\s\"'<)]+", page)) == {"http://www.w3.org/2000/svg"}
@@ -65,8 +65,8 @@ def test_the_page_asks_for_nothing(page):
     assert not [name for name, _ in read.attributes if name.startswith("on")]
 
 
-def test_every_id_is_there_once_and_every_link_leads_to_one(page):
-    """Also when two reports of a kind are on one page."""
+def test_ids_are_unique_and_links_resolve(page):
+    """Also with two reports of a kind on one page."""
     for one in (page, render([samples.sweep(), samples.sweep(), samples.overlap(), samples.overlap()])):
         read = Reader(one)
         ids = [value for name, value in read.attributes if name == "id"]
@@ -74,8 +74,8 @@ def test_every_id_is_there_once_and_every_link_leads_to_one(page):
         assert {value[1:] for name, value in read.attributes if name == "href" and value.startswith("#")} <= set(ids)
 
 
-def test_every_plot_has_its_numbers_and_what_it_was_made_of(page):
-    """Under each plot the set, its size and its fingerprint; beside it a table; in it a title and a description."""
+def test_every_plot_has_its_numbers_and_its_origin(page):
+    """Below it the set, its size and fingerprint; beside it a table; in it a title and a description."""
     read = Reader(page)
     plots = read.elements.count("figure")
     assert plots == 6
@@ -88,8 +88,8 @@ def test_every_plot_has_its_numbers_and_what_it_was_made_of(page):
 
 
 @pytest.mark.ci
-def test_names_from_anyones_data_stay_text():
-    """Markup, mathematics, control characters and lone surrogates: shown as far as they can be, never obeyed."""
+def test_names_in_the_data_stay_text():
+    """Markup, mathematics, control characters and lone surrogates are shown, never interpreted."""
     page = render(samples.hostile())
     page.encode("utf-8")
     read = Reader(page)
@@ -100,15 +100,15 @@ def test_names_from_anyones_data_stay_text():
     assert samples.LONG not in page
 
 
-def test_the_page_is_the_same_each_time():
-    """The same reports, the same page, to the letter."""
+def test_page_is_deterministic():
+    """The same reports give the same page."""
     reports = [samples.sweep(), samples.overlap()]
     assert render(reports) == render(copy.deepcopy(reports))
 
 
 @pytest.mark.ci
-def test_a_large_set_makes_a_page_of_reasonable_size():
-    """Twelve hundred questions and four systems stay far below two megabytes."""
+def test_large_set_makes_a_page_of_reasonable_size():
+    """Twelve hundred questions and four systems are far below two megabytes."""
     page = render(
         [samples.run(1200, ("a", "b", "c", "d", "e")), samples.sweep(ks=tuple(range(1, 20))), samples.overlap()]
     )
@@ -123,13 +123,13 @@ def test_a_large_set_makes_a_page_of_reasonable_size():
         (samples.overlap, ["overlap"]),
     ],
 )
-def test_one_report_alone_is_enough(report, found):
+def test_single_report_is_enough(report, found):
     """Whatever there is is shown."""
     assert list(compose([report()])) == found
 
 
 def test_missing_parts_are_left_out():
-    """Without times no times, without comparisons the best against the others, without values no comparison."""
+    """Times, comparisons and values are optional."""
     told = samples.run()
     for system in told["systems"].values():
         del system["latency_ms"]
@@ -143,15 +143,15 @@ def test_missing_parts_are_left_out():
     assert "data without a name" in render([told])
 
 
-def test_times_of_which_only_the_quantiles_are_known_are_shown():
-    """A line from the half to the 95 %, and the grade in the table."""
+def test_times_with_only_quantiles_are_shown():
+    """A line from the median to the 95 %, and the grade in the table."""
     told = samples.run()
     told["systems"] = {"fused": {"latency_ms": {"p50": 12.0, "p95": 640.0, "n": 100}}}
     assert leads(told) == {"latency": "The slowest, fused, answers 95 of 100 questions within 640\u00a0ms (slow)."}
     assert "12\u00a0ms" in render([told])
 
 
-def test_measures_are_estimated_from_values_where_no_mean_is_given():
+def test_measures_are_computed_from_values_without_a_mean():
     """The values of the questions are enough."""
     told = samples.run()
     known = results.systems(told)
@@ -160,8 +160,8 @@ def test_measures_are_estimated_from_values_where_no_mean_is_given():
     assert [one.measures["nDCG@10"] for one in results.systems(told)] == [one.measures["nDCG@10"] for one in known]
 
 
-def test_what_it_says_follows_the_numbers():
-    """A difference is claimed only where the test found one, and in its direction."""
+def test_claims_follow_the_numbers():
+    """A difference is claimed only if the test found one, and in its direction."""
     told = samples.run()
     told["comparisons"] = [
         {
@@ -186,8 +186,8 @@ def test_what_it_says_follows_the_numbers():
     assert said["wins-3"].startswith("fused and vector: no significant difference")
 
 
-def test_a_broken_prefix_is_not_hidden():
-    """The certificate's failure is said, and its success too."""
+def test_broken_prefix_is_reported():
+    """The certificate's failure, and its success."""
     told = samples.sweep()
     assert "began the longer one in all 100 pairs" in render([told])
     told["prefix"]["held"] = False
@@ -195,7 +195,7 @@ def test_a_broken_prefix_is_not_hidden():
 
 
 def test_overlap_without_judgments_claims_no_ceiling():
-    """What `recollect overlap --json` prints says nothing of relevant documents."""
+    """`recollect overlap --json` has no relevant documents."""
     told = {"pairs": [{"a": "keyword", "b": "vector", "both": 2, "only_a": 0, "only_b": 18, "advice": ["they differ"]}]}
     assert leads(told) == {"overlap": "Of what either finds, keyword and vector both find 10 %."}
     page = render([told])
@@ -236,8 +236,8 @@ QUICK = {"deadline": None, "phases": [Phase.generate], "suppress_health_check": 
 
 @settings(max_examples=150, **QUICK)
 @given(st.data())
-def test_junk_in_any_place_is_left_out_or_refused(data):
-    """No file can break what is said: what is of no use is left out, and where nothing is left that is said."""
+def test_invalid_values_are_left_out_or_refused(data):
+    """If nothing is left, that is reported."""
     report = broken(data.draw, data.draw(st.sampled_from(SMALL)))
     try:
         assert compose([report])
@@ -247,15 +247,15 @@ def test_junk_in_any_place_is_left_out_or_refused(data):
 
 @settings(max_examples=8, **QUICK)
 @given(st.data())
-def test_whatever_is_left_can_be_drawn(data):
-    """A page comes of it, and of our elements only."""
+def test_any_remaining_data_can_be_drawn(data):
+    """The page has only our elements."""
     report = broken(data.draw, data.draw(st.sampled_from(SMALL)))
     with contextlib.suppress(UsageError):
         assert set(Reader(render([report])).elements) <= OURS
 
 
-def test_pngs_have_the_names_of_their_sections(tmp_path):
-    """Each plot is a file of its own, in a folder that is made."""
+def test_pngs_are_named_after_their_sections(tmp_path):
+    """Each plot is a file, in a new folder."""
     named = compose([samples.sweep(), samples.overlap()])
     paths = write_pngs(named, tmp_path / "a" / "b")
     assert [path.name for path in paths] == ["sweep.png", "overlap.png"]
@@ -271,8 +271,8 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_command_writes_the_page_and_the_plots(files, capsys):
-    """Which files were written is printed, for people and for programs."""
+def test_command_writes_the_page_and_the_plots(files, capsys):
+    """The written files are printed, as text and as JSON."""
     assert main(["eval", "report", "sweep.json", "overlap.json", "-o", "out.html", "--png", "plots"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "out.html"
     assert {path.name for path in (files / "plots").iterdir()} == {"sweep.png", "overlap.png"}
@@ -293,7 +293,7 @@ def test_the_command_writes_the_page_and_the_plots(files, capsys):
         (["sweep.json", "-o", "no/such/page.html"], 3, "page.html cannot be written: No such file"),
     ],
 )
-def test_what_cannot_be_is_said(files, capsys, words, code, message):
+def test_impossible_reports_are_refused(files, capsys, words, code, message):
     """With the file's name, and the right exit code."""
     (files / "broken.json").write_text('{"rows": [')
     (files / "list.json").write_text("[1, 2]")
@@ -305,7 +305,7 @@ def test_what_cannot_be_is_said(files, capsys, words, code, message):
 
 @pytest.fixture
 def dataset(tmp_path, monkeypatch):
-    """A judged set of twelve documents in a folder, and nothing of the user's around it."""
+    """A judged set of twelve documents in a folder, in an empty home."""
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.chdir(tmp_path)
@@ -322,8 +322,8 @@ def dataset(tmp_path, monkeypatch):
 
 
 @pytest.mark.ci
-def test_a_set_is_put_to_all_studies(dataset, capsys):
-    """One command from the judged set to the page, with flags wherever they stand."""
+def test_set_runs_through_all_studies(dataset, capsys):
+    """One command from the judged set to the page, with flags in any position."""
     assert main(["--embedder", "hashing:64", "eval", "report", "boats", "-o", "boats.html"]) == 0
     told = capsys.readouterr()
     assert told.out == "boats.html\n"
@@ -338,15 +338,15 @@ def test_a_set_is_put_to_all_studies(dataset, capsys):
 
 
 @pytest.mark.ci
-def test_a_set_without_an_embedder_is_measured_by_keyword(dataset, capsys):
+def test_set_without_an_embedder_is_measured_by_keyword(dataset, capsys):
     """What can be studied is."""
     assert main(["eval", "report", "boats", "--embedder", "none"]) == 0
     assert "keyword has the highest nDCG@10" in (dataset.parent / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.ci
-def test_the_commands_of_the_documentation_run(dataset):
-    """docs/reports.md, block by block, on a set that is there."""
+def test_documented_commands_run(dataset):
+    """docs/reports.md, block by block."""
     text = (DOCS / "reports.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```console\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     script = block.replace("$ ", "").replace("DATASET", "boats")

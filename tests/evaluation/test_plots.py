@@ -1,4 +1,4 @@
-"""The plots: what they show is what was measured, no axis flatters, and every eye can tell the colours apart."""
+"""The plots: they show what was measured, with honest axes and colours that everybody can distinguish."""
 
 import itertools
 import re
@@ -56,8 +56,8 @@ def figures():
 
 
 @pytest.mark.parametrize("scheme", [0, 1])
-def test_every_colour_that_writes_can_be_read(scheme):
-    """Text and lines stand out from the paper by 4.5 to 1, light and dark."""
+def test_text_and_lines_have_enough_contrast(scheme):
+    """4.5 to 1 in light and dark."""
     paper = ROLES["paper"][scheme]
     writing = [role for role in ROLES if role.startswith("series") or role in ("ink", "muted")]
     assert len(writing) == 8
@@ -68,8 +68,8 @@ def test_every_colour_that_writes_can_be_read(scheme):
 
 @pytest.mark.parametrize("eye", EYES)
 @pytest.mark.parametrize("scheme", [0, 1])
-def test_the_series_are_told_apart_by_every_eye(eye, scheme):
-    """Any two colours are further apart than side by side looks the same (12 in CIELAB; 2.3 is just noticeable)."""
+def test_series_colours_can_be_distinguished(eye, scheme):
+    """Any two differ by at least 12 in CIELAB, with every kind of colour vision."""
     seen = [
         lab(np.array(EYES[eye]) @ linear(colours[scheme]))
         for role, colours in ROLES.items()
@@ -84,8 +84,8 @@ def test_no_two_roles_share_a_light_colour():
 
 
 @pytest.mark.parametrize("name", figures())
-def test_a_plot_in_a_page_has_the_pages_colours_and_ids_of_its_own(name):
-    """No colour is left as it was drawn, no id is without the plot's, and the words of the plot are text."""
+def test_plot_in_a_page_uses_its_colours_and_unique_ids(name):
+    """No original colour is left, every id has the plot's prefix, and text stays text."""
     with drawing():
         svg = inline(figures()[name](), f"plot-{name}", "A title & more", "What <it> shows")
     root = ET.fromstring(svg)
@@ -102,14 +102,14 @@ def test_a_plot_in_a_page_has_the_pages_colours_and_ids_of_its_own(name):
 
 
 @pytest.mark.parametrize("name", figures())
-def test_a_plot_is_the_same_each_time(name):
+def test_plot_is_deterministic(name):
     """The same numbers make the same drawing, to the letter."""
     with drawing():
         assert inline(figures()[name](), "a", "t", "d") == inline(figures()[name](), "a", "t", "d")
 
 
-def test_a_sweep_is_written_as_its_name_says(tmp_path):
-    """A .png is one, a .svg is one, and both say below the plot what they were made of."""
+def test_sweep_is_written_in_the_format_of_its_name(tmp_path):
+    """.png or .svg, both with their origin below the plot."""
     plots.sweep_plot(samples.sweep(), tmp_path / "sweep.png")
     plots.sweep_plot(samples.sweep(), tmp_path / "sweep.svg")
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
@@ -118,21 +118,21 @@ def test_a_sweep_is_written_as_its_name_says(tmp_path):
     assert "300 questions, 5,183 documents, fingerprint 3fa8c1d2e4b59607" in svg
 
 
-def test_a_sweep_without_rows_is_refused(tmp_path):
+def test_sweep_without_rows_is_refused(tmp_path):
     """There is nothing to draw, and that is said."""
     with pytest.raises(UsageError, match="no rows to draw"):
         plots.sweep_plot({"rows": [{"options": {}, "mean": None}]}, tmp_path / "sweep.png")
 
 
-def test_the_note_is_only_in_the_file(tmp_path):
-    """Writing a file leaves the figure as it was."""
+def test_note_is_only_in_the_file(tmp_path):
+    """Writing a file leaves the figure unchanged."""
     with drawing():
         figure = figures()["overlap"]()
         write(figure, tmp_path / "overlap.png", "a note")
         assert figure.texts == []
 
 
-def test_whiskers_reach_from_the_low_to_the_high_end():
+def test_whiskers_are_the_interval():
     """Each system's line is its interval, its dot its mean, in each measure's panel."""
     run = samples.run()
     with drawing():
@@ -148,7 +148,7 @@ def test_whiskers_reach_from_the_low_to_the_high_end():
 
 @pytest.mark.parametrize("methods", [("rrf",), ("rrf", "weighted"), ("rrf", "weighted", "borda")])
 def test_every_point_of_a_curve_has_its_interval(methods):
-    """Bands for one or two curves, upright lines for more; the axis holds all of them."""
+    """Bands for one or two curves, vertical lines for more; the axis includes all."""
     report = samples.sweep(methods)
     with drawing():
         (axes,) = plots.sweep_figure(results.sweep_chart(report)).axes
@@ -161,8 +161,8 @@ def test_every_point_of_a_curve_has_its_interval(methods):
     assert axes.get_xscale() == "log"
 
 
-def test_bars_begin_at_zero_and_wins_and_losses_have_one_scale():
-    """What is drawn as an area is as large as its number."""
+def test_bars_begin_at_zero_and_share_one_scale():
+    """Wins and losses."""
     made = figures()
     with drawing():
         overlap, duel, latency = made["overlap"]().axes, made["duel"]().axes[0], made["latency"]().axes
@@ -174,7 +174,7 @@ def test_bars_begin_at_zero_and_wins_and_losses_have_one_scale():
 
 
 def test_every_search_is_in_the_histogram():
-    """No time is left out, and those of all systems are on one axis."""
+    """All systems on one axis."""
     run = samples.run()
     run["systems"]["vector"]["latency_ms"]["values"] = [0.0, 0.001, 5.0, 90_000.0]
     with drawing():
@@ -184,8 +184,8 @@ def test_every_search_is_in_the_histogram():
     assert len({panel.get_xlim() for panel in axes}) == 1
 
 
-def test_of_many_settings_the_best_of_each_method_is_named():
-    """Forty curves are three with names and the rest as thin lines."""
+def test_best_of_each_method_is_named():
+    """Of forty curves three have names and the rest are thin lines."""
     found = results.sweep_chart(samples.sweep(ks=tuple(range(1, 14))))
     assert [curve.name for curve in found.curves] == ["borda k=1", "weighted k=1", "rrf k=1"]
     assert len(found.others) == 36
@@ -193,7 +193,7 @@ def test_of_many_settings_the_best_of_each_method_is_named():
 
 
 def test_without_depths_another_number_is_the_axis():
-    """A sweep over weights is drawn over weights."""
+    """For example weights."""
     rows = [{"options": {"fusion": "weighted", "vector_weight": w / 10, "fetch_k": 100}, "mean": w} for w in range(5)]
     found = results.sweep_chart({"rows": rows, "measure": "R@10"})
     assert (found.axis, len(found.curves), len(found.curves[0].points)) == ("vector_weight", 1, 5)
@@ -201,8 +201,8 @@ def test_without_depths_another_number_is_the_axis():
 
 @pytest.mark.ci
 @pytest.mark.parametrize("text", ["$x^2$", "a_b", "<b>", "100 %", "日本", "\\frac"])
-def test_a_name_is_drawn_as_it_is_written(text):
-    """No name is read as mathematics or markup."""
+def test_name_is_drawn_literally(text):
+    """Not as mathematics or markup."""
     run = samples.run(10, (text, "other"))
     with drawing():
         svg = inline(plots.systems_figure(results.systems(run)), "a", "t", "d")
@@ -210,8 +210,8 @@ def test_a_name_is_drawn_as_it_is_written(text):
 
 
 @pytest.mark.ci
-def test_drawing_leaves_no_trace():
-    """No window system is started and no setting of matplotlib stays; without plots it is not even imported."""
+def test_drawing_has_no_side_effects():
+    """No window system, no changed setting of matplotlib; without plots it is not imported."""
     code = """
 import sys, recollect.cli.lab.run, recollect.evaluation.report as page
 assert "matplotlib" not in sys.modules
@@ -226,7 +226,7 @@ assert "matplotlib.pyplot" not in sys.modules
     assert ran.returncode == 0, ran.stderr
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch, tmp_path):
+def test_missing_matplotlib_names_the_extra(monkeypatch, tmp_path):
     """The message says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError) as caught:
@@ -234,8 +234,8 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch, tmp_path):
     assert "recollect[eval]" in caught.value.hint
 
 
-def test_a_method_has_one_colour_in_every_plot():
-    """The default is drawn alike among the systems and in the sweep; two curves of one method differ."""
+def test_method_has_one_colour_in_every_plot():
+    """Also the default; two curves of one method differ."""
     with drawing():
         systems = plots.systems_figure(results.systems(samples.run(20, ("default", "rrf", "mine")))).axes[0]
         sweep = plots.sweep_figure(results.sweep_chart(samples.sweep(("rrf", "blend")))).axes[0]

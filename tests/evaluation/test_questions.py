@@ -1,4 +1,4 @@
-"""Questions out of records: what is asked, for what, what it gives away; and the set in its folder."""
+"""Questions made from records: their text, their targets, their leakage; and the set in its folder."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ def notes(tmp_path):
 
 @pytest.fixture
 def made(memory, notes):
-    """Kind → text → the name of the file asked for."""
+    """Kind → text → the name of the target file."""
     memory.index(notes)
     visible = VisibleRecords(memory, {})
     found = {}
@@ -104,13 +104,13 @@ def judged(folder):
     return read_qrels(folder / "qrels.tsv") | read_qrels(folder / "qrels_dev.tsv")
 
 
-def test_links_ask_for_the_file_they_lead_to(made):
-    """Wiki links with words of their own and markdown links are resolved; what leads out of the store is not asked."""
+def test_links_become_questions_for_their_target(made):
+    """Wiki and markdown links with their own words; links out of the store are ignored."""
     assert made["link"] == {"the beds behind the station": "garden.md", "the barrel note": "barrel.md"}
 
 
-def test_a_link_without_words_is_asked_for_by_its_sentence(made):
-    """The words before the link, without those that only lead to it."""
+def test_link_without_words_uses_its_sentence(made):
+    """The words before the link."""
     assert made["context"] == {"The theory behind all this rot and warmth": "compost.md"}
 
 
@@ -118,13 +118,13 @@ def test_aliases_come_from_the_front_matter(made):
     assert made["alias"] == {"The green book": "garden.md", "Plot 14": "garden.md"}
 
 
-def test_headings_that_say_nothing_are_left_out(made):
+def test_meaningless_headings_are_left_out(made):
     """No `Notes`, which two files have, no date, no comment in code, no title of one word."""
     assert made["heading"] == {"Slugs and what they fear": "garden.md", "Rain barrel": "barrel.md"}
 
 
-def test_a_phrase_has_only_words_of_one_target_and_reads_as_one(made):
-    """A run of words of the sentence, inside one clause."""
+def test_phrase_is_a_run_of_words_of_one_target(made):
+    """Inside one clause."""
     assert made["sentence"]
     sources = {name: plain(text) for name, text in {"garden.md": GARDEN, "compost.md": COMPOST}.items()}
     for text, name in made["sentence"].items():
@@ -132,8 +132,8 @@ def test_a_phrase_has_only_words_of_one_target_and_reads_as_one(made):
         assert not set(text) & set(";:()")
 
 
-def test_a_word_that_only_the_target_has_adds_nothing(memory):
-    """Of two phrases the one with words that others have too is taken."""
+def test_word_unique_to_the_target_adds_nothing(memory):
+    """Of two phrases the one with shared words is taken."""
     for text in (
         "The zebrafish swim past Lisbon harbour at noon.",
         "Lisbon was warm.",
@@ -147,8 +147,8 @@ def test_a_word_that_only_the_target_has_adds_nothing(memory):
     assert best_phrase(sentence, target, visible.vocabulary)[1] == "Lisbon harbour at noon"
 
 
-def test_a_question_for_two_things_is_none(memory, notes):
-    """The same words that lead to two files ask for neither."""
+def test_ambiguous_question_is_left_out(memory, notes):
+    """The same words for two files."""
     (notes / "other.md").write_text("# Other\n\nLook at [the barrel note](compost.md) as well, it says more.\n")
     memory.index(notes)
     visible = VisibleRecords(memory, {})
@@ -157,8 +157,8 @@ def test_a_question_for_two_things_is_none(memory, notes):
     assert len(texts) == len(set(texts))
 
 
-def test_facts_are_asked_for_by_category_and_some_words(memory):
-    """Tags that the text does not say are part of the question; the judgment is the id."""
+def test_facts_become_questions_by_category_and_words(memory):
+    """Tags missing in the text are part of the question; the judgment is the id."""
     fact = memory.add("Doctor Brandt moved her practice to Linden street.", category="health", tags=["doctor"])
     memory.add("Linden trees bloom in June.")
     visible = VisibleRecords(memory, {})
@@ -188,8 +188,8 @@ def test_sentences_are_what_a_reader_sees(text, said):
     assert sentences(text) == said
 
 
-def test_leakage_counts_in_the_one_passage_that_has_most(memory, notes):
-    """Words in two passages of a file do not add up, and a word of the file alone is a giveaway."""
+def test_leakage_is_counted_in_the_best_passage(memory, notes):
+    """Words in two passages of a file do not add up."""
     memory.index(notes)
     visible = VisibleRecords(memory, {})
     target = str(notes / "compost.md")
@@ -200,7 +200,7 @@ def test_leakage_counts_in_the_one_passage_that_has_most(memory, notes):
     assert not visible.vocabulary.gives_away("coffee", target)
 
 
-def test_the_table_has_a_row_a_kind_and_one_for_all():
+def test_table_has_a_row_per_kind_and_a_total():
     leaks = {"link": [Leak(1.0, True, 1), Leak(0.0, False, None)], "alias": [], "heading": [Leak(0.6, False, 1)]}
     link, heading, everything = leak_table(leaks)
     assert [link[name] for name in ("questions", "shared", "leaking", "first", "copied")] == [2, 0.5, 0.5, 0.5, 0.5]
@@ -208,8 +208,8 @@ def test_the_table_has_a_row_a_kind_and_one_for_all():
     assert (everything["kind"], everything["questions"]) == ("all", 3)
 
 
-def test_kinds_share_alike_and_targets_take_turns():
-    """What one kind does not have goes to the others; no target is asked for twice before every one was once."""
+def test_kinds_and_targets_are_balanced():
+    """Missing questions of one kind go to the others; each target is used once before any is repeated."""
     many = [SetQuestion(f"s{number}", "sentence", f"t{number % 10}", "r") for number in range(50)]
     few = [SetQuestion(f"a{number}", "alias", "t", "r") for number in range(3)]
     chosen = choose([*many, *few], 13, 1)
@@ -220,15 +220,15 @@ def test_kinds_share_alike_and_targets_take_turns():
     assert len(choose(many, 100, 1)) == 50
 
 
-def test_the_split_is_the_ids_own():
-    """About half on each side, and the side depends on nothing else."""
+def test_split_depends_only_on_the_id():
+    """About half on each side."""
     sides = [split_of(f"heading-{number}") for number in range(1000)]
     assert 430 < sides.count("dev") < 570
     assert sides == [split_of(f"heading-{number}") for number in range(1000)]
 
 
-def test_the_same_store_gives_the_same_bytes(sample, tmp_path):
-    """Files are equal to the byte; another seed gives other questions, all of them about files that are there."""
+def test_same_store_gives_the_same_bytes(sample, tmp_path):
+    """Another seed gives other questions about existing files."""
     made = make_set(sample, tmp_path / "one", SetOptions(60))
     make_set(sample, tmp_path / "two", SetOptions(60))
     make_set(sample, tmp_path / "other", SetOptions(60, seed=7))
@@ -239,7 +239,7 @@ def test_the_same_store_gives_the_same_bytes(sample, tmp_path):
     assert all(Path(target).is_file() for grades in judged(tmp_path / "one").values() for target in grades)
 
 
-def test_questions_and_judgments_fit_together(sample, tmp_path):
+def test_questions_and_judgments_match(sample, tmp_path):
     """Each side has its own questions, each with one judgment, in files that `eval run` reads."""
     tmp_path /= "set"
     make_set(sample, tmp_path, SetOptions())
@@ -250,8 +250,8 @@ def test_questions_and_judgments_fit_together(sample, tmp_path):
     assert not read_questions(tmp_path / "queries.jsonl").keys() & read_questions(tmp_path / "queries_dev.jsonl").keys()
 
 
-def test_an_update_keeps_what_was_edited_and_taken_out(sample, tmp_path):
-    """An edited text stays, a deleted question stays away, a line of one's own stays, and what is new comes in."""
+def test_update_keeps_edits_and_deletions(sample, tmp_path):
+    """An edited text, a deleted question and an added line stay, and new questions are added."""
     folder = tmp_path / "set"
     make_set(sample, folder, SetOptions(40))
     before = files(folder)
@@ -274,8 +274,8 @@ def test_an_update_keeps_what_was_edited_and_taken_out(sample, tmp_path):
     assert judged(folder)["mine"] == {str(NOTES / "home" / "sauna.md"): 1}
 
 
-def test_an_update_says_what_is_gone(memory, notes, tmp_path):
-    """Questions about a file that was removed are kept, and said."""
+def test_update_reports_missing_targets(memory, notes, tmp_path):
+    """Questions about a removed file stay, with a report."""
     memory.index(notes)
     make_set(memory, tmp_path / "set", SetOptions())
     (notes / "rain" / "barrel.md").unlink()
@@ -284,8 +284,8 @@ def test_an_update_says_what_is_gone(memory, notes, tmp_path):
     assert any("gone or not visible" in warning for warning in made["warnings"])
 
 
-def test_nothing_of_another_scope_is_in_the_set(memory, notes, tmp_path):
-    """The set of a shared store is the set of a store that holds only what may be seen."""
+def test_set_contains_no_other_scope(memory, notes, tmp_path):
+    """It equals that of a store with only the visible records."""
     memory.index(notes, user="ada")
     make_set(memory, tmp_path / "alone", SetOptions(filters={"user": "ada"}))
     memory.index(NOTES, user="bob")
@@ -295,15 +295,15 @@ def test_nothing_of_another_scope_is_in_the_set(memory, notes, tmp_path):
         make_set(memory, tmp_path / "global", SetOptions())
 
 
-def test_filters_narrow_what_is_asked_for(sample, tmp_path):
+def test_filters_narrow_the_questions(sample, tmp_path):
     tmp_path /= "set"
     make_set(sample, tmp_path, SetOptions(filters={"path": str(NOTES / "home")}))
     assert {Path(target).parent.name for grades in judged(tmp_path).values() for target in grades} == {"home"}
 
 
 @pytest.mark.ci
-def test_a_masked_set_has_the_words_taken_out(sample, tmp_path):
-    """The copy lacks the sentence of each question, judgments are by record, and far less is given away."""
+def test_masked_set_lacks_the_words_of_its_questions(sample, tmp_path):
+    """The copy lacks the sentence of each question, judgments are by record, and leakage is small."""
     made = make_set(sample, tmp_path / "masked", SetOptions(masked=True))
     (dataset,) = read_dataset(tmp_path / "masked")
     texts = {row["_id"]: f"{row['title']}\n{row['text']}" for row in dataset.corpus}
@@ -319,7 +319,7 @@ def test_a_masked_set_has_the_words_taken_out(sample, tmp_path):
         make_set(sample, tmp_path / "masked", SetOptions(update=True))
 
 
-def test_masking_leaves_enough_to_find(memory):
+def test_masking_leaves_enough_text(memory):
     """A fact of one sentence cannot lose it."""
     fact = memory.add("Doctor Brandt moved her practice to Linden street.")
     visible = VisibleRecords(memory, {})
@@ -327,13 +327,13 @@ def test_masking_leaves_enough_to_find(memory):
     assert MaskedRecords(visible.listed).without(question) is None
 
 
-def test_the_plan_writes_nothing(sample, tmp_path):
+def test_plan_writes_nothing(sample, tmp_path):
     planned = make_set(sample, tmp_path / "set", SetOptions(50), plan=True)
     assert sum(planned["sides"].values()) == 50
     assert not (tmp_path / "set").exists()
 
 
-def test_vocabulary_of_nothing():
+def test_vocabulary_of_an_empty_store():
     """No record, no word, no share."""
     vocabulary = Vocabulary([], Analyzer())
     assert vocabulary.share("a question", "x") == 0.0
@@ -341,7 +341,7 @@ def test_vocabulary_of_nothing():
 
 
 @pytest.mark.parametrize("text", ["*a " * 60_000, "[" * 100_000, "[[a|" * 40_000, "`" * 100_000, "a. B" * 40_000])
-def test_a_long_fact_of_anything_ends_soon(text):
-    """However it is made up, it is read within its bound: no pattern goes back and forth over it."""
+def test_any_long_fact_is_read_in_time(text):
+    """No pattern backtracks over it."""
     records = [Record("one", text), Record("two", "A harbour.")]
     QuestionMaker(Vocabulary(records, Analyzer()))(records, {})

@@ -8,8 +8,8 @@ from recollect.errors import UsageError
 from recollect.evaluation.scoring import by_place, deepest, evaluate, in_order, parse_measures, without_self
 
 
-def test_measures_are_parsed_as_people_write_them():
-    """With spaces, commas or one by one, under the library's other names too, each once."""
+def test_measures_are_parsed_in_usual_spellings():
+    """With spaces, commas or one by one, under the library's other names, each once."""
     wanted = ("nDCG@10", "R@5", "R@20", "RR@10", "AP", "P@1", "Success@5")
     assert parse_measures("nDCG@10 R@5 R@20 RR@10 AP P@1 Success@5") == wanted
     assert parse_measures(["nDCG@10,R@5", "R@20, RR@10", "MAP", "P@1 Success@5", "MRR@10"]) == wanted
@@ -29,14 +29,14 @@ def test_measures_are_parsed_as_people_write_them():
         ("nDCG(rel=2)@10", "no parameter 'rel'"),
     ],
 )
-def test_a_measure_that_is_none_is_named(words, reason):
-    """The error says which word is wrong and shows right ones."""
+def test_invalid_measure_is_named(words, reason):
+    """With valid examples."""
     with pytest.raises(UsageError, match=reason) as caught:
         parse_measures(words)
     assert "nDCG@10" in caught.value.hint
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch):
+def test_missing_library_names_the_extra(monkeypatch):
     """The extra is named."""
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     with pytest.raises(UsageError, match="ir_measures") as caught:
@@ -53,19 +53,19 @@ def test_questions_without_results_are_zeros_in_every_measure():
     assert evaluate(qrels, {"two": {"b": 1.0}}, names) == {name: {"one": 0.0, "two": 1.0} for name in names}
 
 
-def test_a_run_in_order_has_no_equal_scores():
-    """The place decides; the greater id is first among equals, as in trec_eval."""
+def test_run_in_order_has_no_equal_scores():
+    """The position decides; of equal scores the greater id is first, as in trec_eval."""
     assert in_order({"q": {"a": 2.0, "b": 2.0, "c": 3.0}}) == {"q": {"c": 1.0, "b": 0.5, "a": pytest.approx(1 / 3)}}
     assert by_place(["x", "y", "x"]) == {"x": 1.0, "y": 0.5}
 
 
-def test_a_questions_own_document_can_be_dropped():
+def test_own_document_of_a_question_can_be_dropped():
     """Only that document, and only for that question."""
     run = {"q1": {"q1": 1.0, "q2": 0.5}, "q2": {"q1": 1.0}}
     assert without_self(run, {"q1": "q1", "q2": "q2"}) == {"q1": {"q2": 0.5}, "q2": {"q1": 1.0}}
 
 
-def test_a_measure_that_fails_on_these_questions_is_an_error_of_ours():
+def test_measure_that_fails_is_a_recollect_error():
     """The library divides by the number of irrelevant records; here there is none."""
     with pytest.raises(UsageError, match="Accuracy cannot be computed on these questions"):
         evaluate({"q": {"d": 1}}, {"q": {"d": 1.0}}, ["Accuracy"])

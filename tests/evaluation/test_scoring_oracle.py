@@ -24,8 +24,8 @@ RANKINGS = {
 RUN = {key: {doc: 1.0 / rank for rank, doc in enumerate(docs, 1)} for key, docs in RANKINGS.items()}
 
 
-def test_ndcg_reads_the_grades():
-    """nDCG@10 is the grades' discounted sum over that of the best possible order, and stops at ten."""
+def test_ndcg_uses_the_grades():
+    """nDCG@10 is the discounted sum over that of the ideal order, up to ten."""
     got = 2 / log2(2) + 0 / log2(3) + 3 / log2(4) + 1 / log2(6)
     best = 3 / log2(2) + 2 / log2(3) + 1 / log2(4)
     values = evaluate(QRELS, RUN, ["nDCG@10"])["nDCG@10"]
@@ -33,19 +33,19 @@ def test_ndcg_reads_the_grades():
 
 
 def test_recall_counts_the_relevant_among_twenty():
-    """R@20 is the share of relevant documents found; a grade of 0 is not relevant."""
+    """R@20; a grade of 0 is not relevant."""
     values = evaluate(QRELS, RUN, ["R@20"])["R@20"]
     assert values == pytest.approx({"graded": 1.0, "late": 0.5, "wrong": 0.0, "unanswered": 0.0})
 
 
 def test_reciprocal_rank_is_that_of_the_first_relevant_one():
-    """RR@10 is one over the place of the first relevant document, 0 where that is beyond ten."""
+    """RR@10, 0 beyond ten."""
     values = evaluate(QRELS, {**RUN, "wrong": {"b": 3.0, "c": 2.0, "a": 1.0}}, ["RR@10"])["RR@10"]
     assert values == pytest.approx({"graded": 1.0, "late": 0.0, "wrong": 1 / 3, "unanswered": 0.0})
 
 
-def test_every_judged_question_counts_and_no_other():
-    """A question without results is a zero in every measure, and one without judgments is left out."""
+def test_exactly_the_judged_questions_count():
+    """One without results is a zero, and one without judgments is left out."""
     values = evaluate(QRELS, {**RUN, "unjudged": {"a": 1.0}}, ["nDCG@10", "R@20", "RR@10"])
     assert set(values) == {"nDCG@10", "R@20", "RR@10"}
     assert all(set(by_question) == set(QRELS) for by_question in values.values())
@@ -53,12 +53,12 @@ def test_every_judged_question_counts_and_no_other():
 
 
 def test_no_results_at_all_are_zeros():
-    """An engine that finds nothing is measured, not skipped."""
+    """An engine that finds nothing is measured."""
     assert evaluate(QRELS, {}, ["nDCG@10"]) == {"nDCG@10": dict.fromkeys(QRELS, 0.0)}
 
 
 def test_rank_all_keeps_the_order_of_equal_scores():
-    """A run made of answers has falling scores even where the results' own are equal, and is as deep as asked."""
+    """A run has falling scores even if the results' own are equal."""
     results = tuple(Result(Record(key, "text"), 0.5, 0.5, {}) for key in ("m", "a", "z"))
 
     def search(query: Query) -> Answer:
@@ -101,8 +101,8 @@ def as_read(scores: dict[str, float]) -> dict[str, float]:
 @pytest.mark.torture  # compiled for half a minute
 @pytest.mark.filterwarnings("ignore:unsafe cast from uint64 to int64")
 @pytest.mark.timeout(240)
-def test_our_measures_are_ranxs():
-    """On 200 random runs with ties, gaps and graded judgments every measure of every question agrees to 1e-9."""
+def test_measures_equal_ranx():
+    """On 200 random runs with ties, gaps and grades, to 1e-9 for every question."""
     import ranx
 
     cases = [random_case(seed) for seed in range(RUNS)]
@@ -115,8 +115,8 @@ def test_our_measures_are_ranxs():
             assert values == pytest.approx(expected, abs=1e-9), measure
 
 
-def test_equal_scores_stand_as_in_trec_eval_in_every_measure():
-    """Among equal scores the greater id comes first, also in RR@10, for which the library would ask another program."""
+def test_equal_scores_are_ordered_like_trec_eval():
+    """The greater id first, also in RR@10."""
     run = {"q": {"a": 1.0, "b": 1.0, "c": 1.0}}
     values = evaluate({"q": {"a": 1}}, run, ["RR@10", "RR", "AP", "P@1", "nDCG@1"])
     assert {measure: of["q"] for measure, of in values.items()} == {

@@ -23,30 +23,30 @@ def exact(after, before):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_chance_is_what_counting_every_swap_gives(seed):
-    """The drawn p is within four of its own standard errors of the exact one."""
+def test_p_value_equals_the_exact_one(seed):
+    """Within four of its standard errors."""
     after, before = pairs(seed, 16)
     p = exact(after, before)
     assert compare(after, before).p == pytest.approx(p, abs=4 * (p * (1 - p) / PERMUTATIONS) ** 0.5 + 2 / PERMUTATIONS)
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_is_noticed_is_what_the_test_calls_significant(seed):
-    """A difference is significant exactly if it exceeds what `noticeable` says."""
+def test_noticeable_difference_equals_significance(seed):
+    """A difference is significant exactly if it exceeds `noticeable`."""
     after, before = pairs(seed, 40)
     found, edge = compare(after, before), noticeable(after, before)
     assert found.significant == (edge is not None and abs(found.difference.mean) > edge + 1e-12)
 
 
-def test_equal_systems_differ_by_nothing():
-    """No wins, no losses, p of 1, and nothing that could be noticed."""
+def test_equal_systems_do_not_differ():
+    """No wins, no losses, p of 1."""
     values = {"a": 0.1, "b": 0.7}
     found = compare(values, dict(values))
     assert (found.p, found.wins, found.losses, found.ties, found.difference.mean) == (1.0, 0, 0, 2, 0.0)
     assert noticeable(values, values) is None
 
 
-def test_an_interval_holds_the_mean_and_narrows_with_more_questions():
+def test_interval_contains_the_mean_and_narrows_with_more_questions():
     """The same draws give the same interval; no questions give zeros."""
     rng = random.Random(1)
     few, many = ([rng.random() for _ in range(size)] for size in (20, 2000))

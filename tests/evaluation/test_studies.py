@@ -1,4 +1,4 @@
-"""Studies of questions that come with the request: the set, the borrowed memory, and what judgments may name."""
+"""Studies of questions in a request: the set, the borrowed memory, and what judgments may name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from recollect.types import Scope
 NIGHT = ("night train", {"d1": 1})
 
 
-def test_given_questions_are_the_set_that_a_folder_would_be(tmp_path):
-    """Same words and judgments, same fingerprint: a report made here can be gated there."""
+def test_questions_of_a_request_equal_a_folder(tmp_path):
+    """The same fingerprint: a report made here can be gated there."""
     (tmp_path / "queries.jsonl").write_text('{"_id": "night train", "text": "night train"}\n')
     (tmp_path / "qrels.tsv").write_text("night train\td1\t1\n")
     (read,) = read_dataset(tmp_path)
@@ -22,8 +22,8 @@ def test_given_questions_are_the_set_that_a_folder_would_be(tmp_path):
     assert made == read
 
 
-def test_every_question_has_an_id_of_its_own():
-    """Even where a text looks like another's id."""
+def test_every_question_has_a_unique_id():
+    """Even if a text looks like another's id."""
     texts = ["a", "a (2)", "a", "a", "\u202ea\x00", "b" * 300, "b" * 299 + "c"]
     made = studies.make_dataset([(text, {"d": 1}) for text in texts])
     assert list(made.queries.values()) == texts
@@ -40,7 +40,7 @@ def test_a_borrowed_memory_stays_open(memory):
 
 
 @pytest.mark.parametrize("study", [studies.run, studies.sweep, studies.overlap])
-def test_a_study_that_takes_too_long_is_given_up(memory, study):
+def test_study_that_takes_too_long_is_stopped(memory, study):
     """Between two questions, with a hint; the memory itself has no limit."""
     memory.add("night train", id="d1")
     with pytest.raises(UsageError, match="longer than -1 s"):
@@ -48,8 +48,8 @@ def test_a_study_that_takes_too_long_is_given_up(memory, study):
     assert memory.search("night").results
 
 
-def test_behind_a_wall_judgments_name_only_what_is_seen(memory, tmp_path):
-    """Neither another's record by its id nor another's file by its path, and neither is told from what never was."""
+def test_scoped_judgments_name_only_visible_records(memory, tmp_path):
+    """Another scope's id or path is the same as an unknown one."""
     note = tmp_path / "secret.md"
     note.write_text("The night train leaves at nine.")
     memory.index(note, user="bob")

@@ -65,8 +65,8 @@ def test_every_curve_is_measured_at_every_depth(judged):
     assert along.count("settings") == 2 * (len(CURVES) - 1)
 
 
-def test_a_replay_ranks_as_a_search_does(judged, memory):
-    """The rows are of rankings that a person gets who sets these settings."""
+def test_replay_ranks_like_a_search(judged, memory):
+    """The rows equal what these settings give in a search."""
     small = judged.parts[0].dataset
     for curve in CURVES:
         for depth in (10, 30):
@@ -76,8 +76,8 @@ def test_a_replay_ranks_as_a_search_does(judged, memory):
                 assert tops[key] == tuple(result.record.id for result in live)
 
 
-def test_the_json_can_be_drawn(judged):
-    """The shape that plots read: options and interval of each row, the knee's options, churn from and to."""
+def test_json_has_the_data_of_the_plots(judged):
+    """Options and interval of each row, the knee's options, churn from and to."""
     found = json.loads(json.dumps(sweep(judged, CURVES, [5, 20])))
     assert set(found) == {"rows", "knee", "knees", "churn"}
     assert set(found["rows"][0]) == {"options", "mean", "low", "high"}
@@ -85,7 +85,7 @@ def test_the_json_can_be_drawn(judged):
     assert {one["along"] for one in found["churn"]} == {"fetch_k", "settings"}
 
 
-def test_progress_is_told_of_every_setting(judged):
+def test_progress_is_reported_for_every_setting(judged):
     told = []
     sweep(judged, CURVES, [5, 20], progress=lambda done, total: told.append((done, total)))
     assert told == [(done, 8) for done in range(1, 9)]
@@ -95,8 +95,8 @@ def values(mean, wobble=0.0):
     return {f"q{number}": mean + wobble * (-1) ** number for number in range(60)}
 
 
-def test_the_knee_is_where_nothing_deeper_is_surely_better():
-    """A gain that chance explains moves no knee; a sure one does, however far down it comes."""
+def test_knee_is_where_nothing_deeper_is_significantly_better():
+    """A gain by chance moves no knee; a significant one does, at any depth."""
     assert knee([values(0.5), values(0.6), values(0.6)]) == 1
     assert knee([values(0.5), values(0.501, 0.2), values(0.502, 0.3)]) == 0
     assert knee([values(0.5), values(0.4), values(0.6)]) == 2
@@ -104,7 +104,7 @@ def test_the_knee_is_where_nothing_deeper_is_surely_better():
     assert knee([values(0.6)]) == 0
 
 
-def test_churn_is_the_share_that_is_replaced():
+def test_churn_is_the_replaced_share():
     before = outcome({"a": 0, "b": 0}, {"a": tuple("abcdefghij"), "b": ("x", "y")})
     after = outcome({"a": 0, "b": 0}, {"a": tuple("jihgfedcbk"), "b": ("y", "x")})
     assert churn(before, before) == 0
@@ -119,8 +119,8 @@ def test_the_certificate_holds_for_live_searches(judged, memory):
     assert prefix == {"checked": 16, "held": True, "questions": 4, "limits": [1, 50], "broken": []}
 
 
-def test_the_certificate_says_where_it_is_broken(judged, memory, monkeypatch):
-    """A search whose first result depends on how many were asked for is named with its question and settings."""
+def test_certificate_names_its_violation(judged, memory, monkeypatch):
+    """A search whose first result depends on the limit is named with its question and settings."""
     real = memory.search
 
     def turned(text, *, limit, **options):
@@ -137,8 +137,8 @@ def test_the_certificate_says_where_it_is_broken(judged, memory, monkeypatch):
     assert (both["checked"], both["questions"], both["held"]) == (4, 2, False)
 
 
-def test_questions_are_asked_of_every_corpus_once(open_memory, tmp_path):
-    """Two corpora count as one set; their sources are asked, never again while settings are tried."""
+def test_questions_are_sent_to_every_corpus_once(open_memory, tmp_path):
+    """Two corpora are one set; sources are not queried again while settings are tried."""
     small = dataset(20)
     others = {f"other/{key}": text for key, text in small.queries.items()}
     other = Dataset("other", small.corpus, others, {f"other/{key}": of for key, of in small.qrels.items()}, "g", "j")

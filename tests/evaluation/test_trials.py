@@ -47,8 +47,8 @@ def opened(tmp_path):
     return partial(open_corpus, settings=HASHING, folder=tmp_path / "cache")
 
 
-def test_a_system_ranks_as_a_search_with_its_options_does(opened):
-    """What is replayed from the recording is what `search` answers, for every named system."""
+def test_system_ranks_like_a_search_with_its_options(opened):
+    """The replay equals `search`, for every named system."""
     dataset = make_set()
     trials, _ = run_trials(TrialPlan(SYSTEMS), [dataset], opened)
     with opened(dataset) as memory:
@@ -58,8 +58,8 @@ def test_a_system_ranks_as_a_search_with_its_options_does(opened):
                 assert list(trial.run[key]) == [result.record.id for result in found], trial.system
 
 
-def test_a_second_run_stores_and_embeds_nothing(opened, tmp_path):
-    """The bars move in the first run and stand still in the second; the file is named after set and fingerprint."""
+def test_second_run_stores_and_embeds_nothing(opened, tmp_path):
+    """The file is named after set and fingerprint."""
     moved = []
 
     def bars(label):
@@ -72,8 +72,8 @@ def test_a_second_run_stores_and_embeds_nothing(opened, tmp_path):
     assert [file.name for file in (tmp_path / "cache").glob("*.db")] == ["notes-f00d-hashing-64.db"]
 
 
-def test_the_default_model_and_no_model_share_a_file():
-    """Other models and other languages have files of their own."""
+def test_default_model_and_no_model_share_a_file():
+    """Other models and languages have separate files."""
     dataset = make_set()
     names = [
         place_of(dataset, settings)
@@ -86,7 +86,7 @@ def test_the_default_model_and_no_model_share_a_file():
 
 
 def test_corpora_are_averaged_over_their_questions(opened):
-    """Two corpora of eight and one questions: the mean is over nine, and ids that repeat are told apart."""
+    """Eight and one questions: the mean is over nine, and repeated ids are distinguished."""
     small = make_set("small", "beef", queries={"q0": "what about tea?"}, qrels={"q0": {"owls0": 1}})
     plan = TrialPlan(measures=("RR@10",))
     trials, parts = run_trials(plan, apart([make_set(), small]), opened)
@@ -99,8 +99,8 @@ def test_corpora_are_averaged_over_their_questions(opened):
     assert report["systems"]["default"]["measures"]["RR@10"]["mean"] == pytest.approx(sum(values.values()) / 9)
 
 
-def test_a_report_holds_what_others_need(opened, tmp_path):
-    """n, fingerprint, settings, intervals and the randomisation test, as JSON that can be read again."""
+def test_report_has_everything_to_compare(opened, tmp_path):
+    """n, fingerprint, settings, intervals and the randomisation test, as JSON that can be loaded."""
     plan = TrialPlan(named_systems("keyword, default"), ("nDCG@10", "R@5"), latency=3)
     trials, parts = run_trials(plan, [make_set(unjudged=2)], opened)
     report = make_report("notes", plan, HASHING, trials, parts, split="dev")
@@ -126,8 +126,8 @@ def test_a_report_holds_what_others_need(opened, tmp_path):
     assert read_report(tmp_path / "report.json") == json.loads(json.dumps(report))
 
 
-def test_a_rival_that_is_our_own_run_scores_as_we_do(opened):
-    """The same ranking, written and read again, has the same values; what it leaves out counts as zero, and is said."""
+def test_rival_equal_to_our_run_scores_the_same(opened):
+    """What a rival leaves out counts as zero, and is reported."""
     plan = TrialPlan(measures=("nDCG@10", "RR@10", "AP"))
     trials, _ = run_trials(plan, [make_set()], opened)
     lines = "\n".join(write_trec({key: list(of.items()) for key, of in trials[0].run.items()}))
@@ -143,7 +143,7 @@ def test_a_rival_that_is_our_own_run_scores_as_we_do(opened):
 
 
 def test_self_retrieval_can_be_excluded(opened):
-    """A document asked for with its own text is no find: it is dropped, and what follows moves up."""
+    """A document searched with its own text is dropped, and the following move up."""
     texts = {row["_id"]: row["text"] for row in CORPUS}
     dataset = make_set(queries={"tea0": texts["tea0"]}, qrels={"tea0": {"tea1": 1, "tea0": 1}})
     (plain,), _ = run_trials(TrialPlan(measures=("P@1",)), [dataset], opened)
@@ -179,7 +179,7 @@ def own(open_memory, tmp_path):
 
 
 def test_judged_files_count_for_any_chunk(own):
-    """Results are files then, each once, named as in the store, however the judgments write the path."""
+    """Results are files, each once, however the judgments write the path."""
     judged, open_store, notes, fact = own
     dataset = judged(("q1", str(notes / "tea.md"), "1"), ("q2", "deep/rust.md", "1"), ("q3", fact, "1"))
     trials, (part,) = run_trials(TrialPlan(measures=("P@1", "R@5")), [dataset], open_store)
@@ -191,7 +191,7 @@ def test_judged_files_count_for_any_chunk(own):
 
 
 def test_judged_records_stay_records(own):
-    """Where judgments name ids alone, results are records, and what is not there is counted."""
+    """If judgments name ids only; missing ones are counted."""
     judged, open_store, _, fact = own
     trials, (part,) = run_trials(
         TrialPlan(measures=("P@1",)), [judged(("q3", fact, "1"), ("q3", "gone", "1"))], open_store
@@ -202,8 +202,8 @@ def test_judged_records_stay_records(own):
         run_trials(TrialPlan(), [judged(("q3", "gone", "1"))], open_store)
 
 
-def test_a_store_that_grows_can_be_compared(own, open_memory):
-    """Its fingerprint is that of questions and judgments; its corpus's mark moves."""
+def test_growing_store_can_be_compared(own, open_memory):
+    """The fingerprint is of questions and judgments; that of the corpus changes."""
     judged, open_store, _, fact = own
     plan, dataset = TrialPlan(measures=("P@1",)), judged(("q3", fact, "1"))
     before = make_report("own", plan, HASHING, *run_trials(plan, [dataset], open_store))
@@ -213,8 +213,8 @@ def test_a_store_that_grows_can_be_compared(own, open_memory):
     assert before["data"]["corpora"] != after["data"]["corpora"]
 
 
-def test_filters_and_sources_hold_for_every_system(own):
-    """A filter is applied inside the sources; settings that ask keyword only do not keep `vector` from being asked."""
+def test_filters_and_sources_apply_to_every_system(own):
+    """Filters inside the sources; settings with keyword only do not exclude `vector`."""
     judged, _, notes, fact = own
     dataset = judged(("q3", fact, "1"), ("q1", "tea.md", "1"))
     from recollect.config import SearchOptions
@@ -226,8 +226,8 @@ def test_filters_and_sources_hold_for_every_system(own):
     assert [set(trial.run["q3"]) for trial in trials] == [{fact}, {fact}]
 
 
-def test_systems_are_named_or_refused(opened, tmp_path):
-    """An unknown name, one without its embedder, two of one name, nothing at all."""
+def test_invalid_systems_are_refused(opened, tmp_path):
+    """An unknown name, one without its embedder, a repeated name, none at all."""
     with pytest.raises(UsageError, match="no system 'bm25'"):
         named_systems("keyword,bm25")
     assert named_systems("none") == {}
@@ -249,8 +249,8 @@ def fake(values, fingerprint="f", **settings):
     }
 
 
-def test_the_gate_tells_a_fall_from_noise():
-    """Many questions falling together is a fall; as much up as down is noise; a rise is none."""
+def test_gate_distinguishes_a_fall_from_noise():
+    """Many questions falling together is a fall; as many up as down is noise."""
     before = [0.5] * 40
     (fall,) = gate(fake(before), fake([0.4] * 20 + [0.5] * 20))
     assert fall["fell"]
@@ -264,8 +264,8 @@ def test_the_gate_tells_a_fall_from_noise():
     assert gate(fake(before), fake(before))[0]["p"] == 1.0
 
 
-def test_the_gate_knows_when_it_cannot_know():
-    """Where fewer than six questions changed no fall is significant, and it says so instead of giving a number."""
+def test_gate_reports_if_there_is_too_little_evidence():
+    """With fewer than six changed questions no fall is significant."""
     (check,) = gate(fake([1.0] * 40), fake([0.0] * 5 + [1.0] * 35))
     assert not check["fell"]
     assert check["noticeable"] is None
@@ -274,8 +274,8 @@ def test_the_gate_knows_when_it_cannot_know():
     assert check["noticeable"] == pytest.approx(4 / 40)
 
 
-def test_the_gate_compares_only_what_can_be_compared():
-    """Other data, another treatment of self-retrieval, other questions or nothing in common are errors."""
+def test_gate_refuses_incomparable_reports():
+    """Other data, self-retrieval or questions, or nothing in common."""
     old = fake([0.5] * 9)
     for new, reason in (
         (fake([0.5] * 9, fingerprint="g"), "fingerprint was f and is g"),
@@ -298,7 +298,7 @@ def test_the_gate_compares_only_what_can_be_compared():
         '{"format": 1, "systems": {"a": {"per_query": {"AP": {"q": "x"}}}}, "data": {"fingerprint": ""}}',
     ],
 )
-def test_what_is_no_report_is_refused(text, tmp_path):
+def test_invalid_report_is_refused(text, tmp_path):
     """The file is named, and how to make a report."""
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(UsageError, match=r"r\.json is no") as caught:

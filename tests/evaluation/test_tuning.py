@@ -49,14 +49,14 @@ def noise(seed, gain=lambda _options: 0.0, spread=0.15):
 
 @pytest.mark.ci
 def test_no_signal_keeps_the_default():
-    """Where settings differ by chance alone, the best of thirty on the same questions is not taken for better."""
+    """The best of thirty by chance is not chosen."""
     kept = [tune(noise(seed), PLAN)["keep_default"] for seed in range(40)]
     assert sum(kept) >= 38
 
 
 @pytest.mark.ci
 def test_shuffled_judgments_keep_the_default():
-    """A gain that some questions have under every setting is no gain once it goes to other questions at random."""
+    """A gain of some questions under every setting is none after shuffling."""
     real = noise("real", spread=0.05)
 
     def shuffled(seed):
@@ -70,8 +70,8 @@ def test_shuffled_judgments_keep_the_default():
     assert sum(tune(shuffled(seed), PLAN)["keep_default"] for seed in range(40)) >= 38
 
 
-def test_a_planted_gain_is_found():
-    """One setting that is really better is chosen by nearly every fold, and its gain is measured for what it is."""
+def test_planted_gain_is_found():
+    """A better setting is chosen by nearly every fold, and its gain is measured correctly."""
     best = {"fusion": "weighted", "fetch_k": 200, "vector_weight": 7}
 
     def gain(options):
@@ -86,13 +86,13 @@ def test_a_planted_gain_is_found():
     assert found["held_out"]["n"] == len(QUESTIONS)
 
 
-def test_a_gain_of_a_refinement_is_found():
+def test_gain_of_a_refinement_is_found():
     found = tune(noise("aged", lambda options: 0.2 if options["half_life_days"] else 0.0), PLAN)
     assert not found["keep_default"]
     assert found["chosen"]["half_life_days"] == 30.0
 
 
-def test_a_setting_that_is_worse_is_not_taken():
+def test_worse_setting_is_not_chosen():
     found = tune(noise("worse", lambda options: -0.3 * (options["fusion"] == "weighted"), spread=0), PLAN)
     assert found["keep_default"]
     assert found["chosen"] == {}
@@ -101,8 +101,8 @@ def test_a_setting_that_is_worse_is_not_taken():
 
 
 @pytest.mark.parametrize("held_out", range(OUTER))
-def test_held_out_judgments_do_not_reach_the_choice(held_out):
-    """Whatever the judgments of a fold are, the settings it is measured with stay the same."""
+def test_held_out_judgments_do_not_affect_the_choice(held_out):
+    """Whatever the judgments of a fold are, its settings stay the same."""
     fold = deal(QUESTIONS, OUTER, "outer")[held_out]
     true = noise("leak", lambda options: 0.1 * (options["vector_weight"] == 3))
 
@@ -118,7 +118,7 @@ def test_held_out_judgments_do_not_reach_the_choice(held_out):
     )
 
 
-def test_the_choice_asks_for_nothing_but_its_questions():
+def test_choice_uses_only_its_own_questions():
     """A question outside of them is not even looked at."""
 
     def values(options):
@@ -139,7 +139,7 @@ def test_each_setting_is_tried_once():
     assert len(asked) == len(set(asked)) == found["tried"]
 
 
-def test_folds_are_equal_disjoint_and_whole_whatever_the_order():
+def test_folds_are_equal_disjoint_and_complete():
     folds = deal(QUESTIONS, OUTER, "outer")
     assert sorted(itertools.chain.from_iterable(folds)) == sorted(QUESTIONS)
     assert {len(fold) for fold in folds} == {24}
@@ -147,7 +147,7 @@ def test_folds_are_equal_disjoint_and_whole_whatever_the_order():
     assert set(folds) != set(deal(QUESTIONS, OUTER, "inner"))
 
 
-def test_within_one_standard_error_the_simplest_is_taken():
+def test_simplest_within_one_standard_error_is_chosen():
     rivals = [{"fetch_k": 100}, {"fetch_k": 200}, {"fetch_k": 200, "mmr": True}]
     unsure = [[0.5, 0.5, 0.5, 0.5], [0.6, 0.4, 0.6, 0.42], [0.7, 0.3, 0.7, 0.34]]
     assert simplest(rivals, {"fetch_k": 100}, unsure) == rivals[0]
@@ -156,7 +156,7 @@ def test_within_one_standard_error_the_simplest_is_taken():
     assert len(sure[0]) == INNER
 
 
-def test_the_grid_is_small_and_varies_only_what_counts():
+def test_grid_is_small_and_varies_only_relevant_options():
     grid = candidates()
     refined = refinements(grid[0])
     assert len(grid) + 6 * len(refined) <= 200
@@ -166,15 +166,15 @@ def test_the_grid_is_small_and_varies_only_what_counts():
     assert len({tuple(sorted(options.items())) for options in grid}) == len(grid)
 
 
-def test_the_default_is_among_what_is_tried():
-    """So that its own change is none, and equal weights are equal whatever their size."""
+def test_default_is_among_the_tried_settings():
+    """Equal weights are equal whatever their size."""
     none = [options for options in candidates() if not changes({**DEFAULT, **options}, DEFAULT)]
     assert len(none) == 1
     assert changes({**DEFAULT, "text_weight": 0.5, "vector_weight": 0.5}, DEFAULT) == {}
     assert changes({**DEFAULT, "mmr_lambda": 0.9}, DEFAULT) == {}
 
 
-def test_a_curve_has_only_what_its_method_reads():
+def test_curve_has_only_options_of_its_method():
     found = curves(["rrf", "weighted", "borda"], ks=[1, 60], normalisations=["minmax"], shares=[0.7])
     assert [setting_label(options) for options in found] == [
         "rrf k=1 0.3/0.7", "rrf k=60 0.3/0.7", "weighted minmax 0.3/0.7", "borda 0.3/0.7",
