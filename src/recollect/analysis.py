@@ -21,25 +21,18 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from regex import Pattern
 
-VERSION = 2
-"""Raised whenever the same text would give other terms: an index built by another version is rebuilt."""
+VERSION = 2  # raised whenever the same text would give other terms: an index built by another version is rebuilt
 
-LANGUAGES = (
+LANGUAGES = (  # languages with a Snowball stemmer; `none` keeps words as they are written
     "none", "arabic", "armenian", "basque", "catalan", "danish", "dutch", "english", "esperanto", "estonian",
     "finnish", "french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian", "lithuanian",
     "nepali", "norwegian", "portuguese", "romanian", "russian", "serbian", "spanish", "swedish", "tamil",
     "turkish", "yiddish",
 )  # fmt: skip
-"""Languages with a Snowball stemmer; `none` keeps words as they are written."""
 
-MAX_TERM = 80
-"""Characters of a term; longer "words" are encoded data that nobody types, and are cut."""
-
-MAX_QUERY_TERMS = 512
-"""Distinct terms of one query; further terms of a long pasted text make no visible difference."""
-
-CACHED_WORDS = 100_000
-"""Words whose terms are cached: about 30 MB."""
+MAX_TERM = 80  # characters of a term; longer "words" are encoded data that nobody types, and are cut
+MAX_QUERY_TERMS = 512  # distinct terms of one query; further terms of a long pasted text make no visible difference
+CACHED_WORDS = 100_000  # words whose terms are cached: about 30 MB
 
 _SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30fc"
 _LETTER = rf"[[\p{{L}}\p{{N}}_]--[{_SPACELESS}]]"
@@ -141,8 +134,7 @@ def _terms(language: str, word: str) -> tuple[tuple[str, bool], ...]:
     return tuple(terms.items())
 
 
-_stemmers = threading.local()
-"""The stemmer of each language, for each thread: it keeps state while it works."""
+_stemmers = threading.local()  # the stemmer of each language, for each thread: it keeps state while it works
 
 
 def _stem(language: str, word: str) -> str:
@@ -214,11 +206,8 @@ def _stopwords(language: str) -> frozenset[str]:
     return frozenset(next((line for line in lines if line.startswith(f"{language}:")), "").split()[1:])
 
 
-WIDTH = 240
-"""Characters of a snippet: three or four lines of a terminal."""
-
-SEARCHED = 20_000
-"""Characters of a text that are searched for the window: a whole book would take half a second."""
+WIDTH = 240  # characters of a snippet: three or four lines of a terminal
+SEARCHED = 20_000  # characters of a text that are searched for the window: a whole book would take half a second
 
 
 def snippet(text: str, terms: Collection[str], analyzer: Analyzer, *, width: int = WIDTH) -> str:

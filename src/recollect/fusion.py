@@ -31,14 +31,12 @@ class Fused:
     shares: Mapping[str, Contribution] = field(default_factory=dict)
 
 
-Amounts: TypeAlias = list[dict[str, float]]
-"""For each list in turn: document id → what the list gives to it."""
+Amounts: TypeAlias = list[dict[str, float]]  # for each list in turn: document id → what the list gives to it
 
 Compute: TypeAlias = Callable[[Sequence[RankedList], float, str], tuple[Amounts, float]]
 """(lists, k, normalisation) → contributions, and the most that one document could collect."""
 
-Normalise: TypeAlias = Callable[[Sequence[float], bool], list[float]]
-"""(scores, bounded) → scores between 0 and 1."""
+Normalise: TypeAlias = Callable[[Sequence[float], bool], list[float]]  # (scores, bounded) → scores between 0 and 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +72,7 @@ class Normalisation:
 _methods: dict[str, FusionMethod] = {}
 _normalisations: dict[str, Normalisation] = {}
 
-METHODS: Mapping[str, FusionMethod] = MappingProxyType(_methods)
-"""Every fusion method by name, the default first."""
+METHODS: Mapping[str, FusionMethod] = MappingProxyType(_methods)  # every fusion method by name, the default first
 
 NORMALISATIONS: Mapping[str, Normalisation] = MappingProxyType(_normalisations)
 """Every normalisation by name, the default first."""

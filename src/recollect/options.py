@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-DEFAULT_K = 60
-"""RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1."""
+DEFAULT_K = 60  # RRF's constant from Cormack, Clarke and Büttcher (2009); ranks count from 1
 
 METHODS, NORMALISATIONS = "recollect.fusion:METHODS", "recollect.fusion:NORMALISATIONS"
 """Where choices are looked up when they are needed: fusion is made of the types, which are made of the options."""
@@ -29,8 +28,7 @@ FLAG, HTTP, MCP, PAGE = "flag", "http", "mcp", "page"
 _ALL = (FLAG, HTTP, MCP, PAGE)
 
 FUSION, DEPTH, AFTER, FILTER, SCOPE_GROUP = "Fusion", "Sources and depth", "After fusion", "Filters", "Scope"
-GROUPS = (FUSION, DEPTH, AFTER)
-"""The headings of search options, in the order of the page."""
+GROUPS = (FUSION, DEPTH, AFTER)  # the headings of search options, in the order of the page
 
 KINDS: Mapping[str, str] = types.MappingProxyType({"fact": "facts", "chunk": "files"})
 """The kinds of records that a store holds, and their labels."""
@@ -178,8 +176,7 @@ def _looked_up(name: str) -> Mapping[str, Any]:
 
 
 _WORDS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
-_HUGE = 10**300
-"""No option is a number of this size, and a float could hardly hold it."""
+_HUGE = 10**300  # no option is a number of this size, and a float could hardly hold it
 
 
 def _converted(kind: str, value: Any) -> Any:
@@ -323,7 +320,7 @@ SEARCH: tuple[Option, ...] = options_of(SearchOptions)
 
 _TIME = "2026-03-14, 2026-03-14T15:09Z, or a span back: 36h, 2w"
 
-FILTERS: tuple[Option, ...] = (
+FILTERS: tuple[Option, ...] = (  # what a search and a listing can be narrowed by, besides the scope
     Option(
         (), "Only records of any of these categories.", "category", tuple[str, ...], FILTER, places=_ALL,
         metavar="NAME", flag_help="Only records of this category; repeat it for any of several.", label="Category",
@@ -363,16 +360,14 @@ FILTERS: tuple[Option, ...] = (
         FILTER, commands=("list",), label="Any scope",
     ),
 )  # fmt: skip
-"""What a search and a listing can be narrowed by, besides the scope."""
 
-SCOPE: tuple[Option, ...] = tuple(
+SCOPE: tuple[Option, ...] = tuple(  # the parts of a scope
     Option(
         None, f"Only records of this {part} (and global ones); new records belong to this {part}.", part, str | None,
         SCOPE_GROUP, filled=True, metavar="NAME", label=f"Of {part}", example=part,
     )
     for part in ("user", "agent", "session")
 )  # fmt: skip
-"""The parts of a scope."""
 
 SCOPE_PARTS = tuple(part.name for part in SCOPE)
 FILTER_NAMES = tuple(filter_.name for filter_ in FILTERS)

@@ -16,11 +16,8 @@ from recollect.fusion import METHODS, fuse
 from recollect.types import Answer, Hit, Query, RankedList, Result, Source, Stage
 from recollect.types.search import SourceTrace, StageTrace, Trace, WarnedResults
 
-MOMENT_S = 0.08
-"""How much longer a source is waited for that keeps to its own timeout: it knows best why it is late."""
-
-CUTS = ("mmr", "limit")
-"""Stages that shorten the list to the limit; what the others drop is counted in the trace."""
+MOMENT_S = 0.08  # how much longer a source is waited for that keeps to its own timeout: it knows best why it is late
+CUTS = ("mmr", "limit")  # stages that shorten the list to the limit; what the others drop is counted in the trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,14 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-DAY = 86_400.0
-"""Seconds."""
+DAY = 86_400.0  # seconds
 
-HALF_LIVES: Mapping[str, float] = {
+HALF_LIVES: Mapping[str, float] = {  # decay class → seconds after which a record counts half
     "permanent": math.inf, "stable": 90 * DAY, "active": 14 * DAY, "session": DAY, "checkpoint": 4 * 3600.0,
 }  # fmt: skip
-"""Decay class → seconds after which a record counts half."""
 
 MOST_MARKS = 30
-SHORT = 1000
-"""Characters of a text that is short enough for quadratic time."""
+SHORT = 1000  # characters of a text that is short enough for quadratic time
 
 
 def fold(text: str) -> str:

@@ -21,8 +21,7 @@ from recollect.types import FileState, Query, Record, Result, Stage, WarnedResul
 if TYPE_CHECKING:
     from recollect.types import Vector
 
-VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"
-"""Record ids → the vectors that are known."""
+VectorsOf: TypeAlias = "Callable[[Sequence[str]], Mapping[str, Vector]]"  # record ids → the vectors that are known
 
 StatesOf: TypeAlias = Callable[[Sequence[str]], Mapping[str, FileState]]
 """Paths → the state of those files when they were indexed."""
@@ -199,8 +198,7 @@ def _above(floor: float, unit: float, score: float | None) -> Evidence:
 WEIGHT = 0.5
 """The reranker's share of the blended score; the rest is the fused score's. docs/reranking.md gives the reasons."""
 
-NOTHING = 1e-6
-"""A total so small that no factor can raise it: such results stay at the end."""
+NOTHING = 1e-6  # a total so small that no factor can raise it: such results stay at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,20 +241,11 @@ class Rerank:
         return WarnedResults([*head, *rest], reranked.warning)
 
 
-COMPARED_RESULTS = 50
-"""How many results are compared: two versions of a statement stand near each other."""
-
-ALIKE = 0.4
-"""The share of their words that two versions of a statement have in common: what differs is the answer."""
-
-SIZE = 0.7
-"""How long the shorter must be, relative to the longer: a longer text may hold the very answer."""
-
-LONGEST_WORDS = 60
-"""Words of a statement; a longer text says several things."""
-
-WORD_LETTERS = 12
-"""Letters of a long word, with the space after it."""
+COMPARED_RESULTS = 50  # how many results are compared: two versions of a statement stand near each other
+ALIKE = 0.4  # the share of their words that two versions of a statement have in common: what differs is the answer
+SIZE = 0.7  # how long the shorter must be, relative to the longer: a longer text may hold the very answer
+LONGEST_WORDS = 60  # words of a statement; a longer text says several things
+WORD_LETTERS = 12  # letters of a long word, with the space after it
 
 _WORD = re.compile(r"\w+")
 

@@ -23,7 +23,7 @@ from recollect.errors import FailedError, RecollectError, UsageError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-COMMANDS = {
+COMMANDS = {  # command → its module and its line in the help, so that `--help` imports no command
     "search": ("queries", "Search facts and files."),
     "recall": ("queries", "Search, and print one block of text for a model's context."),
     "fuse": ("rankings", "Fuse ranked lists from files into one."),
@@ -58,14 +58,12 @@ COMMANDS = {
     "demo": ("queries", "Try search on the sample notes of the package."),
     "completion": ("configuration", "Print a completion script for your shell."),
 }
-"""Command → its module and its line in the help, so that `--help` imports no command."""
 
-SYNONYMS = {
+SYNONYMS = {  # names that newcomers try → the command they mean
     "remember": "add", "store": "add", "save": "add", "find": "search", "query": "search", "ask": "recall",
     "context": "recall", "delete": "forget", "remove": "forget", "rm": "forget", "update": "edit", "show": "get",
     "ls": "list", "restore": "undo", "log": "history", "ingest": "index", "settings": "config", "explain": "why-not",
 }  # fmt: skip
-"""Names that newcomers try → the command they mean."""
 
 
 class Commands(click.Group):

@@ -23,7 +23,7 @@ from recollect.types import Record
 _FIELDS = ("text", "title", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source")
 
 _record_id = click.argument("record_id", metavar="ID")
-_field_flags = flags(
+_field_flags = flags(  # the flags that set the fields of a record, in `add` and `edit`
     click.option("--title", help="A short title."),
     click.option("--category", help="One category, such as preference or decision."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag; repeat for more. `edit` replaces all."),
@@ -36,7 +36,6 @@ _field_flags = flags(
     click.option("--expires-at", metavar="TIME", help="When it expires; searches do not find it after that."),
     click.option("--source", help="Where it comes from."),
 )  # fmt: skip
-"""The flags that set the fields of a record, in `add` and `edit`."""
 
 
 def _fields(options: dict[str, Any]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def _decay(text: str | None) -> dict[str, object]:
     return {"decay": True, "half_life_days": days}
 
 
-common = flags(
+common = flags(  # the flags of every command; they may stand before the command or after it
     click.option(
         "--store", metavar="PLACE", shell_complete=click.Path().shell_complete,
         help="A file, or a URL such as postgresql://user@host/database (or RECOLLECT_STORE).",
@@ -165,7 +165,6 @@ common = flags(
         shell_complete=complete(_embedder_names),
     ),
 )  # fmt: skip
-"""The flags of every command; they may stand before the command or after it."""
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -34,13 +34,12 @@ CHANGES = ("added", "changed", "moved", "removed", "rescoped")  # fields of a re
 NO_SERVICE = "no Recollect service is installed"
 
 _paths = click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH…")
-_index_flags = flags(
+_index_flags = flags(  # the flags that choose and tag files, in `index`, `watch` and `service install`
     click.option("--include", multiple=True, metavar="GLOB", help="Only these files, as in .gitignore; repeatable."),
     click.option("--exclude", multiple=True, metavar="GLOB", help="Skip these files, as in .gitignore; repeatable."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag every chunk; repeat for more tags."),
     click.option("--force", is_flag=True, help="Allow a whole home folder."),
 )  # fmt: skip
-"""The flags that choose and tag files, in `index`, `watch` and `service install`."""
 
 
 def _index_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,10 @@ EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "failure": 3}
 FINDING_MARGIN = 21  # columns of a finding's sign, state and check
 NAMED_IDS = 20  # how many ids of different records are printed
 NOTHING = "nothing"
-NOUNS = {
+NOUNS = {  # kind of line in an export → its name in text
     "record": "record", "history": "history entry", "vector": "vector", "file": "file", "ingested": "extracted chunk",
     "join": "external id", "note": "cached model answer",
 }  # fmt: skip
-"""Kind of line in an export → its name in text."""
 
 
 @command()

@@ -181,11 +181,10 @@ MAX_RESULTS, MULTIPLIER, MOST_CANDIDATES, MOST_MULTIPLIER = 6, 4, 200, 20
 WEIGHTS = {"vector_weight": 0.7, "text_weight": 0.3}
 OPENAI_MODEL = "text-embedding-3-small"  # the model that OpenClaw asks for at OpenAI where none is named
 
-HYBRID_ONLY: Keys = {
+HYBRID_ONLY: Keys = {  # keys of `hybrid` that OpenClaw does not read where `hybrid.enabled` is false
     "fusion": FUSION, "vectorWeight": SHARE, "textWeight": SHARE, "rrfK": number(0, 1_000_000),
     "mmr": {"enabled": FLAG, "lambda": SHARE}, "temporalDecay": {"enabled": FLAG, "halfLifeDays": MANY},
 }  # fmt: skip
-"""Keys of `hybrid` that OpenClaw does not read where `hybrid.enabled` is false."""
 
 
 def _search_keys(hybrid_only: Keys) -> Keys:
@@ -252,11 +251,10 @@ def _blend(values: Values) -> Iterator[Row]:
     yield "search.half_life_days", f"{DECAY}.halfLifeDays", half_life
 
 
-VECTORS_ONLY: tuple[Row, ...] = (
+VECTORS_ONLY: tuple[Row, ...] = (  # what `hybrid.enabled: false` means here
     ("search.sources", f"{HYBRID}.enabled", ("vector",)), ("search.fusion", "", "weighted"),
     ("search.normalisation", "", "none"), ("search.mmr", "", False), ("search.decay", "", False),
 )  # fmt: skip
-"""What `hybrid.enabled: false` means here."""
 
 
 def _results(values: Values) -> Iterator[Row]:

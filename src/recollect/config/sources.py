@@ -120,7 +120,7 @@ def _filled(expected: str) -> ValueCheck:
     return FILLED._replace(expected=expected)
 
 
-COMMON: Mapping[str, ValueCheck] = {
+COMMON: Mapping[str, ValueCheck] = {  # the settings of every source
     "name": ValueCheck(lambda v: isinstance(v, str) and bool(_NAME.fullmatch(v)), "a short name: small letters, -, _"),
     "kind": _filled("the name of a kind"),
     "fetch_k": whole(1, 10_000, ": fetch_k = 20"),
@@ -133,12 +133,11 @@ COMMON: Mapping[str, ValueCheck] = {
     ),
     "bounded": FLAG._replace(expected="true or false: whether scores lie between -1 and 1"),
 }
-"""The settings of every source."""
 
 _TEXTS_BY_NAME = ValueCheck(_is_mapping, "names and texts")
 _TOKEN = _filled("the environment variable that holds a bearer token")
 
-OWN: Mapping[str, Mapping[str, ValueCheck]] = {
+OWN: Mapping[str, Mapping[str, ValueCheck]] = {  # built-in kind → its own settings
     "command": {
         "command": ValueCheck(_is_command, f"a list of arguments, the program first: {_EXAMPLE['command']}"),
         "env": _TEXTS_BY_NAME,
@@ -158,7 +157,6 @@ OWN: Mapping[str, Mapping[str, ValueCheck]] = {
         "embedder": _filled("the model that embeds the query; by default that of its vectors"),
     },
 }
-"""Built-in kind → its own settings."""
 
 NEEDS = {"command": ("command",), "http": ("url",), "recollect": ("url", "store")}  # of which exactly one must be set
 

@@ -25,11 +25,8 @@ from recollect.stores import kind_of
 from recollect.stores.health import Finding, NotExamined, Reporter
 from recollect.types import GLOBAL, ExternalQuery
 
-LONGEST_S = 5.0
-"""How long a model server may take here, whatever the settings allow: a person waits for the whole list."""
-
-WORD = "test"
-"""The text that is sent to find out whether a server answers."""
+LONGEST_S = 5.0  # how long a model server may take here, whatever the settings allow: a person waits for the whole list
+WORD = "test"  # the text that is sent to find out whether a server answers
 
 
 def model(setup: Setup) -> Iterator[Finding]:

@@ -29,14 +29,9 @@ from recollect.stores import STORES, StoreKind, kind_of, scheme_of
 from recollect.stores.health import Examination, Finding, NotExamined, Reporter, is_file, readable_by_others
 from recollect.types import EVERYTHING, Store
 
-SERVICES = ("openai", "ollama")
-"""Embedders that send texts to a server."""
-
-NOWHERE = Path(os.devnull)
-"""A folder that holds no project's file."""
-
-NAMED = 3
-"""Folders that are named one by one."""
+SERVICES = ("openai", "ollama")  # embedders that send texts to a server
+NOWHERE = Path(os.devnull)  # a folder that holds no project's file
+NAMED = 3  # folders that are named one by one
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,7 @@ TEXT = 12
 SMALL = 10.5
 DPI = 200
 BIN_COUNT = 32
-TICKS = 8
-"""Numbers along an axis, at most."""
+TICKS = 8  # numbers along an axis, at most
 
 MEASURES = 4  # measures that are drawn; the table has all
 BANDS = 2  # curves whose intervals are drawn as bands; with more, the bands would cover each other

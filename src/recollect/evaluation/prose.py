@@ -24,11 +24,10 @@ from recollect.types import Progress, Record
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*$")
 _LIST = re.compile(r"[ \t]*(?:[-*+•]|\d+[.)])[ \t]+(?:\[[ xX]\][ \t]+)?")
-_LINK = re.compile(
+_LINK = re.compile(  # `[[Target|words]]`, `[words](target)`, `[words][label]`, `[label]`
     r"(?<!!)\[\[(?P<wiki>[^\[\]|]+)(?:\|(?P<alias>[^\[\]]+))?\]\]"
     r"|(?<!!)\[(?P<text>[^\[\]]+)\](?:\((?P<target>[^()\s]+)(?:[ \t]+\"[^\"]*\")?\)|\[(?P<label>[^\[\]]*)\]|(?![\[(:]))"
 )
-"""`[[Target|words]]`, `[words](target)`, `[words][label]`, `[label]`."""
 
 _DEFINITION = re.compile(r" {0,3}\[([^\[\]^][^\[\]]*)\]:[ \t]*<?([^\s<>]+)>?.*")
 _EMBEDDED = re.compile(r"!\[\[[^\]]*\]\]|!\[[^\]]*\]\([^)]*\)|<[^<>\s][^<>]*>|\[\^[^\]]*\]|https?://\S+")
@@ -234,8 +233,7 @@ def leak_table(leaks: Mapping[str, Sequence[Leak]]) -> list[dict[str, Any]]:
 
 LEAST_CONTENT, MOST_CONTENT = 3, 6  # words of a phrase that are not stop words
 LONGEST = 9  # words of a phrase in all
-SENTENCE = (6, 40)
-"""Words of a sentence: a shorter one says too little, a longer one is a list or a table in disguise."""
+SENTENCE = (6, 40)  # words of a sentence: a shorter one says too little, a longer one is a list or a table in disguise
 
 OWN_WORD = 0.01  # the value of each word in a phrase whose words occur only in the target
 EDGE = 0.3  # the value of an edge at a pause of the sentence, relative to the words

@@ -30,8 +30,7 @@ OpenSet: TypeAlias = Callable[[Dataset], AbstractContextManager[Memory]]  # open
 BATCH = 1000  # documents stored per transaction
 DEPTH = 200  # how deep the sources are read by default: as deep as any setting that is tried
 MEASURE = "nDCG@10"
-LIMIT = 100
-"""Results of a ranking that are scored, where no measure reads more."""
+LIMIT = 100  # results of a ranking that are scored, where no measure reads more
 
 TOP = 10  # results of a ranking that are compared between settings
 MOST_WARNINGS = 5  # different warnings of the sources that are repeated

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DRAWN = 6  # comparisons that are drawn; the table has all
 EXTREMES, ID_LENGTH = 5, 120  # questions that are named at either end of a comparison, and characters of their ids
-MEANINGS = {
+MEANINGS = {  # term, or measure without its cutoff → its meaning
     "nDCG": "how high the relevant documents stand among the first results; 1 is the best possible order",
     "R": "the share of the relevant documents that is among the first results",
     "Recall": "the share of the relevant documents that is among the first results",
@@ -44,7 +44,6 @@ MEANINGS = {
     "p": "how often two equally good systems would differ this much by chance (paired randomisation test)",
     "fingerprint": "changes with the documents, questions and judgments; compare only reports with equal ones",
 }
-"""Term, or measure without its cutoff → its meaning."""
 
 MOST_BYTES = 64 * 1024 * 1024  # larger files are not read; a run on a hundred thousand questions has a tenth of this
 LONGEST_NAME = 80

@@ -26,8 +26,7 @@ COLUMNS = "question Q0 document rank score tag"
 FORMATS = '{"results": [{"id": …, "rank" or "score": …}]}, the same as JSON lines, or a TREC run'
 
 STEP = 2.0**-23
-SMALLEST = 2.0**-126
-"""The precision of single floats, in which trec_eval compares scores, and the smallest of them."""
+SMALLEST = 2.0**-126  # the precision of single floats, in which trec_eval compares scores, and the smallest of them
 
 _WORDS = re.compile(r"[^ \t\r\v\f]+")
 """Words between C's white space, as in trec_eval; str.split would also break an id at a no-break space."""

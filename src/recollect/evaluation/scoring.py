@@ -118,8 +118,7 @@ def _parse(word: str) -> Any:
 RESAMPLES = 2000
 PERMUTATIONS = 10_000
 LEVEL = 0.95
-SEED = 60
-"""A fixed seed makes reports repeatable."""
+SEED = 60  # a fixed seed makes reports repeatable
 
 ROUNDING = 1e-12  # tolerance for equal sums, so that rounding does not change p
 BLOCK = 4_000_000  # random numbers drawn at once, to bound the memory for large sets

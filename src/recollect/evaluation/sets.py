@@ -29,14 +29,13 @@ MADE_BY, FORMAT = "recollect eval make-set", 1
 HEADING = "query-id\tcorpus-id\tscore"
 OTHER_FOLDER = "name another folder: -o FOLDER"
 
-LEGEND = {
+LEGEND = {  # column of the table of what questions give away → its meaning
     "words in target": "the share of a question's words that one passage of its target has",
     "most of them": "questions for which that share is more than half",
     "own word": "questions with a word that only their target has",
     "first by words": "questions whose target keyword search (BM25) ranks first",
     "copied": "those of them whose every word is in one passage of the target, so that being first proves little",
 }
-"""Column of the table of what questions give away → its meaning."""
 
 PAGE = """# Questions to a store, made by `recollect eval make-set`
 

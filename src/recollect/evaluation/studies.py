@@ -21,8 +21,7 @@ from recollect.memory import Memory
 from recollect.types import Work
 
 NAME = "own questions"
-KEY_LENGTH = 100
-"""Characters of a question that are its id, so that a report can be read."""
+KEY_LENGTH = 100  # characters of a question that are its id, so that a report can be read
 
 SECONDS = 300.0  # the default time limit of a study: its caller waits for the answer
 _NAMED = 3  # unknown ids that an error names

@@ -24,14 +24,13 @@ from recollect.evaluation.scoring import MEASURES, MOST, Run, compare, estimate
 from recollect.memory import Memory
 from recollect.types import Progress, Work, now
 
-SYSTEMS: Mapping[str, Options] = {
+SYSTEMS: Mapping[str, Options] = {  # system → its search options; `default` uses the settings unchanged
     "keyword": {"sources": ["keyword"]},
     "vector": {"sources": ["vector"]},
     "rrf": {"fusion": "rrf", "text_weight": 1.0, "vector_weight": 1.0},
     "weighted": {"fusion": "weighted", "normalisation": "none", "text_weight": 0.3, "vector_weight": 0.7},
     "default": {},
 }
-"""System → its search options; `default` uses the settings unchanged."""
 
 FORMAT = 1  # version of the report's JSON; raised when an older reader would misread it
 NEW_BASELINE = "make a new baseline: eval run … --save FILE"

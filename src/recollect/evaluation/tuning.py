@@ -24,8 +24,7 @@ from recollect.options import SEARCH
 from recollect.types import Progress
 
 DEPTHS = (5, 10, 20, 50, 100, 200)
-KS = (1.0, 10.0, 60.0, 100.0)
-"""What is swept by default: depths (`fetch_k`), and values of RRF's constant."""
+KS = (1.0, 10.0, 60.0, 100.0)  # what is swept by default: depths (`fetch_k`), and values of RRF's constant
 
 SHORT, LONG = 1, 50  # two limits: the results of a search with the first must begin those of a search with the second
 PREFIX_QUESTIONS = 20  # questions that are searched for live to check that
@@ -33,8 +32,7 @@ OUTER, INNER = 5, 4  # the folds of the cross-validation
 FEWEST = 30  # with fewer questions no gain of a usual size could be told from chance
 FETCH_KS = (50, 100, 200)
 RRF_KS = (5.0, 20.0, 60.0)
-SHARES = (0.3, 0.5, 0.7)
-"""The vector source's share of the weights; the keyword source has the rest."""
+SHARES = (0.3, 0.5, 0.7)  # the vector source's share of the weights; the keyword source has the rest
 
 HALF_LIVES_DAYS = (30.0, 180.0)
 LAMBDAS = (0.9, 0.7)

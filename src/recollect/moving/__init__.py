@@ -22,20 +22,14 @@ from recollect.types.protocols import FIELDS, Contents, Part, Snapshot
 __all__ = ["Moved", "copy", "export", "import_"]
 
 BATCH_PARTS = 1_000
-BATCH_BYTES = 4_000_000
-"""The most that is read, held in memory and written at once."""
-
-HEAVY = {"record": 2, "vector": 2, "history": 4, "note": 1}
-"""Kind → the place of the value that takes most of its room."""
-
-NAMED = 20
-"""Ids that an error names; more are counted."""
+BATCH_BYTES = 4_000_000  # the most that is read, held in memory and written at once
+HEAVY = {"record": 2, "vector": 2, "history": 4, "note": 1}  # kind → the place of the value that takes most of its room
+NAMED = 20  # ids that an error names; more are counted
 
 TRUTH = ("record", "history")
 """Kinds that may not differ between two stores that are to be one. The rest is cache or state: the target's stays."""
 
-Place: TypeAlias = str | Path | Store
-"""A path, a URL, or an open store."""
+Place: TypeAlias = str | Path | Store  # a path, a URL, or an open store
 
 Steps: TypeAlias = Callable[[str], Progress | None]
 """Called with the name of a step; returns what its progress is reported to."""

@@ -22,19 +22,13 @@ from recollect.moving import format as export_format
 from recollect.stores.rows import passage_hash
 from recollect.types.protocols import FIELDS, Part
 
-STANDARD = "-"
-"""The name of standard output, and of standard input."""
-
-LONGEST_LINE = 64_000_000
-"""Bytes; a record of a million characters is far shorter."""
+STANDARD = "-"  # the name of standard output, and of standard input
+LONGEST_LINE = 64_000_000  # bytes; a record of a million characters is far shorter
 
 CHUNK = 1 << 20
 
-DATA = ("meta", "space", "record", "history", "vector")
-"""The kinds of parts that every import takes over."""
-
-LONGEST_VECTOR = 1.01
-"""Vectors have length 1; a longer one would stand above all others in every answer."""
+DATA = ("meta", "space", "record", "history", "vector")  # the kinds of parts that every import takes over
+LONGEST_VECTOR = 1.01  # vectors have length 1; a longer one would stand above all others in every answer
 
 _GZIP = b"\x1f\x8b"
 _START = b'{"recollect":"export"'

@@ -30,8 +30,7 @@ HEAD = {"recollect": "export", "version": VERSION}
 LARGEST = 2**53
 """The largest whole number that every reader of JSON keeps; a store that counts on from it has room for as many."""
 
-LARGEST_NS = 2**63 - 1
-"""Nanoseconds since 1970 need more."""
+LARGEST_NS = 2**63 - 1  # nanoseconds since 1970 need more
 
 LARGEST_DIMENSION = 65_536
 HASH_BYTES = 16
@@ -187,12 +186,11 @@ _NAME, _OPTIONAL_NAME = _Field(name), _Field(optional(name), None)
 _TIME, _OPTIONAL_TIME = _Field(time, write=iso), _Field(optional(time), None, iso)
 _PATH, _LINE = _Field(path), _Field(optional(whole(-LARGEST)), None)
 
-_BEFORE: Mapping[str, Reader] = {
+_BEFORE: Mapping[str, Reader] = {  # what an update replaced: fields of the record as they were
     "text": text, "title": text, "kind": kind, "category": optional(text), "tags": _texts, "importance": share,
     "decay": optional(choice(HALF_LIVES)), "happened_at": optional(any_time), "expires_at": optional(any_time),
     "source": optional(text), "path": optional(text), "lines": optional(two_lines),
 }  # fmt: skip
-"""What an update replaced: fields of the record as they were."""
 
 
 def _before(value: Any) -> None:

@@ -28,12 +28,10 @@ GRACE_S = 0.02
 MOST_BYTES_OF_QUERY = 32 * 1024
 """Linux takes 128 KiB as one argument of a command, and servers take less than that in an address."""
 
-FAILURES = 3
-"""Failures in a row after which a system is paused."""
+FAILURES = 3  # failures in a row after which a system is paused
 
 FIRST_REST_S = 30.0
-LONGEST_REST_S = 600.0
-"""Each failed probe doubles the pause, up to this."""
+LONGEST_REST_S = 600.0  # each failed probe doubles the pause, up to this
 
 _log = logging.getLogger("recollect.sources")
 

@@ -21,17 +21,10 @@ Below it only incidental words match: the records use other words than the query
 list, in which a few hits stand out from nothing. Chosen on tuning questions, see docs/benchmarks.md.
 """
 
-MOST_WORDS = 12
-"""No record is expected to contain more than this many words of a longer query."""
-
-CATCH_UP = 32
-"""How many records without a vector a search embeds before it answers: about half a second."""
-
-READ_CHARACTERS = 500
-"""Characters of the best record that tell whether the model reads its language."""
-
-MOST_MISSING = 0.05
-"""Share of records without a vector above which keywords alone rank better."""
+MOST_WORDS = 12  # no record is expected to contain more than this many words of a longer query
+CATCH_UP = 32  # how many records without a vector a search embeds before it answers: about half a second
+READ_CHARACTERS = 500  # characters of the best record that tell whether the model reads its language
+MOST_MISSING = 0.05  # share of records without a vector above which keywords alone rank better
 
 
 @dataclass(frozen=True, slots=True)

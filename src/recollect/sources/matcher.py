@@ -18,14 +18,9 @@ from recollect.errors import SourceFailed
 from recollect.ranking import fold, fold_hash
 from recollect.types import Filter, Hit, Joins, Query, RankedList, Record, Records, Scope
 
-MOST_BYTES = 16 * 1024 * 1024
-"""An answer is a few dozen rows; a longer one than this would fill the memory."""
-
-SHOWN = 120
-"""Characters of an answer that an error quotes."""
-
-MOST_DIGITS = 308
-"""A whole number with more digits may not fit into a float, which a score becomes."""
+MOST_BYTES = 16 * 1024 * 1024  # an answer is a few dozen rows; a longer one than this would fill the memory
+SHOWN = 120  # characters of an answer that an error quotes
+MOST_DIGITS = 308  # a whole number with more digits may not fit into a float, which a score becomes
 
 _BEFORE = 40
 _SECRET = re.compile(r"auth|cookie|credential|key|passw|secret|token", re.IGNORECASE)
@@ -109,8 +104,7 @@ def secrets_of(named: Mapping[str, str]) -> list[str]:
     return [value for name, value in named.items() if _SECRET.search(name)]
 
 
-MOST_TEXT = 100_000
-"""Characters of an external document that are used."""
+MOST_TEXT = 100_000  # characters of an external document that are used
 
 
 @dataclass(frozen=True, slots=True)

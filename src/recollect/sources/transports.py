@@ -34,8 +34,7 @@ HINTS = {
     405: "check the method of this source",
 }
 
-MOST_URL = 65_536
-"""Characters of an address; httpx2 takes no more."""
+MOST_URL = 65_536  # characters of an address; httpx2 takes no more
 
 _ALWAYS = {b"accept-encoding": b"identity", b"connection": b"close"}
 """A compressed answer could grow beyond every bound, and a connection that is kept alive is one left behind."""
@@ -246,19 +245,13 @@ def _header(text: str) -> bytes:
     return _CONTROL.sub("", text).strip().encode("utf-8", "replace")
 
 
-STDERR_BYTES = 2048
-"""How much of the end of standard error is read: the reason of a failure is there."""
+STDERR_BYTES = 2048  # how much of the end of standard error is read: the reason of a failure is there
 
 REASON_CHARACTERS = 300
 
-DRAIN_S = 0.1
-"""How long the output of a program that has ended is still read while a process it started keeps it open."""
-
-POLL_S = 0.02
-"""How often is checked whether the program has ended while its output stays open."""
-
-REAP_S = 1.0
-"""How long a killed program is waited for before a thread takes over."""
+DRAIN_S = 0.1  # how long the output of a program that has ended is still read while a process it started keeps it open
+POLL_S = 0.02  # how often is checked whether the program has ended while its output stays open
+REAP_S = 1.0  # how long a killed program is waited for before a thread takes over
 
 
 class CommandSystem:

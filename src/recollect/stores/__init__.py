@@ -20,8 +20,7 @@ from recollect.registry import Entry, Registry
 from recollect.stores.health import Examination, Finding, NotExamined, examine_any
 from recollect.types import Store
 
-FILES = "sqlite"
-"""The kind of a place that is a path and no URL."""
+FILES = "sqlite"  # the kind of a place that is a path and no URL
 
 
 class StoreKind(ABC):

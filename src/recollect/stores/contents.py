@@ -14,19 +14,17 @@ from recollect.stores.rows import Dialect, analyzer_of, meta, passage_hash, set_
 from recollect.types import Record
 from recollect.types.protocols import FIELDS, MOVED_META, Part, Snapshot
 
-TABLES = {
+TABLES = {  # kinds whose fields are the columns of a table
     "space": "spaces", "history": "history", "file": "files", "root": "roots", "ingested": "ingested", "join": "joins",
     "note": "notes",
 }  # fmt: skip
-"""Kinds whose fields are the columns of a table."""
 
-KEYS: Mapping[str, Mapping[str, str]] = {
+KEYS: Mapping[str, Mapping[str, str]] = {  # the columns of each kind's key, with their types
     "meta": {"key": "text"}, "space": {"fingerprint": "text"}, "record": {"id": "text"}, "history": {"seq": "bigint"},
     "vector": {"fingerprint": "text", "passage": "bytea"}, "file": {"path": "text"},
     "root": {"root": "text"}, "ingested": {"digest": "text"},
     "join": {"source": "text", "id": "text", "scope": "text"}, "note": {"key": "text"},
 }  # fmt: skip
-"""The columns of each kind's key, with their types."""
 
 _RECORD = {"user": '"user"', "purged": "length(passage) = 0"}
 

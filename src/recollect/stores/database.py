@@ -20,14 +20,8 @@ from recollect.types import EVERYTHING, Filter, KeywordIndex, Scope, VectorIndex
 
 T = TypeVar("T")
 
-K1, B, TITLE_WEIGHT = 1.2, 0.75, 2.0
-"""The parameters of BM25, and how much more a term counts in a title."""
-
-K1, B, TITLE_WEIGHT = 1.2, 0.75, 2.0
-"""The parameters of BM25, and how much more a term counts in a title."""
-
-MAX_FACETS = 500
-"""The most categories, tags and scopes that are listed, each; those with the most records come first."""
+K1, B, TITLE_WEIGHT = 1.2, 0.75, 2.0  # the parameters of BM25, and how much more a term counts in a title
+MAX_FACETS = 500  # the most categories, tags and scopes that are listed, each; those with the most records come first
 
 
 @dataclass(slots=True)

@@ -21,14 +21,9 @@ State: TypeAlias = Literal["ok", "note", "warning", "failure"]
 STATES: tuple[State, ...] = ("ok", "note", "warning", "failure")
 """From best to worst: fine · worth knowing · works, but less well than it should · broken."""
 
-LONGEST_S = 5.0
-"""How long one check may read a store; a store of gigabytes would keep a person waiting for minutes."""
-
-SAMPLE = 50
-"""Records whose words are compared with the keyword index one by one; the others are only counted."""
-
-MOST_CHARACTERS = 20_000
-"""Longer records are not analysed again by a check."""
+LONGEST_S = 5.0  # how long one check may read a store; a store of gigabytes would keep a person waiting for minutes
+SAMPLE = 50  # records whose words are compared with the keyword index one by one; the others are only counted
+MOST_CHARACTERS = 20_000  # longer records are not analysed again by a check
 
 MOST_NAMED = 5
 RESTORE = "restore the store from a backup; `recollect get ID` shows what is there now"
@@ -72,8 +67,7 @@ def worst(findings: Iterable[Finding]) -> State:
     return max((finding.state for finding in findings), key=STATES.index, default="ok")
 
 
-Space: TypeAlias = tuple[int, str, str]
-"""The number of a vector space, its fingerprint, and the name of its model."""
+Space: TypeAlias = tuple[int, str, str]  # the number of a vector space, its fingerprint, and the name of its model
 
 
 @dataclass(frozen=True, slots=True)

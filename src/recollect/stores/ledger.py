@@ -27,11 +27,10 @@ from recollect.types import (
     now,
 )
 
-REPLACED = (
+REPLACED = (  # the fields that are replaced when a record is put again under its id
     "text", "title", "kind", "category", "tags", "importance", "decay", "happened_at", "expires_at", "source",
     "path", "lines",
 )  # fmt: skip
-"""The fields that are replaced when a record is put again under its id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,8 +94,7 @@ class SqlChanges(SqlPart, Changes):
 
 
 MAX_NOTES = 10_000
-MAX_JOINS = 200_000
-"""Rows of the two caches; the oldest are deleted first."""
+MAX_JOINS = 200_000  # rows of the two caches; the oldest are deleted first
 
 _STATE = "SELECT path, root, mtime_ns, size, digest FROM files"
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")

@@ -20,17 +20,15 @@ from recollect.types import Filter, Hit, RankedList, Record, Scope
 if TYPE_CHECKING:
     from recollect.types import Vector
 
-Condition: TypeAlias = tuple[str, Sequence[Any]]
-"""A condition in SQL and its parameters."""
+Condition: TypeAlias = tuple[str, Sequence[Any]]  # a condition in SQL and its parameters
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-COLUMNS = (
+COLUMNS = (  # the columns of a record without its scope; the last three are derived from the others
     "id", "kind", "text", "title", "category", "tags", "importance", "decay", "created_at", "happened_at",
     "expires_at", "edited_at", "superseded_by", "superseded_at", "source", "path", "first_line", "last_line", "time",
     "fold", "passage",
 )  # fmt: skip
-"""The columns of a record without its scope; the last three are derived from the others."""
 
 
 def to_row(record: Record) -> list[Any]:

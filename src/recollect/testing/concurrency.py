@@ -21,8 +21,7 @@ from recollect.types import EVERYTHING, Filter, Forget, Put, Record, Scope, Stor
 
 SPAWN = multiprocessing.get_context("spawn")
 
-_stores: list[Store] = []
-"""The store of a worker process."""
+_stores: list[Store] = []  # the store of a worker process
 
 
 def _open(opener: str, place: str) -> None:

@@ -32,7 +32,7 @@ from recollect.types import (
     now,
 )  # fmt: skip
 
-FULL = Record(
+FULL = Record(  # a record whose fields all differ from their defaults, so that a lost one is noticed
     id="full",
     text="Türen öffnen 🚪\nzweite Zeile\t\x00 Ende",
     kind="chunk",
@@ -52,7 +52,6 @@ FULL = Record(
     path="/notes/a b.md",
     lines=(10, 24),
 )
-"""A record whose fields all differ from their defaults, so that a lost one is noticed."""
 
 
 class RecordsContract:

@@ -307,8 +307,7 @@ class Changes(Protocol):
         """
 
 
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with (done, total) as long work goes on."""
+Progress: TypeAlias = Callable[[int, int], None]  # called with (done, total) as long work goes on
 
 
 class Part(NamedTuple):

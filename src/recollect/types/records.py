@@ -221,7 +221,6 @@ class MarkIngested:
     digest: str
 
 
-Change: TypeAlias = (
+Change: TypeAlias = (  # a change to a store
     Put | Supersede | Forget | Restore | ExpectUnchanged | MarkUndo | SetFileState | SetFolderOptions | MarkIngested
 )
-"""A change to a store."""

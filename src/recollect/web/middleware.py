@@ -43,7 +43,7 @@ OWN_SITES = (None, "same-origin", "none")  # values of `Sec-Fetch-Site` that a p
 _SOUND_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]\s/@]+)(?::\d{1,5})?", re.ASCII)
 
-HEADERS = {
+HEADERS = {  # headers of every answer. The page may contact only this server.
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -54,7 +54,6 @@ HEADERS = {
         " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
 }
-"""Headers of every answer. The page may contact only this server."""
 
 
 @dataclass(frozen=True, slots=True)

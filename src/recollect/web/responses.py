@@ -118,11 +118,10 @@ STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
 )
 """HTTP status codes by kind of error; the first match decides."""
 
-_CODES = {
+_CODES = {  # the codes of errors that the framework or the middleware finds
     400: "usage", 404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large",
     415: "unsupported_media_type",
 }  # fmt: skip
-"""The codes of errors that the framework or the middleware finds."""
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 

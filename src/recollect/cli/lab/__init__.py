@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from recollect.evaluation.recording import JudgedSets
     from recollect.memory import Memory
 
-STUDIES: dict[str, tuple[str, str]] = {
+STUDIES: dict[str, tuple[str, str]] = {  # study → the module of its command, and its line in the help
     "run": ("run", "Measure search on judged questions."),
     "sweep": ("tune", "Measure a grid of settings, and find the depth beyond which results no longer change."),
     "overlap": ("tune", "Count what each source finds, and advise whether to fuse them."),
@@ -29,7 +29,6 @@ STUDIES: dict[str, tuple[str, str]] = {
     "gate": ("run", "Fail when a measure fell significantly."),
     "report": ("run", "Write an HTML page with the plots."),
 }
-"""Study → the module of its command, and its line in the help."""
 
 
 @click.command(cls=Commands, table=STUDIES, package="recollect.cli.lab")

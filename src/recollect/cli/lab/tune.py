@@ -25,8 +25,7 @@ KS = "1,10,60,100"
 FAILED = 3
 TOP = 10
 BLOCKS = "▁▂▃▄▅▆▇█"
-EACH = 4
-"""Columns of the terminal plot for each depth."""
+EACH = 4  # columns of the terminal plot for each depth
 
 
 def _listed(kind: Callable[[str], Any], least: float = 0.0) -> Callable[..., tuple[Any, ...]]:

@@ -31,8 +31,7 @@ from recollect.stores.sqlite.records import SqliteContents
 from recollect.stores.sqlite.vectors import SqliteSpaces
 from recollect.types import Progress, VectorSpace
 
-WAIT_S = 10.0
-"""How long a check waits for object storage, whose client retries many times before it gives up."""
+WAIT_S = 10.0  # how long a check waits for object storage, whose client retries many times before it gives up
 
 
 class LanceStore(SqliteStore):

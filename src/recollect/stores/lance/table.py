@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 BATCH = 2_000
 """Vectors that stay in the file before they are committed to LanceDB together. Searches compare them directly."""
 
-INDEX_FROM = 20_000
-"""Rows from which on an approximate index is built. A scan of fewer rows takes about 15 ms."""
+INDEX_FROM = 20_000  # rows from which on an approximate index is built. A scan of fewer rows takes about 15 ms.
 
 PROBES = 32
 BITS = 1

@@ -26,8 +26,7 @@ from recollect.stores.lance.table import LanceTable, LanceUrl, NumberedVectors, 
 from recollect.stores.rows import meta, set_meta
 from recollect.stores.sqlite.database import Database
 
-MAX_COMMIT = 20_000
-"""Vectors in one commit: 30 MB with 384 dimensions."""
+MAX_COMMIT = 20_000  # vectors in one commit: 30 MB with 384 dimensions
 
 OPTIMIZE_COMMITS, OPTIMIZE_VECTORS, OPTIMIZE_SHARE = 100, 10_000, 0.1
 """The table is optimized after this many commits, or when this many vectors (at least this share of all) are not in
@@ -37,8 +36,7 @@ MIN_COMMIT = 500
 """Vectors that are committed when an embedding run ends. Fewer stay in the file, where a search compares them all."""
 
 LOCK_SECONDS = 600
-RETRY_SECONDS = 30
-"""Pause after a failed commit, so that unreachable object storage does not slow down every write."""
+RETRY_SECONDS = 30  # pause after a failed commit, so that unreachable object storage does not slow down every write
 
 _log = logging.getLogger("recollect")
 

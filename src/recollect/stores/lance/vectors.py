@@ -28,8 +28,7 @@ from recollect.types import Filter, RankedList, VectorSpace
 if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
-SCAN_UP_TO = 2_000
-"""Visible vectors that are all compared without asking LanceDB."""
+SCAN_UP_TO = 2_000  # visible vectors that are all compared without asking LanceDB
 
 CANDIDATES, MORE_CANDIDATES = 4, 200
 """Candidates per wanted result, and how many more. The order of the index is rough; candidates are measured again."""
@@ -38,13 +37,11 @@ OVERSAMPLING = 1.2
 """Factor on the number that LanceDB is asked for, beyond what the share of visible vectors makes necessary."""
 
 MAX_TRIES = 20
-PENDING_BATCHES = 4
-"""A search commits pending vectors itself when so many batches of them have piled up."""
+PENDING_BATCHES = 4  # a search commits pending vectors itself when so many batches of them have piled up
 
 CACHED_SETS = 8
 
-GONE, WITHOUT = -1, 0
-"""In place of a vector number: the record is forgotten, or has no vector yet."""
+GONE, WITHOUT = -1, 0  # in place of a vector number: the record is forgotten, or has no vector yet
 
 
 class LanceVectors(SqliteVectors):

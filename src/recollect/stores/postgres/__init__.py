@@ -28,15 +28,13 @@ from recollect.types import Scope
 MAX_REWRITE_BYTES = 64 * 1024 * 1024
 """Tables up to this size are rewritten to remove purged bytes, which takes about a second."""
 
-REWRITE_WAIT = "1s"
-"""How long to wait for readers of a table that is to be rewritten: everybody else waits, too."""
+REWRITE_WAIT = "1s"  # how long to wait for readers of a table that is to be rewritten: everybody else waits, too
 
 LATE_EVENTS = 500
 """An event may become visible after one with a number that is higher by up to this much: numbers are given before the
 transactions commit."""
 
-REPLAY_SECONDS = 2.0
-"""How long to wait for a replica to have a change before it is announced."""
+REPLAY_SECONDS = 2.0  # how long to wait for a replica to have a change before it is announced
 
 
 class PostgresStore(SqlStore):

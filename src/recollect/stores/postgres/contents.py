@@ -22,11 +22,8 @@ from recollect.stores.postgres.vectors import create_index, create_space
 from recollect.types import Progress, Record, Scope, VectorSpace
 from recollect.types.protocols import Contents, Part
 
-INDEX_LOCK = 0x52434C56
-"""The advisory lock for building indexes, one for each schema."""
-
-FETCH_ROWS = 100
-"""Rows that the cursor of a dump fetches at once: a text may be a megabyte."""
+INDEX_LOCK = 0x52434C56  # the advisory lock for building indexes, one for each schema
+FETCH_ROWS = 100  # rows that the cursor of a dump fetches at once: a text may be a megabyte
 
 _INDEX_MEMORY = """
     SET lock_timeout TO 0;

@@ -35,8 +35,7 @@ from recollect.types import GLOBAL, Scope
 Connection: TypeAlias = psycopg.Connection[TupleRow]
 T = TypeVar("T")
 
-WAIT_SECONDS = 30
-"""How long to wait for a free connection, and for a lock."""
+WAIT_SECONDS = 30  # how long to wait for a free connection, and for a lock
 
 MAX_CONNECTIONS = 16
 
@@ -48,23 +47,20 @@ CONFLICTS = (pg.SerializationFailure, pg.DeadlockDetected, pg.UniqueViolation, p
 _NOISE = re.compile(r"^connection (failed|is bad): |\s*Is the server running .*\?$")
 """What the driver adds before and after the server's text."""
 
-CONNECTION_DEFAULTS = {
+CONNECTION_DEFAULTS = {  # parameters that apply unless the URL sets them
     "connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
     "tcp_user_timeout": "40000", "application_name": "recollect", "client_encoding": "utf8",
 }  # fmt: skip
-"""Parameters that apply unless the URL sets them."""
 
 MAX_TRIES = 10
 """Attempts of a transaction that conflicts with others, and of a search that does with a change of the language."""
 
-REPLICA_PAUSE_SECONDS = 30.0
-"""How long a replica that could not be reached is not used."""
+REPLICA_PAUSE_SECONDS = 30.0  # how long a replica that could not be reached is not used
 
 MAX_SNAPSHOT_SECONDS = 20.0
 """A shared snapshot that is older is replaced: the server ends transactions that are idle for 60 s."""
 
-OWN_PARAMETERS = ("read", "schema")
-"""Parameters of the URL that are ours; the others are for libpq."""
+OWN_PARAMETERS = ("read", "schema")  # parameters of the URL that are ours; the others are for libpq
 
 BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
@@ -115,8 +111,7 @@ def _row(values: Sequence[Any]) -> TupleRow:
     return tuple(values)
 
 
-ADAPTERS = AdaptersMap(psycopg.adapters)
-"""How values travel: every string may hold every character."""
+ADAPTERS = AdaptersMap(psycopg.adapters)  # how values travel: every string may hold every character
 ADAPTERS.register_dumper(str, _TextDumper)
 
 

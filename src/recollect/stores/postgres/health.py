@@ -34,16 +34,12 @@ from recollect.stores.postgres.schema import MIGRATIONS, version
 from recollect.stores.postgres.vectors import EXACT_UP_TO, MAX_INDEXED_DIMENSION
 from recollect.types import Record
 
-CONNECT_S = 5
-"""How long to wait for a server, unless the URL says otherwise."""
+CONNECT_S = 5  # how long to wait for a server, unless the URL says otherwise
+MAX_BEHIND_BYTES, MAX_BEHIND_S = 64_000_000, 30.0  # how far a replica may be behind without a warning
 
-MAX_BEHIND_BYTES, MAX_BEHIND_S = 64_000_000, 30.0
-"""How far a replica may be behind without a warning."""
-
-GUARDED = (
+GUARDED = (  # tables with row-level security, beside those of vectors
     "scopes", "records", "history", "postings", "tallies", "embeddings", "files", "roots", "notes", "joins",
 )  # fmt: skip
-"""Tables with row-level security, beside those of vectors."""
 
 _ROW_SECURITY = "SELECT row_security_active('records')::integer"
 _ROLE = """
@@ -61,11 +57,10 @@ _REPLAYED = """
         CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()::text ELSE pg_current_wal_lsn()::text END,
         coalesce(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)::float
 """
-_TEXTS = (
+_TEXTS = (  # a purged record has an empty hash
     "SELECT row, id, kind, title, text, fold, passage FROM records WHERE passage <> '' AND row > %s"
     " ORDER BY row LIMIT 1000"
 )
-"""A purged record has an empty hash."""
 
 _LIVE = "SELECT count(*) FROM records WHERE forgotten_at IS NULL"
 _SUMS = (

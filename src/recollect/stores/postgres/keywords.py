@@ -29,18 +29,12 @@ T = TypeVar("T")
 PRECISION = 1e9
 """Scores are rounded to nine places, as in the SQLite store, so that the order of summation does not matter."""
 
-MAX_TERM_LENGTH = 500
-"""A longer term is indexed by its hash: PostgreSQL cannot index long strings."""
-
-MAX_JSON_LETTERS = 20_000_000
-"""Letters of the terms in one statement: PostgreSQL limits JSON to 256 MB."""
-
-TALLY_MERGE_CHANCE = 256
-"""One change in so many merges the tallies of its scope."""
+MAX_TERM_LENGTH = 500  # a longer term is indexed by its hash: PostgreSQL cannot index long strings
+MAX_JSON_LETTERS = 20_000_000  # letters of the terms in one statement: PostgreSQL limits JSON to 256 MB
+TALLY_MERGE_CHANCE = 256  # one change in so many merges the tallies of its scope
 
 REINDEX_BATCH = 200
-REINDEX_CHARACTERS = 2_000_000
-"""Records that are analysed again in one transaction, which takes a few seconds at most."""
+REINDEX_CHARACTERS = 2_000_000  # records that are analysed again in one transaction, which takes a few seconds at most
 
 WORK_MEMORY = "64MB"
 """Memory for the sums of one search. A term that every fourth record has does not fit into a server's default."""
@@ -51,11 +45,10 @@ _POSTINGS = (
     " FROM jsonb_array_elements(%s::jsonb) AS entry, jsonb_each_text(entry->3) AS term"
 )
 
-MERGE_TALLIES = (
+MERGE_TALLIES = (  # one tally for each scope, in place of many
     "WITH gone AS (DELETE FROM tallies RETURNING scope, records, length) INSERT INTO tallies (scope, records, length)"
     " SELECT scope, sum(records), sum(length) FROM gone GROUP BY scope"
 )
-"""One tally for each scope, in place of many."""
 
 _MERGE_SCOPE = (
     "WITH gone AS (DELETE FROM tallies WHERE number IN"

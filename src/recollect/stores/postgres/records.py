@@ -25,12 +25,10 @@ MAX_CHARACTERS = 10_000_000
 MAX_SECONDS = 0.1
 """Limits of one batch of changes. A batch is written when it is full or this old, so that nobody waits long."""
 
-CHANNEL = "recollect"
-"""The channel of NOTIFY; the payload is the schema."""
+CHANNEL = "recollect"  # the channel of NOTIFY; the payload is the schema
 
 TEXT_LOCKS = 0x52434C57
-SLOTS = 256
-"""Advisory locks for adding the same text at once. They are few because the server's lock table is small."""
+SLOTS = 256  # advisory locks for adding the same text at once. They are few because the server's lock table is small.
 
 _INSERT = (
     f"INSERT INTO records ({', '.join(COLUMNS)}, scope, length)"
@@ -278,13 +276,12 @@ class PostgresNotes(SqlNotes):
         connection.execute("SELECT set_config('recollect.note', %s, true)", (key,))
 
 
-_ANY_SCOPE = (
+_ANY_SCOPE = (  # what is stored in any scope: functions that see all rows in spite of row-level security
     "SELECT taken_ids(%(ids)s)", "SELECT taken_folds(%(folds)s)", "SELECT taken_paths(%(same)s, %(ending)s)",
 )  # fmt: skip
-"""What is stored in any scope: functions that see all rows in spite of row-level security."""
 
 _LIVE = "FROM records WHERE scope = ANY(%(scopes)s) AND forgotten_at IS NULL"
-_SOME_SCOPES = (
+_SOME_SCOPES = (  # the same for some scopes, with the ids of their forgotten records
     "SELECT id FROM records WHERE scope = ANY(%(scopes)s) AND id = ANY(%(ids)s)",
     f"SELECT DISTINCT fold {_LIVE} AND fold = ANY(%(folds)s)",
     (
@@ -292,7 +289,6 @@ _SOME_SCOPES = (
         f" (SELECT count(*) {_LIVE} AND right(path, length(%(ending)s::text)) = %(ending)s::text))"
     ),
 )
-"""The same for some scopes, with the ids of their forgotten records."""
 
 
 class PostgresJoins(SqlJoins):

@@ -8,12 +8,10 @@ from recollect.errors import StoreError
 from recollect.stores.postgres.database import Connection, PostgresDatabase
 from recollect.stores.rows import refuse_newer
 
-LOCK = 0x52434C54
-"""The advisory lock for migrations: 'RCLT'."""
+LOCK = 0x52434C54  # the advisory lock for migrations: 'RCLT'
 
 OLDEST_SERVER = 150_000
-OLDEST_VECTOR = (0, 8, 0)
-"""pgvector 0.8 is the first with iterative index scans, which filters need."""
+OLDEST_VECTOR = (0, 8, 0)  # pgvector 0.8 is the first with iterative index scans, which filters need
 
 _MINE = """
     ("user" IS NULL OR "user" = current_setting('recollect.user', true))

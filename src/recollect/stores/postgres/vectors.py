@@ -23,18 +23,14 @@ if TYPE_CHECKING:
 EXACT_UP_TO = 20_000
 """Visible records that are all compared: an approximate index is not faster there, and could return too few."""
 
-MAX_INDEXED_DIMENSION = 4_000
-"""HNSW supports half-precision vectors up to this dimension."""
-
-MORE_CANDIDATES = 64
-"""Candidates beyond the wanted number: half precision may order a few of them wrongly."""
+MAX_INDEXED_DIMENSION = 4_000  # HNSW supports half-precision vectors up to this dimension
+MORE_CANDIDATES = 64  # candidates beyond the wanted number: half precision may order a few of them wrongly
 
 MARGIN = 0.002
 """Twice what half precision of both vectors can change a cosine by. A record that is further behind the last wanted
 one cannot belong before it."""
 
-EXPLORED, MAX_EXPLORED = 8, 1_000
-"""`hnsw.ef_search` per candidate, and its maximum in pgvector."""
+EXPLORED, MAX_EXPLORED = 8, 1_000  # `hnsw.ef_search` per candidate, and its maximum in pgvector
 
 MAX_SCANNED = 200_000
 SAVE_BATCH = 200

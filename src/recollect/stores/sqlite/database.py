@@ -29,11 +29,8 @@ T = TypeVar("T")
 
 OLDEST_ENGINE = (3, 51, 3)
 BUSY_TIMEOUT_MS = 30_000
-LOOKING_TIMEOUT_MS = 1_000
-"""How long a health check waits for a lock: it reports one."""
-
-PATIENCE_MS = 50
-"""How long an optional write, such as a cached answer, waits for other writers."""
+LOOKING_TIMEOUT_MS = 1_000  # how long a health check waits for a lock: it reports one
+PATIENCE_MS = 50  # how long an optional write, such as a cached answer, waits for other writers
 
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
 

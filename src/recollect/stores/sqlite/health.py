@@ -37,11 +37,8 @@ from recollect.stores.sqlite.keywords import SqliteKeywords
 from recollect.stores.sqlite.rows import VisibleSets
 from recollect.stores.sqlite.schema import MIGRATIONS
 
-STEPS = 20_000
-"""Steps of the engine between two looks at the clock."""
-
-DERIVED = "terms"
-"""The table of the keyword index: damage in it is no damage to what is stored."""
+STEPS = 20_000  # steps of the engine between two looks at the clock
+DERIVED = "terms"  # the table of the keyword index: damage in it is no damage to what is stored
 
 RESTORE = "restore it from a backup, or index the folders again into a new one: recollect index FOLDER --store NEW"
 LIVE = "SELECT row FROM records WHERE forgotten_at IS NULL"

@@ -27,11 +27,8 @@ from recollect.types import Filter, RankedList
 
 BATCH_SECONDS = 0.1
 BATCH_CHANGES = 256
-MERGE_PAGES = 500
-"""Pages of the index rewritten in one transaction."""
-
-CACHED_POSTINGS = 4_000_000
-"""Postings in memory: 32 MB of row numbers and as much of frequencies."""
+MERGE_PAGES = 500  # pages of the index rewritten in one transaction
+CACHED_POSTINGS = 4_000_000  # postings in memory: 32 MB of row numbers and as much of frequencies
 
 Postings: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64]]
 """The rows that contain a term, rising, and the number of times in each."""

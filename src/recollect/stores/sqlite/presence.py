@@ -24,8 +24,7 @@ from recollect.stores.sqlite.schema import APPLICATION_ID
 Identity: TypeAlias = tuple[int, int]
 """Device and inode. No new file gets the inode of a deleted one while a process has that open."""
 
-READ_SECONDS = 0.01
-"""How long one check of the path covers other reads: one search reads several times."""
+READ_SECONDS = 0.01  # how long one check of the path covers other reads: one search reads several times
 
 
 class Presence:

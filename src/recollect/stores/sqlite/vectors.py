@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from recollect.types import Matrix, Vector
 
 SAVE_BATCH = 200
-MARGIN = 1e-5
-"""More than the error of a cosine in single precision."""
-
-GATHER_BELOW = 0.5
-"""The share of visible rows below which copying them is faster than multiplying the whole matrix."""
+MARGIN = 1e-5  # more than the error of a cosine in single precision
+GATHER_BELOW = 0.5  # the share of visible rows below which copying them is faster than multiplying the whole matrix
 
 
 class SqliteSpaces(SqlSpaces):
