@@ -1,4 +1,4 @@
-"""Sources side by side under a deadline: who failed and how, what the answer still is, and when it comes.
+"""Parallel sources under a deadline: their failures, the remaining answer, and when it comes.
 
 The systems here are classes of a real package, installed on the path and found by its entry point.
 """
