@@ -411,8 +411,8 @@ def test_a_snippet_contains_a_match(before, after, width):
 
 @MANY
 @given(text=ANY_TEXT, times=st.integers(1, 12), width=st.integers(10, 60))
-def test_a_snippet_of_anything_is_one_bounded_line(text, times, width):
-    """Any text, repeated to any length, gives a line no longer than asked (and its two ellipses)."""
+def test_any_snippet_is_one_bounded_line(text, times, width):
+    """Any text, repeated to any length, gives a line within the limit (and its two ellipses)."""
     line = shown(text * times, text, width=width)
     assert len(line) <= width + 4
     assert line == " ".join(line.split())

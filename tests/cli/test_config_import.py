@@ -119,7 +119,7 @@ def test_write_uses_the_file_that_config_names(run, file, home):
 
 
 def test_json_has_everything(run, file):
-    """Settings, what was mapped and ignored with reasons, the text, and that nothing was written."""
+    """Settings, mapped and ignored keys with reasons, the text, and that nothing was written."""
     said = run("config", "import", file, "--json").json
     assert said["settings"]["search.text_weight"] == 0.4
     assert {"key", "setting", "value", "why"} == set(said["mapped"][0])

@@ -118,7 +118,7 @@ def test_plugin_source_may_raise_or_exit(doctor, settings, stand):
 
 
 def test_plugin_source_that_ignores_its_deadline_is_abandoned(doctor, settings, stand):
-    """A system of somebody else's that ignores its deadline is left behind."""
+    """The check does not wait for it."""
     done = threading.Event()
     stand.ASK["slow"] = lambda asked: done.wait(20)
     settings('[[sources]]\nname = "slow"\nkind = "stand"\ntimeout_ms = 200\n')

@@ -119,7 +119,7 @@ def test_sweep_is_written_in_the_format_of_its_name(tmp_path):
 
 
 def test_sweep_without_rows_is_refused(tmp_path):
-    """There is nothing to draw, and that is said."""
+    """There is nothing to draw."""
     with pytest.raises(UsageError, match="no rows to draw"):
         plots.sweep_plot({"rows": [{"options": {}, "mean": None}]}, tmp_path / "sweep.png")
 

@@ -50,7 +50,7 @@ def test_sections_begin_new_chunks_with_their_headings():
 
 
 def test_broken_front_matter_is_text():
-    """What is not YAML, or not a mapping, or never ends, is kept as text."""
+    """Not YAML, not a mapping, or without an end."""
     for head in ("---\n: : [\n---\n", "---\n- a\n- b\n---\n", "---\ntags: [x]\n"):
         note = read_markdown(f"{head}Body text.", "name")
         assert note.metadata == {}

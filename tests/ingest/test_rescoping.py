@@ -81,7 +81,7 @@ def test_every_file_gets_a_new_tag(memory: Memory, notes: Path) -> None:
 
 
 def test_reindex_restores_the_scope_of_every_file(memory: Memory, notes: Path) -> None:
-    """`reindex` compares each file with the scope that the folder was told, as a store of an earlier version needs."""
+    """`reindex` compares each file with the folder's scope, as a store of an earlier version needs."""
     memory.index(notes, user="ada")
     chunk = memory.store.files.chunks(str(notes / "b.md"))[0]
     memory.store.records.apply([[Put(replace(chunk, id="left behind", scope=Scope())), Forget(chunk.id, purge=True)]])

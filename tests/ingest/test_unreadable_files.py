@@ -78,7 +78,7 @@ def test_empty_files_are_skipped_quickly(memory: Memory, notes: Path, count: int
 
 
 def test_file_that_becomes_empty_binary_or_huge_leaves_the_index(memory: Memory, notes: Path) -> None:
-    """What the index said of it is no longer so."""
+    """Its chunks are removed."""
     for name in ("empty", "binary", "huge"):
         (notes / f"{name}.md").write_text(f"A walrus in {name}.\n")
     memory.index(notes)

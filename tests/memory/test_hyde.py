@@ -101,7 +101,7 @@ def test_hyde_without_an_endpoint_names_the_setting(path: Any, server: Any) -> N
 
 
 def test_nothing_is_sent_when_hyde_is_off(memory: Memory, server: Any) -> None:
-    """Nothing is sent to anybody unless it was asked for."""
+    """The language model is called only on request."""
     memory.search("heron", hyde=False)
     assert server.asked == []
     assert replace(Settings()).search.hyde is False

@@ -653,7 +653,7 @@ def test_empty_store_gives_an_empty_answer(memory: Memory) -> None:
 
 @pytest.mark.parametrize("query", ["", " ", "\n\t", "\u3000"])
 def test_empty_query_finds_nothing_with_a_warning(memory: Memory, query: str) -> None:
-    """Nothing was asked, so nothing is found."""
+    """There is nothing to search for."""
     memory.add("heron")
     answer = memory.search(query)
     assert answer.results == ()

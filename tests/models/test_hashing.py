@@ -88,7 +88,7 @@ def test_vectors_equal_those_of_the_fingerprints_version():
 
 
 def test_another_dimension_is_another_space():
-    """The fingerprint tells dimensions apart."""
+    """The fingerprint contains the dimension."""
     assert HashingEmbedder(64).fingerprint != HashingEmbedder(128).fingerprint
 
 

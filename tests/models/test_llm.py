@@ -49,7 +49,7 @@ def test_temporary_failure_is_retried(server, reply, status):
 
 
 def test_broken_connection_is_retried(server, reply):
-    """A server that hangs up in the middle is asked again."""
+    """A server that closes the connection is called again."""
     server.script = [reply(hang_up=True), reply("At six.")]
     assert opened(server).chat(ASKED) == "At six."
 

@@ -78,7 +78,7 @@ def test_prefixes_are_added_to_queries_and_passages(server):
 
 
 def test_repeated_query_is_cached(server):
-    """The last queries' vectors are kept."""
+    """The last queries' vectors are stored in memory."""
     embedder = opened(server)
     assert embedder.query("tide") is embedder.query("tide")
     assert len(server.asked) == 1
@@ -105,7 +105,7 @@ def test_temporary_failure_is_retried(server, reply, status):
 
 
 def test_broken_connection_is_retried(server, reply):
-    """A server that hangs up in the middle is asked again."""
+    """A server that closes the connection is called again."""
     server.script = [reply(hang_up=True)]
     assert opened(server).query("tide").shape == (16,)
     assert len(server.asked) == 2

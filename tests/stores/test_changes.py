@@ -79,7 +79,7 @@ def test_scoped_caller_is_notified_only_of_visible_changes(memory: Memory) -> No
 
 
 def test_closed_store_ends_the_wait(place: str) -> None:
-    """A listener is told that it was closed, and does not wait forever."""
+    """A listener gets an error that the store was closed, and does not wait forever."""
     memory = opened(place)
     with memory.changes(quiet=0.03) as ticks:
         memory.close()

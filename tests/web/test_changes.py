@@ -151,7 +151,7 @@ def test_waiting_does_not_count_as_request_time(api, add) -> None:
 
 
 def test_sigterm_answers_all_waiters_and_exits(home: Home) -> None:
-    """They are told that the server ends; exit code 0 and nothing on standard error."""
+    """Their answer says that the server ends; exit code 0 and nothing on standard error."""
     server = home.serve()
     client = server.client()
     after = newest(client)

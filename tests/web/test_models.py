@@ -9,7 +9,7 @@ from .conftest import until
 
 
 @pytest.fixture
-def outside():
+def model_host():
     """A server in place of the Python index and the model hub, and the requests it received."""
     with HttpServer(lambda _: Response(404)) as server:
         yield server.url, server.asked
@@ -21,9 +21,9 @@ def online(home, url):
     home.variables["PIP_CONFIG_FILE"] = "/dev/null"
 
 
-def test_search_with_rerank_downloads_no_model(home, outside):
+def test_search_with_rerank_downloads_no_model(home, model_host):
     """It is answered without the model, with a warning and a hint; also through a link to the page."""
-    url, asked = outside
+    url, asked = model_host
     online(home, url)
     client = home.serve().client()
     for number in range(3):
@@ -37,9 +37,9 @@ def test_search_with_rerank_downloads_no_model(home, outside):
     assert asked == []
 
 
-def test_search_downloads_no_embedder(home, outside):
+def test_search_downloads_no_embedder(home, model_host):
     """The server looks for its model at startup; until it is there, keyword search answers."""
-    url, asked = outside
+    url, asked = model_host
     online(home, url)
     server = home.serve("--embedder", "arctic-embed-s")
     until(lambda: "".join(server.errors), lambda said: "searching without arctic-embed-s" in said, 60)

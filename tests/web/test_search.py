@@ -17,7 +17,7 @@ from .conftest import refused
 
 
 @pytest.fixture(scope="module")
-def told(add):
+def stocked(add):
     """A few records that share one unique word."""
     # Of letters alone: a number in it would be a word of its own.
     word = "".join(chr(ord("a") + int(digit, 16)) for digit in uuid.uuid4().hex)
@@ -35,21 +35,21 @@ def ids(answer):
     return [result["id"] for result in answer.json()["results"]]
 
 
-def test_search_equals_memory_search(api, shared, told):
+def test_search_equals_memory_search(api, shared, stocked):
     """The same results in the same format as the library gives for the same store."""
-    body = {"query": f"spare key {told['word']}", "limit": 2, "explain": True}
+    body = {"query": f"spare key {stocked['word']}", "limit": 2, "explain": True}
     answer = api.post("/v1/search", json=body).json()
     with Memory.open(shared.store, embedder="hashing:64", settings=Settings()) as memory:
         expected = answer_dict(memory.search(body["query"], limit=2), explain=True)
     assert set(answer) == set(expected)
     assert answer["results"][0] == expected["results"][0]
     assert answer["fusion"] == expected["fusion"]
-    assert answer["results"][0]["id"] == told["key"]
+    assert answer["results"][0]["id"] == stocked["key"]
     assert {"factors", "moves", "base", "total"} <= set(answer["results"][0])
     assert "factors" not in api.post("/v1/search", json={**body, "explain": False}).json()["results"][0]
 
 
-def test_every_search_option_is_accepted(api, told):
+def test_every_search_option_is_accepted(api, stocked):
     """Each alone, and all compatible ones at once."""
     options = {
         "limit": 3, "fetch_k": 50, "sources": ["keyword"], "fusion": "weighted", "rrf_k": 10, "normalisation": "minmax",
@@ -62,63 +62,63 @@ def test_every_search_option_is_accepted(api, told):
     known = set(SearchBody.model_fields) - {"query"}
     assert known - set(options) == {"path", "as_of", "min_confidence"}
     for name, value in options.items():
-        answer = api.post("/v1/search", json={"query": told["word"], name: value})
+        answer = api.post("/v1/search", json={"query": stocked["word"], name: value})
         assert answer.status_code == 200, (name, answer.text)
-    assert ids(api.post("/v1/search", json={"query": told["word"], **options})) == [told["key"]]
+    assert ids(api.post("/v1/search", json={"query": stocked["word"], **options})) == [stocked["key"]]
     nothing = dict.fromkeys(known - {"explain"})
-    assert ids(api.post("/v1/search", json={"query": told["word"], **nothing})) == ids(
-        api.post("/v1/search", json={"query": told["word"]})
+    assert ids(api.post("/v1/search", json={"query": stocked["word"], **nothing})) == ids(
+        api.post("/v1/search", json={"query": stocked["word"]})
     )
 
 
-def test_filters_and_scopes_narrow(api, told):
+def test_filters_and_scopes_narrow(api, stocked):
     """By category, tag, time and scope."""
 
     def found(**filters):
-        return set(ids(api.post("/v1/search", json={"query": told["word"], "sources": ["keyword"], **filters})))
+        return set(ids(api.post("/v1/search", json={"query": stocked["word"], "sources": ["keyword"], **filters})))
 
-    assert found() == {told["key"], told["old"], told["long"]}
-    assert found(category=["home"]) == found(tags=["key"]) == {told["key"]}
-    assert found(until="2021-01-01") == {told["old"]}
-    assert found(as_of="2021-01-01") == {told["old"]}
-    assert found(scope={"user": "ada"}) - found() == found(any_scope=True) - found() == {told["ada"]}
+    assert found() == {stocked["key"], stocked["old"], stocked["long"]}
+    assert found(category=["home"]) == found(tags=["key"]) == {stocked["key"]}
+    assert found(until="2021-01-01") == {stocked["old"]}
+    assert found(as_of="2021-01-01") == {stocked["old"]}
+    assert found(scope={"user": "ada"}) - found() == found(any_scope=True) - found() == {stocked["ada"]}
     assert found(path="nowhere") == found(kind="chunk") == set()
 
 
-def test_long_text_is_cut_in_answers_but_not_in_the_record(api, told):
+def test_long_text_is_cut_in_answers_but_not_in_the_record(api, stocked):
     """`text_chars` is its full length."""
-    found = api.post("/v1/search", json={"query": told["word"], "sources": ["keyword"]}).json()["results"]
-    (long,) = (result for result in found if result["id"] == told["long"])
-    whole = api.get(f"/v1/records/{told['long']}").json()
+    found = api.post("/v1/search", json={"query": stocked["word"], "sources": ["keyword"]}).json()["results"]
+    (long,) = (result for result in found if result["id"] == stocked["long"])
+    whole = api.get(f"/v1/records/{stocked['long']}").json()
     assert len(long["text"]) == FOUND_CHARACTERS
     assert long["text_chars"] == len(whole["text"]) > FOUND_CHARACTERS
     assert whole["text"].startswith(long["text"])
-    verdict = api.post("/v1/why-not", json={"query": told["word"], "target": told["long"]}).json()
+    verdict = api.post("/v1/why-not", json={"query": stocked["word"], "target": stocked["long"]}).json()
     assert len(verdict["record"]["text"]) == FOUND_CHARACTERS
 
 
-def test_recall_block_is_returned(api, told):
+def test_recall_block_is_returned(api, stocked):
     """Within its tokens, with numbers to cite."""
-    block = api.post("/v1/recall", json={"query": f"spare key {told['word']}", "tokens": 300, "limit": 2}).json()
+    block = api.post("/v1/recall", json={"query": f"spare key {stocked['word']}", "tokens": 300, "limit": 2}).json()
     assert set(block) == {"query", "text", "tokens", "citations", "left_out", "warnings"}
     assert block["tokens"] <= 300
     assert "[1]" in block["text"]
-    assert block["citations"][0]["id"] == told["key"]
+    assert block["citations"][0]["id"] == stocked["key"]
     for tokens in (0, -1, 10**9, "many", 1.5):
         refused(api.post("/v1/recall", json={"query": "x", "tokens": tokens}), 422, "invalid")
 
 
-def test_why_not_names_the_stage(api, told):
+def test_why_not_names_the_stage(api, stocked):
     """Found, or the stage that lost the record, and the change that would bring it back."""
     keys = {"query", "target", "stage", "reason", "rank", "sources", "change", "advice", "record"}
-    found = api.post("/v1/why-not", json={"query": f"spare key {told['word']}", "target": told["key"]}).json()
+    found = api.post("/v1/why-not", json={"query": f"spare key {stocked['word']}", "target": stocked["key"]}).json()
     assert set(found) == keys
     assert (found["stage"], found["rank"]) == ("found", 1)
-    lost = api.post("/v1/why-not", json={"query": "locker", "target": told["ada"]}).json()
-    assert (lost["stage"], lost["record"]["id"]) == ("scope", told["ada"])
+    lost = api.post("/v1/why-not", json={"query": "locker", "target": stocked["ada"]}).json()
+    assert (lost["stage"], lost["record"]["id"]) == ("scope", stocked["ada"])
     assert lost["change"] == {"scope": {"user": "ada"}}
     again = api.post("/v1/search", json={"query": "locker code", "limit": 50, **lost["change"]})
-    assert told["ada"] in ids(again)
+    assert stocked["ada"] in ids(again)
     assert api.post("/v1/why-not", json={"query": "x", "target": "no-such-thing"}).status_code in (400, 404)
     refused(api.post("/v1/why-not", json={"query": "x"}), 422, "invalid")
     refused(api.post("/v1/why-not", json={"query": "x", "target": ""}), 422, "invalid")
@@ -146,7 +146,7 @@ def test_settings_are_listed_with_the_caller(api):
     assert answer["version"] == __version__
 
 
-def test_facets_list_the_filter_values(api, told):
+def test_facets_list_the_filter_values(api, stocked):
     """Categories, tags and sources; a name selects one."""
     answer = api.get("/v1/facets").json()
     assert set(answer) == {"categories", "tags", "scopes", "roots", "sources"}
@@ -157,9 +157,9 @@ def test_facets_list_the_filter_values(api, told):
     refused(api.get("/v1/facets", params={"user": "x" * 1001}), 422, "invalid")
 
 
-def test_status_has_all_parts(api, told):
+def test_status_has_all_parts(api, stocked):
     """Counts of the store, its parts, search times, and the index."""
-    api.post("/v1/search", json={"query": told["word"]})
+    api.post("/v1/search", json={"query": stocked["word"]})
     answer = api.get("/v1/status").json()
     assert {"records", "vectors", "keyword_lag", "bytes", "scope", "sources", "latency", "uptime_s", "index"} <= set(
         answer

@@ -57,7 +57,7 @@ def raw(place: str, store: PostgresStore) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.fixture
-def walled(place: str, store: PostgresStore, raw: psycopg.Connection[Any]) -> Iterator[str]:
+def service_place(place: str, store: PostgresStore, raw: psycopg.Connection[Any]) -> Iterator[str]:
     """The same place for a service under row-level security."""
     role = f"app_{uuid4().hex[:12]}"
     raw.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
@@ -146,10 +146,10 @@ def test_large_batch_takes_few_locks(store: PostgresStore) -> None:
     assert 0 < store._database.write(held) <= SLOTS
 
 
-def test_id_of_another_scope_is_refused_at_once(store: PostgresStore, walled: str) -> None:
+def test_id_of_another_scope_is_refused_at_once(store: PostgresStore, service_place: str) -> None:
     """With row-level security its record is invisible; the insert is not retried."""
     store.records.apply([[Put(Record("bobs", "egret", scope=Scope("bob")))]])
-    service = PostgresStore(walled)
+    service = PostgresStore(service_place)
     try:
         begun = time.monotonic()
         with pytest.raises(UsageError, match="'bobs' is taken"):
@@ -199,13 +199,13 @@ def test_reindexing_is_done_in_parts(store: PostgresStore, place: str, monkeypat
 
 
 def test_only_the_owner_can_reindex_all_words(
-    store: PostgresStore, raw: psycopg.Connection[Any], place: str, walled: str
+    store: PostgresStore, raw: psycopg.Connection[Any], place: str, service_place: str
 ) -> None:
     """A service that sees some of the records names who has to do it; the owner's `embed` does."""
     store.records.apply([[Put(Record("adas", "heron of Ada", scope=Scope("ada")))]])
     raw.execute("DELETE FROM postings; UPDATE meta SET value = 'older' WHERE key = 'keywords'")
     raw.commit()
-    service = PostgresStore(walled)
+    service = PostgresStore(service_place)
     try:
         with pytest.raises(StoreError, match="sees only a part") as error:
             service.keywords.search(["heron"], Filter(scope=Scope("ada")), 5)

@@ -476,7 +476,9 @@ def test_earlier_schema_is_migrated(place: str, postgres_url: str, monkeypatch: 
 
 
 @pytest.mark.ci
-def test_a_small_scope_does_not_starve_in_the_approximate_index(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_scope_gets_all_its_results_from_the_approximate_index(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Forty of a scope among three thousand, too many to be compared one by one: as many as were asked for come back.
 
     And what the index finds of all is nearly always what an exact comparison finds, in the exact order.
