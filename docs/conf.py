@@ -7,7 +7,7 @@ from sphinx.application import Sphinx
 
 project = "Recollect"
 author = "The Recollect authors"
-version = release = _version("recollect")
+version = release = _version("recollect-search")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]

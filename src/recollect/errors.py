@@ -27,6 +27,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+DISTRIBUTION = "recollect-search"
+"""The package on the Python index; the import and the command are `recollect`."""
+
+UPGRADE = f"pip install -U {DISTRIBUTION}"
+
 
 class RecollectError(Exception):
     """The base class; it is never raised itself."""

@@ -12,7 +12,7 @@ from functools import reduce
 from importlib import import_module
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
-from recollect.errors import UsageError
+from recollect.errors import DISTRIBUTION, UsageError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -96,4 +96,4 @@ def missing_package(error: ImportError, what: str, extra: str | None) -> Excepti
         return error
     hint = f"pip install {package}" if package else "reinstall the package that provides it"
     reason = f"needs the package {package!r}, which cannot be imported" if package else "cannot be loaded"
-    return UsageError(f"{what} {reason}: {error}", hint=f"pip install '{OURS}[{extra}]'" if extra else hint)
+    return UsageError(f"{what} {reason}: {error}", hint=f"pip install '{DISTRIBUTION}[{extra}]'" if extra else hint)

@@ -328,7 +328,7 @@ def test_plain_json_needs_no_package(tmp_path, monkeypatch):
     assert read_document(written(tmp_path, b'\xef\xbb\xbf{"a": [1, 2.5, null]}')) == {"a": [1, 2.5, None]}
     with pytest.raises(UsageError) as caught:
         read_document(written(tmp_path, "{a: 1}"))
-    assert "recollect[openclaw]" in caught.value.hint
+    assert "recollect-search[openclaw]" in caught.value.hint
 
 
 HOSTILE: dict[str, tuple[bytes, str]] = {

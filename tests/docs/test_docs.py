@@ -85,7 +85,7 @@ def test_serving_block_serves(tmp_path):
     (block,) = (text for text in blocks("console") if "recollect serve" in text)
     commands = [line.partition("#")[0].strip() for line in block.splitlines()]
     assert commands == ["pip install '.[serve]'", "recollect serve"]
-    assert "serve" in metadata("recollect").get_all("Provides-Extra")
+    assert "serve" in metadata("recollect-search").get_all("Provides-Extra")
     words = [sys.executable, "-m", *commands[1].split(), "--port", "0", "--store", str(tmp_path / "s.db"), "--no-token"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -100,7 +100,7 @@ def test_agents_block_starts_a_server(tmp_path):
     (block,) = (text for text in blocks("console") if "mcp add" in text)
     install, command = block.splitlines()
     assert install == "pip install '.[mcp]'"
-    assert "mcp" in metadata("recollect").get_all("Provides-Extra")
+    assert "mcp" in metadata("recollect-search").get_all("Provides-Extra")
     words = shlex.split(command.partition(" -- ")[2])
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
@@ -115,7 +115,7 @@ def test_server_block_moves_and_finds(new_schema, tmp_path):
     (block,) = (text for text in blocks("console") if "recollect copy" in text)
     install, *commands = block.splitlines()
     assert install == "pip install '.[postgres]'"
-    assert "postgres" in metadata("recollect").get_all("Provides-Extra")
+    assert "postgres" in metadata("recollect-search").get_all("Provides-Extra")
     with Memory.open(tmp_path / "notes.db", embedder="hashing:64") as memory:
         memory.add("Ada lives in Lisbon.", user="ada")
     place, environment = new_schema(), {**os.environ, "RECOLLECT_EMBEDDER": "hashing:64"}

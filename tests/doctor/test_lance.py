@@ -92,5 +92,5 @@ def test_missing_package_is_reported(doctor, monkeypatch, url, extra):
     """With the extra to install, and the other checks still run."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "/" not in name else find_spec(name))
     told = doctor("--store", url)
-    assert (told["extras"]["state"], told["extras"]["mend"]) == ("failure", f"pip install 'recollect[{extra}]'")
+    assert (told["extras"]["state"], told["extras"]["mend"]) == ("failure", f"pip install 'recollect-search[{extra}]'")
     assert told["versions"]["state"] == "ok"

@@ -131,7 +131,7 @@ def test_missing_extra_is_named(doctor):
     try:
         import fastembed  # noqa: F401
     except ImportError:
-        assert (found["state"], found["mend"]) == ("failure", "pip install 'recollect[fastembed]'")
+        assert (found["state"], found["mend"]) == ("failure", "pip install 'recollect-search[fastembed]'")
         assert "fastembed:BAAI/bge-small-en" in found["message"]
     else:
         assert found["state"] == "ok"

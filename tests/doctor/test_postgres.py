@@ -131,7 +131,7 @@ def test_schema_of_another_version_is_reported(doctor, place, raw):
     """A newer one needs a newer Recollect, an older one the owner's next command."""
     raw("INSERT INTO migrations VALUES (99, 'of tomorrow', now())")
     told = doctor("--fix")
-    assert told.all("store")[0]["mend"] == "pip install -U recollect"
+    assert told.all("store")[0]["mend"] == "pip install -U recollect-search"
     assert told["keywords"]["message"] == f"not checked: the store has schema 99, this version {len(MIGRATIONS)}"
     raw("DELETE FROM migrations WHERE number > 2")
     told = doctor()

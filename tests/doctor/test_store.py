@@ -93,7 +93,7 @@ def test_store_of_a_newer_version_is_left_alone(doctor, kept, sql, untouched):
     sql(kept, f"PRAGMA user_version={len(MIGRATIONS) + 1}")
     untouched(kept.parent)
     told = doctor("--fix")
-    assert (told.code, told["store"]["mend"]) == (3, "pip install -U recollect")
+    assert (told.code, told["store"]["mend"]) == (3, "pip install -U recollect-search")
     assert f"schema {len(MIGRATIONS) + 1}" in told["store"]["message"]
     assert told["keywords"]["message"].startswith("not checked")
 
@@ -130,7 +130,7 @@ def test_impossible_place_is_a_failure(doctor):
     told = doctor("--store", "mysql://ada:secret@host/memory")
     assert told.code == 3
     assert told["store"]["message"].startswith(
-        "unknown kind of store 'mysql'; available: sqlite, postgresql (recollect["
+        "unknown kind of store 'mysql'; available: sqlite, postgresql (recollect-search["
     )
     assert "secret" not in str(told.checks)
     assert "must name the file" in doctor("--store", "lancedb://s3://bucket/prefix")["store"]["message"]

@@ -231,7 +231,7 @@ def test_missing_matplotlib_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError) as caught:
         plots.sweep_plot(samples.sweep(), tmp_path / "sweep.png")
-    assert "recollect[eval]" in caught.value.hint
+    assert "recollect-search[eval]" in caught.value.hint
 
 
 def test_method_has_one_colour_in_every_plot():

@@ -41,7 +41,7 @@ def test_missing_library_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_measures", None)
     with pytest.raises(UsageError, match="ir_measures") as caught:
         evaluate({"q": {"a": 1}}, {"q": {"a": 1.0}}, ["AP"])
-    assert "recollect[eval]" in caught.value.hint
+    assert "recollect-search[eval]" in caught.value.hint
 
 
 def test_questions_without_results_are_zeros_in_every_measure():

@@ -32,7 +32,7 @@ def test_missing_framework_names_its_extra(run_sealed, module, package, name):
     assert ran.returncode == 0, ran.stderr
     message, hint = ran.stdout.splitlines()
     assert message.startswith(f"the retriever for {name} needs the package {package!r}")
-    assert hint == f"pip install 'recollect[{module}]'"
+    assert hint == f"pip install 'recollect-search[{module}]'"
 
 
 @pytest.mark.ci

@@ -129,4 +129,4 @@ def test_missing_sdk_names_the_extra(tmp_path):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert ran.returncode == 2
     assert ran.stdout == ""
-    assert "pip install 'recollect[mcp]'" in ran.stderr
+    assert "pip install 'recollect-search[mcp]'" in ran.stderr

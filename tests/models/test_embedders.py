@@ -87,7 +87,7 @@ def test_missing_package_names_the_extra(monkeypatch, spec, package, extra):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UsageError, match=f"needs the package '{package}'") as caught:
         open_embedder(spec)
-    assert caught.value.hint == f"pip install 'recollect[{extra}]'"
+    assert caught.value.hint == f"pip install 'recollect-search[{extra}]'"
 
 
 def test_unknown_option_is_a_usage_error():

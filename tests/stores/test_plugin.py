@@ -113,7 +113,7 @@ def test_unknown_scheme_lists_the_known_ones() -> None:
     with pytest.raises(UsageError) as caught:
         open_store("mysql://host/db")
     assert "unknown kind of store 'mysql'; available: sqlite, " in caught.value.message
-    assert "postgresql (recollect[postgres])" in caught.value.message
+    assert "postgresql (recollect-search[postgres])" in caught.value.message
     assert "notebook" in caught.value.message
     assert "'recollect.stores'" in caught.value.hint
     with pytest.raises(UsageError, match="needs the package 'recollect_notebook_of_nobody'"):

@@ -452,7 +452,7 @@ library.put("one", {"pairs": pairs, "data": {"name": "set"}})
 assert [stored.kind for stored in library.all()] == ["overlap"]
 (section,) = library.sections("one")
 assert section.svg == ""
-assert "recollect[eval]" in section.more[-1], section.more
+assert "recollect-search[eval]" in section.more[-1], section.more
 assert section.tables[0].rows
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

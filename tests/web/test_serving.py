@@ -211,7 +211,7 @@ def test_missing_packages_name_the_extra(home):
         [sys.executable, "-c", code], env=home.environment, cwd=home.folder, capture_output=True, text=True, check=False
     )
     assert ran.stdout.split()[-2:] == ["2", "0"]
-    assert "pip install 'recollect[serve]'" in ran.stderr
+    assert "pip install 'recollect-search[serve]'" in ran.stderr
 
 
 def test_internal_error_is_one_plain_500(caplog):

@@ -13,7 +13,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from recollect.errors import ConfigError, FailedError
+from recollect.errors import UPGRADE, ConfigError, FailedError
 
 PROJECT_FILE = "recollect.toml"
 MOST_BYTES = 64 * 1024  # a larger project file is not read
@@ -82,7 +82,7 @@ class TrustedFiles:
                 raise ConfigError(f"other users may write to {self.path}", hint=f"delete it, or: chmod 600 {self.path}")
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if stored["version"] != VERSION:
-                raise ConfigError(f"{self.path} is of version {stored['version']}", hint="pip install -U recollect")
+                raise ConfigError(f"{self.path} is of version {stored['version']}", hint=UPGRADE)
             return {str(path): str(digest) for path, digest in stored["files"].items()}
         except FileNotFoundError:
             return {}

@@ -20,7 +20,7 @@ from recollect.config import has_secret, misspelt, unknown_variables, user_file
 from recollect.config.settings import ENVIRONMENT, OTHER_VARIABLES, Settings, names
 from recollect.config.trust import PROJECT_FILE
 from recollect.config.values import shown_place
-from recollect.errors import ConfigError, RecollectError
+from recollect.errors import DISTRIBUTION, ConfigError, RecollectError
 from recollect.memory import Memory, default_store
 from recollect.models.catalogue import MODELS
 from recollect.models.embedders import EMBEDDERS, open_embedder
@@ -155,7 +155,7 @@ def extras(setup: Setup) -> Iterator[Finding]:
     missing = {what: entry.extra for what, entry in needed.items() if not entry.installed}
     for what, extra in missing.items():
         message = f"{what} needs a package that is not installed"
-        yield Finding("extras", "failure", message, f"pip install 'recollect[{extra}]'")
+        yield Finding("extras", "failure", message, f"pip install '{DISTRIBUTION}[{extra}]'")
     if not missing:
         names = ", ".join(entry.extra or "" for entry in needed.values())
         present = [name for name, complete in _extras().items() if complete and name != "dev"]
@@ -169,7 +169,7 @@ def _extras() -> dict[str, bool]:
 
     extras: dict[str, bool] = {}
     with contextlib.suppress(ModuleNotFoundError):  # run from its source
-        for line in requires("recollect") or []:
+        for line in requires(DISTRIBUTION) or []:
             package, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)", line)
             if package and extra:
                 extras.setdefault(extra[1], True)

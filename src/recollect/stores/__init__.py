@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 from recollect.config import misspelt, shown_place
-from recollect.errors import RecollectError, UsageError
+from recollect.errors import DISTRIBUTION, RecollectError, UsageError
 from recollect.registry import Entry, Registry
 from recollect.stores.health import Examination, Finding, NotExamined, examine_any
 from recollect.types import Store
@@ -116,7 +116,7 @@ def check_place(place: str) -> None:
         STORES.check(scheme)
     except UsageError:
         extras = {name: entry.extra for name, entry in STORES.builtin.items()}
-        names = (f"{name} (recollect[{extras[name]}])" if extras.get(name) else name for name in STORES.names())
+        names = (f"{name} ({DISTRIBUTION}[{extras[name]}])" if extras.get(name) else name for name in STORES.names())
         raise UsageError(
             f"unknown kind of store {scheme!r}; available: {', '.join(names)}",
             hint=f"name a file or a URL of one of these; packages add kinds in the entry point group {STORES.group!r}",

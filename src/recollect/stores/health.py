@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from recollect.errors import RecollectError
+from recollect.errors import UPGRADE, RecollectError
 from recollect.ranking import fold_hash
 from recollect.stores.rows import passage_hash
 from recollect.types import Progress, Record, Store
@@ -98,7 +98,7 @@ class Examination:
         """What to do about a store whose schema is not that of this version."""
         if applied > known:
             newer = f"{shown} has schema {applied}, this version knows {known}"
-            return Finding("store", "failure", newer, "pip install -U recollect")
+            return Finding("store", "failure", newer, UPGRADE)
         if applied < known:
             older = (
                 f"{shown} has schema {applied} of {known}: the next command that may write to it brings it up to date"

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from recollect.analysis import LANGUAGES, Analyzer
-from recollect.errors import EmbedderError, StoreError, UsageError
+from recollect.errors import UPGRADE, EmbedderError, StoreError, UsageError
 from recollect.types import Filter, Hit, RankedList, Record, Scope
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def moment(value: int | None) -> datetime | None:
 def refuse_newer(schema: int, known: int) -> None:
     """Refuse a store whose schema is of a later version."""
     if schema > known:
-        hint = "upgrade: pip install -U recollect"
+        hint = f"upgrade: {UPGRADE}"
         raise StoreError(f"the store has schema {schema}, this version knows {known}", hint=hint)
 
 

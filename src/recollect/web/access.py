@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.config.toml import write_private
-from recollect.errors import ConfigError, FailedError, Forbidden, UsageError
+from recollect.errors import UPGRADE, ConfigError, FailedError, Forbidden, UsageError
 from recollect.types import GLOBAL, Scope, now
 
 if TYPE_CHECKING:
@@ -80,9 +80,7 @@ class Tokens:
             if marks != read_marks:
                 document = json.loads(self.path.read_text(encoding="utf-8"))
                 if document["version"] != VERSION:
-                    raise ConfigError(
-                        f"{self.path} is of version {document['version']}", hint="pip install -U recollect"
-                    )
+                    raise ConfigError(f"{self.path} is of version {document['version']}", hint=UPGRADE)
                 tokens = tuple(_token(line) for line in document["tokens"])
                 self._read = (marks, tokens)
                 self.had_some = self.had_some or bool(tokens)

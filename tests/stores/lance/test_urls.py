@@ -66,7 +66,7 @@ def test_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(UsageError, match="'lancedb'") as raised:
         open_store(f"lancedb://{tmp_path}/memory")
-    assert raised.value.hint == "pip install 'recollect[lancedb]'"
+    assert raised.value.hint == "pip install 'recollect-search[lancedb]'"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,7 +18,7 @@ def browser() -> Iterator[Any]:
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        give_up("playwright is not installed: pip install 'recollect[dev]'")
+        give_up("playwright is not installed: pip install 'recollect-search[dev]'")
     with sync_playwright() as playwright:
         # The sandbox needs rights that containers do not have; only pages of our own are opened.
         running = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])

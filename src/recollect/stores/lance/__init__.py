@@ -19,7 +19,7 @@ from typing import Any
 
 import apsw
 
-from recollect.errors import RecollectError, StoreError, UsageError
+from recollect.errors import DISTRIBUTION, RecollectError, StoreError, UsageError
 from recollect.stores import StoreKind
 from recollect.stores.contents import SqlSnapshot
 from recollect.stores.health import Examination, Finding, Reporter
@@ -41,7 +41,7 @@ class LanceStore(SqliteStore):
         if find_spec("lancedb") is None:
             raise UsageError(
                 "a store with LanceDB needs the package 'lancedb', which is not installed",
-                hint="pip install 'recollect[lancedb]'",
+                hint=f"pip install '{DISTRIBUTION}[lancedb]'",
             )
         self.url = parse_url(url)
         super().__init__(self.url.truth, language=language, read_only=read_only)
