@@ -121,11 +121,11 @@ class Memory(Writer):
         with contextlib.ExitStack() as stack:
             stack.callback(opened.close)
             actual = opened.keywords.analyzer.language
-            if language not in (None, actual):
+            if language and language != actual:
                 change = f"Memory.change_language({language!r}) or `recollect language {language}` changes it"
                 hint = f"leave the language out; {change}"
                 raise UsageError(f"the store's language is {actual}, not {language}", hint=hint)
-            if wanted not in (None, actual):
+            if wanted and wanted != actual:
                 change = f"`recollect language {wanted}` changes it"
                 announce(f"the settings say language = {wanted!r}, and the store keeps its own, {actual}; {change}")
             memory = cls(opened, settings, embedder, announce=announce, fetching=fetching, fetch=fetch)
