@@ -89,8 +89,6 @@ class Imported(NamedTuple):
         return {line.setting: line.value for line in self.mapped}
 
 
-# -- reading the keys ----------------------------------------------------------------------------------------------
-
 Keys: TypeAlias = Mapping[str, Union[ValueCheck, "Keys"]]
 """The keys of an object that are read: each with the check of its value, or with the keys of the object below it."""
 
@@ -173,8 +171,6 @@ def _apply(rows: Iterable[Row], values: Values, section: str, reasons: Mapping[s
             yield Mapped(first, setting, value, reasons[setting].format_map(values))
         yield from (Ignored(key, f"{first} is read") for key in others)
 
-
-# -- memorySearch --------------------------------------------------------------------------------------------------
 
 HYBRID, MMR, DECAY = "query.hybrid", "query.hybrid.mmr", "query.hybrid.temporalDecay"
 MAX_RESULTS, MULTIPLIER, MOST_CANDIDATES, MOST_MULTIPLIER = 6, 4, 200, 20
@@ -304,8 +300,6 @@ def _elsewhere(document: Values) -> Iterator[Ignored]:
             why = "settings of one agent; import them as a file of their own, and name that with --config"
             yield Ignored(f"agents.list[{index}].memorySearch", why)
 
-
-# -- the plugin openclaw-hybrid-memory -----------------------------------------------------------------------------
 
 PLUGIN_NAMES = ("openclaw-hybrid-memory", "memory-hybrid")
 NEW, OLD = "queryExpansion", "search"

@@ -116,9 +116,6 @@ class Setup:
             memory.embed(progress=reporter.progress("embedding"))
 
 
-# -- settings and packages ------------------------------------------------------------------------------------
-
-
 def settings(setup: Setup) -> list[Finding]:
     """Whether every settings file can be read, and every environment variable is a setting."""
     wrong = [*setup.wrong, *(Finding("settings", "note", note, "recollect trust") for note in setup.notes)]
@@ -178,9 +175,6 @@ def _extras() -> dict[str, bool]:
                 except ModuleNotFoundError:
                     extras[extra[1]] = False
     return extras
-
-
-# -- the store and its files ----------------------------------------------------------------------------------
 
 
 def _store_check(name: str) -> Callable[[Setup], list[Finding]]:

@@ -132,9 +132,6 @@ def _files(folder: Path, split: str) -> tuple[Path, Path]:
     return (named if split and named.is_file() else folder / "queries.jsonl"), qrels
 
 
-# -- files --------------------------------------------------------------------------------------------------
-
-
 def read_qrels(path: Path) -> Qrels:
     """Read judgments in BEIR's form, with or without its heading, or in TREC's."""
     qrels: Qrels = {}

@@ -138,9 +138,6 @@ def _adapt(tag: str, key: str) -> str:
     return re.sub(r"#[0-9a-f]{6}\b", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
 
 
-# -- figures ------------------------------------------------------------------------------------------------
-
-
 def _panels(heights: Sequence[float], **options: Any) -> tuple[Figure, list[Axes]]:
     """Make a figure of stacked axes with these heights in points."""
     from matplotlib.figure import Figure

@@ -231,9 +231,6 @@ def is_note(record: Record) -> bool:
     return record.kind == "chunk" and bool(record.path) and (suffix in MARKDOWN or suffix == ".txt")
 
 
-# -- choice -------------------------------------------------------------------------------------------------
-
-
 def choose(questions: Sequence[SetQuestion], count: int, seed: int) -> list[SetQuestion]:
     """Choose at most `count` questions, evenly over kinds and targets; the same seed chooses the same ones."""
     kinds = {kind: in_turns([one for one in questions if one.kind == kind], seed) for kind in KINDS}
@@ -262,9 +259,6 @@ def in_order(questions: Iterable[SetQuestion]) -> list[SetQuestion]:
 def split_of(question: str) -> str:
     """Return the split of a question, from its id alone, so that it never changes."""
     return SPLITS[hashlib.blake2b(question.encode(), digest_size=1).digest()[0] % 2]
-
-
-# -- paraphrases --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

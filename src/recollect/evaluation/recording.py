@@ -36,9 +36,6 @@ TOP = 10  # results of a ranking that are compared between settings
 MOST_WARNINGS = 5  # different warnings of the sources that are repeated
 
 
-# -- stores -------------------------------------------------------------------------------------------------
-
-
 def place_of(dataset: Dataset, settings: Settings) -> str:
     """Name the store's file. Each embedding model and each language has a file of its own."""
     parts = [settings.embedder] if settings.embedder not in ("none", Settings().embedder) else []
@@ -123,9 +120,6 @@ def find_targets(memory: Memory, dataset: Dataset) -> Targets:
 def within_reach(memory: Memory) -> Filter:
     """Return a filter for the records that judgments may name: all, or those that a scoped caller can read."""
     return replace(EVERYTHING, any_scope=False, scope=memory.caller) if memory.caller is not None else EVERYTHING
-
-
-# -- recordings ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

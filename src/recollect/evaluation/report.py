@@ -259,9 +259,6 @@ def _overlap(report: Json, source: str) -> Iterator[ReportPart]:
     yield ReportPart("overlap", "What the sources find", f"{lead}.", more, legend, draw, shows, source, [table])
 
 
-# -- the page -----------------------------------------------------------------------------------------------
-
-
 def write_pngs(sections: Mapping[str, ReportPart], folder: Path) -> list[Path]:
     """Write each plot as a PNG, with a note of its data below it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -350,9 +347,6 @@ def _terms(reports: Sequence[Json]) -> str:
     warnings = [str(words) for report in reports for words in report.get("warnings") or () if isinstance(words, str)]
     notes = "".join(_element("p", label(words, 400), class_="warning") for words in dict.fromkeys(warnings))
     return f'<section class="plain"><h2>Terms and settings</h2>{notes}<dl>{listed}</dl></section>'
-
-
-# -- the folder ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,9 +119,6 @@ def about(report: Any) -> str:
     return f"{set_name(report)}: {', '.join(words) or 'size unknown'}"
 
 
-# -- values -------------------------------------------------------------------------------------------------
-
-
 def label(text: object, most: int = LONGEST) -> str:
     """Return a name without control characters, its middle left out where it is too long."""
     plain = " ".join(_INVISIBLE.sub(" ", str(text)).split()) or "–"
@@ -168,9 +165,6 @@ def ms(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value / 1000:.3g}\N{NO-BREAK SPACE}s" if value >= 1000 else f"{value:.3g}\N{NO-BREAK SPACE}ms"  # noqa: PLR2004
-
-
-# -- runs ---------------------------------------------------------------------------------------------------
 
 
 def systems(report: Json) -> list[MeasuredSystem]:
@@ -222,9 +216,6 @@ def system_pairs(report: Json) -> list[SystemPair]:
     return pairs
 
 
-# -- overlaps -----------------------------------------------------------------------------------------------
-
-
 def source_pairs(report: Json) -> list[SourcePair]:
     """Read the pairs of sources of which at least one found something."""
     rows, pairs = report.get("pairs") or (), []
@@ -241,9 +232,6 @@ def source_pairs(report: Json) -> list[SourcePair]:
             words = [f"{advice}: {why}" if why else advice] if isinstance(advice, str) else list(map(str, advice))
             pairs.append(SourcePair(first, str(row["b"]), both, only_a, only_b, rest, *reach, total, words))
     return pairs
-
-
-# -- sweeps -------------------------------------------------------------------------------------------------
 
 
 def sweep_chart(report: Json) -> SweepChart | None:

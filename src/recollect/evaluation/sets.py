@@ -204,9 +204,6 @@ def _warnings(
     return [text for text, holds in warnings.items() if holds]
 
 
-# -- masking ------------------------------------------------------------------------------------------------
-
-
 class MaskedRecords:
     """A copy of the records in which the words of each question are removed from the text that answers it.
 
@@ -267,9 +264,6 @@ def _without_heading(chunk: Record, removed: Sequence[Sequence[str]]) -> Record:
     title = " › ".join(part for part in chunk.title.split(" › ") if _WORD.findall(part) not in removed)
     rest = (line for line in chunk.text.split("\n") if line.lstrip()[:1] != "#" or _WORD.findall(line) not in removed)
     return replace(chunk, title=title, text="\n".join(rest).strip("\n"))
-
-
-# -- the folder ---------------------------------------------------------------------------------------------
 
 
 def _existing(folder: Path, options: SetOptions) -> tuple[list[_Line], Mapping[str, Any]]:

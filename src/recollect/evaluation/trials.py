@@ -178,9 +178,6 @@ def _measure(
     return MeasuredCorpus(part.dataset, total, mark, part.targets.unknown, part.targets, warnings)
 
 
-# -- reports ------------------------------------------------------------------------------------------------
-
-
 def make_report(
     name: str,
     plan: TrialPlan,
@@ -278,9 +275,6 @@ def _system(trial: Trial) -> dict[str, Any]:
         "per_query": {measure: dict(values) for measure, values in trial.values.items()},
         "latency_ms": latency,
     }
-
-
-# -- the gate -----------------------------------------------------------------------------------------------
 
 
 def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -40,9 +40,6 @@ LAMBDAS = (0.9, 0.7)
 Values: TypeAlias = Mapping[str, float]  # question → the value of a measure
 
 
-# -- grids --------------------------------------------------------------------------------------------------
-
-
 def curves(
     fusions: Sequence[str],
     *,
@@ -93,9 +90,6 @@ def refinements(chosen: Options) -> list[Options]:
     ages += [{"decay": True, "half_life_days": days} for days in HALF_LIVES_DAYS]
     likeness: list[Options] = [{}, {"mmr": False}, *({"mmr": True, "mmr_lambda": balance} for balance in LAMBDAS)]
     return [{**chosen, **age, **like} for age in ages for like in likeness]
-
-
-# -- the sweep ----------------------------------------------------------------------------------------------
 
 
 def sweep(
@@ -182,9 +176,6 @@ def sweep_report(
         parts.append((recording, texts[:: max(1, -(-len(texts) * len(judged.parts) // PREFIX_QUESTIONS))]))
     prefix = check_prefix(parts, curves)
     return {"data": judged.as_dict(), "measure": judged.measure, **measured, "prefix": prefix}
-
-
-# -- the choice ---------------------------------------------------------------------------------------------
 
 
 def default_settings(search: SearchOptions) -> dict[str, Any]:

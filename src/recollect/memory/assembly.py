@@ -193,9 +193,6 @@ def _checked_scores(reranker: Reranker, query: str, passages: Sequence[str]) -> 
     return scores
 
 
-# -- external systems ---------------------------------------------------------------------------------------
-
-
 def open_system(source: SourceSettings, settings: Settings) -> ExternalSystem:
     """The system of a table of `[[sources]]`, which may be third-party code.
 

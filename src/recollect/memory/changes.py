@@ -213,8 +213,6 @@ class Writer:
                 visible.append(replace(event, seq=numbers[event.seq], detail=detail))
         return visible
 
-    # -- what the caller may see and change -----------------------------------------------------------------
-
     @property
     def _limit(self) -> Scope | None:  # whose records can be reached by id; None means all records
         return None if self.caller is None and self.scope == GLOBAL else self.scope
@@ -240,8 +238,6 @@ class Writer:
     def _events(self, key: str) -> Sequence[Event]:
         events = self.store.records.history(key)
         return events if self._limit is None else since_purge(events)
-
-    # -- storing --------------------------------------------------------------------------------------------
 
     def _additions(self, fields: Mapping[str, Any]) -> list[Change]:
         record = make_record(fields, self.scope)
@@ -278,8 +274,6 @@ class Writer:
             except RecollectError as error:
                 self.announce(f"stored without vectors: {error.message}")
         return stored
-
-    # -- undoing --------------------------------------------------------------------------------------------
 
     def _reversal(self, last: Event) -> Sequence[Change]:
         key = last.id
@@ -337,9 +331,6 @@ def _last_standing(events: Sequence[Event]) -> Event | None:
 
 def _chunk_error(key: str) -> UsageError:
     return UsageError(f"{key!r} is a chunk of an indexed file", hint="edit the file, and index it")
-
-
-# -- what a caller sees --------------------------------------------------------------------------------------
 
 
 def since_purge(events: Sequence[Event]) -> Sequence[Event]:

@@ -114,9 +114,6 @@ def _working_change(prepare: Callable[..., tuple[Pipeline, Query]], run: QueryRu
     return change if outcome.stage == "found" else {}
 
 
-# -- which record is meant ----------------------------------------------------------------------------------
-
-
 def _visible(store: Store, target: str, caller: Scope) -> Record:
     """The record that a scoped caller means; `UnknownRecord` if there is none that it may see."""
     where = replace(EVERYTHING, any_scope=False, scope=caller)
@@ -169,9 +166,6 @@ def _best_chunk(pipeline: Pipeline, query: Query, chunks: Sequence[Record]) -> R
     return next(iter(candidates.values()), chunks[0])
 
 
-# -- the filter ---------------------------------------------------------------------------------------------
-
-
 def foreign_parts(record: Record, where: Filter) -> list[str]:
     """The parts of the query's scope that name somebody other than the record's: nothing of it may be revealed."""
     ours, theirs = where.scope.as_dict(), record.scope.as_dict()
@@ -218,9 +212,6 @@ def _condition_obstacles(record: Record, where: Filter) -> Iterator[Verdict]:
         yield Verdict("since", f"filtered by time: it is from {iso(record.time)}", {"since": None})
     if where.until and record.time >= where.until:
         yield Verdict("until", f"filtered by time: it is from {iso(record.time)}", {"until": None})
-
-
-# -- sources and stages -------------------------------------------------------------------------------------
 
 
 class QueryRun:

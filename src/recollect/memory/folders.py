@@ -161,9 +161,6 @@ def _content(path: str) -> bytes | None:
         raise FailedError(message, hint="check its permissions") from error
 
 
-# -- facts that a language model extracts --------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Extraction:
     """The report of one run: the pieces of files, the facts found in them, and what failed.

@@ -168,8 +168,6 @@ class Memory(Writer):
         self.external.close()
         self.store.close()
 
-    # -- files ----------------------------------------------------------------------------------------------
-
     @traced("index", indexed)
     def index(
         self,
@@ -256,8 +254,6 @@ class Memory(Writer):
 
         return excerpt(self.store, self.require(record_id), as_indexed=self.caller is not None)
 
-    # -- the store ------------------------------------------------------------------------------------------
-
     def export(self, file: str | Path = "-", *, progress: Progress | None = None) -> Moved:
         """Write everything in the store as JSON lines, compressed if the name ends in `.gz`; `-` is standard output."""
         self._require_owner("export the store", "export")
@@ -316,8 +312,6 @@ class Memory(Writer):
                         refresh()
         """
         return changes(self.store, self.caller, quiet)
-
-    # -- reading --------------------------------------------------------------------------------------------
 
     @traced("search", searched)
     @with_options

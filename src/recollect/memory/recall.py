@@ -134,8 +134,6 @@ def _brief(name: str) -> str:
     return json.dumps(brief, ensure_ascii=False).replace("(id", "( id")
 
 
-# -- fences and tokens --------------------------------------------------------------------------------------
-
 FENCE = "recalled-memory"  # the tags around the block; `harmless` replaces all tags, and this name, inside
 ELLIPSIS = " …"
 
@@ -188,8 +186,6 @@ def cut(text: str, tokens: float) -> str:
     end = space if space > length // 2 else length
     return f"{text[:end].rstrip()}{ELLIPSIS}" if end else ""
 
-
-# -- look-alikes of tags, fences and citations --------------------------------------------------------------
 
 # Names of tags that tell models who speaks, or where a turn begins.
 _ROLES = (

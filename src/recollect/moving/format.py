@@ -39,9 +39,6 @@ Reader: TypeAlias = Callable[[Any], Any]
 """Turns a value of JSON into the value that stores use; raises ValueError with what it must be."""
 
 
-# -- values -------------------------------------------------------------------------------------------------
-
-
 def rule(wanted: str, read: Reader, accepts: Callable[[Any], bool] = lambda _: True) -> Reader:
     """A reader that refuses, as "must be WANTED", what `accepts` denies or what `read` cannot read."""
 
@@ -167,8 +164,6 @@ def finite(value: str) -> float:
         raise ValueError(f"{value} is no number of JSON")
     return float(value)
 
-
-# -- fields -------------------------------------------------------------------------------------------------
 
 _REQUIRED = object()
 
@@ -300,9 +295,6 @@ def _check_detail(detail: Mapping[str, Any], required: Mapping[str, Reader], mor
             readers[key](value)
         except ValueError as error:
             raise ValueError(f"'detail': {key!r} {error}") from None
-
-
-# -- a whole export -----------------------------------------------------------------------------------------
 
 
 class Sum:

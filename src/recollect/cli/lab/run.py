@@ -183,9 +183,6 @@ def _verdict(check: Mapping[str, Any]) -> str:
     return f"not significant; a fall of more than {check['noticeable']:.3f} would be"
 
 
-# -- report -------------------------------------------------------------------------------------------------
-
-
 @command()
 @click.argument("sources", nargs=-1, metavar="FILE_OR_DATASET…")
 @click.option(
@@ -236,9 +233,6 @@ def _reports(source: str, options: Mapping[str, Any]) -> Iterator[Mapping[str, A
         with contextlib.redirect_stdout(io.StringIO()) as output, study:
             eval_.invoke(study)
         yield dict(json.loads(output.getvalue()))
-
-
-# -- make-set -----------------------------------------------------------------------------------------------
 
 
 @command("make-set")

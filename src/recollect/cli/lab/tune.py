@@ -143,9 +143,6 @@ def _tune(judged: JudgedSets) -> dict[str, Any]:
     return {**report, "settings": settings, "verdict": verdict}
 
 
-# -- as text ------------------------------------------------------------------------------------------------
-
-
 def _print_sweep(report: Mapping[str, Any]) -> None:
     """Print the table, the plot, the knee, the churn and the prefix check."""
     measure, data = report["measure"], report["data"]

@@ -160,9 +160,6 @@ class LanceKind(StoreKind):
         return health.steadily(url.truth, look)
 
 
-# -- health ---------------------------------------------------------------------------------------------------
-
-
 def _tables(url: LanceUrl, examination: Examination, connection: apsw.Connection) -> Iterator[Finding]:
     rows: Any = connection.execute("SELECT space, fingerprint, embedder, dimension FROM spaces").fetchall()
     last = last_number(connection)
