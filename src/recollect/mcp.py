@@ -4,8 +4,6 @@ An agent reads the docstring of each `memory_…` method as the description of a
 of the tools: the server has a fixed one.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Mapping

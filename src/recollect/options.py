@@ -5,8 +5,6 @@ controls of the web page and the reference page are all built from these declara
 field to `SearchOptions`, and read it where it takes effect: a stage finds it as `query.ranking.NAME`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import math

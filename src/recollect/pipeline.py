@@ -1,7 +1,5 @@
 """The path of a query: ask every source at once, merge duplicates, fuse, run the stages, describe what happened."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Pure functions over numbers and strings; the stages apply them to results.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import unicodedata

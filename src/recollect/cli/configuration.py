@@ -1,7 +1,5 @@
 """Commands that set up Recollect: config, trust, model, completion."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands on single records: add, get, list, supersede, edit, forget, undo, history."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

@@ -4,8 +4,6 @@ The user waits for a hook. So it answers within a time limit or not at all, prin
 always exits with 0: these programs take exit code 2 as an order to stop.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

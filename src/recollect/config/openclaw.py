@@ -4,8 +4,6 @@ Names, bounds and defaults are those of OpenClaw's schema; docs/openclaw.md has 
 it shapes the blend, so that an import ranks as OpenClaw does: `vectorWeight · cosine + textWeight · textScore`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The settings: their tables, where they are read from, and how a settings file is changed."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import itertools

@@ -1,7 +1,5 @@
 """`[[sources]]`: external sources, checked when the settings are read, and the templates of their requests."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The text of TOML files: the line on which a name is set, and settings put into a text."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ A `recollect.toml` may come with a cloned repository. It has no effect until the
 none once its content has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Single values from files and calls: checks, their words for error messages, and addresses without their secrets."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ no file. Only a finding's `fix` does something, when asked. What concerns one ki
 `StoreKind.examine`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Checks of models and of other systems: embedder, reranker, language model, external sources."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The setup that is checked, and the checks of this machine: settings, packages, the store, its files and its disk."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import os

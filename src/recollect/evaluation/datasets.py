@@ -4,8 +4,6 @@ A set without `corpus.jsonl` has questions to the user's own store. Questions an
 TREC's forms; an error names file and line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@ rank-biased overlap, extrapolated (Webber, Moffat and Zobel, 2010), in which the
 lists with nothing in common and 1 for equal lists. `pair_recall` counts the relevant records that each source finds.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

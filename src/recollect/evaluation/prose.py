@@ -3,8 +3,6 @@
 A target is what a question asks for: a file, or a fact.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

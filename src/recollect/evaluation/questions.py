@@ -3,8 +3,6 @@
 docs/question-sets.md describes the kinds of questions.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

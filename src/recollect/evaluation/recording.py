@@ -3,8 +3,6 @@
 A corpus has a store of its own, cached by its fingerprint; other questions are to the user's own store.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

@@ -3,8 +3,6 @@
 Missing parts are left out. An invalid part raises Python's own error, for which `report.compose` refuses the report.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -5,8 +5,6 @@ are used as they are, with gaps. A TREC run is ordered as trec_eval orders it: b
 descending document id, whatever its rank column says. An id that occurs twice keeps its better rank.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -3,8 +3,6 @@
 The memory stays open, and `work` limits how long a study may take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any

@@ -3,8 +3,6 @@
 Each source answers each question once; every system ranks these recorded answers.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

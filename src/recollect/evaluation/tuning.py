@@ -4,8 +4,6 @@ Cross-validation is nested: for each outer fold of the questions, `choose` reads
 measured on this fold. Only these held-out values decide against the default.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -4,8 +4,6 @@ Left out are hidden files, links, secrets, binary and very large files, and what
 files name, nested as Git nests them.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

@@ -6,8 +6,6 @@ So an inserted line changes the chunk that contains it, not those below. No line
 its surroundings (title, headings, the line that introduces a long list) is its context, and part of its title.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

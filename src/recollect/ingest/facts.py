@@ -5,8 +5,6 @@ are skipped, and a malformed line costs that line. An answer that is not JSON li
 nothing) is an error, so that its piece does not count as one without facts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

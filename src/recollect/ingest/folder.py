@@ -1,7 +1,5 @@
 """Index folders as a set difference: store new chunks, forget missing ones, and only stat an unchanged file."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

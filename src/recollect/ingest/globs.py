@@ -4,8 +4,6 @@ A pattern becomes a regular expression in which a star that has found its text d
 group). No later position is better, so a path costs about one step for each part of each pattern, whatever they are.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from itertools import groupby

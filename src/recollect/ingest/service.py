@@ -4,8 +4,6 @@ A service has two forms for the same folders: one watches, the other indexes eve
 watching does not work (network drives, too many folders). The files of both are written; one of them is enabled.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import plistlib

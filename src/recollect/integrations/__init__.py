@@ -1,7 +1,5 @@
 """A memory as a retriever of other frameworks: `langchain` and `llamaindex`. What both share is here."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from pathlib import Path

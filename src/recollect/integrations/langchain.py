@@ -1,7 +1,5 @@
 """A memory as a retriever of LangChain; install the extra `langchain`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A memory as a retriever of LlamaIndex; install the extra `llamaindex`."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

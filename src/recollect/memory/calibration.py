@@ -4,8 +4,6 @@ Unrelated queries are words from many records, shuffled. Their scores are measur
 nothing of other scopes' records), stored, and measured again when the store has grown or shrunk a lot.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

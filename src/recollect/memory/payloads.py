@@ -5,8 +5,6 @@ those with a default may be missing. Fields may be added, never renamed or remov
 not listed here. Nothing imports this module at start-up: `typing_extensions`, which pydantic needs, is slow to load.
 """
 
-from __future__ import annotations
-
 from typing import Any, NotRequired, TypeVar
 
 from typing_extensions import TypedDict, is_typeddict

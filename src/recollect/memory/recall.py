@@ -6,8 +6,6 @@ matched on the outline of a text: the same text with each character replaced by 
 `＜｜im_start｜＞` and `<|im_start|>` have the same outline.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import string

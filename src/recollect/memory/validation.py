@@ -1,7 +1,5 @@
 """Records, filters, scopes and times from the arguments of a call, checked."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -5,8 +5,6 @@ instead of refusing. No origin is trusted: each file is streamed, cut off at its
 hash, and put in place only when all files are right.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -3,8 +3,6 @@
 What the target lacks is added, what it has stays, and at the end all is read back.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace

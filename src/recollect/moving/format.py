@@ -5,8 +5,6 @@ line leaves it out, and how it is written. The same part is always the same byte
 out, times in microseconds, numbers in the shortest form that is read back the same, UTF-8.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

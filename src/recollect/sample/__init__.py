@@ -1,7 +1,5 @@
 """Notes to try things on, and judged questions about them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From the answer of an external system to hits: read its JSON, take out the rows, match them with our records."""
 
-from __future__ import annotations
-
 import fnmatch
 import hashlib
 import json

@@ -7,8 +7,6 @@ of `StoreKind`. A kind must bring `open` and `exists`; everything else has a def
     redis = "my_package:RedisKind"          # opened by redis://…
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """All that a SQL store holds, read and written part by part."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

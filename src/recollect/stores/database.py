@@ -1,7 +1,5 @@
 """What the SQL stores have in common: shared snapshots, numbers and facets, the language, the vector spaces."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

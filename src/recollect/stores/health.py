@@ -1,7 +1,5 @@
 """What a health check reports, what it needs to know about the setup, and the checks that fit every store."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import stat

@@ -1,7 +1,5 @@
 """The rules of every change in the SQL stores, and the steps that both write alike."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

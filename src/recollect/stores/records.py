@@ -1,7 +1,5 @@
 """What the SQL stores read alike: records, events, files, ids of external systems, cached answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

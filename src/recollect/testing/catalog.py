@@ -1,7 +1,5 @@
 """Tables beside the records: indexed files, ids of external sources, and cached notes."""
 
-from __future__ import annotations
-
 import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Threads and processes that use one store at once, some of which are killed, and listeners for changes."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import multiprocessing

@@ -1,7 +1,5 @@
 """Fixtures and helpers of the contract."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Superseding, forgetting, purging and restoring records."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import replace

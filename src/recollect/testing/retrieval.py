@@ -1,7 +1,5 @@
 """Keyword and vector search: ranking, vector spaces, language, scopes and filters."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Iterator

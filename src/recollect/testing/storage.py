@@ -1,7 +1,5 @@
 """Records: what is put, changed, listed and counted, its history, and hostile texts."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from dataclasses import fields, replace

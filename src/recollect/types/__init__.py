@@ -4,8 +4,6 @@ A `Query` goes to each `Source`, which returns a `RankedList` of `Hit`s. Fusion 
 `Result`s. The `Answer` contains them with a `Trace` of what happened. A store contains `Record`s.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 # ruff: noqa: I001  (one import for each module, though every name has its alias)

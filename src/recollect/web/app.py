@@ -1,7 +1,5 @@
 """The HTTP application, built from a memory and its tokens: the JSON API, MCP and the page."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence

@@ -1,7 +1,5 @@
 """Evaluation over HTTP: stored reports with plots, and studies of questions that a caller sends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial

@@ -1,7 +1,5 @@
 """Request bodies and parameters as types, with the option names of `Memory`. Null means not set."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Waiting for changes, status, settings, facets, indexing, metrics and health."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

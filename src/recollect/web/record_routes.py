@@ -1,7 +1,5 @@
 """Search, recall and why-not; and single records: list, add, read, edit, supersede, forget, undo, history, file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The JSON of HTTP answers as types, for the OpenAPI document; `memory/payloads` has those shared with MCP."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ The file keeps every vector. LanceDB holds an approximate index of them, in a fo
 rebuilt from the file at any time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Connections to one database: pools, snapshots and transactions in the name of a scope, and what errors mean."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Health checks of a PostgreSQL store, which only read: server, role and replica, the keyword index, the vectors."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Records and their history, changed in short transactions together with everything that is derived from them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Rows of `records`: statements in PostgreSQL's dialect, scopes by number, and what a filter lets through."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tables as numbered migrations. Each runs once, in its own transaction, under a lock for all machines."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from recollect.errors import StoreError

@@ -4,8 +4,6 @@ Always through apsw, which brings its own SQLite: engines before 3.51.3 can lose
 processes write and checkpoint in WAL mode, and the one that Python was built with is often older.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

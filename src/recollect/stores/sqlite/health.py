@@ -1,7 +1,5 @@
 """The health of a store in a file, which looking does not change: the file, both indexes, the room on its disk."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

@@ -4,8 +4,6 @@ FTS5 would rank with statistics of the whole table, so that one user's records c
 terms, and its vocabulary table is read one term at a time: no text of a user reaches its query language.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

@@ -3,8 +3,6 @@
 A process would lose what it acknowledges with the file, or make a mixture of old and new pages of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """What the file holds: records and their history, changed in short transactions; listening for changes; all parts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

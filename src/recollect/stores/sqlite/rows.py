@@ -4,8 +4,6 @@ Every source ranks only the rows that the filter admits and takes its statistics
 store answers as if the store held nothing else.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

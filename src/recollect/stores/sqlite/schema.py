@@ -1,7 +1,5 @@
 """The tables, as numbered migrations: each runs once, in its own transaction, with its own record."""
 
-from __future__ import annotations
-
 import os
 import time
 
