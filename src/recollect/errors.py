@@ -23,6 +23,8 @@
 Each carries what happened (`message`), what to do next (`hint`) and a stable `code`.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
 
 DISTRIBUTION = "recollect-search"

@@ -5,6 +5,8 @@ Adding a method is one function with the decorator `@method`; adding a normalisa
 The command line, the page, the JSON shapes, the pipeline and the evaluation all read the two tables.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
