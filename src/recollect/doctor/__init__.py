@@ -1,9 +1,4 @@
-"""`recollect doctor`: checks everything that search depends on, and says how to repair what is wrong.
-
-A check is a function, `Setup` in and findings out. Checks change nothing: they make no store, fetch no model and write
-no file. Only a finding's `fix` does something, when asked. What concerns one kind of store is checked by that store:
-`StoreKind.examine`.
-"""
+"""`recollect doctor`: checks all that search depends on, and says how to repair it. Only a finding's `fix` acts."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,9 +1,4 @@
-"""The catalogue of models (`catalogue.toml`), and those on this machine: where they are and whether they are complete.
-
-A model is one folder. Its files are prepared and verified in a staging folder and then renamed into place, so half a
-model is never visible. Its files are hashed each time it is loaded (34 MB take about 23 ms where the processor has SHA
-instructions). The result is not stored: whoever can change a file could change a note beside it.
-"""
+"""The catalogue of models (`catalogue.toml`), and those on this machine: where they are, and whether complete."""
 
 from __future__ import annotations
 

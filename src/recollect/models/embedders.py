@@ -1,12 +1,7 @@
-"""Embedders by name: text to vectors.
+"""Embedders by spec, which is a name, perhaps with an argument after a colon: text to vectors.
 
-A spec is a name, or a name with an argument after a colon: `arctic-embed-s`, `hashing:256`, `openai:MODEL`,
-`ollama:MODEL`, `fastembed:MODEL`, `sentence-transformers:MODEL`. The name is looked up in `EMBEDDERS`, which leads to a
-function `(spec, **options) -> Embedder`. A package adds its own under the entry point group `recollect.embedders`.
-
-A function with a parameter `settings` gets the user's settings, for example the endpoint under `[openai]`:
-
-    def open_acme(spec: str, *, settings: Settings | None = None) -> Embedder: ...
+`EMBEDDERS` leads from the name to a function `(spec, **options) -> Embedder`, which gets the user's settings where it
+has a parameter `settings`. A package adds its own under the entry point group `recollect.embedders`.
 """
 
 from __future__ import annotations

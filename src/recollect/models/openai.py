@@ -1,7 +1,4 @@
-"""Servers that speak OpenAI's protocol: embeddings (`POST {base_url}/embeddings`) and chat (`/chat/completions`).
-
-A request whose failure may pass is sent again; any other failure is reported at once.
-"""
+"""Servers that speak OpenAI's protocol: embeddings (`POST {base_url}/embeddings`) and chat (`/chat/completions`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Rerankers by name: a model that reads query and passage together and scores the pair.
-
-A spec is a name, or a name with an argument after a colon: `minilm-l12-reranker`, `acme:large`. The name is looked up
-in `RERANKERS`, which leads to a function `(spec) -> Reranker`. A package adds its own under the entry point group
-`recollect.rerankers`.
-"""
+"""Rerankers by spec, a name perhaps with an argument after a colon: models that score query and passage together."""
 
 from __future__ import annotations
 

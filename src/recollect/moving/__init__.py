@@ -1,7 +1,4 @@
-"""Moving between stores: copy, export and import.
-
-What the target lacks is added, what it has stays, and at the end all is read back.
-"""
+"""Copy, export and import: what the target lacks is added, what it has stays, and at the end all is read back."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping

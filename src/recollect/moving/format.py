@@ -1,9 +1,4 @@
-"""The export format: each part of a store as one line of JSON. docs/moving.md describes it.
-
-The fields of every kind of part are declared once, in `FORMAT`: how a value is read and checked, what it is where the
-line leaves it out, and how it is written. The same part is always the same bytes: fields in their order, defaults left
-out, times in microseconds, numbers in the shortest form that is read back the same, UTF-8.
-"""
+"""The export format: each part of a store as one line of JSON, always the same bytes. docs/moving.md describes it."""
 
 import base64
 import hashlib

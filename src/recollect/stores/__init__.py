@@ -1,11 +1,4 @@
-"""Stores: one package per kind, registered by the scheme of its URLs and loaded when it is used.
-
-A package adds a kind with an entry point in the group `recollect.stores`: the name is the scheme, the value a subclass
-of `StoreKind`. A kind must bring `open` and `exists`; everything else has a default that works on any store:
-
-    [project.entry-points."recollect.stores"]
-    redis = "my_package:RedisKind"          # opened by redis://…
-"""
+"""Stores: one package per kind, registered by the scheme of its URLs (docs/howto/add-a-store.md), loaded when used."""
 
 import contextlib
 import re

@@ -1,8 +1,4 @@
-"""A store whose records are in a SQLite file and whose vector index is LanceDB (extra `lancedb`).
-
-The file keeps every vector. LanceDB holds an approximate index of them, in a folder or on object storage, which can be
-rebuilt from the file at any time.
-"""
+"""A SQLite file with an approximate vector index in LanceDB (extra `lancedb`), which can be rebuilt from the file."""
 
 import contextlib
 import threading

@@ -1,8 +1,4 @@
-"""One LanceDB table of vectors, and the URL that says where it is. No other module calls LanceDB.
-
-The table is append-only, except that purged vectors are removed. A reader holds one version of the table. It takes the
-latest version if the file names a newer one, or if its own version has been cleaned up.
-"""
+"""One LanceDB table of vectors, and the URL that says where it is. No other module calls LanceDB."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Vector search with LanceDB: the file decides which records are visible, LanceDB proposes candidates.
-
-A search reads one snapshot of the file. It compares the vectors that LanceDB does not have yet, asks LanceDB for the
-others, and measures all candidates again with the vectors in the file. So a write is visible to the next search in any
-process, and scores are exact.
-"""
+"""Vector search: LanceDB proposes candidates; the file decides which are visible, and has the vectors to score them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The keyword index: BM25 over the visible records, computed by SQL over an inverted index.
-
-Postings, tallies and vector rows are written in the transaction of their record, so the index never lags. Only a change
-of the language, or of the analysis itself, makes it necessary to analyse all records again.
-"""
+"""The keyword index: BM25 over the visible records by SQL, over postings that are written with their record."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """One SQLite file: opening it safely, reading from snapshots, writing in short transactions.
 
-Always through apsw, which brings its own SQLite: engines before 3.51.3 can lose acknowledged writes when several
-processes write and checkpoint in WAL mode, and the one that Python was built with is often older.
+Always through apsw, which brings its own SQLite: engines before 3.51.3 can lose acknowledged writes in WAL mode.
 """
 
 import contextlib

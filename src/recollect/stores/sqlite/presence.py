@@ -1,7 +1,4 @@
-"""Detects that the file of an open store was deleted, replaced or overwritten, which SQLite does not check.
-
-A process would lose what it acknowledges with the file, or make a mixture of old and new pages of it.
-"""
+"""Detects that an open store's file was deleted, replaced or overwritten, which SQLite does not check."""
 
 import contextlib
 import math

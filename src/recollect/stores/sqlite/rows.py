@@ -1,8 +1,4 @@
-"""Rows of the file: statements in SQLite's dialect, the rows that a filter admits, and the best of them.
-
-Every source ranks only the rows that the filter admits and takes its statistics from them, so that a search in a shared
-store answers as if the store held nothing else.
-"""
+"""Rows of the file in SQLite's dialect: those that a filter admits, and the best of these."""
 
 import contextlib
 import json

@@ -1,7 +1,4 @@
-"""The vector index: exact cosine over a matrix in memory that follows the file by sequence number.
-
-A search first narrows the matrix to the visible rows. No approximate index is used, so a small scope loses nothing.
-"""
+"""The vector index: exact cosine over the visible rows of a matrix that follows the file by sequence number."""
 
 from __future__ import annotations
 
