@@ -1,8 +1,4 @@
-"""The memory as a server for agents, over the Model Context Protocol (MCP): tools, records as resources, a prompt.
-
-An agent reads the docstring of each `memory_…` method as the description of a tool. A scope is not among the parameters
-of the tools: the server has a fixed one.
-"""
+"""The memory as a server for agents, over the Model Context Protocol (MCP): tools, records as resources, a prompt."""
 
 import inspect
 import json
@@ -79,7 +75,6 @@ def _option(option: Option) -> Parameter:
 
 
 OPTIONS = {option.name: _option(option) for option in (*SEARCH, *FILTERS) if MCP in option.places}
-"""The search options and filters that agents can set."""
 
 QUERY = parameter(
     str, "What you want to know, as a question or as words. A whole question finds more than one word.",
@@ -143,7 +138,7 @@ def _record_result(record: Record, offset: int = 0) -> CallToolResult:
 
 
 class MemoryTools:
-    """The tools for one memory, in the scope that it was opened with."""
+    """The tools for one memory, in the scope that it was opened with; agents read the docstrings of its methods."""
 
     def __init__(self, memory: Memory, read_only: bool = False) -> None:
         self.memory = memory
@@ -267,16 +262,13 @@ class MemoryTool(Tool):
                 case RecollectError() as cause:
                     known = self.public(cause)
                 case ValidationError() as invalid:
-                    known = UsageError(_problems(invalid), hint=f"see the input schema of {self.name}")
+                    # Without the values, which may be long.
+                    problems = invalid.errors(include_url=False, include_context=False, include_input=False)[:10]
+                    lines = (f"{'.'.join(map(str, one['loc']))[:100]}: {one['msg']}" for one in problems)
+                    known = UsageError("; ".join(lines), hint=f"see the input schema of {self.name}")
                 case _:
                     raise
         return CallToolResult(content=[TextContent(type="text", text=visible_json(known.as_dict()))], is_error=True)
-
-
-def _problems(error: ValidationError) -> str:
-    """The invalid arguments and why, without their values, which may be long."""
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, one['loc']))[:100]}: {one['msg']}" for one in problems[:10])
 
 
 class MemoryServer(MCPServer):

@@ -1,7 +1,4 @@
-"""The command line: the group of commands, and the one place where an error becomes text and an exit code.
-
-It holds no logic: it reads flags, calls `Memory`, and prints the outcome.
-"""
+"""The command line: the group of commands, and the one place where an error becomes text and an exit code."""
 
 from __future__ import annotations
 

@@ -107,9 +107,8 @@ def _print_import(imported: Imported, text: str, written: Written | None) -> Non
         notice("nothing was changed; --write writes this into your settings, --output FILE into a file for --config")
     else:
         backup = f"; the old file was saved as {written.backup}" if written.backup else ""
-        notice(
-            f"written to {written.path}{backup}" if written.changed else f"{written.path} already has these settings"
-        )
+        done = f"written to {written.path}{backup}"
+        notice(done if written.changed else f"{written.path} already has these settings")
 
 
 @click.command()
@@ -179,9 +178,8 @@ def list_models(as_json: bool) -> None:
             "licence": known.licence, "from": known.repository, "installed": present, "default": default,
         })  # fmt: skip
         size, state = f"{known.size / 1e6:.0f} MB", "installed" if present else "not installed"
-        table.append(
-            (f"{known.name}{'*' if default else ''}", known.kind, size, known.licence, known.repository, state)
-        )
+        name = f"{known.name}*" if default else known.name
+        table.append((name, known.kind, size, known.licence, known.repository, state))
     emit(as_json, document, lambda: print_table(table))
     if not as_json:
         notice("* the default. Also: openai:MODEL, ollama:MODEL, fastembed:MODEL, sentence-transformers:MODEL, hashing")

@@ -53,8 +53,7 @@ def add(text: str, record_id: str | None, supersedes: str | None, as_json: bool,
     fields = _fields(options) | ({} if record_id is None else {"id": record_id})
     if text != "-":
         with open_memory(options) as memory:
-            record = memory.add(text, supersedes=supersedes, **fields)
-        _emit_record(record, as_json)
+            _emit_record(memory.add(text, supersedes=supersedes, **fields), as_json)
         return
     if fields or supersedes:
         raise UsageError("with `-` every field comes from its JSON line", hint='{"text": "…", "tags": ["a"]}')

@@ -1,7 +1,4 @@
-"""Flags that several commands share, and what they open: settings, a memory, an input file.
-
-The flags of search options, filters and the scope are built from the table in `recollect.options`.
-"""
+"""Flags of several commands (many from the table in `recollect.options`), and the settings and memory they open."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`recollect recall --hook`: answers the prompt hook of an agent program (Claude Code, Codex, Gemini) in its JSON.
-
-The user waits for a hook. So it answers within a time limit or not at all, prints nothing if it has nothing to add, and
-always exits with 0: these programs take exit code 2 as an order to stop.
-"""
+"""`recollect recall --hook`: answers the prompt hook of an agent program (Claude Code, Codex, Gemini) in its JSON."""
 
 import contextlib
 import json
@@ -39,7 +35,7 @@ _OWN_COMMAND = "/recollect:"
 
 
 def run_hook(tokens: int | None, options: Mapping[str, Any]) -> NoReturn:
-    """Read the program's JSON, print the reply or nothing, and end the process with 0."""
+    """Read the program's JSON, print the reply in time or nothing, and end with 0: it takes 2 as an order to stop."""
     seconds = (options["budget_ms"] or BUDGET_MS) / 1000
     deadline = threading.Timer(seconds + GRACE_S, os._exit, (0,))
     deadline.daemon = True

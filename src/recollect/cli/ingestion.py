@@ -66,7 +66,6 @@ def index(paths: tuple[str, ...], dry_run: bool, confirm: bool, as_json: bool, *
 
 
 def _print_report(report: Report, owner: str) -> None:
-    """The counts on standard output, the reasons for skipped files on standard error."""
     files = {name: len(getattr(report, name)) for name in ("added", "changed", "moved", "removed")}
     files |= {"unchanged": report.unchanged, "skipped": len(report.skipped)}
     counts = ", ".join(f"{count:,} {name}" for name, count in files.items() if count or name != "moved")
@@ -289,10 +288,9 @@ def ingest_files(
         report = memory.ingest_files(workspace, paths=paths, mode=mode, progress=progress("reading"))
     emit(as_json, report.as_dict(), lambda: _print_extraction(report))
     if report.failed:
-        raise LlmError(
-            f"{len(report.failed)} of {counted(report.sent, 'chunk')} failed; the first error: {report.failed[0][1]}",
-            hint="run it again: only missing chunks are sent",
-        )
+        failed = f"{len(report.failed)} of {counted(report.sent, 'chunk')} failed"
+        message = f"{failed}; the first error: {report.failed[0][1]}"
+        raise LlmError(message, hint="run it again: only missing chunks are sent")
     return 0 if report.pieces else 1
 
 
@@ -303,9 +301,8 @@ def _print_extraction(report: Extraction) -> None:
         notice(warning)
     summary = report.as_dict()
     chunks = summary["chunks"]
-    outcome = (
-        f"{counted(len(summary['files']), 'file')}, {counted(chunks['total'], 'chunk')}, {chunks['done']} read before"
-    )
+    files = counted(len(summary["files"]), "file")
+    outcome = f"{files}, {counted(chunks['total'], 'chunk')}, {chunks['done']} read before"
     if report.mode == "dry-run":
         outcome += f"; {chunks['waiting']} to send, about {summary['tokens']:,} tokens; nothing was sent"
         for file in summary["files"]:

@@ -62,12 +62,10 @@ def doctor(fix: bool, as_json: bool, **options: Any) -> int:
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
-    margin = " " * FINDING_MARGIN
+    margin, room = " " * FINDING_MARGIN, max(40, width() - FINDING_MARGIN)
     for finding in findings:
         sign, color = SIGNS[finding.state]
-        lines = textwrap.wrap(
-            one_line(finding.message), max(40, width() - FINDING_MARGIN), break_long_words=False, break_on_hyphens=False
-        )
+        lines = textwrap.wrap(one_line(finding.message), room, break_long_words=False, break_on_hyphens=False)
         head = click.style(f"{sign} {finding.state:<7}  {finding.check:<8}  ", fg=color)
         echo(head + f"\n{margin}".join(lines))
         if finding.mend and finding.state != "ok":

@@ -205,7 +205,6 @@ def _print_verdict(verdict: Verdict, tags: Sequence[str]) -> None:
 
 
 def _changed_flags(change: Mapping[str, Any], tags: Sequence[str]) -> str:
-    """The flags to add and to leave out, for a change of options and the tags of the query."""
     added, removed = [], []
     for name, value in change.items():
         flag = FLAGS.get(name, f"--{name.replace('_', '-')}")

@@ -22,18 +22,16 @@ if TYPE_CHECKING:
     from recollect.memory import Memory
     from recollect.types import Answer
 
-Rankings: TypeAlias = Mapping[str | None, Sequence[Fused]]
-"""Query → its fused ranking; None for lists that name no query."""
+Rankings: TypeAlias = Mapping[str | None, Sequence[Fused]]  # query, or None if lists name none → its fused ranking
 
 STDIN = "-"
 NAMELESS_QUERY = "1"  # the query id in a TREC run of lists that name no query
 MOST_RESULTS = 10_000  # the highest limit of a search
 SEARCHED = ("fetch_k", "sources", "rrf_k")  # the search options of `overlap`
 
-WHOLE_LIST: dict[str, Any] = {
+WHOLE_LIST: dict[str, Any] = {  # with these options a search returns one source's list as it is
     "min_score": 0.0, "min_confidence": 0.0, "mmr": False, "fusion": "rrf", "text_weight": 1.0, "vector_weight": 1.0,
 }  # fmt: skip
-"""Options with which a search returns one source's list as it is, whatever the settings are."""
 
 
 @click.command()

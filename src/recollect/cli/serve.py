@@ -60,14 +60,8 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     try:
         import uvicorn
 
+        from recollect.web import middleware
         from recollect.web.app import build
-        from recollect.web.middleware import (
-            ACCEPTED_AT_ONCE,
-            AcceptFilter,
-            DrainingServer,
-            is_loopback,
-            limited_protocol,
-        )
     except ImportError as error:
         raise missing_package(error, "`recollect serve`", "serve") from error
     for folder in options["folders"]:
@@ -77,22 +71,21 @@ def serve(host: str, port: int, no_token: bool, tokens_at: Path | None, **option
     serving["allowed_hosts"] = _names(options["allowed_hosts"], ".", _HOST)
     serving["allowed_origins"] = _names(options["allowed_origins"], "/", _ORIGIN)
     tokens = open_tokens(tokens_at, none=no_token)
-    if not tokens.all() and not is_loopback(host):
+    if not tokens.all() and not middleware.is_loopback(host):
         hint = "recollect token add NAME creates one; without tokens, only --host 127.0.0.1 is allowed"
         raise UsageError(f"listening on {host} needs a token", hint=hint)
     with _listen(host, port) as listener, open_memory(options, fetch=False) as memory:
         place = memory.settings.place
         # How another process opens the same memory; none can open a store in memory.
-        reopen = (
-            partial(type(memory).open, place, settings=memory.settings, fetch=False) if place != ":memory:" else None
-        )
+        opened = partial(type(memory).open, place, settings=memory.settings, fetch=False)
+        reopen = opened if place != ":memory:" else None
         app = build(memory, tokens, host=host, reopen=reopen, **serving)
-        logging.getLogger("asyncio").addFilter(AcceptFilter())
+        logging.getLogger("asyncio").addFilter(middleware.AcceptFilter())
         settings = uvicorn.Config(
-            app, http=limited_protocol(), ws="none", backlog=ACCEPTED_AT_ONCE, log_config=None, access_log=False,
-            server_header=False, timeout_graceful_shutdown=GRACE_SECONDS,
+            app, http=middleware.limited_protocol(), ws="none", backlog=middleware.ACCEPTED_AT_ONCE, log_config=None,
+            access_log=False, server_header=False, timeout_graceful_shutdown=GRACE_SECONDS,
         )  # fmt: skip
-        server = DrainingServer(settings)
+        server = middleware.DrainingServer(settings)
         address = f"[{host.strip('[]')}]" if ":" in host else host
         threading.Thread(target=_fetch_models, args=(memory.settings,), name="fetching", daemon=True).start()
         # uvicorn raises the signal again after it has shut down; the handler ignores that.

@@ -1,8 +1,4 @@
-"""All printing: escaped text, JSON, tables, notices, progress bars and the log of a server.
-
-Text from outside (records, file names, settings, errors) may hold control characters. Nothing that is printed here
-moves the cursor, forges a line or hides a word.
-"""
+"""All printing. Text from outside is escaped, so that it cannot move the cursor, forge a line or hide a word."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""OpenClaw's memory settings as ours: `agents.defaults.memorySearch` of openclaw.json, and its hybrid-memory plugin.
-
-Names, bounds and defaults are those of OpenClaw's schema; docs/openclaw.md has the table. A default is imported where
-it shapes the blend, so that an import ranks as OpenClaw does: `vectorWeight · cosine + textWeight · textScore`.
-"""
+"""OpenClaw's memory settings as ours, with its defaults, so that both rank alike; docs/openclaw.md has the table."""
 
 import json
 import re
@@ -35,10 +31,8 @@ def read_document(path: Path) -> object:
 
 def _read_json5(text: str, path: Path, not_json: ValueError) -> object:
     if len(text) > MOST_RELAXED:
-        raise ConfigError(
-            f"{path} is not JSON ({not_json}), and too long to be read as JSON5",
-            hint=f"up to {MOST_RELAXED:,} characters are; remove its comments and trailing commas",
-        )
+        hint = f"up to {MOST_RELAXED:,} characters are; remove its comments and trailing commas"
+        raise ConfigError(f"{path} is not JSON ({not_json}), and too long to be read as JSON5", hint=hint)
     try:
         import json5
 
@@ -200,10 +194,8 @@ def read_openclaw(document: object) -> Imported:
             break
     plugin = _find_plugin(document)
     if not lines and plugin is None:
-        raise ConfigError(
-            "the file sets nothing for memory: it has no agents.defaults.memorySearch",
-            hint="name OpenClaw's own openclaw.json; an empty memorySearch: { } stands for OpenClaw's defaults",
-        )
+        hint = "name OpenClaw's own openclaw.json; an empty memorySearch: { } stands for OpenClaw's defaults"
+        raise ConfigError("the file sets nothing for memory: it has no agents.defaults.memorySearch", hint=hint)
     lines += [*(_plugin(*plugin) if plugin else ()), *_elsewhere(document)]
     mapped = tuple(line for line in lines if isinstance(line, Mapped))
     return Imported(mapped, tuple(line for line in lines if isinstance(line, Ignored)))
@@ -229,7 +221,6 @@ def _search(search: Values, section: str) -> Iterator[Mapped | Ignored]:
 
 
 def _blend(values: Values) -> Iterator[Row]:
-    """What hybrid search of OpenClaw means here."""
     fusion, mmr, decay = values.get(f"{HYBRID}.fusion", "weighted"), f"{MMR}.enabled", f"{DECAY}.enabled"
     yield "search.fusion", f"{HYBRID}.fusion", fusion
     yield "search.normalisation", "", "none"
@@ -282,7 +273,6 @@ def _provider(provider: str | None, model: str | None, section: str, elsewhere: 
 
 
 def _elsewhere(document: Values) -> Iterator[Ignored]:
-    """Keys outside memorySearch that are about memory."""
     agents = _find(document, "agents") or {}
     defaults = _find(document, "agents.defaults") or {}
     for path, place in (("", document), ("agents", agents), ("agents.defaults", defaults)):

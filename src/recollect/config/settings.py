@@ -258,10 +258,8 @@ def read_project(file: ProjectFile) -> dict[str, Origin]:
         found = lines(file.content.decode("utf-8"))
         names = ", ".join(f"{name} (line {found[name]})" if name in found else name for name in refused)
         language = "; `recollect language` sets the language" if "language" in refused else ""
-        raise ConfigError(
-            f"{file.path} may not set {names}: a project's settings can come from someone else",
-            hint=f"put it into {user_file()}, or name this file with --config{language}",
-        )
+        message = f"{file.path} may not set {names}: a project's settings can come from someone else"
+        raise ConfigError(message, hint=f"put it into {user_file()}, or name this file with --config{language}")
     return values
 
 
@@ -308,10 +306,8 @@ def write_settings(path: Path, settings: Mapping[str, object], *, force: bool = 
         if tomllib.loads(changed) == tomllib.loads(text):
             return Written(target, changed=False)
         if tomllib.loads(text) and not force:
-            raise ConfigError(
-                f"{target} already has settings",
-                hint="--force adds these and keeps a copy of the file; --output writes another file",
-            )
+            hint = "--force adds these and keeps a copy of the file; --output writes another file"
+            raise ConfigError(f"{target} already has settings", hint=hint)
         values = _read(changed.encode(), target)
         for name, value in settings.items():
             if values[name][0] != value:

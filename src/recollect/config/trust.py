@@ -1,8 +1,4 @@
-"""The settings files of projects that the user trusts, by absolute path and SHA-256 of the content.
-
-A `recollect.toml` may come with a cloned repository. It has no effect until the user runs `recollect trust`, and again
-none once its content has changed.
-"""
+"""The settings files of projects that the user trusts, by absolute path and SHA-256 of the content."""
 
 import hashlib
 import json

@@ -1,8 +1,4 @@
-"""Which files below some folders are indexed, why the others are not, and a file's content as text.
-
-Left out are hidden files, links, secrets, binary and very large files, and what `.gitignore` and `.recollectignore`
-files name, nested as Git nests them.
-"""
+"""Which files below some folders are indexed, why the others are not, and a file's content as text."""
 
 import codecs
 import os
@@ -134,10 +130,8 @@ def resolve_roots(paths: Iterable[str | Path], *, force: bool = False) -> list[P
         if not exists:
             raise UsageError(f"{_printable(path)} is not a folder or a file", hint="name folders, or single files")
         if not force and _contains_home(root):
-            raise UsageError(
-                f"{root} contains a whole home folder: mail, keys and caches too",
-                hint="name the folders to index, or use --force",
-            )
+            hint = "name the folders to index, or use --force"
+            raise UsageError(f"{root} contains a whole home folder: mail, keys and caches too", hint=hint)
         roots.append(root)
     if not roots:
         raise UsageError("there is no path to index", hint="name folders, or single files")
@@ -194,7 +188,6 @@ def _contains_home(root: Path) -> bool:
 
 
 def _unfit(name: str, state: os.stat_result) -> str:
-    """Why a file is not opened, or an empty string."""
     if not stat.S_ISREG(state.st_mode):
         return "not a file"
     name = name.lower()
@@ -260,7 +253,6 @@ def _ignores(rules: _Rules, name: str, *, is_folder: bool) -> bool:
 
 
 def _ignore_lines(path: Path) -> list[str]:
-    """The lines of an ignore file. A link is not followed."""
     kind = os.lstat(path).st_mode
     if stat.S_ISDIR(kind):
         return []

@@ -1,9 +1,6 @@
 """A file's text as a document: markdown, prose or source code, cut into chunks that follow its structure.
 
-Chunks have a size that models read well, and are cut where the text itself is divided: rather before a heading than
-between paragraphs, and rather between paragraphs than between lines; among equal positions a hash of the text decides.
-So an inserted line changes the chunk that contains it, not those below. No line is in two chunks: what a chunk needs of
-its surroundings (title, headings, the line that introduces a long list) is its context, and part of its title.
+Among equal positions for a cut a hash of the text decides, so that an inserted line changes only its own chunk.
 """
 
 import hashlib
@@ -149,7 +146,6 @@ def _units(lines: Sequence[str], blocks: list[_Block], title: str) -> Iterator[U
 
 
 def _below(path: Mapping[int, str], level: int, heading: str) -> dict[int, str]:
-    """The headings by level, after one more."""
     return {upper: words for upper, words in path.items() if upper < level} | {level: heading}
 
 

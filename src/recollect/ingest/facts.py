@@ -1,9 +1,4 @@
-"""Facts from files by a language model: the prompt for a piece, the answer as candidates, and a verdict for each.
-
-The text of a file is data between marks that it cannot contain, never instructions. Code fences and prose in an answer
-are skipped, and a malformed line costs that line. An answer that is not JSON lines at all (prose, half an answer,
-nothing) is an error, so that its piece does not count as one without facts.
-"""
+"""Facts from files by a language model: the prompt for a piece, the answer as candidates, and a verdict for each."""
 
 import hashlib
 import json
@@ -204,9 +199,8 @@ def messages(piece: Piece, known: Sequence[Record] = ()) -> list[dict[str, str]]
         words = set(piece.text.casefold().split())
         nearest = sorted(known, key=lambda fact: -len(words & set(fact.text.casefold().split())))[:MAX_KNOWN]
         rows = (json.dumps({"id": fact.id, "text": fact.text}, ensure_ascii=False) for fact in nearest)
-        parts.append(
-            "\n".join((f"Facts known from this file, as data:\n<<<KNOWN {mark}>>>", *rows, f"<<<END {mark}>>>"))
-        )
+        head = f"Facts known from this file, as data:\n<<<KNOWN {mark}>>>"
+        parts.append("\n".join((head, *rows, f"<<<END {mark}>>>")))
     parts.append(f"<<<DATA {mark}>>>\n{piece.text}\n<<<END {mark}>>>")
     return [{"role": "system", "content": RULES}, {"role": "user", "content": "\n\n".join(parts)}]
 
@@ -220,7 +214,7 @@ def tokens(conversation: Sequence[dict[str, str]]) -> int:
 def parse(answer: str) -> tuple[list[Candidate], list[str]]:
     """The facts of an answer, and its malformed lines.
 
-    Raises LlmError for an answer that was cut off, or has neither a fact nor an empty list.
+    Raises LlmError for an answer that was cut off, or has neither a fact nor an empty list: the piece is not done.
     """
     candidates: list[Candidate] = []
     malformed: list[str] = []
@@ -313,7 +307,6 @@ class Judge:
 
 
 def _excerpt(text: str) -> str:
-    """The beginning of a text on one line, without control characters."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text[: 4 * EXCERPT]).split())
     return f"“{line[:EXCERPT]}{'…' if len(line) > EXCERPT else ''}”"
 
@@ -357,6 +350,5 @@ def _line(value: object) -> str:
 
 
 def _label(value: object) -> str:
-    """A category or tag; empty if it is too long."""
     label = _line(value).casefold()
     return label if len(label) <= MAX_LABEL else ""

@@ -280,7 +280,6 @@ class IndexRun:
 
 
 def _records(path: str, document: Document, options: IndexOptions, ids: Sequence[str]) -> list[Record]:
-    """The chunks of a document as records, with its front matter and the options of the run."""
     metadata = document.metadata
     tags = metadata.get("tags") or ()
     values: Iterable[object] = tags.split(",") if isinstance(tags, str) else tags if isinstance(tags, list) else ()
@@ -331,7 +330,6 @@ def _line_range(record: Record) -> tuple[int, int]:
 
 
 def _numbered(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Each text with the number of its occurrence, from 1."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts[text] += 1

@@ -1,8 +1,4 @@
-"""Unit files for a service that watches folders: for systemd, and property lists for launchd.
-
-A service has two forms for the same folders: one watches, the other indexes every ten minutes, for places where
-watching does not work (network drives, too many folders). The files of both are written; one of them is enabled.
-"""
+"""Unit files for systemd and launchd: one watches folders, one indexes them by a timer; one of both is enabled."""
 
 import hashlib
 import os
@@ -122,10 +118,9 @@ def run(commands: Sequence[Sequence[str]]) -> None:
     for command in commands:
         done = _run(command)
         if done.returncode:
-            raise FailedError(
-                f"`{' '.join(command)}` failed: {done.stderr.strip() or f'exit {done.returncode}'}",
-                hint="the files are written; correct the cause and run the command again",
-            )
+            reason = done.stderr.strip() or f"exit {done.returncode}"
+            hint = "the files are written; correct the cause and run the command again"
+            raise FailedError(f"`{' '.join(command)}` failed: {reason}", hint=hint)
 
 
 def write(files: Mapping[Path, str]) -> None:

@@ -1,8 +1,4 @@
-"""Watch folders: the system reports that something changed, and a pass over the folder finds out what.
-
-An event is only a hint. A pass compares the whole folder with the store. It runs when a watch begins, after every burst
-of events and every few minutes, so that a lost event delays a change and does not lose it.
-"""
+"""Watch folders: the system reports that something changed, and a pass over the folder finds out what."""
 
 from __future__ import annotations
 
@@ -25,7 +21,7 @@ from recollect.ingest.folder import Report
 if TYPE_CHECKING:
     from watchfiles import Change
 
-RESCAN_SECONDS = 600.0  # how often a folder is compared without any event
+RESCAN_SECONDS = 600.0  # how often a folder is compared without any event, in case one was lost
 RETRY_SECONDS = 30.0  # when a pass that failed, or a watch that could not begin, is tried again
 QUIET_MS = 250  # a pass begins after this long without an event, and in a storm of events after six times this
 
@@ -127,9 +123,8 @@ def sole_watcher(root: Path, store: str) -> Iterator[None]:
         hint = "one watcher of a folder is enough; end that one first"
         raise UsageError(f"{root} is already watched by {by}", hint=hint) from None
     except OSError as error:
-        raise FailedError(
-            f"the lock cannot be created in {folder}: {error.strerror}", hint="make it writable, or set XDG_STATE_HOME"
-        ) from error
+        hint = "make it writable, or set XDG_STATE_HOME"
+        raise FailedError(f"the lock cannot be created in {folder}: {error.strerror}", hint=hint) from error
     try:
         yield
     finally:

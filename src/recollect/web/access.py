@@ -1,7 +1,4 @@
-"""Callers of a server: their tokens, and the memory that each may use.
-
-This module does not import the packages of the extra `serve`, so that tokens can be made without them.
-"""
+"""Callers of a server: their tokens, and the memory that each may use. It needs no package of the extra `serve`."""
 
 from __future__ import annotations
 
