@@ -1,8 +1,4 @@
-"""Judged sets in BEIR's layout: `corpus.jsonl`, `queries.jsonl`, `qrels.tsv`; subfolders are corpora of their own.
-
-A set without `corpus.jsonl` has questions to the user's own store. Questions and judgments are read in BEIR's and
-TREC's forms; an error names file and line.
-"""
+"""Judged sets in BEIR's layout: `corpus.jsonl`, `queries.jsonl`, `qrels.tsv`; subfolders are corpora of their own."""
 
 import hashlib
 import json

@@ -1,9 +1,4 @@
-"""How much two sources agree, and whether fusing them is worth it.
-
-`Overlap` compares two lists without judgments. `share` is the part of the longer list that both hold; `rbo` is
-rank-biased overlap, extrapolated (Webber, Moffat and Zobel, 2010), in which the top ranks count most. Both are 0 for
-lists with nothing in common and 1 for equal lists. `pair_recall` counts the relevant records that each source finds.
-"""
+"""How much two sources agree, without judgments (`Overlap`) and with them (`pair_recall`), and whether to fuse them."""
 
 import itertools
 from collections import Counter
@@ -34,7 +29,7 @@ ROUNDING = 1e-9
 class Overlap:
     """Two sources compared: counts of one question, or means over the `queries` in which either found something.
 
-    `depth` is the length of the longest list.
+    `depth` is the length of the longest list, `share` the part of it that both hold, `rbo` rank-biased overlap.
     """
 
     a: str
@@ -91,7 +86,7 @@ def compare(a: str, b: str, first: Sequence[str], second: Sequence[str]) -> Over
 
 
 def rbo(first: Sequence[str], second: Sequence[str], p: float = PERSISTENCE) -> float:
-    """Rank-biased overlap of two lists without repeats, extrapolated (equation 32 of the paper)."""
+    """Rank-biased overlap of lists without repeats, extrapolated (Webber, Moffat and Zobel, 2010, equation 32)."""
     short, long = sorted((first, second), key=len)
     if not short:
         return 0.0
@@ -159,7 +154,6 @@ def _order(overlap: Overlap, setup: FusionSetup) -> str:
 
 
 def _terms(setup: FusionSetup, a: str, b: str, relation: str) -> str:
-    """Write the numbers behind the order, as an inequality where weights and depths are equal."""
     depths = dict.fromkeys((setup.depths[a], setup.depths[b]))
     fetch_k = f"fetch_k {' and '.join(map(str, depths))}"
     if len(depths) == 1 and len(set(setup.weights.values())) == 1 and float(setup.k).is_integer():

@@ -1,8 +1,4 @@
-"""Plots of evaluation results, drawn by matplotlib as PNG or SVG files, or as SVG inside a page.
-
-Everything is drawn in the light colours. Inside a page each of them becomes a CSS variable, so that one drawing is
-light or dark as the page is; that is why no two roles may have the same light colour.
-"""
+"""Plots of evaluation results, drawn by matplotlib in light colours, which inside a page become its CSS variables."""
 
 from __future__ import annotations
 
@@ -62,7 +58,7 @@ _ROOT = re.compile(r'<svg [^>]*viewBox="([^"]*)"[^>]*>')
 _UNUSED = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", flags=re.DOTALL)
 """Parts of matplotlib's SVG that a page does not need; its style sheet would apply to the whole page."""
 
-_VARIABLES = {light: f"var(--{role})" for role, light in LIGHT.items()}
+_VARIABLES = {light: f"var(--{role})" for role, light in LIGHT.items()}  # no two roles may have the same light colour
 
 
 @contextmanager
@@ -160,9 +156,7 @@ def _styles(names: Sequence[str]) -> list[tuple[str, str]]:
 def systems_figure(systems: Sequence[MeasuredSystem]) -> Figure:
     """Draw the mean of each system as a dot, its interval as a line, and one panel for each measure."""
     names = results.measures_of(systems)[:MEASURES]
-    ranked = [system for system in systems if names[0] in system.measures]
-    order = sorted(ranked, key=lambda system: -system.measures[names[0]].mean)
-    order += [system for system in systems if system not in order]
+    order = sorted(systems, key=lambda one: -one.measures[names[0]].mean if names[0] in one.measures else float("inf"))
     colours = _styles([system.name for system in systems])
     figure, panels = _panels([26 * len(order) + 52] * len(names))
     for axes, measure in zip(panels, names, strict=True):
@@ -269,10 +263,7 @@ def overlap_figure(pairs: Sequence[results.SourcePair]) -> Figure:
 
 
 def latency_figure(systems: Sequence[MeasuredSystem]) -> Figure:
-    """Draw a histogram of the search times of each system on a log axis, with median, 95 % and grades.
-
-    The bins have equal ratios and reach at least to the grade that all times are within.
-    """
+    """Draw a histogram of the search times of each system on a log axis, with median, 95 % and grades."""
     import numpy as np
     from matplotlib.ticker import MaxNLocator
 

@@ -1,7 +1,4 @@
-"""The text of notes for making questions: headings, sentences, links, rare phrases, and the words of each target.
-
-A target is what a question asks for: a file, or a fact.
-"""
+"""The text of notes for making questions: headings, sentences, links, rare phrases, and the words of each target."""
 
 import itertools
 import math
@@ -99,7 +96,6 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _outside_code(text: str) -> Iterator[str]:
-    """Yield the lines outside fenced blocks."""
     fence = ""
     for line in text.splitlines():
         match = _FENCE.match(line)
@@ -156,10 +152,7 @@ MOST = 0.5  # a question leaks when it shares more than this part of its words w
 
 
 class Vocabulary:
-    """Which targets contain which terms, and the terms of each passage of a target.
-
-    The terms are those of title and text, as in keyword search.
-    """
+    """Which targets contain which terms of title and text, as in keyword search, and the terms of each passage."""
 
     def __init__(self, records: Sequence[Record], analyzer: Analyzer, progress: Progress | None = None) -> None:
         self.analyzer = analyzer

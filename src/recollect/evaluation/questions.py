@@ -1,7 +1,4 @@
-"""Make questions from stored records, each with the one target it asks for, and choose among them.
-
-docs/question-sets.md describes the kinds of questions.
-"""
+"""Make questions from stored records, each with the one target it asks for, and choose some (docs/question-sets.md)."""
 
 import hashlib
 import json
@@ -261,10 +258,7 @@ def split_of(question: str) -> str:
 
 @dataclass(slots=True)
 class Paraphraser:
-    """Asks a language model for questions. Answers are cached in the store, so that each record costs one call.
-
-    `calls` counts the calls, `rejected` the rejected answers by reason.
-    """
+    """Asks a language model for questions. Answers are cached in the store, so that each record costs one call."""
 
     llm: Llm
     notes: Notes

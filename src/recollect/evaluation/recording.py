@@ -1,7 +1,4 @@
-"""Judged sets on their stores: open a corpus, record once what every source answers, and replay any settings on it.
-
-A corpus has a store of its own, cached by its fingerprint; other questions are to the user's own store.
-"""
+"""Judged sets on their stores: open a corpus, record once what every source answers, and replay any settings on it."""
 
 import re
 import time
@@ -176,10 +173,8 @@ def cut(reply: RankedList, fetch_k: int) -> RankedList:
     if reply.source not in RETRIEVERS:
         return reply  # an external source is read as deep as its own settings say
     among = min(reply.among, fetch_k) if reply.among and len(reply.entries) < fetch_k else None
-    trust = reply.trust
-    if reply.among and among is None:
-        # The keyword source trusts a complete list less than a truncated one (sources/local.py).
-        trust = min(1.0, trust * COVERED_ALONE / COVERED)
+    # The keyword source trusts a complete list less than a truncated one (sources/local.py).
+    trust = min(1.0, reply.trust * COVERED_ALONE / COVERED) if reply.among and among is None else reply.trust
     return replace(reply, entries=reply.entries[:fetch_k], among=among, trust=trust)
 
 

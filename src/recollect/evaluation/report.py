@@ -142,7 +142,6 @@ def _systems(systems: Sequence[MeasuredSystem], pairs: Sequence[SystemPair], sou
 
 
 def _figures(pair: SystemPair) -> tuple[str, str]:
-    """The difference and its p value, with no more digits than it has."""
     p = pair.comparison.p
     return interval_text(pair.comparison.difference, "+"), f"p = {p:.4f}" if p >= 0.0001 else "p < 0.0001"  # noqa: PLR2004
 
@@ -164,8 +163,7 @@ def _gains(pair: SystemPair, source: str) -> ReportPart:
     head = (f"{a} is better", "by", f"{b} is better", "by")
     table = FigureTable("The questions that differ most", head, rows, (0, 2))
     draw = partial(plots.gains_figure, pair)
-    title = f"{a} against {b}, question by question"
-    return ReportPart("wins", title, lead, [], legend, draw, counts, source, [table])
+    return ReportPart("wins", f"{a} against {b}, question by question", lead, [], legend, draw, counts, source, [table])
 
 
 def _latency(systems: Sequence[MeasuredSystem], timed: Sequence[MeasuredSystem], source: str) -> ReportPart:
@@ -221,7 +219,6 @@ def _sweep(report: Json, source: str) -> Iterator[ReportPart]:
 
 
 def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
-    """How much of the top results each step along the axis changes, averaged over the curves."""
     steps: dict[tuple[float, float], list[float]] = {}
     for row in report.get("churn", ()):
         a, b = row["from"].get(axis), row["to"].get(axis)
@@ -329,7 +326,6 @@ def _table_html(table: FigureTable, name: str) -> str:
 
 
 def _terms(reports: Sequence[Json]) -> str:
-    """Explain the terms, list the settings, and repeat the warnings."""
     measures = [str(report.get("measure")) for report in reports if report.get("measure")]
     for report in reports:
         measures += [str(name) for system in part(report, "systems").values() for name in part(system, "measures")]
@@ -396,7 +392,11 @@ class ReportLibrary:
 
     def check_free(self, name: str) -> None:
         """Refuse a name that is taken, or that is not a valid file name on every system."""
-        if not _valid(name):
+        kinds = [unicodedata.category(letter)[0] for letter in name]
+        letters = all(kind in "LMN" or letter in " ._-" for kind, letter in zip(kinds, name, strict=True))
+        short = 0 < len(name) <= LONGEST_NAME and len(name.encode()) <= 2 * LONGEST_NAME
+        device = name.partition(".")[0].strip().upper() in _RESERVED
+        if not (letters and short and kinds[0] in "LN") or device or name[-1] in " .":
             hint = f"use at most {LONGEST_NAME} letters, digits, spaces, `-`, `_` and `.`, a letter or digit first"
             raise UsageError(f"{label(name)!r} cannot be the name of a report", hint=hint)
         if (self.folder / f"{name}.json").exists():
@@ -432,7 +432,6 @@ class ReportLibrary:
 
 @lru_cache(maxsize=1024)
 def _head(path: Path, mark: tuple[int, int]) -> tuple[Any, str] | None:  # noqa: ARG001  (part of the cache key)
-    """Read kind and data of a report, or None if the file is none."""
     try:
         report = json.loads(path.read_bytes())
         return KINDS[results.kind(report)][0], label(part(report, "data").get("name") or "")
@@ -458,12 +457,3 @@ def _drawn(path: Path, mark: tuple[int, int]) -> list[DrawnSection]:  # noqa: AR
         )
         for key, one in parts.items()
     ]
-
-
-def _valid(name: str) -> bool:
-    """Whether a file may have this name on every system."""
-    kinds = [unicodedata.category(letter)[0] for letter in name]
-    letters = all(kind in "LMN" or letter in " ._-" for kind, letter in zip(kinds, name, strict=True))
-    short = 0 < len(name) <= LONGEST_NAME and len(name.encode()) <= 2 * LONGEST_NAME
-    device = name.partition(".")[0].strip().upper() in _RESERVED
-    return letters and short and kinds[0] in "LN" and not device and name[-1] not in " ."

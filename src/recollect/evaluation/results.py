@@ -1,7 +1,4 @@
-"""Read the JSON of `eval run`, `sweep` and `overlap` for reports and plots.
-
-Missing parts are left out. An invalid part raises Python's own error, for which `report.compose` refuses the report.
-"""
+"""Read the JSON of `eval run`, `sweep` and `overlap` for reports and plots; missing parts are left out."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -167,23 +164,23 @@ def ms(value: float | None) -> str:
 
 def systems(report: Json) -> list[MeasuredSystem]:
     """Read the systems of a run, in order."""
-    return [_system(name, body) for name, body in report["systems"].items()]
-
-
-def _system(name: str, body: Json) -> MeasuredSystem:
     import numpy as np
 
-    listed = body.get("per_query", {}).items()
-    per_query = {measure: {key: number(value) for key, value in values.items()} for measure, values in listed if values}
-    measures = {measure: interval(row) for measure, row in body.get("measures", {}).items()}
-    missing = [measure for measure in per_query if measure not in measures]
-    measures |= {measure: estimate(list(per_query[measure].values())) for measure in missing}
-    latency = body.get("latency_ms", {})
-    took = [float(number(time)) for time in latency.get("values", ())]
-    p50, p95 = number(latency.get("p50")), number(latency.get("p95"))
-    if took:
-        p50, p95 = (float(np.percentile(took, at)) if p is None else p for p, at in ((p50, 50), (p95, 95)))
-    return MeasuredSystem(name, measures, per_query, took, len(took) or latency.get("n", 0), p50, p95)
+    measured = []
+    for name, body in report["systems"].items():
+        listed = body.get("per_query", {}).items()
+        per_query = {measure: {key: number(one) for key, one in values.items()} for measure, values in listed if values}
+        measures = {measure: interval(row) for measure, row in body.get("measures", {}).items()}
+        missing = [measure for measure in per_query if measure not in measures]
+        measures |= {measure: estimate(list(per_query[measure].values())) for measure in missing}
+        latency = body.get("latency_ms", {})
+        took = [float(number(time)) for time in latency.get("values", ())]
+        p50, p95 = number(latency.get("p50")), number(latency.get("p95"))
+        if took:
+            p50, p95 = (float(np.percentile(took, at)) if p is None else p for p, at in ((p50, 50), (p95, 95)))
+        timed = len(took) or latency.get("n", 0)
+        measured.append(MeasuredSystem(name, measures, per_query, took, timed, p50, p95))
+    return measured
 
 
 def measures_of(measured: Sequence[MeasuredSystem]) -> list[str]:
@@ -208,8 +205,8 @@ def system_pairs(report: Json) -> list[SystemPair]:
             gains = dict(sorted(differences.items(), key=lambda pair: -pair[1]))
             figures = row if "p" in row else asdict(compare(ours, theirs))
             won, lost = (sum(gain * sign > 0 for gain in gains.values()) for sign in (1, -1))
-            counts = (won, lost, len(gains) - won - lost)
-            comparison = Comparison(interval(figures["difference"]), number(figures["p"]), *counts)
+            difference, ties = interval(figures["difference"]), len(gains) - won - lost
+            comparison = Comparison(difference, number(figures["p"]), won, lost, ties)
             pairs.append(SystemPair(a.name, b.name, measure, comparison, gains))
     return pairs
 

@@ -1,9 +1,4 @@
-"""Ranked lists in files: read JSON, JSON lines and TREC runs, write TREC runs, and fuse several runs.
-
-A list of objects is ordered by `rank` if every object has one, else by descending `score`, else as listed. Given ranks
-are used as they are, with gaps. A TREC run is ordered as trec_eval orders it: by descending score, equal scores by
-descending document id, whatever its rank column says. An id that occurs twice keeps its better rank.
-"""
+"""Ranked lists in files: read JSON, JSON lines and TREC runs, write TREC runs, and fuse several runs."""
 
 import json
 import math
@@ -119,6 +114,7 @@ def _short(value: object) -> str:
 
 
 def _trec(lines: Iterable[tuple[str, str]]) -> Run:
+    """Order as trec_eval does: by descending score, equal scores by descending id, whatever the rank column says."""
     rankings: dict[str | None, list[tuple[float, str]]] = {}
     for place, line in lines:
         if line.lstrip().startswith("#"):  # a comment, as in trec_eval
@@ -140,7 +136,6 @@ def _trec(lines: Iterable[tuple[str, str]]) -> Run:
 
 
 def _unique(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-    """Keep the first hit of each id."""
     first: dict[str, Hit] = {}
     for hit in hits:
         first.setdefault(hit.id, hit)
@@ -177,15 +172,13 @@ def fuse_runs(
 
     `bounded` names the sources whose scores are used without normalisation, such as cosines.
     """
-    if unknown := {*(weights or {}), *bounded} - set(runs):
+    weights = weights or {}
+    if unknown := {*weights, *bounded} - set(runs):
         raise UsageError(f"there is no list named {min(unknown)!r}", hint=f"there are {', '.join(runs)}")
     fused = {}
     for question, rankings in by_question(runs).items():
         try:
-            lists = [
-                RankedList(name, entries, (weights or {}).get(name, 1.0), name in bounded)
-                for name, entries in rankings.items()
-            ]
+            lists = [RankedList(name, hits, weights.get(name, 1.0), name in bounded) for name, hits in rankings.items()]
             fused[question] = fuse(lists, method=method, k=k, normalisation=normalisation)
         except (ValueError, OverflowError) as error:
             where = "" if question is None else f"question {question!r}: "

@@ -1,8 +1,4 @@
-"""Measures of rankings, computed by ir-measures, and their statistics: intervals and paired tests.
-
-`in_order` breaks ties between scores as trec_eval does, so that every measure reads the same ranking. The statistics
-use fixed seeds: the same values give the same digits.
-"""
+"""Measures of rankings, computed by ir-measures, and their statistics: intervals and paired tests, with fixed seeds."""
 
 from __future__ import annotations
 
@@ -79,8 +75,10 @@ def evaluate(qrels: Mapping[str, Mapping[str, int]], run: Run, measures: Sequenc
     answered = {key: ranking for key, ranking in in_order(run).items() if key in qrels and ranking}
     if not answered:
         return values
+    import ir_measures
+
     try:
-        for metric in _library().iter_calc(parsed, {key: dict(qrels[key]) for key in qrels}, answered):
+        for metric in ir_measures.iter_calc(parsed, {key: dict(qrels[key]) for key in qrels}, answered):
             values[str(metric.measure)][metric.query_id] = float(metric.value)
     except (ArithmeticError, SubprocessError) as error:  # ERR@10 wants numbers for ids, Accuracy something irrelevant
         names = ", ".join(map(str, parsed))
@@ -88,20 +86,15 @@ def evaluate(qrels: Mapping[str, Mapping[str, int]], run: Run, measures: Sequenc
     return values
 
 
-def _library() -> Any:
+def _parse(word: str) -> Any:
     try:
         import ir_measures
     except ImportError as error:
         raise missing_package(error, "computing measures", "eval") from error
-    return ir_measures
-
-
-def _parse(word: str) -> Any:
-    library = _library()
     reason = ""
     try:
-        measure = library.parse_measure(word)
-        library.evaluator([measure], {"question": {"document": 1}})
+        measure = ir_measures.parse_measure(word)
+        ir_measures.evaluator([measure], {"question": {"document": 1}})
         if not 1 <= measure.params.get("cutoff", 1) <= MOST:
             reason = f"a cutoff is between 1 and {MOST:,}"
     except AssertionError:  # the library's way to report a missing parameter

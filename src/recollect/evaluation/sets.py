@@ -205,11 +205,7 @@ def _warnings(
 
 
 class MaskedRecords:
-    """A copy of the records in which the words of each question are removed from the text that answers it.
-
-    A question made of a text's own words is found by those words. Without them, the text has to be found by the rest of
-    its content.
-    """
+    """A copy of the records in which the words of each question are removed from the text that answers it."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = {record.id: record for record in records}
@@ -221,8 +217,7 @@ class MaskedRecords:
     def mask(self, entries: Iterable[SetQuestion]) -> Iterator[SetQuestion]:
         """Remove the words of each question, and yield those for which it is possible; their target is the record."""
         for question in entries:
-            changed = self.without(question)
-            if changed is not None:
+            if (changed := self.without(question)) is not None:
                 self.records.update({record.id: record for record in changed})
                 yield replace(question, target=question.record)
 
@@ -260,7 +255,6 @@ class MaskedRecords:
 
 
 def _without_heading(chunk: Record, removed: Sequence[Sequence[str]]) -> Record:
-    """Return a chunk without some headings, each given as its words."""
     title = " › ".join(part for part in chunk.title.split(" › ") if _WORD.findall(part) not in removed)
     rest = (line for line in chunk.text.split("\n") if line.lstrip()[:1] != "#" or _WORD.findall(line) not in removed)
     return replace(chunk, title=title, text="\n".join(rest).strip("\n"))
@@ -294,8 +288,7 @@ def _existing(folder: Path, options: SetOptions) -> tuple[list[_Line], Mapping[s
 
 
 def _manifest(path: Path) -> dict[str, Any]:
-    text = "\n".join(line for _, line in lines(path))
-    manifest = json_object(text, str(path), OTHER_FOLDER)
+    manifest = json_object("\n".join(line for _, line in lines(path)), str(path), OTHER_FOLDER)
     if manifest.get("made_by") != MADE_BY or manifest.get("format") != FORMAT:
         raise UsageError(f"{path} was not made by this version of make-set", hint=OTHER_FOLDER)
     return manifest
@@ -308,8 +301,7 @@ def _files(folder: Path, split: str) -> tuple[Path, Path]:
 
 def _read_split(folder: Path, split: str) -> Iterator[_Line]:
     queries, qrels = _files(folder, split)
-    judged = qrels.exists() and any(text.strip() != HEADING for _, text in lines(qrels))
-    grades = read_qrels(qrels) if judged else {}
+    grades = read_qrels(qrels) if qrels.exists() and any(text.strip() != HEADING for _, text in lines(qrels)) else {}
     for place, text in lines(queries) if queries.exists() else ():
         row = json_object(text, place, QUERIES_FORM)
         if not all(isinstance(row.get(key), str) and row[key].strip() for key in ("_id", "text")):

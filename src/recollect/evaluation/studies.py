@@ -1,7 +1,4 @@
-"""Studies of a memory that others use too: questions and judgments come with the request, as in the HTTP API.
-
-The memory stays open, and `work` limits how long a study may take.
-"""
+"""Studies of a memory that others use too: questions come with the request, and `work` limits the time of a study."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,4 @@
-"""Measure search systems on judged questions, report the figures as JSON, and compare two reports (the gate).
-
-Each source answers each question once; every system ranks these recorded answers.
-"""
+"""Measure search systems on judged questions, report the figures as JSON, and compare two reports (the gate)."""
 
 import time
 from collections import Counter
@@ -187,12 +184,8 @@ def make_report(
 ) -> dict[str, Any]:
     """Make the JSON report of docs/evaluation.md: figures, data and settings."""
     names = [trial.system for trial in trials]
-    unknown = sum(corpus.unknown for corpus in corpora)
-    left_out = {
-        "unjudged": sum(corpus.dataset.unjudged for corpus in corpora),
-        "without_text": sum(corpus.dataset.without_text for corpus in corpora),
-        "unknown_documents": unknown,
-    }
+    left_out = {name: sum(getattr(one.dataset, name) for one in corpora) for name in ("unjudged", "without_text")}
+    left_out["unknown_documents"] = unknown = sum(corpus.unknown for corpus in corpora)
     base = trials[names.index(plan.against or ("default" if "default" in names else names[0]))]
     deep, fetch_k = scoring.deepest(plan.measures), settings.search.fetch_k
     questions = [key for corpus in corpora for key in corpus.dataset.queries]
@@ -303,8 +296,7 @@ def gate(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, 
             edge = {"noticeable": scoring.noticeable(after, before), "fell": fell}
             checks.append({"system": system, "measure": measure, **means, **edge, **asdict(comparison)})
     if not checks:
-        systems = baseline["systems"].items()
-        contents = "; ".join(f"{name}: {', '.join(system['per_query'])}" for name, system in systems)
+        contents = "; ".join(f"{name}: {', '.join(body['per_query'])}" for name, body in baseline["systems"].items())
         message = f"the two reports have no measure of one system in common (baseline: {contents})"
         raise UsageError(message, hint="measure the same systems: --compare and --measures")
     return checks

@@ -1,8 +1,4 @@
-"""Try settings on recorded questions: measure a grid of them (`sweep`), or choose some by cross-validation (`tune`).
-
-Cross-validation is nested: for each outer fold of the questions, `choose` reads only the other folds, and its choice is
-measured on this fold. Only these held-out values decide against the default.
-"""
+"""Try settings on recorded questions: measure a grid of them (`sweep`), or choose some by cross-validation (`tune`)."""
 
 import hashlib
 import itertools
@@ -84,8 +80,7 @@ def candidates() -> list[Options]:
 
 def refinements(chosen: Options) -> list[Options]:
     """Combine the chosen settings with every setting of decay and diversity."""
-    ages: list[Options] = [{}, {"decay": False}]
-    ages += [{"decay": True, "half_life_days": days} for days in HALF_LIVES_DAYS]
+    ages: list[Options] = [{}, {"decay": False}, *({"decay": True, "half_life_days": days} for days in HALF_LIVES_DAYS)]
     likeness: list[Options] = [{}, {"mmr": False}, *({"mmr": True, "mmr_lambda": balance} for balance in LAMBDAS)]
     return [{**chosen, **age, **like} for age in ages for like in likeness]
 
@@ -172,8 +167,7 @@ def sweep_report(
     for recording in (part.recording for part in judged.parts):
         texts = list(recording.texts.values())
         parts.append((recording, texts[:: max(1, -(-len(texts) * len(judged.parts) // PREFIX_QUESTIONS))]))
-    prefix = check_prefix(parts, curves)
-    return {"data": judged.as_dict(), "measure": judged.measure, **measured, "prefix": prefix}
+    return {"data": judged.as_dict(), "measure": judged.measure, **measured, "prefix": check_prefix(parts, curves)}
 
 
 def default_settings(search: SearchOptions) -> dict[str, Any]:

@@ -59,15 +59,9 @@ def run(dataset: str | None, as_json: bool, **options: Any) -> int:
     from recollect.evaluation.scoring import MEASURES, parse_measures
     from recollect.evaluation.trials import TrialPlan, named_systems
 
-    plan = TrialPlan(
-        named_systems(options["compare"]),
-        parse_measures(options["measures"] or MEASURES),
-        filters_of(options),
-        options["limit"],
-        options["exclude_self"],
-        options["latency"] or 0,
-        options["against"],
-    )
+    systems, measures = named_systems(options["compare"]), parse_measures(options["measures"] or MEASURES)
+    others = {name: options[name] for name in ("limit", "exclude_self", "against")}
+    plan = TrialPlan(systems, measures, filters_of(options), latency=options["latency"] or 0, **others)
     report, trials, corpora = _measure(dataset, plan, options)
     emit(as_json, report, partial(_print_report, report))
     _save(report, trials, corpora, options)
@@ -93,13 +87,9 @@ def gate(new: str | None, baseline: str, as_json: bool, **options: Any) -> int:
         report = read_report(Path(new))
     else:
         measures = dict.fromkeys(measure for system in old["systems"].values() for measure in system["per_query"])
-        plan = TrialPlan(
-            {name: SYSTEMS[name] for name in old["systems"] if name in SYSTEMS},
-            tuple(measures),
-            filters_of(options),
-            options["limit"] or old["settings"].get("depth"),
-            bool(old["settings"]["exclude_self"]),
-        )
+        systems = {name: SYSTEMS[name] for name in old["systems"] if name in SYSTEMS}
+        limit, exclude_self = options["limit"] or old["settings"].get("depth"), bool(old["settings"]["exclude_self"])
+        plan = TrialPlan(systems, tuple(measures), filters_of(options), limit, exclude_self)
         split = options["split"] or old["data"].get("split") or ""
         report, _, _ = _measure(new, plan, {**options, "split": split})
     checks = compare(old, report)

@@ -144,7 +144,6 @@ def _tune(judged: JudgedSets) -> dict[str, Any]:
 
 
 def _print_sweep(report: Mapping[str, Any]) -> None:
-    """Print the table, the plot, the knee, the churn and the prefix check."""
     measure, data = report["measure"], report["data"]
     changed = {str(one["to"]): f"{one['share']:.1%}" for one in report["churn"] if one["along"] == "fetch_k"}
     rows = [
@@ -196,7 +195,6 @@ def _print_overlap(report: Mapping[str, Any]) -> None:
 
 
 def _print_tuning(report: Mapping[str, Any]) -> None:
-    """Print the held-out gain, the choices of the folds, and the verdict."""
     if "gain" in report:
         means = [("", report["measure"]), ("default", interval(report["default"]))]
         gain = f"{interval(report['gain'], signed=True)}  p = {report['p']:.4f}"
