@@ -75,13 +75,19 @@ class Home:
         assert ran.returncode == 0, ran.stderr
         return ran.stdout.strip()
 
-    def serve(self, *flags: object, files: int | None = None, forked: bool = True) -> Server:
+    def serve(
+        self, *flags: object, files: int | None = None, forked: bool = True, bound_seconds: float | None = None
+    ) -> Server:
         """A server of this home, ready to answer; with `files`, it may open no more than so many.
 
-        It is forked from a process that has imported it, unless the test is about the process itself.
+        It is forked from a process that has imported it, unless the test is about the process itself. `bound_seconds`
+        replaces the time limit of scoped callers, which a busy machine reaches too soon.
         """
         words = ["serve", "--port", "0", "--store", str(self.store), "--embedder", "hashing:64", *map(str, flags)]
         command = self.words(*words) if forked and files is None else [sys.executable, "-m", "recollect", *words]
+        if bound_seconds is not None:
+            code = "import sys; from recollect.cli import main; from recollect.web import workers\n"
+            command = [sys.executable, "-c", f"{code}workers.BOUND_SECONDS = {bound_seconds}; main()", *words]
         if files is not None:
             command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
         process = subprocess.Popen(command, env=self.environment, cwd=self.folder, stderr=subprocess.PIPE, text=True)

@@ -52,7 +52,7 @@ class Crowd:
         tokens = Tokens(home.tokens)
         callers = [Caller("ada", Scope("ada"), read_only=True), Caller("bob", Scope("bob")), Caller("root", owner=True)]
         self.tokens = {caller.name: tokens.add(caller) for caller in callers}
-        self.server = home.serve(forked=False)
+        self.server = home.serve(bound_seconds=60)
         self.ada, self.bob, self.root = (self.server.client(self.tokens[name]) for name in self.tokens)
 
     def send(self, name, path, body):
