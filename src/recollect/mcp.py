@@ -248,10 +248,7 @@ class MemoryTool(Tool):
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
     ) -> CallToolResult:
-        """Run the tool; an expected error becomes a result with code, message and hint.
-
-        It is text only: some clients check structured errors against the output schema.
-        """
+        """Run the tool; an expected error becomes text only: some clients check structured ones against the schema."""
         try:
             return await super().run(arguments, context, convert_result)  # type: ignore[no-any-return]
         except ToolError as error:
@@ -275,10 +272,7 @@ class MemoryServer(MCPServer):
     """The SDK's server, which also answers lines that are not messages and reports wrong prompts as wrong usage."""
 
     async def run_stdio_async(self) -> None:
-        """Serve on standard input and output.
-
-        The SDK would ignore a line that is no message, and the client would wait for ever; it is answered here.
-        """
+        """Serve on standard input and output; also answer a line that is no message, which the SDK would ignore."""
         server = self._lowlevel_server
         sender, receiver = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 

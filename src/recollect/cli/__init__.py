@@ -64,10 +64,7 @@ SYNONYMS = {  # names that newcomers try → the command they mean
 
 
 class Commands(click.Group):
-    """A group that imports a command's module only when the command is run.
-
-    `table` maps each command to its module in `package` and its line in the help.
-    """
+    """A group that imports a command's module, from the `table` with its line in the help, only when it is run."""
 
     def __init__(
         self, *arguments: Any, table: Mapping[str, tuple[str, str]], package: str, synonyms: Mapping[str, str] = {},

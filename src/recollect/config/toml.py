@@ -57,10 +57,7 @@ def lines(text: str) -> dict[str, int]:
 
 
 def most_parts(text: str) -> int:
-    """The number of parts of the longest dotted name, or slightly more; the text need not be valid.
-
-    The time of the parser grows with the square of it.
-    """
+    """The parts of the longest dotted name, or slightly more, also in invalid text; parsing takes the square of it."""
     most = dots = 0
     for piece in _PIECE.findall(text):
         if piece in ("\n", "[", "]", "{", "}"):

@@ -229,10 +229,7 @@ class IndexRun:
         return _changes(path, state, before, after)
 
     def _rescope(self, path: str) -> list[Change]:
-        """Give the stored chunks of a file that is not read in this run the new scope and tags.
-
-        Chunks must not stay visible to others because a file could not be read. The next run reads the file again.
-        """
+        """Give the chunks of a file that is not read now the new scope and tags: others must not go on seeing them."""
         before = sorted(self._files.chunks(path), key=_line_range)
         ids = self._ids(path, [record.text for record in before], before)
         scope, tags = self._options.scope, self._options.tags
@@ -244,10 +241,7 @@ class IndexRun:
         return _changes(path, replace(self._known[path], mtime_ns=UNREAD), before, after)
 
     def _ids(self, path: str, texts: Iterable[str], before: Iterable[Record]) -> list[str]:
-        """One id a chunk, in order: its old one, or a hash of its content with the store's key, which nobody can guess.
-
-        By content, not by position: a line inserted above changes nothing below but line numbers.
-        """
+        """One id a chunk: its old one, or a hash of its content (not its position) with the store's secret key."""
         scope = self._options.scope
         known = _by_occurrence(record for record in before if record.scope == scope)
         names = [part for pair in sorted(scope.as_dict().items()) for part in pair]
@@ -305,11 +299,7 @@ def _records(path: str, document: Document, options: IndexOptions, ids: Sequence
 
 
 def _carry_over(after: Sequence[Record], before: Sequence[Record], *, keep_title: bool) -> list[Record]:
-    """New records of a file that moved, with the dates, importance and history of the old records of the same text.
-
-    `keep_title` is for a title that is only the file's name: it stays until the text changes, since the title is
-    part of what is embedded, and a move must not cost an embedding.
-    """
+    """New records with the dates and history of old ones of the same text; a title that stays costs no embedding."""
     old = _by_occurrence(before)
     names = ("created_at", "importance", "decay", "superseded_by", "superseded_at", *(["title"] if keep_title else []))
     records = []

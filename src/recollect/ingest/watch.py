@@ -99,10 +99,7 @@ def watch(
 
 @contextlib.contextmanager
 def sole_watcher(root: Path, store: str) -> Iterator[None]:
-    """Hold the lock of this folder in this store; raises UsageError if another process has it.
-
-    The system releases the lock when the process ends, however it ends.
-    """
+    """Hold the lock of this folder in this store, which no crash leaves; UsageError if another process has it."""
     import platformdirs
     from filelock import FileLock, Timeout
 
@@ -159,10 +156,7 @@ def _events(
 def _system_events(
     roots: Sequence[Path], ignore: Path | None, quiet_ms: int, stop: threading.Event
 ) -> Iterator[set[Path]]:
-    """Events of the system, until a folder is deleted, renamed or replaced.
-
-    First all folders are yielded: something may have happened before the watch began.
-    """
+    """Events of the system until a folder is deleted, renamed or replaced; first all folders, for what came before."""
     from watchfiles import watch as system_watch
 
     store_files = {f"{ignore}{end}" for end in ("", "-wal", "-shm", "-journal")}

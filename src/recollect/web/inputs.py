@@ -64,10 +64,7 @@ class _Parameters(BaseModel):
 
 
 def _fields(*options: Option, repeated: bool = False) -> dict[str, Any]:
-    """The fields of a model, one for each option that can be set over HTTP; null means left out.
-
-    With `repeated` a list has the name of one of its parts, as in an address: `tag=a&tag=b`.
-    """
+    """Fields for options of HTTP; with `repeated` a list has the name of one part, as in an address: `tag=a&tag=b`."""
     fields: dict[str, Any] = {}
     for option in options:
         if HTTP in option.places:

@@ -142,10 +142,8 @@ class Guard:
 
     def _check(self, headers: Headers, is_page: bool) -> None:
         # A header that is sent twice is joined, and so refused: a proxy may have read only one.
-        host, origin, site = (
-            ", ".join(headers.getlist(name)) if name in headers else None
-            for name in ("host", "origin", "sec-fetch-site")
-        )
+        names = ("host", "origin", "sec-fetch-site")
+        host, origin, site = (", ".join(headers.getlist(name)) if name in headers else None for name in names)
         self.hosts.check(host or "", origin, site=None if is_page else site)
         length = headers.get("content-length", "")
         if length.isascii() and length.isdigit() and int(length[:20]) > MOST_BYTES:

@@ -102,7 +102,7 @@ class Crowded(FailedError, code="crowded"):
     """Too many callers wait already."""
 
 
-STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
+STATUSES: tuple[tuple[type[RecollectError], int], ...] = (  # by kind of error; the first match decides
     (Unauthorized, 401),
     (Forbidden, 403),
     (errors.UnknownRecord, 404),
@@ -114,7 +114,6 @@ STATUSES: tuple[tuple[type[RecollectError], int], ...] = (
     (errors.Cancelled, 499),  # nobody reads it; in the metrics it is no failure of the server
     (FailedError, 503),
 )
-"""HTTP status codes by kind of error; the first match decides."""
 
 _CODES = {  # the codes of errors that the framework or the middleware finds
     400: "usage", 404: "not_found", 405: "method_not_allowed", 408: "too_slow", 413: "too_large",
@@ -142,7 +141,6 @@ _WORDS = {
 _ERROR = model("ErrorAnswer", error=model("ErrorBody", code=str, message=str, hint=str, request_id=str))
 
 DOCUMENTED: dict[int | str, Any] = {status: {"model": _ERROR, "description": text} for status, text in _WORDS.items()}
-"""The errors that every route may return."""
 
 
 def answer(error: RecollectError, request_id: str, *, owner: bool = False) -> JSONResponse:
