@@ -314,7 +314,7 @@ def test_page_describes_every_field() -> None:
     (example,) = re.findall(r"^```jsonl\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     total = Sum()
     head, *parts, end = example.encode().splitlines(keepends=True)
-    assert head == lines.head_line()
+    assert head == lines.dumped(lines.HEAD)
     for line in parts:
         part = from_object(json.loads(line))
         assert to_line(part) == line

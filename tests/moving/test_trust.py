@@ -57,7 +57,7 @@ def written(tmp_path: Path) -> Callable[..., Path]:
 
     def write(*parts: dict[str, Any]) -> Path:
         total = Sum()
-        content = [lines.head_line()]
+        content = [lines.dumped(lines.HEAD)]
         for part in parts:
             line = lines.dumped(part)
             total.counts[part["part"]] += 1

@@ -129,8 +129,7 @@ def sources(setup: Setup) -> Iterator[Finding]:
     with contextlib.suppress(RecollectError), setup.kind.inspect(setup.place) as store:
         states = {source.name: Breaker(source.fingerprint, store.notes).state() for source in configured}
     with ThreadPoolExecutor(len(configured)) as pool:
-        answers = pool.map(partial(_source, setup.settings), configured)
-        for source, finding in zip(configured, answers, strict=True):
+        for source, finding in zip(configured, pool.map(partial(_source, setup.settings), configured), strict=True):
             yield finding
             state = states.get(source.name, BreakerState())
             left = state.until - time.time()

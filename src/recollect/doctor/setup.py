@@ -24,7 +24,7 @@ from recollect.models.catalogue import MODELS
 from recollect.models.embedders import EMBEDDERS, open_embedder
 from recollect.stages import freshness
 from recollect.stores import STORES, StoreKind, kind_of, scheme_of
-from recollect.stores.health import Examination, Finding, NotExamined, Reporter, is_file, readable_by_others
+from recollect.stores.health import Examination, Finding, NotExamined, Reporter, is_file, readable_by_others, restrict
 from recollect.types import EVERYTHING, Store
 
 SERVICES = ("openai", "ollama")  # embedders that send texts to a server
@@ -128,8 +128,7 @@ def settings(setup: Setup) -> list[Finding]:
             message = f"search.sources names {name!r}, and there is no such source: every search fails"
             wrong.append(Finding("settings", "failure", message, f"available: {', '.join(available)}"))
     read = ", ".join(map(str, setup.read))
-    fine = Finding("settings", "ok", f"read from {read}" if read else "defaults; there is no settings file")
-    return wrong or [fine]
+    return wrong or [Finding("settings", "ok", f"read from {read}" if read else "defaults; there is no settings file")]
 
 
 def versions(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
@@ -244,11 +243,6 @@ def tokens(setup: Setup) -> Iterator[Finding]:  # noqa: ARG001  (a check's form)
         yield Finding("tokens", "ok", "there are none")
     elif os.name == "posix" and path.stat().st_mode & 0o077:
         message = f"others can use {path}: its mode is {path.stat().st_mode & 0o777:o}, not 600"
-        yield Finding("tokens", "warning", message, f"chmod 600 {shlex.quote(str(path))}", partial(_close, path))
+        yield Finding("tokens", "warning", message, f"chmod 600 {shlex.quote(str(path))}", partial(restrict, [path]))
     else:
         yield Finding("tokens", "ok", f"{path} can be read only by you")
-
-
-def _close(path: Path, reporter: Reporter) -> None:
-    reporter.announce(f"removing access to {path} for everyone but you")
-    path.chmod(0o600)

@@ -134,8 +134,7 @@ def ensure_model(name: str, *, announce: Callable[[str], None] | None, progress:
         if all((folder / file.name).stat().st_size in {copy.size for copy in file.copies} for file in model.files):
             return
     if not fetch:
-        hint = f"`{model.fetch_command}` fetches it"
-        raise ModelMissing(f"the model {name} is not on this machine", hint=hint)
+        raise ModelMissing(f"the model {name} is not on this machine", hint=f"`{model.fetch_command}` fetches it")
     from recollect.models.fetch import fetch_automatically
 
     fetch_automatically(name, announce=announce or (lambda _: None), progress=progress)

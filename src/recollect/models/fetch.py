@@ -162,8 +162,7 @@ def _download_files(model: Model, base: str, size: int, target: Path, progress: 
         with httpx2.Client(timeout=timeout, follow_redirects=True) as client:
             for file in model.files:
                 path = file.hub.path if file.hub else file.path
-                url = f"{base}/{model.repository}/resolve/{model.revision}/{path}"
-                with client.stream("GET", url) as response:
+                with client.stream("GET", f"{base}/{model.repository}/resolve/{model.revision}/{path}") as response:
                     response.raise_for_status()
                     _write(file, response.iter_bytes(CHUNK), target, progress, size)
     except httpx2.HTTPStatusError as error:

@@ -179,5 +179,4 @@ class OnnxReranker:
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
         """The logit of each passage. It does not depend on the passages beside it."""
-        pairs = [(query, text) for text in passages]
-        return [float(logit[0]) for logit in self._runtime.each(pairs, np.copy)]
+        return [float(logit[0]) for logit in self._runtime.each([(query, text) for text in passages], np.copy)]

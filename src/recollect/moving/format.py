@@ -101,8 +101,7 @@ def _micros(value: Any) -> int:
 
 def iso(value: int) -> str:
     """A time as it is written."""
-    at = rows.moment(value) or rows.EPOCH
-    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (rows.moment(value) or rows.EPOCH).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _hash(value: Any) -> bytes:
@@ -295,7 +294,7 @@ class Sum:
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(FIELDS, 0)
-        self._hash = hashlib.sha256(head_line())
+        self._hash = hashlib.sha256(dumped(HEAD))
 
     def add(self, part: Part, line: bytes) -> None:
         """Count one line."""
@@ -312,14 +311,9 @@ class Sum:
         return dumped({"part": "end", "counts": self.counts, "sha256": self.digest})
 
 
-def head_line() -> bytes:
-    """The first line of an export."""
-    return dumped(HEAD)
-
-
 def written(parts: Iterable[Part], total: Sum) -> Iterator[bytes]:
     """An export, line by line."""
-    yield head_line()
+    yield dumped(HEAD)
     for part in parts:
         line = to_line(part)
         total.add(part, line)

@@ -74,13 +74,12 @@ def columns_of(part: Part) -> dict[str, Any]:
     """The columns of a record that is loaded; of a purged one the hashes are empty."""
     columns: dict[str, Any] = dict(zip(FIELDS["record"], part.values, strict=True))
     purged = columns.pop("purged")
-    passage = Record("", columns["text"], title=columns["title"]).passage
     return {
         **columns,
         "tags": list(columns["tags"]),
         "time": columns["created_at"] if columns["happened_at"] is None else columns["happened_at"],
         "fold": b"" if purged else fold_hash(columns["text"]),
-        "passage": b"" if purged else passage_hash(passage),
+        "passage": b"" if purged else passage_hash(Record("", columns["text"], title=columns["title"]).passage),
     }
 
 

@@ -95,8 +95,7 @@ class Examination:
     def schema(self, shown: str, applied: int, known: int) -> Finding | None:
         """What to do about a store whose schema is not that of this version."""
         if applied > known:
-            newer = f"{shown} has schema {applied}, this version knows {known}"
-            return Finding("store", "failure", newer, UPGRADE)
+            return Finding("store", "failure", f"{shown} has schema {applied}, this version knows {known}", UPGRADE)
         if applied < known:
             older = (
                 f"{shown} has schema {applied} of {known}: the next command that may write to it brings it up to date"
@@ -197,6 +196,13 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def restrict(paths: Iterable[Path], reporter: Reporter) -> None:
+    """Let only the user read and write these files."""
+    for path in filter(is_file, paths):
+        reporter.announce(f"removing access to {path} for everyone but you")
+        path.chmod(0o600)
 
 
 def readable_by_others(path: Path) -> bool:

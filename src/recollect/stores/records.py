@@ -232,8 +232,7 @@ class SqlJoins(SqlPart, Joins):
         )
         sql = f"{dialect.select.replace('SELECT', 'SELECT fold,', 1)} WHERE row IN ({newest})"
         with self._database.read(reader(self._scope, where)) as connection:
-            rows = connection.execute(sql, [*values, list(folds)])
-            return {bytes(fold): from_row(row) for fold, *row in rows}
+            return {bytes(fold): from_row(row) for fold, *row in connection.execute(sql, [*values, list(folds)])}
 
 
 def path_forms(path: str) -> tuple[list[str], str | None]:

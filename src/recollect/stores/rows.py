@@ -112,19 +112,14 @@ class Dialect:
                 yield f"{column} IN ({', '.join(['%s'] * len(names))})", names
         if where.tags:
             yield self.tagged(where.tags)
-        if where.path is not None:
-            patterns = self._path_patterns(where.path)
+        if where.path is not None:  # a file or a folder, by its whole path or its last parts
+            name, star = where.path.removeprefix("./").rstrip("/").translate(self.wildcards), self.wildcards[ord("*")]
+            patterns = [name, f"{star}/{name}", f"{name}/{star}", f"{star}/{name}/{star}"]
             yield f"({' OR '.join([f'path {self.like} %s'] * len(patterns))})", patterns
         if where.since:
             yield "time >= %s", [micros(where.since)]
         if where.until:
             yield "time < %s", [micros(where.until)]
-
-    def _path_patterns(self, path: str) -> list[str]:
-        """A path filter names a file or a folder, by its whole path or its last parts, with `*` as a wildcard."""
-        name = path.removeprefix("./").rstrip("/").translate(self.wildcards)
-        star = self.wildcards[ord("*")]
-        return [name, f"{star}/{name}", f"{name}/{star}", f"{star}/{name}/{star}"]
 
     def hits(self, connection: Any, rows: Mapping[int, tuple[float, bytes]], duplicates: int) -> RankedList:
         """A ranked list of the records in these rows, with their scores and text hashes."""
@@ -208,8 +203,7 @@ def moment(value: int | None) -> datetime | None:
 def refuse_newer(schema: int, known: int) -> None:
     """Refuse a store whose schema is of a later version."""
     if schema > known:
-        hint = f"upgrade: {UPGRADE}"
-        raise StoreError(f"the store has schema {schema}, this version knows {known}", hint=hint)
+        raise StoreError(f"the store has schema {schema}, this version knows {known}", hint=f"upgrade: {UPGRADE}")
 
 
 def analyzer_of(language: str) -> Analyzer:

@@ -237,7 +237,6 @@ class TableUpdater:
         self.table(old).drop()
 
     def _file_numbers(self, up_to: int = sys.maxsize) -> NDArray[np.int64]:
-        """The numbers of all vectors that the file knows."""
         with self._database.read() as connection:
             rows = [
                 number

@@ -134,7 +134,8 @@ class LanceVectors(SqliteVectors):
             near, rest = self._fetch(connection, state, self._nearest(state, indexed, vector, count)), pending
             if len(rest.numbers) > max(count, SCAN_UP_TO):
                 rest = rest.only(np.argpartition(-(rest.matrix @ vector), count)[:count])
-            scores = [_cosines(part.matrix, query) for part in (near, rest)]
+            # In double precision, so that a record's score does not depend on the other rows of the matrix.
+            scores = [(part.matrix.astype(np.float64) @ query).round(6) for part in (near, rest)]
             numbers = np.concatenate([near.numbers, rest.numbers])
             matches = best(connection, *records.scored(numbers, np.concatenate(scores)), depth)
             incomplete = len(scores[0]) < len(indexed), len(scores[1]) < len(pending.numbers)
@@ -262,9 +263,3 @@ class VisibleVectors(NamedTuple):
 def _contained(numbers: NDArray[np.int64], among: NDArray[np.int64]) -> NDArray[np.bool_]:
     """For each number whether it is in `among`, which is ascending."""
     return np.searchsorted(among, numbers, side="right") > np.searchsorted(among, numbers)
-
-
-def _cosines(matrix: Matrix, query: NDArray[np.float64]) -> NDArray[np.float64]:
-    """In double precision, so that a record's score does not depend on the other rows of the matrix."""
-    scores: NDArray[np.float64] = (matrix.astype(np.float64) @ query).round(6)
-    return scores

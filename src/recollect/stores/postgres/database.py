@@ -139,10 +139,8 @@ def _explanations(error: psycopg.Error, message: str) -> Iterator[tuple[str, str
             numbers = {"WAIT_SECONDS": WAIT_SECONDS, "MAX_CONNECTIONS": MAX_CONNECTIONS}
             yield f": {failure['explanation'].format(**numbers)}", failure["hint"].format(**numbers)
     if isinstance(error, CONNECTION_LOST):
-        yield (
-            " cannot be reached",
-            ("check that the server runs, and try again; a change that was not confirmed was not half-written"),
-        )
+        hint = "check that the server runs, and try again; a change that was not confirmed was not half-written"
+        yield " cannot be reached", hint
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         hint = "postgresql://user@host/database; in a name or password write % @ / as %25 %40 %2F"
         yield " is not the address of a server", hint

@@ -80,8 +80,7 @@ class Rows(ledger.Table):
         stored_ids = [key for (key,) in stored]
         self._new_ids = set(ids) - set(stored_ids)
         if len(stored_ids) > 1:  # all transactions lock in the same order, which avoids deadlocks
-            lock = "SELECT 1 FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
-            self.connection.execute(lock, (stored_ids,))
+            self.connection.execute("SELECT 1 FROM records WHERE id = ANY(%s) ORDER BY id FOR UPDATE", (stored_ids,))
         self._scopes = {scope: int(row[0]) for scope, cursor in scopes.items() if (row := cursor.fetchone())}
 
     def flush(self) -> None:

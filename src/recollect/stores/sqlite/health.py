@@ -26,6 +26,7 @@ from recollect.stores.health import (
     altered,
     is_file,
     readable_by_others,
+    restrict,
     worst,
 )
 from recollect.stores.rows import meta
@@ -215,13 +216,8 @@ def disk(path: Path) -> Iterator[Finding]:
         yield Finding("disk", "warning", message, mend)
     if readable_by_others(path):
         message = f"every user of this machine can read {path}, and so every record"
-        yield Finding("disk", "warning", message, f"chmod 600 {shlex.quote(str(path))}", partial(_close, path))
-
-
-def _close(path: Path, reporter: Reporter) -> None:
-    for part in filter(is_file, parts_of(path)):
-        reporter.announce(f"removing access to {part} for everyone but you")
-        part.chmod(0o600)
+        fix = partial(restrict, parts_of(path))
+        yield Finding("disk", "warning", message, f"chmod 600 {shlex.quote(str(path))}", fix)
 
 
 def room(free: int, size: int) -> Finding:

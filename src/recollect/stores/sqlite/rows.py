@@ -139,8 +139,7 @@ class VisibleSets:
 
 def _select(connection: apsw.Connection, where: Filter) -> Visible:
     sql, values = DIALECT.matching(where)
-    size = int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1
-    mask = np.zeros(size, dtype=np.bool_)
+    mask = np.zeros(int(connection.execute("SELECT ifnull(max(row), 0) FROM records").get) + 1, dtype=np.bool_)
     rows = integers(connection.execute(f"SELECT group_concat(row) FROM records WHERE {sql}", values).get)
     mask[rows] = True
     return Visible(mask, len(rows))
@@ -186,6 +185,5 @@ def _leading(
 
 
 def _newest(connection: apsw.Connection, rows: list[int], count: int) -> Any:
-    """The first `count` (row, fold), newest first, then by id."""
     newest = "SELECT row, fold FROM records WHERE row = ANY(%s) ORDER BY time DESC, id LIMIT %s"
     return connection.execute(newest, (rows, count))

@@ -143,8 +143,7 @@ def migrate(connection: apsw.Connection) -> None:
                     " (number INTEGER PRIMARY KEY, name TEXT NOT NULL, at INTEGER NOT NULL)"
                 )
                 connection.execute(sql)
-                now = int(time.time() * 1e6)
-                connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (done + 1, name, now))
+                connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", (done + 1, name, int(time.time() * 1e6)))
                 connection.execute(f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={done + 1}")
             connection.execute("COMMIT")
         finally:

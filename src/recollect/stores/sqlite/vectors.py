@@ -75,8 +75,7 @@ class SqliteVectors(VectorIndex):
                 if wanted < len(head):
                     edge = np.partition(rough, len(head) - wanted)[len(head) - wanted]
                     head = head[rough >= edge - MARGIN]
-                scores = (matrix[head].astype(np.float64) @ exact).round(6)
-                matches = best(connection, rows[head], scores, depth)
+                matches = best(connection, rows[head], (matrix[head].astype(np.float64) @ exact).round(6), depth)
                 if len(matches.entries) >= depth or len(head) == len(admitted):
                     return matches
                 wanted *= 4
@@ -92,11 +91,10 @@ class SqliteVectors(VectorIndex):
 
     def missing(self, limit: int, where: Filter | None = None) -> list[str]:
         with self._database.read() as connection:
-            rows = self._covered(connection, where)[1][:limit].tolist()
             passages: Any = connection.execute(
                 "SELECT DISTINCT iif(title = '', text, title || char(10) || text) FROM records"
                 " WHERE row IN (SELECT value FROM json_each(?)) AND forgotten_at IS NULL",
-                (json.dumps(rows),),
+                (json.dumps(self._covered(connection, where)[1][:limit].tolist()),),
             )
             return [passage for (passage,) in passages]
 
