@@ -335,6 +335,7 @@ def test_three_visible_among_fifty_thousand_are_found(crowd: Memory) -> None:
     assert len(crowd.search("heron", user="few", sources=["vector"], fetch_k=1, limit=3).results) == 3
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("sources", [["keyword"], ["vector"], ["keyword", "vector"]], ids="+".join)
 @pytest.mark.xdist_group("crowd")
 def test_three_visible_among_fifty_thousand_are_found_fast(crowd: Memory, sources: list[str]) -> None:

@@ -128,7 +128,7 @@ def wait_for_all(folder: Path, before: list[int], seconds: float = 120) -> float
 @pytest.mark.parametrize(
     ("seconds", "kills"),
     [
-        pytest.param(3, 2, id="short"),
+        pytest.param(3, 2, id="short", marks=pytest.mark.ci),
         pytest.param(60, 8, id="long", marks=[pytest.mark.torture, pytest.mark.timeout(1800)]),
     ],
 )

@@ -126,12 +126,12 @@ def status(connection):
 
 
 pytestmark = [
+    pytest.mark.ci,
     pytest.mark.xdist_group("load"),
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processor times are read from /proc"),
 ]
 
 
-@pytest.mark.ci
 def test_scoped_why_not_is_bounded_and_reports_its_depth(crowd):
     """A record beyond the depth limit is reported as present, without its rank."""
     verdict = crowd.answer(crowd.ada.post, "/v1/why-not", json=crowd.hostile)
@@ -237,7 +237,6 @@ def test_study_does_not_block_another_callers_study(crowd):
     assert crowd.ada.post("/v1/eval/overlap", json={"questions": questions(1)}).status_code == 200
 
 
-@pytest.mark.ci
 def test_dead_worker_is_replaced_and_none_is_left_behind(home):
     """The next request starts another; all end with the server."""
     with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:

@@ -83,6 +83,7 @@ def _unhurried(case: Any) -> None:
         case.body["budget_ms"] = None
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("mode", ["positive", "negative"])
 def test_server_conforms_to_its_document(home, mode):
     """Generated requests, valid and invalid, to every operation: no failure, only documented answers."""
