@@ -49,6 +49,7 @@ def test_eval_extra_has_both():
     assert {"scipy", "matplotlib", "ir-measures"} <= needed("eval")
 
 
+@pytest.mark.ci
 def test_web_application_and_mcp_server_load_neither():
     """They work without the packages, and do not import them if installed."""
     code = """

@@ -607,6 +607,7 @@ def test_exact_ranks_beyond_fetch_k_are_reported(many: Memory, place: int) -> No
     assert verdict.change["fetch_k"] == min(place, meant)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("source", ["keyword", "vector"])
 @pytest.mark.xdist_group("many")
 def test_single_source_reports_its_own_rank(many: Memory, source: str) -> None:
@@ -621,6 +622,7 @@ def test_single_source_reports_its_own_rank(many: Memory, source: str) -> None:
     assert many.why_not("heron", key, sources=[source], limit=rank).stage == "found"
 
 
+@pytest.mark.ci
 @pytest.mark.xdist_group("many")
 def test_limit_above_fetch_k_is_the_depth(many: Memory) -> None:
     """And is reported as such."""

@@ -332,6 +332,7 @@ def test_sources_run_in_parallel(scene: Scene) -> None:
     assert {trace.status for trace in traces(memory.search("heron")).values()} == {"ok"}
 
 
+@pytest.mark.ci
 def test_fifty_searches_with_a_hanging_source_find_by_keyword(scene: Scene) -> None:
     """It does not use the threads of keyword and vector search."""
     memory = scene.opened("hangs")
@@ -483,6 +484,7 @@ def open(spec, **options):
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("how", ["an object", "a registered one"])
 def test_cold_embedder_is_a_late_source(scene: Scene, open_memory: OpenMemory, offer: Any, how: str) -> None:
     """Keyword results come within the budget; the next search without one waits for vectors."""
@@ -505,6 +507,7 @@ def test_cold_embedder_is_a_late_source(scene: Scene, open_memory: OpenMemory, o
     assert model is None or model.OPENED == ["cold"]
 
 
+@pytest.mark.ci
 def test_twenty_searches_on_a_cold_embedder_do_not_queue(scene: Scene, open_memory: OpenMemory) -> None:
     """One thread loads the model, and all others get keyword results in time."""
     scene.opened(embedder="hashing:64").close()

@@ -237,6 +237,7 @@ def test_scoped_caller_gets_no_details_of_a_failure(wiki: Memory, caplog: pytest
     assert "/srv/private/index-of-bob.sqlite" in trace(wiki.search("heron fail")).reason
 
 
+@pytest.mark.ci
 def test_scoped_caller_gets_general_reasons_for_timeout_and_pause(wiki: Memory) -> None:
     """That it took too long, and that it is paused."""
     ada = wiki.within(ADA)

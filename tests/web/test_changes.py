@@ -133,6 +133,7 @@ def test_waiters_are_limited_and_block_no_other_request(server: Server, api, add
     assert answers == [{"seq": seq, "changed": True}] * (MOST_WAITING - 1)
 
 
+@pytest.mark.ci
 def test_waiting_does_not_count_as_request_time(api, add) -> None:
     """Neither among requests nor among searches."""
     after = add("Nothing comes after this.")["change"]["seq"]

@@ -37,6 +37,7 @@ def closed(connection):
     return time.monotonic() - start
 
 
+@pytest.mark.ci
 def test_incomplete_head_is_cut_off_after_a_timeout(server, api):
     """Nothing, half a head, or half of a second head is cut off; waiting for changes is not."""
     waiting = []
@@ -93,6 +94,7 @@ def test_incomplete_body_is_cut_off_after_a_timeout(monkeypatch):
     assert [message["type"] for message in messages] == ["http.request", "http.disconnect"]
 
 
+@pytest.mark.ci
 def test_more_connections_than_files_block_no_client(home):
     """The oldest idle connections are closed for new ones, and the log has one line about it."""
     server = home.serve(files=256)
@@ -113,6 +115,7 @@ def test_more_connections_than_files_block_no_client(home):
     assert "more than 128 connections" in server.errors[1]
 
 
+@pytest.mark.ci
 def test_running_request_is_not_cut_off(home):
     """If every connection has a running request, the new one is closed."""
     server = home.serve(files=128)

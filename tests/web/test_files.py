@@ -256,6 +256,7 @@ def test_one_forbidden_folder_refuses_the_request(place):
         refused(place.api.post("/v1/index", json=said), 422, "invalid")
 
 
+@pytest.mark.ci
 def test_only_one_index_run_at_a_time(place):
     """The second request is refused; the first reports its progress."""
     busy = place.notes / "busy"

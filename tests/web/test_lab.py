@@ -283,6 +283,7 @@ def test_only_zero_grades_count_as_nothing_found(lab):
     assert pair["relevant"] == 0
 
 
+@pytest.mark.ci
 def test_second_study_is_refused_while_one_runs(lab):
     """Searches are still answered."""
     many = [
@@ -323,6 +324,7 @@ def test_overlap_without_a_second_source_is_an_error(home):
 # -- reports ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 def test_stored_report_is_listed_and_drawn(lab):
     """Each study can be stored; its SVG plots have unique ids, with text and tables beside them."""
     made = {"run": {"compare": SYSTEMS}, "sweep": {}, "overlap": {}}

@@ -186,6 +186,7 @@ def own() -> Iterator[tuple[str, str, Any]]:
     yield from looks()
 
 
+@pytest.mark.ci
 def test_shared_store_answers_ada_as_one_without_bob(sides: tuple[Side, Side, list[str]]) -> None:
     """Each route and tool gives the same status and body, whatever happened to Bob's records."""
     shared, alone, ids = sides

@@ -269,6 +269,7 @@ def test_undo_reveals_nothing_about_other_scopes(askers, known, case):
     refused(askers.ada.post("/v1/undo", json={"id": target}), 404, "unknown_record")
 
 
+@pytest.mark.ci
 def test_scoped_caller_is_not_told_the_path_of_the_store(home):
     """A store error names the file only to the owner and in the log."""
     bound, owner = home.token("ada", "--user", "ada"), home.token("owner", "--owner")

@@ -71,6 +71,7 @@ def mixed(client, number, turn):
     return asks[(turn + number) % len(asks)]().status_code
 
 
+@pytest.mark.ci
 def test_parallel_reads_and_writes(home):
     """Sixteen clients: nothing fails, and the store is intact afterwards."""
     server = home.serve()

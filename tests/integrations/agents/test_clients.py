@@ -194,6 +194,7 @@ def address(path: Path, token: str) -> tuple[str, str]:
     return said[URLS.get(client, "url")], headers["Authorization"].replace(TOKENS[client], token)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("path", some_of(http_files()), ids=lambda path: path.name)
 def test_every_address_is_reached_with_its_token(path, served):
     """The file's header is accepted; its address is that of `recollect serve`."""
@@ -215,6 +216,7 @@ def port() -> int:
     return next(option.default for option in command.params if option.name == "port")
 
 
+@pytest.mark.ci
 def test_without_the_token_nothing_is_reached(served):
     """So that the tests above can fail."""
     assert httpx2.post(f"{served.url}/mcp", headers={"Authorization": "Bearer TOKEN"}).status_code == 401

@@ -122,6 +122,7 @@ def test_store_of_an_earlier_version_is_copied_with_all_vectors(
     assert_complete(opened(tmp_path / "plain.db", EMBEDDER))
 
 
+@pytest.mark.ci
 def test_unreachable_bucket_loses_nothing(
     opened: Opened, bucket_url: str, s3: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,6 +191,7 @@ def test_store_is_copied_in_and_out(opened: Opened, on_s3: OnS3, path: Path, tmp
     assert all(np.array_equal(here[key], home[key]) for key in keys)
 
 
+@pytest.mark.ci
 @pytest.mark.usefixtures("eager")
 def test_unreachable_storage_leaves_keyword_search(opened: Opened, path: Path, on_s3: OnS3, monkeypatch: Any) -> None:
     """The trace has the reason; adds succeed, and no vector is lost."""

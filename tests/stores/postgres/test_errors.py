@@ -89,6 +89,7 @@ def refused(place: str) -> StoreError:
 # -- opening ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("said", "words", "hint"),
     [
@@ -354,6 +355,7 @@ def test_server_that_goes_down_and_comes_back(own: Any, memory: Memory) -> None:
     nothing_has_changed(memory)
 
 
+@pytest.mark.ci
 def test_server_that_was_killed_and_comes_back(own: Any, memory: Memory) -> None:
     """After kill -9 of the postmaster."""
     own.kill()
@@ -491,6 +493,7 @@ def on_disk(own: Any, other: psycopg.Connection[Any], signs: list[bytes]) -> lis
     return [any(sign in held for held in kept) for sign in signs]
 
 
+@pytest.mark.ci
 def test_purge_does_not_wait_for_readers(place: str, memory: Memory, other: psycopg.Connection[Any]) -> None:
     """With an open snapshot it takes effect at once, others continue, and the remaining rows are reported."""
     told: list[str] = []

@@ -372,6 +372,7 @@ def test_store_used_after_a_fork_is_an_error(place: str) -> None:
     store.close()
 
 
+@pytest.mark.ci
 def test_vector_stays_if_a_new_record_needs_it(place: str) -> None:
     """One forgets the last record of a text while another adds it: the new one is found by its vector."""
     stores = [PostgresStore(place) for _ in range(2)]

@@ -109,6 +109,7 @@ def leave(*pages):
         page.context.close()
 
 
+@pytest.mark.ci
 def test_add_search_edit_and_undo_with_the_keyboard(visit):
     """From an empty form through search and the editor, and back with `u`."""
     page = visit("#/add")
@@ -195,6 +196,7 @@ def test_undo_removes_a_tag_added_to_a_known_text(visit, find, ask):
     assert find("Mirela")["tags"] == ["team"]
 
 
+@pytest.mark.ci
 def test_similar_records_are_shown_while_writing_and_can_be_superseded(visit, add, ask):
     """The chosen old record is superseded by the new one, and undo restores it."""
     old = add("The crane on pier nine lifts forty tonnes.", tags=["crane"])
@@ -212,6 +214,7 @@ def test_similar_records_are_shown_while_writing_and_can_be_superseded(visit, ad
     assert "superseded_by" not in ask("GET", f"/v1/records/{old['id']}")
 
 
+@pytest.mark.ci
 def test_similar_records_come_from_the_scope_of_the_new_record(visit):
     """A user's record is similar only to records written for that user."""
     page = visit("#/add")
@@ -482,6 +485,7 @@ def stand(visit, find, add):
     return go
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("state", LOOKED_AT)
 def test_axe_finds_nothing(stand, violations, state):
     """No axe-core violation of any severity, in both colour schemes."""

@@ -99,6 +99,7 @@ def test_report_opens_from_a_file_without_requests(open_page, address, reports):
     assert all(box["width"] > 400 and box["height"] > 80 for box in boxes)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("which", ["address", "lopsided"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_enough_contrast(open_page, request, which, scheme):
@@ -108,6 +109,7 @@ def test_all_text_has_enough_contrast(open_page, request, which, scheme):
     assert [(text, round(ratio, 2)) for text, ratio in found if ratio < 4.5] == []
 
 
+@pytest.mark.ci
 def test_buttons_choose_the_colour_scheme(open_page, address):
     """The system's scheme is used until a button is pressed; plots follow."""
     light, dark = open_page(address), open_page(address, scheme="dark")

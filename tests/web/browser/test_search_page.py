@@ -378,6 +378,7 @@ def test_first_tab_skips_to_the_content(visit):
     assert page.evaluate("document.activeElement.id") == "main"
 
 
+@pytest.mark.ci
 def test_back_button_returns_to_the_previous_query(visit):
     """A query that was not changed for a while is a history entry."""
     page = visit("#/search?q=platform+team")
@@ -390,6 +391,7 @@ def test_back_button_returns_to_the_previous_query(visit):
     assert titles(page) == before
 
 
+@pytest.mark.ci
 def test_chosen_colour_scheme_is_stored(visit):
     """The system's scheme is used until one is chosen."""
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -419,6 +421,7 @@ def test_two_rankings_are_stacked_on_a_phone(visit):
     assert b["y"] >= a["y"] + a["height"]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("state", LOOKED_AT)
 def test_axe_finds_nothing_serious(visit, state):
     """axe-core in each state, and its contrast checks also in dark."""

@@ -114,6 +114,7 @@ def test_page_shows_the_lag_of_the_indexes(visit, recollect):
     section(page, "Indexes").get_by_text("1 record without one").wait_for()
 
 
+@pytest.mark.ci
 def test_page_updates_without_moving_the_focus(visit, ask):
     """New records are counted; opened details and the focus stay."""
     ask("/v1/search", {"query": "connection pool"})
@@ -143,6 +144,7 @@ def test_searches_are_plotted_and_counted(visit, ask):
     assert tallest.text_content().endswith(f": {max(counts)}")
 
 
+@pytest.mark.ci
 def test_failing_source_is_named_with_its_reason(visit, ask):
     """First as failing, after three failures as paused, with the time when the pause ends."""
     ask("/v1/search", {"query": "harbour", "sources": ["keyword", "wiki"]})
@@ -192,6 +194,7 @@ def test_scoped_caller_sees_only_its_own_counts(home, visit, site):
         page.context.close()
 
 
+@pytest.mark.ci
 def test_lost_server_is_reported_and_the_counts_stay(visit):
     """The last counts stay with their time until there are new ones."""
     page = visit()
@@ -203,6 +206,7 @@ def test_lost_server_is_reported_and_the_counts_stay(visit):
     page.locator(".seen", has_text="As of").wait_for()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(visit, ask, scheme):
     """No axe-core violation of any severity, in both colour schemes."""
