@@ -241,7 +241,7 @@ def test_dead_worker_is_replaced_and_none_is_left_behind(home):
     """The next request starts another; all end with the server."""
     with Memory.open(home.store, embedder="hashing:64", settings=Settings()) as memory:
         memory.add("The spare key is under the pot.", id="key", user="ada")
-    server = home.serve("--user", "ada", forked=False)
+    server = home.serve("--user", "ada", bound_seconds=60)
     client, asked = server.client(), {"query": "key", "target": "key"}
     assert client.post("/v1/why-not", json=asked).json()["stage"] == "found"
     for process in workers(server.process.pid):

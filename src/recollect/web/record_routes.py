@@ -63,7 +63,7 @@ async def _answered(
     usual = asker.memory.settings.search
     short = (body.limit or 0) <= max(LIGHT_RESULTS, usual.limit) and len(body.query) <= LIGHT_CHARACTERS
     if short and (body.fetch_k or 0) <= max(LIGHT_DEPTH, usual.fetch_k):
-        content, trace = await to_thread.run_sync(function, asker.memory, limits(asker.caller), *arguments)
+        content, trace = await to_thread.run_sync(function, asker.memory, limits(asker.caller)(), *arguments)
     else:
         content, trace = await request.app.state.lanes.run(request, asker, function, *arguments)
     request.app.state.metrics.saw_search(trace)

@@ -55,9 +55,9 @@ Job: TypeAlias = tuple[Callable[[], Work], Callable[..., Made], tuple[Any, ...]]
 """What makes the limits of the work, a function of a module, and its arguments after memory and work."""
 
 
-def limits(caller: Caller) -> Work:
-    """The limits of one request of this caller; the owner has none."""
-    return Work() if caller.owner else Work(BOUND_SECONDS, deepest=DEEPEST)
+def limits(caller: Caller) -> Callable[[], Work]:
+    """What makes the limits of one request of this caller; the owner has none."""
+    return Work if caller.owner else partial(Work, BOUND_SECONDS, deepest=DEEPEST)
 
 
 async def disconnected(request: Request) -> None:
@@ -247,7 +247,7 @@ class Lanes:
 
     async def run(self, request: Request, asker: Asker, function: Callable[..., Made], *arguments: Any) -> Made:
         """The result of `function(memory, work, *arguments)`; a process must be able to import the function."""
-        return await self._run(self.bound, request, asker, (partial(limits, asker.caller), function, arguments))
+        return await self._run(self.bound, request, asker, (limits(asker.caller), function, arguments))
 
     async def study(self, request: Request, asker: Asker, function: Callable[..., Made], *arguments: Any) -> Made:
         """The same for a study: one at a time for each scope, and one of the owner's."""
