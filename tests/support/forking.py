@@ -54,7 +54,9 @@ def main(place: str) -> int:
     """Fork a process for each connection, until standard input ends; what the forked ones return is their exit code."""
     import recollect.cli
     import recollect.web.app  # noqa: F401
+    from recollect.web import workers
 
+    workers.BOUND_SECONDS = 60.0  # a busy machine reaches the limit of scoped callers too soon
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
