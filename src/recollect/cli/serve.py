@@ -232,6 +232,8 @@ def _close_and_exit(memory: Memory) -> None:
     deadline = threading.Timer(GRACE_SECONDS, os._exit, (0,))
     deadline.daemon = True
     deadline.start()
-    with contextlib.suppress(Exception):  # a call may be in the store; its transaction is committed or rolled back
+    # A call may be in the store: its transaction is committed or rolled back, and nobody reads its notices.
+    with contextlib.suppress(Exception), contextlib.redirect_stderr(None):
         memory.close()
+        os._exit(0)
     os._exit(0)
