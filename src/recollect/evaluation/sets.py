@@ -139,16 +139,8 @@ def make_set(
         message = f"no question can be made of {len(records.listed):,} records"
         raise UsageError(message, hint="questions come from headings, links and sentences; source code has none")
     rows = _check(records, masked, every, bars("checking"))
-    about = {  # without times and paths, so that the same store gives the same bytes
-        "made_by": MADE_BY,
-        "format": FORMAT,
-        "recollect": __version__,
-        "seed": options.seed,
-        "asked_for": options.count,
-        "masked": options.masked,
-        "store": {"records": len(records.listed), "fingerprint": records.fingerprint},
-        "scope": records.where.scope.as_dict(),
-        "filters": {name: value for name, value in options.filters.items() if value},
+    about = {
+        **_origin(records, options),
         "questions": kinds,
         "leakage": rows,
         "known": sorted(known | {line.id for line in every}),
@@ -158,6 +150,21 @@ def make_set(
     calls, rejected = (paraphraser.calls, paraphraser.rejected) if paraphraser else (0, {})
     warnings = _warnings(records, options, every, rows, rejected)
     return {**report, "calls": calls, "tokens": 0, "leakage": rows, "warnings": warnings}
+
+
+def _origin(records: VisibleRecords, options: SetOptions) -> dict[str, Any]:
+    """What a set was made from: without times and paths, so that the same store gives the same bytes."""
+    return {
+        "made_by": MADE_BY,
+        "format": FORMAT,
+        "recollect": __version__,
+        "seed": options.seed,
+        "asked_for": options.count,
+        "masked": options.masked,
+        "store": {"records": len(records.listed), "fingerprint": records.fingerprint},
+        "scope": records.where.scope.as_dict(),
+        "filters": {name: value for name, value in options.filters.items() if value},
+    }
 
 
 def _line(question: SetQuestion) -> _Line:

@@ -185,21 +185,10 @@ def make_report(
     """Make the JSON report of docs/evaluation.md: figures, data and settings."""
     names = [trial.system for trial in trials]
     left_out = {name: sum(getattr(one.dataset, name) for one in corpora) for name in ("unjudged", "without_text")}
-    left_out["unknown_documents"] = unknown = sum(corpus.unknown for corpus in corpora)
+    left_out["unknown_documents"] = sum(corpus.unknown for corpus in corpora)
     base = trials[names.index(plan.against or ("default" if "default" in names else names[0]))]
-    deep, fetch_k = scoring.deepest(plan.measures), settings.search.fetch_k
     questions = [key for corpus in corpora for key in corpus.dataset.queries]
     empty = {trial.system: sum(not trial.run.get(key) for key in questions) for trial in trials}
-    warnings = {
-        f"{left_out['unjudged']:,} questions without judgments are left out": left_out["unjudged"],
-        f"{left_out['without_text']:,} judged questions have no text and are left out": left_out["without_text"],
-        f"{unknown:,} judged documents are missing and count as not found": unknown,
-        f"a measure reads {deep:,} results, but each source returns at most {fetch_k}: raise --fetch-k": (
-            plan.systems and deep > fetch_k
-        ),
-        **{f"{name} has no results for {zero:,} questions, which count as zero": zero for name, zero in empty.items()},
-        **{warning: True for corpus in corpora for warning in corpus.warnings},
-    }
     return {
         "format": FORMAT,
         "version": __version__,
@@ -232,8 +221,31 @@ def make_report(
             for measure, values in trial.values.items()
             if trial is not base
         ],
-        "warnings": [text for text, holds in warnings.items() if holds],
+        "warnings": _warnings(plan, settings.search.fetch_k, left_out, empty, corpora),
     }  # fmt: skip
+
+
+def _warnings(
+    plan: TrialPlan,
+    fetch_k: int,
+    left_out: Mapping[str, int],
+    empty: Mapping[str, int],
+    corpora: Sequence[MeasuredCorpus],
+) -> list[str]:
+    """What makes the figures less than they seem; `empty` counts the questions without results of each system."""
+    unjudged, wordless, unknown = (left_out[name] for name in ("unjudged", "without_text", "unknown_documents"))
+    deep = scoring.deepest(plan.measures)
+    warnings = {
+        f"{unjudged:,} questions without judgments are left out": unjudged,
+        f"{wordless:,} judged questions have no text and are left out": wordless,
+        f"{unknown:,} judged documents are missing and count as not found": unknown,
+        f"a measure reads {deep:,} results, but each source returns at most {fetch_k}: raise --fetch-k": (
+            plan.systems and deep > fetch_k
+        ),
+        **{f"{name} has no results for {zero:,} questions, which count as zero": zero for name, zero in empty.items()},
+        **{warning: True for corpus in corpora for warning in corpus.warnings},
+    }
+    return [text for text, holds in warnings.items() if holds]
 
 
 def read_report(path: Path) -> dict[str, Any]:

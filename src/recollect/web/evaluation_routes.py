@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from recollect.errors import Forbidden
 from recollect.evaluation import studies
-from recollect.evaluation.report import DrawnSection, ReportLibrary, StoredReport
+from recollect.evaluation.library import DrawnSection, ReportLibrary, StoredReport
 from recollect.evaluation.trials import SYSTEMS
 from recollect.mcp import MOST_NAME
 from recollect.memory import default_store
