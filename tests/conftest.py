@@ -179,3 +179,12 @@ def new_schema(postgres_url: str) -> Iterator[Callable[[], str]]:
     """Returns an unused place in PostgreSQL, a new one at each call."""
     with postgres.new_schemas(postgres_url) as name:
         yield name
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The place of the test's store: a file, or a schema of a server."""
+    if request.param == "sqlite":
+        return str(tmp_path / "memory.db")
+    new: Callable[[], str] = request.getfixturevalue("new_schema")
+    return new()

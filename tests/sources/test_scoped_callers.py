@@ -30,15 +30,6 @@ SECRET = "/home/bob/divorce-lawyer/notes.md"
 EMOJI = "\N{HERB}" * 50_000
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The place of the test's store: a file, or a schema of a server."""
-    if request.param == "sqlite":
-        return str(tmp_path / "memory.db")
-    new: Callable[[], str] = request.getfixturevalue("new_schema")
-    return new()
-
-
 @pytest.fixture
 def memory(place: str, stand: ModuleType) -> Iterator[Memory]:
     """The owner's memory with three sources, each named after the field it joins by."""

@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -17,15 +16,6 @@ from recollect.errors import StoreError
 from recollect.memory.changes import VisibleChanges
 
 MOST_TICKS = 500
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The place of the test's store: a file, or a schema of a server."""
-    if request.param == "sqlite":
-        return str(tmp_path / "memory.db")
-    new: Callable[[], str] = request.getfixturevalue("new_schema")
-    return new()
 
 
 @pytest.fixture

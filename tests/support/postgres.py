@@ -30,6 +30,14 @@ START_SECONDS = 90
 QUICK = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off", "max_connections": "300"}
 """Settings of a server whose machine will not lose power before the tests end."""
 
+GRANTS = """
+    GRANT USAGE ON SCHEMA {schema} TO {role};
+    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
+    REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
+"""
+"""What a role of a service is granted, as docs/postgresql.md gives it."""
+
 
 def binaries() -> Path:
     """Where a server's programs are; without any the test is skipped, but in CI that is a failure."""

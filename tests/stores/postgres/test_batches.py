@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from support.postgres import GRANTS
 from support.timing import within
 
 from recollect import Memory, Scope
@@ -21,19 +22,6 @@ from recollect.stores.postgres import PostgresStore, keywords, records
 from recollect.stores.postgres.database import Connection
 from recollect.stores.postgres.records import SLOTS, Rows
 from recollect.types import Change, Filter, Forget, Put, Record, Supersede
-
-GRANTS = """
-    GRANT USAGE ON SCHEMA {schema} TO {role};
-    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
-    REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
-"""
-
-
-@pytest.fixture
-def place(new_schema: Callable[[], str]) -> str:
-    """The place of the test's store."""
-    return new_schema()
 
 
 @pytest.fixture

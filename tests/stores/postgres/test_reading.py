@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,12 +14,6 @@ from recollect.config import Settings
 from recollect.errors import StoreError
 from recollect.stores.postgres import PostgresStore, database
 from recollect.types import Filter, Put, Record
-
-
-@pytest.fixture
-def place(new_schema: Callable[[], str]) -> str:
-    """A new schema."""
-    return new_schema()
 
 
 @pytest.fixture

@@ -21,12 +21,6 @@ CHANGING = ("prune_notes(0)", "prune_joins(0)", "attach_vectors(1, ARRAY['x'::by
 
 
 @pytest.fixture
-def place(new_schema: Callable[[], str]) -> str:
-    """The place of the test's store."""
-    return new_schema()
-
-
-@pytest.fixture
 def role(place: str, postgres_url: str) -> Iterator[Callable[[str], str]]:
     """Creates roles with these grants on the store's schema; the password is the name."""
     made: list[str] = []

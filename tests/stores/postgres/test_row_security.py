@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from support.postgres import GRANTS
 
 from recollect import Memory, Scope
 from recollect.config import Settings
@@ -22,14 +23,6 @@ from recollect.stores.postgres import PostgresStore
 from recollect.types import Filter, Put, Record
 
 ADA, BOB = Scope("ada"), Scope("bob")
-GRANTS = """
-    GRANT USAGE ON SCHEMA {schema} TO {role};
-    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
-    REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
-"""
-"""As docs/postgresql.md gives them."""
-
 HERONS = ("river bank dawn", "river bank dusk", "river bank noon", "city roof", "mountain lake winter trip")
 BOBS = (
     Record("bobs", "heron that bob keeps", scope=BOB),

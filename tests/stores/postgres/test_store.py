@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from support import postgres as server_kit
+from support.postgres import GRANTS
 
 from recollect import Memory, Scope
 from recollect.config import ScopeSettings, Settings
@@ -38,14 +39,7 @@ from recollect.types import (
 )
 
 ADA, BOB = Scope("ada"), Scope("bob")
-GRANTS = """
-    GRANT USAGE ON SCHEMA {schema} TO {role};
-    GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
-    GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {role};
-    REVOKE INSERT, UPDATE, DELETE ON {schema}.migrations, {schema}.meta, {schema}.spaces FROM {role};
-    ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role};
-"""
-"""As docs/postgresql.md gives them."""
+FUTURE_TABLES = "ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {role};"
 
 
 BOBS = "titlebob\nheron secretbob first"
@@ -61,12 +55,6 @@ def as_role(place: str, role: str) -> str:
     """The same place for another role, whose password is its name."""
     parts = urlsplit(place)
     return urlunsplit(parts._replace(netloc=f"{quote(role)}:{quote(role)}@{parts.netloc.rpartition('@')[2]}"))
-
-
-@pytest.fixture
-def place(new_schema: Callable[[], str]) -> str:
-    """The place of the test's store."""
-    return new_schema()
 
 
 @pytest.fixture
@@ -95,7 +83,7 @@ def role(place: str, memory: Memory, postgres_url: str) -> Iterator[str]:
     name = f"app_{uuid4().hex[:12]}"
     with psycopg.connect(postgres_url, autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{name}'")
-        owner.execute(GRANTS.format(schema=schema_of(place), role=name))
+        owner.execute((GRANTS + FUTURE_TABLES).format(schema=schema_of(place), role=name))
         yield name
         owner.execute(f"DROP OWNED BY {name}")
         owner.execute(f"DROP ROLE {name}")
