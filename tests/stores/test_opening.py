@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import random
 import shutil
@@ -489,15 +491,14 @@ def test_memory_used_after_a_fork_raises(path: Path, run_python: Any, use: str) 
 
 
 CREATE = """
-import os, sys, time
+import fcntl, sys
 from recollect import Memory
 from recollect.config import Settings
 folder, me, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
 Memory.open(":memory:", embedder="hashing:64", settings=Settings()).close()
 for n in range(rounds):
     print("ready", flush=True)
-    while not os.path.exists(f"{folder}/go{n}"):
-        time.sleep(0.001)
+    fcntl.flock(gate := open(f"{folder}/gate{n}"), fcntl.LOCK_SH)  # all wait here until the test opens it
     with Memory.open(f"{folder}/{n}/new/memory.db", embedder="hashing:64", settings=Settings()) as memory:
         memory.add(f"process {me} was here", id=me)
         assert memory.search(f"process {me} was here").results
@@ -527,10 +528,14 @@ def test_store_being_created_is_not_refused_as_foreign(path: Path) -> None:
 @pytest.mark.ci
 def test_sixteen_processes_create_one_store(tmp_path: Path, open_memory: OpenMemory, start: Any) -> None:
     """In three rounds all succeed, and every record of each is there."""
-    workers = [start("-c", CREATE, tmp_path, me, 3) for me in range(16)]
-    for n in range(3):
-        assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 16
-        (tmp_path / f"go{n}").touch()
+    with contextlib.ExitStack() as files:
+        gates = [files.enter_context((tmp_path / f"gate{n}").open("w")) for n in range(3)]
+        for gate in gates:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+        workers = [start("-c", CREATE, tmp_path, me, 3) for me in range(16)]
+        for gate in gates:
+            assert [worker.stdout.readline() for worker in workers] == ["ready\n"] * 16
+            gate.close()
     assert [worker.stdout.readline() for worker in workers] == ["end\n"] * 16
     assert [worker.wait(30) for worker in workers] == [0] * 16
     for n in range(3):

@@ -205,10 +205,12 @@ class Database(SqlDatabase):
             raise StoreError(
                 f"{self.path} cannot be made: {error.strerror}", hint="check the permissions of its folder"
             ) from error
-        os.close(number)
         try:
-            with contextlib.closing(self._connect(name)) as connection:
-                _prepare(connection)
+            with os.fdopen(number, "r+b") as file:
+                with contextlib.closing(self._connect(name)) as connection:
+                    connection.execute("PRAGMA synchronous=OFF")  # synced once, when it is complete
+                    _prepare(connection)
+                os.fsync(file)
             try:
                 os.link(name, target)
             except OSError:  # there is one already, or the file system has no hard links
