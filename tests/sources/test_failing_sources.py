@@ -256,7 +256,7 @@ def test_other_recollect_gets_the_scope_of_the_query(scene: Scene, opened: Calla
         assert {result.record.id for result in answer.results} == seen
 
 
-# -- it must show -------------------------------------------------------------------------------------------
+# -- several failures at once -------------------------------------------------------------------------------
 
 
 def test_killed_hanging_and_truncated_sources_do_not_delay_the_answer(

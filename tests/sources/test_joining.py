@@ -253,7 +253,7 @@ def test_visible_record_of_several_with_the_same_text_is_used(wiki: Wiki) -> Non
     assert wiki.ids({"text": "a heron."}) == []
 
 
-# -- no back door -------------------------------------------------------------------------------------------
+# -- records that the query may not see ---------------------------------------------------------------------
 
 HIDDEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # why it is hidden: (what the record is, what the search says)

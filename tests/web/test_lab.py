@@ -172,7 +172,7 @@ def test_server_searches_after_a_study(lab):
     assert lab.owner.post("/v1/search", json={"query": "night train"}).json()["results"]
 
 
-# -- the wall -----------------------------------------------------------------------------------------------
+# -- scoped callers -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["run", "overlap", "sweep"])
