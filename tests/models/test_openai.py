@@ -264,6 +264,8 @@ def test_fingerprint_ignores_address_and_key(server):
         ("openai", {}, "'openai' does not name a model"),
         ("openai:m", {}, "openai:m needs an API key"),
         ("openai:m", {"base_url": "localhost:8080"}, "is not an http or https address"),
+        ("openai:m", {"base_url": "http://localhost:abc/v1"}, "is not an http or https address"),
+        ("openai:m", {"base_url": "http://[::1/v1"}, "is not an http or https address"),
         ("openai:m", {"base_url": "http://localhost", "timeout": 0}, "timeout must be above 0"),
         ("ollama:m", {"colour": "red"}, "colour"),
     ],

@@ -157,14 +157,15 @@ def install(model: Model, ready: Path) -> Path:
     """
     verify(model, ready)
     target = cache_root() / model.folder
+    if target.exists() and not installed(model.name):
+        with contextlib.suppress(FileNotFoundError):
+            target.rename(ready.parent / "damaged")
     try:
         return ready.rename(target)
     except OSError:
         if installed(model.name):
             return target
-    with contextlib.suppress(FileNotFoundError):
-        target.rename(ready.parent / "damaged")
-    return ready.rename(target)
+        raise
 
 
 def digest(path: Path) -> str:

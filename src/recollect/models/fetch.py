@@ -57,7 +57,7 @@ def fetch(
                 except ModelError as error:
                     failures.append(f"{title}: {error.message}")
                     continue
-                for failure in failures:  # if every origin fails, the error names the causes
+                for failure in failures:  # of the origins before this one
                     announce(failure)
                 return install(model, ready)
     except OSError as error:

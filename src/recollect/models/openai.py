@@ -54,13 +54,16 @@ class Endpoint:
     def __init__(
         self, base_url: str, api_key: str | None, options: OpenAISettings | LlmSettings, failure: type[FailedError]
     ) -> None:
-        parts = urlsplit(base_url)
+        try:
+            parts, port = urlsplit(base_url), urlsplit(base_url).port
+        except ValueError:  # a port that is no number, or half an IPv6 address
+            parts, port = urlsplit(""), None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"the base URL {base_url!r} is not an http or https address", hint="http://HOST:PORT/v1")
         if options.timeout <= 0 or options.retries < 0:
             raise UsageError("timeout must be above 0 and retries at least 0")
         # Host and port, without a password that an address may contain.
-        self.host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+        self.host = f"{parts.hostname}:{port}" if port else parts.hostname
         self._base_url = base_url.rstrip("/")
         self._key = api_key
         self._timeout = options.timeout
