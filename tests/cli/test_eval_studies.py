@@ -59,6 +59,14 @@ def test_sweep_prints_a_table_a_plot_a_knee_and_a_certificate(run, small):
     assert "36 questions" in ran.err
 
 
+def test_sweep_of_one_depth_compares_the_settings(run, small):
+    """There is no knee, and settings without a `k` are among those compared."""
+    ran = run("eval", "sweep", small, "--fetch-k", "50", "--k", "1,60", "--fusion", "rrf,weighted")
+    assert ran.code == 0, ran.err
+    assert "weighted" in ran.out
+    assert "The knee is" not in ran.out
+
+
 def test_sweep_as_json_has_the_data_of_the_plots(run, small):
     ran = run("eval", "sweep", small, "--fetch-k", "5,50", "--k", "60", "--fusion", "rrf,weighted", "--json")
     told = ran.json
@@ -133,6 +141,13 @@ def test_overlap_counts_each_corpus_and_advises_for_the_set(run, home, small):
     assert [line.split(" ")[0] for line in shown.out.splitlines()[1:5]] == ["two/a:", "two/b:", "small:", "two:"]
     words = " ".join(shown.out.split())
     assert f"small: keyword and vector: {told['pairs'][0]['advice']}: {told['pairs'][0]['why']}." in words
+
+
+def test_overlap_without_a_relevant_record_says_so(run, small):
+    """Every judgment is 0."""
+    (small / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td1\t0\nq1\td2\t0")
+    ran = run("eval", "overlap", small)
+    assert (ran.code, ran.out.strip()) == (0, "No question has a relevant record."), ran.err
 
 
 def test_overlap_of_one_source_is_refused(run, small):

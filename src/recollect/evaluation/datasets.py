@@ -159,7 +159,7 @@ def read_questions(path: Path) -> dict[str, str]:
     for place, line in lines(path):
         if line.lstrip().startswith("{"):
             row = json_object(line, place, QUERIES_FORM)
-            questions[_id(row, place, QUERIES_FORM)] = _text(row, place)
+            questions[_id(row, place, QUERIES_FORM)] = _text(row, place, QUERIES_FORM)
         else:
             key, _, text = (word.strip() for word in line.partition("\t"))
             if not key or not text:
@@ -184,7 +184,7 @@ def read_queries(data: bytes, name: str) -> list[str]:
     """Read one query from each line: plain text, or a JSON object with `text` or `query`."""
     rows = [(place, line.strip()) for place, line in numbered(data, name)]
     form = 'one query a line, or {"text": "…"}'
-    return [_text(json_object(line, place, form), place) if line.startswith("{") else line for place, line in rows]
+    return [_text(json_object(row, at, form), at, form) if row.startswith("{") else row for at, row in rows]
 
 
 def lines(path: Path) -> Iterator[tuple[str, str]]:
@@ -192,7 +192,7 @@ def lines(path: Path) -> Iterator[tuple[str, str]]:
     try:
         data = path.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise UsageError(f"{path} is no file", hint="name a file with judged questions") from error
+        raise UsageError(f"{path} is no file", hint="check the path") from error
     except OSError as error:
         raise FailedError(f"{path} cannot be read: {error.strerror or error}", hint="check its permissions") from error
     yield from numbered(data, str(path))
@@ -220,10 +220,10 @@ def write_lines(path: Path, text: Iterable[str]) -> None:
         raise FailedError(f"{path} cannot be written: {error.strerror or error}", hint="name another file") from error
 
 
-def _text(row: Mapping[str, Any], place: str) -> str:
+def _text(row: Mapping[str, Any], place: str, form: str) -> str:
     text = row.get("text", row.get("query"))
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f'{place} has no "text" or "query"', hint=QUERIES_FORM)
+        raise UsageError(f'{place} has no "text" or "query"', hint=form)
     return text
 
 

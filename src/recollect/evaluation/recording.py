@@ -58,6 +58,8 @@ def open_corpus(
     with Memory.open(place, embedder="none", settings=Settings(language=settings.language)) as plain:
         missing = plain.status()["records"]["total"] < len(corpus)
         bar = progress(f"storing {dataset.name}") if missing else None
+        if missing and bar is None and (announce := opening.get("announce")):
+            announce(f"storing {dataset.name}: {len(corpus):,} documents, cached for the next run")
         for start in range(0, len(corpus) if missing else 0, BATCH):
             batch = [(row["_id"], row.get("title") or "", row.get("text")) for row in corpus[start : start + BATCH]]
             plain.add_many({"id": key, "text": text or title or "-", "title": title} for key, title, text in batch)

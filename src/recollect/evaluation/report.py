@@ -210,7 +210,7 @@ def _churn(report: Json, axis: str) -> Iterator[FigureTable]:
     steps: dict[tuple[float, float], list[float]] = {}
     for row in report.get("churn", ()):
         a, b = row["from"].get(axis), row["to"].get(axis)
-        if a != b:
+        if None not in (a, b) and a != b:
             steps.setdefault((a, b), []).append(number(row["share"]))
     if steps:
         rows = [(f"{a:g} → {b:g}", percent(fmean(shares))) for (a, b), shares in steps.items()]

@@ -212,7 +212,7 @@ def system_pairs(report: Json) -> list[SystemPair]:
 
 
 def source_pairs(report: Json) -> list[SourcePair]:
-    """Read the pairs of sources of which at least one found something."""
+    """Read the pairs of sources that have anything to count."""
     rows, pairs = report.get("pairs") or (), []
     several = len({repr(row.get("set")) for row in rows}) > 1
     for row in rows:
@@ -232,7 +232,7 @@ def source_pairs(report: Json) -> list[SourcePair]:
 def sweep_chart(report: Json) -> SweepChart | None:
     """Read the curves of a sweep; None where no row has a mean and a number to plot it over.
 
-    The axis is the depth if it was varied, else the numeric option with the most values.
+    The axis is the depth if it was varied, else the numeric option of every row with the most values.
     """
     rows = [(row["options"], interval(row)) for row in report["rows"] if row.get("mean") is not None]
     spots: dict[str, set[float]] = {}
@@ -241,7 +241,9 @@ def sweep_chart(report: Json) -> SweepChart | None:
             spots.setdefault(name, set()).add(number(value))
     if not spots:
         return None
-    axis = AXIS if len(spots.get(AXIS, ())) > 1 else max(spots, key=lambda name: (len(spots[name]), name == AXIS))
+    common = {name: values for name, values in spots.items() if all(name in options for options, _ in rows)} or spots
+    depths = len(spots.get(AXIS, ()))
+    axis = AXIS if depths > 1 else max(common, key=lambda name: (len(common[name]), name == AXIS))
     names = dict.fromkeys(name for options, _ in rows for name in options if name != axis)
     varied = [name for name in names if len({repr(options.get(name)) for options, _ in rows}) > 1]
     varied = sorted(varied, key=lambda name: name != "fusion") or [name for name in names if name == "fusion"]
@@ -261,7 +263,7 @@ def sweep_chart(report: Json) -> SweepChart | None:
             best.setdefault(curve.method, curve)
         coloured = list(best.values())[:MOST_CURVES]
     others = [curve for curve in curves if curve not in coloured]
-    knee = number(part(part(report, "knee"), "options").get(axis))
+    knee = number(part(part(report, "knee"), "options").get(AXIS)) if depths > 1 else None
     return SweepChart(str(report.get("measure") or "mean"), axis, coloured, others, knee)
 
 

@@ -232,7 +232,7 @@ def _warnings(
     empty: Mapping[str, int],
     corpora: Sequence[MeasuredCorpus],
 ) -> list[str]:
-    """What makes the figures less than they seem; `empty` counts the questions without results of each system."""
+    """What was left out, not found or read too shallowly; `empty` counts each system's questions without results."""
     unjudged, wordless, unknown = (left_out[name] for name in ("unjudged", "without_text", "unknown_documents"))
     deep = scoring.deepest(plan.measures)
     warnings = {

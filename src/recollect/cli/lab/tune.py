@@ -187,7 +187,10 @@ def _plot(report: Mapping[str, Any]) -> None:
 
 
 def _print_overlap(report: Mapping[str, Any]) -> None:
-    print_findings(report, "overlap")
+    if any(one["relevant"] for one in report["pairs"]):
+        print_findings(report, "overlap")
+    else:
+        wrap("No question has a relevant record.")
     if any(one["advice"] == "gains little" for one in report["pairs"]):
         wrap("This compares what is found. `recollect eval sweep` measures whether fusing improves the order.")
     data = report["data"]
