@@ -195,13 +195,18 @@ def test_embed_without_an_embedder_is_refused(open_memory: Callable[..., Memory]
     assert "--embedder" in caught.value.hint
 
 
-@pytest.mark.parametrize("place", [":memory:", "a file"])
-def test_unknown_embedder_is_refused_and_closes_the_store(
-    path: Path, open_memory: Callable[..., Memory], place: str
-) -> None:
-    """The error names it, and the store that was opened for it is closed."""
+def test_unknown_embedder_is_refused(path: Path, open_memory: Callable[..., Memory]) -> None:
+    """The error names it, and no store is made."""
     with pytest.raises(UsageError, match="nonesuch"):
-        open_memory(path if place == "a file" else place, embedder="nonesuch")
+        open_memory(embedder="nonesuch")
+    assert not path.exists()
+
+
+def test_refused_language_closes_the_store(path: Path, open_memory: Callable[..., Memory]) -> None:
+    """The error names both languages, and the store that was opened for it is closed."""
+    open_memory().close()
+    with pytest.raises(UsageError, match="english, not german"):
+        open_memory(language="german")
     gc.collect()
     if FILES.is_dir():
         held = [str(link.readlink()) for link in FILES.iterdir() if link.exists()]

@@ -35,9 +35,8 @@ def test_newer_first_can_be_switched_off_and_is_explained(memory: Memory):
     memory.add("The capital of Kazakhstan is Nur-Sultan, they say.", id="new", created_at=NOON + timedelta(days=1))
     plain = memory.search("capital of Kazakhstan", prefer_newer=False)
     moved = memory.search("capital of Kazakhstan")
-    order = [result.record.id for result in plain.results]
-    if order == ["old", "new"]:
-        assert [result.moves for result in moved.results] == [{"newer": (2, 1)}, {"newer": (1, 2)}]
+    assert [result.record.id for result in plain.results] == ["old", "new"]
+    assert [result.moves for result in moved.results] == [{"newer": (2, 1)}, {"newer": (1, 2)}]
     assert [result.record.id for result in moved.results] == ["new", "old"]
 
 

@@ -68,9 +68,9 @@ class Calibration:
         key, count = f"confidence:{digest}", self._store.keywords.search([], where, 1).among or 0
         # One thread measures; the others wait for its result.
         with self._lock:
-            for stored in (self._measured.get(key), self._store.notes.get(key)):  # of this process, or another
+            for read in (self._measured.get, self._store.notes.get):  # of this process, or another
                 with contextlib.suppress(ValueError, TypeError, AttributeError):  # damaged: measured again
-                    records, values = json.loads(stored or "")
+                    records, values = json.loads(read(key) or "")
                     if abs(count - int(records)) <= TOLERANCE * records:
                         return Null(**{name: tuple(row) for name, row in values.items()})
             null = self._measure(where, count, ask, deadline)

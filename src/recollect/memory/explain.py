@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], 
         parts |= {"where": None, "scope": where.scope, "kind": where.kinds[0] if len(where.kinds) == 1 else None}
 
     def prepare(**change: Any) -> tuple[Pipeline, Query]:
-        return memory.prepare(text, work=work, **{**options, **parts, **change})
+        return memory.scoped(where.scope).prepare(text, work=work, **{**options, **parts, **change})
 
     if not isinstance(target, str) or not target.strip():
         raise UsageError("name a record by its id or its path", hint='why-not "query" ID_OR_PATH')
@@ -83,7 +84,7 @@ def why_not(memory: Memory, text: str, target: str, options: Mapping[str, Any], 
         return replace(record, target=target)
     run = QueryRun(*prepare(), record)
     first = run.follow()
-    places = {} if run.hidden else run.placements()
+    places = {} if run.hidden else run.placements
     shown = None if foreign_parts(record, run.query.filter) else record
     verdict = replace(first, target=target, record=shown, places=places, change={})
     if first.stage == "found":
@@ -246,6 +247,7 @@ class QueryRun:
             advice=f"nothing is lost: {other} is shown instead" if found else f"ask why-not {other}: {outcome.reason}",
         )
 
+    @cached_property
     def placements(self) -> dict[str, Placement]:
         """Every source's rank of the record. Retrievers are read as deep as allowed; others are not asked again."""
         deep = replace(self.query, fetch_k=self.deepest, deadline=None)
@@ -321,7 +323,7 @@ class QueryRun:
 
     def _unranked(self) -> Verdict:
         """No source returned it within its depth; the verdict says how deep they would have to be read."""
-        places = self.placements()
+        places = self.placements
         words = "; ".join(
             f"{name} rank {place.rank} beyond fetch_k {place.fetch_k}"
             if place.rank and name in RETRIEVERS and place.rank > place.fetch_k

@@ -1,5 +1,6 @@
 """Records, filters, scopes and times from the arguments of a call, checked."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -113,9 +114,10 @@ def parse_time(value: datetime | str | None, *, ahead: bool = False) -> datetime
 
 def parse_span(text: str) -> timedelta:
     """A span of time: `90min`, `36h`, `3d`, `2w`, `3mo`, `1y`."""
-    if (span := _span(text)) is None:
-        raise UsageError(f"{brief(text)} is not a span of time", hint="write 90min, 36h, 3d, 2w, 3mo, 1y")
-    return span
+    with contextlib.suppress(OverflowError):  # longer than Python can count
+        if (span := _span(text)) is not None:
+            return span
+    raise UsageError(f"{brief(text)} is not a span of time", hint="write 90min, 36h, 3d, 2w, 3mo, 1y")
 
 
 def _span(text: str) -> timedelta | None:
