@@ -86,6 +86,12 @@ BAD: dict[str, tuple[str, int, str, str]] = {
         "{quary}",
         "{query}, {fetch_k}, {scope}",
     ),
+    "a format in a field": (
+        f'[[sources]]\nname = "wiki"\nkind = "command"\ncommand = ["qmd", "{{fetch_k:03d}}"]\n{FIELDS}\n',
+        4,
+        "{fetch_k:03d}",
+        "{query}, {fetch_k}, {scope}",
+    ),
     "an unknown field in an address": (
         f'[[sources]]\nname = "wiki"\nkind = "http"\nurl = "http://x/?n={{limit}}"\n{FIELDS}\n',
         4,

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-import recollect.moving as transfer
 from recollect import Memory, moving
 from recollect.config import Settings
 from recollect.errors import UsageError
@@ -109,8 +108,8 @@ def test_second_copy_adds_only_what_is_new(rich: Path, new_place: Name, tmp_path
 COPY = """
 import sys, time
 from recollect import moving
-import recollect.moving as transfer
-transfer.BATCH_PARTS = int(sys.argv[3])
+
+moving.BATCH_PARTS = int(sys.argv[3])
 def told(step):
     print(step, flush=True)
     return lambda done, total: print(done, flush=True)
@@ -259,7 +258,7 @@ def test_source_may_be_written_during_a_copy(rich: Path, new_place: Name, new_fi
 @pytest.mark.ci
 def test_target_may_be_searched_during_a_copy(rich: Path, new_place: Name, monkeypatch: pytest.MonkeyPatch) -> None:
     """An open reader finds in the end what a new one finds."""
-    monkeypatch.setattr(transfer, "BATCH_PARTS", 120)
+    monkeypatch.setattr(moving, "BATCH_PARTS", 120)
     there, asked = new_place(), []
     options = {"embedder": "hashing:32", "settings": Settings()}
 
@@ -343,7 +342,7 @@ def test_memory_use_is_bounded(
     """Ten megabytes of text are copied in batches of a few hundred kilobytes."""
     memory = open_memory(embedder="none")
     memory.add_many([{"text": f"heron{' ' * 100_000}{number}", "id": str(number)} for number in range(100)])
-    monkeypatch.setattr(transfer, "BATCH_BYTES", 300_000)
+    monkeypatch.setattr(moving, "BATCH_BYTES", 300_000)
     tracemalloc.start()
     moving.copy(path, new_file())
     _, peak = tracemalloc.get_traced_memory()

@@ -186,10 +186,9 @@ def read_openclaw(document: object) -> Imported:
     if not isinstance(document, dict):
         message = f"the file must hold an object, not {brief(document)}"
         raise ConfigError(message, hint='it begins with { "agents": … }')
-    sections = {path: _find(document, path) for path in ("agents.defaults.memorySearch", "memorySearch")}
     lines: list[Mapped | Ignored] = []
-    for path, search in sections.items():
-        if search is not None:
+    for path in ("agents.defaults.memorySearch", "memorySearch"):
+        if (search := _find(document, path)) is not None:
             lines += _search(search, path)
             break
     plugin = _find_plugin(document)

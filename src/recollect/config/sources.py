@@ -20,8 +20,10 @@ FIELDS = ("query", "fetch_k", "scope")
 
 
 def fields(template: str) -> list[str]:
-    """The names in braces; ValueError where the braces do not match."""
-    return [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    """What stands in braces; ValueError where they do not match. A format, as in `{fetch_k:03d}`, is no known name."""
+    parsed = Formatter().parse(template)
+    parts = ((name, f"!{mark}" if mark else "", f":{spec}" if spec else "") for _, name, spec, mark in parsed)
+    return ["".join((name, *form)) for name, *form in parts if name is not None]
 
 
 def fill(template: str, values: Mapping[str, Any], quote: Callable[[str], str] = str) -> str:

@@ -109,7 +109,8 @@ class TrustedFiles:
             with FileLock(f"{self.path}.lock"):
                 files = self.all()
                 known = files.pop(path, None) is not None
-                write_private(self.path, json.dumps({"version": VERSION, "files": files | added}, indent=1))
+                if known or added:
+                    write_private(self.path, json.dumps({"version": VERSION, "files": files | added}, indent=1))
         except OSError as error:
             message = f"{self.path} cannot be written: {error.strerror or error}"
             raise FailedError(message, hint="check the folder") from error

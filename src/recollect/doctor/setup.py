@@ -15,7 +15,7 @@ from typing import Self
 
 from recollect import __version__, config
 from recollect.config import has_secret, misspelt, unknown_variables, user_file
-from recollect.config.settings import ENVIRONMENT, OTHER_VARIABLES, Settings, names
+from recollect.config.settings import OTHER_VARIABLES, Settings, variables
 from recollect.config.trust import PROJECT_FILE
 from recollect.config.values import shown_place
 from recollect.errors import DISTRIBUTION, ConfigError, RecollectError
@@ -34,7 +34,7 @@ NAMED = 3  # folders that are named one by one
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One user's setup. `wrong` says why settings cannot be read; then only those before them in order are used.
+    """One user's setup. `wrong` says why a settings file cannot be read; that file and later ones are left out.
 
     `notes` says why a project's file was not used. `flags` are the command-line flags that make a suggested command act
     on the same store.
@@ -117,7 +117,7 @@ class Setup:
 def settings(setup: Setup) -> list[Finding]:
     """Whether every settings file can be read, and every environment variable is a setting."""
     wrong = [*setup.wrong, *(Finding("settings", "note", note, "recollect trust") for note in setup.notes)]
-    known = [*OTHER_VARIABLES, *(ENVIRONMENT + name.replace(".", "_").upper() for name in names() if name != "sources")]
+    known = [*OTHER_VARIABLES, *variables()]
     for variable in unknown_variables(os.environ):
         near = difflib.get_close_matches(variable, known, n=1)
         mend = f"did you mean {near[0]}? else: unset {variable}" if near else f"unset {variable}"
